@@ -1,0 +1,81 @@
+"""The shape every engine has, whoever runs it: a child of ours, a container, or a stranger.
+
+An `Engine` is started once and then kept alive by its driver until it is stopped. What an
+observer may know is in one frozen `EngineState`; every change makes a new one, hands it to the
+driver's `on_change` callback, and wakes whoever waits in `changed()`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Phase(StrEnum):
+    """Where an engine stands. Only `READY` may be given traffic."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    READY = "ready"
+    BACKING_OFF = "backing_off"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """A snapshot of an engine.
+
+    `url` is the address to send requests to, without a trailing slash and without `/v1`; it is
+    set exactly while `state` is `READY`, and it changes with every restart. `pid` is the child
+    that lives now, if the driver has one. `restarts` counts the children after the first since
+    `start()`. `since` is when `state` was entered, in monotonic seconds (`time.monotonic`).
+    `last_error` says why the engine last left `READY` or did not reach it, and is kept until
+    the next `start()`.
+    """
+
+    name: str
+    state: Phase = Phase.STOPPED
+    url: str | None = None
+    pid: int | None = None
+    restarts: int = 0
+    since: float = 0.0
+    last_error: str | None = None
+
+
+OnChange = Callable[[EngineState], None]
+"""Called in the event loop's thread, once per new snapshot, in order. It must not block."""
+
+
+class Engine(Protocol):
+    """Something that can be brought up, watched, and brought down."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def state(self) -> EngineState: ...
+
+    @property
+    def url(self) -> str | None:
+        """`state.url`: the address while ready, otherwise None."""
+
+    async def start(self) -> EngineState:
+        """Bring it up and return once it has streamed a real token; idempotent while running.
+
+        A caller that gives up (is cancelled) leaves the engine stopped.
+
+        Raises:
+            ArtefactError, FlagError: the configuration cannot work; nothing was started.
+            StartFailed, StartTimeout: it did not come up; it is `FAILED`, and may be started again.
+            StartCancelled: `stop()` came first.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Bring it down and return once nothing of it is left. Idempotent, safe at any time."""
+        ...
+
+    async def changed(self, seen: EngineState) -> EngineState:
+        """Wait until the state is another than `seen`, and return it (at once if it is)."""
+        ...

@@ -1,0 +1,73 @@
+"""Everything that can go wrong with an engine, as one tree.
+
+    DeployError
+     +- SpecError            the configuration of an engine is wrong; says which engine and which field
+     |   +- FlagError        one of its `args` is unknown, repeated or has a bad value
+     +- ArtefactError        the weights are not where the configuration says, or not exactly one file
+     +- EngineError          an engine that was configured well did not do its work
+     |   +- StartFailed      it never streamed a token; carries the log's last lines
+     |   +- StartTimeout     it did not stream a token before the deadline
+     |   +- StartCancelled   `stop()` came while `start()` was waiting
+     |   +- ProbeFailed      one probe's verdict, as an error (see `probe.py` for the verdicts)
+     +- IllegalTransition    a bug: the supervisor was fed an event that its state cannot take
+
+`deploy` knows nothing of the gateway: the caller translates these into HTTP or exit codes.
+"""
+
+
+class DeployError(Exception):
+    """The root of the tree."""
+
+
+class SpecError(DeployError):
+    """An engine's configuration is wrong; the message names the engine and the field."""
+
+    def __init__(self, engine: str, field: str, why: str) -> None:
+        super().__init__(f"engine {engine!r}: {field}: {why}")
+        self.engine = engine
+        self.field = field
+        self.why = why
+
+
+class FlagError(SpecError):
+    """One of an engine's `args` is unknown, repeated or has a bad value."""
+
+    def __init__(self, engine: str, why: str) -> None:
+        super().__init__(engine, "args", why)
+
+
+class ArtefactError(DeployError):
+    """The weights are missing, incomplete, or not exactly one file."""
+
+
+class EngineError(DeployError):
+    """A well configured engine did not do its work."""
+
+    def __init__(self, engine: str, why: str) -> None:
+        super().__init__(f"engine {engine!r}: {why}")
+        self.engine = engine
+        self.why = why
+
+
+class StartFailed(EngineError):
+    """The engine never streamed a token; `log_tail` holds its log's last lines, oldest first."""
+
+    def __init__(self, engine: str, why: str, log_tail: tuple[str, ...] = ()) -> None:
+        super().__init__(engine, "\n  ".join((why, *log_tail)))
+        self.log_tail = log_tail
+
+
+class StartTimeout(EngineError):
+    """The engine did not stream a token before its deadline."""
+
+
+class StartCancelled(EngineError):
+    """`stop()` was called while `start()` was still waiting."""
+
+
+class ProbeFailed(EngineError):
+    """A probe did not see a generated token."""
+
+
+class IllegalTransition(DeployError):
+    """The supervisor was fed an event that its state cannot take; nothing was changed."""
