@@ -1,0 +1,120 @@
+"""Chat-completion JSON to events: both engines' shapes, streamed or whole.
+
+Only the fields that carry speech are declared; msgspec skips the rest without building it, so
+`prompt_progress`, `timings`, `token_ids` and their like cost next to nothing. vLLM says
+`reasoning`, llama-server and older vLLM say `reasoning_content`; null, "" and absent are the same.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from app.stream.events import (
+    Broken,
+    CallArguments,
+    CallStart,
+    Done,
+    Event,
+    Finish,
+    Text,
+    Thought,
+    Usage,
+)
+
+
+class _Function(Struct, gc=False):
+    name: str | None = None
+    arguments: Any = None  # a fragment of JSON text; a few servers send the object itself
+
+
+class _ToolDelta(Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(Struct, gc=False):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_ToolDelta] | None = None
+
+
+class _Choice(Struct, gc=False):
+    index: int = 0
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+class MalformedChunk(Exception):
+    """The payload is not JSON, or not in the shape of a chat completion."""
+
+
+def parse_payload(payload: bytes) -> list[Event]:
+    """Events of one SSE payload (or of one whole JSON reply). Raises MalformedChunk."""
+    if payload == b"[DONE]":
+        return [Done()]
+    if not payload or payload.isspace():
+        return []
+    try:
+        chunk = _decode(payload)
+    except msgspec.DecodeError as error:
+        raise MalformedChunk(str(error)) from error
+    if chunk.error is not None:
+        return [_broken(chunk.error)]
+    events: list[Event] = []
+    for choice in chunk.choices or ():
+        _read_choice(choice, events)
+    if chunk.usage:
+        events.append(Usage(chunk.usage))
+    return events
+
+
+def _read_choice(choice: _Choice, events: list[Event]) -> None:
+    index, said = choice.index, choice.delta or choice.message
+    if said is not None:
+        thought = said.reasoning or said.reasoning_content
+        if thought:
+            events.append(Thought(index, thought))
+        if said.content:
+            events.append(Text(index, said.content))
+        if said.tool_calls:
+            _read_calls(index, said.tool_calls, events)
+    if choice.finish_reason:
+        events.append(Finish(index, choice.finish_reason))
+
+
+def _read_calls(choice: int, deltas: list[_ToolDelta], events: list[Event]) -> None:
+    for position, delta in enumerate(deltas):
+        function = delta.function or _Function()
+        index = position if delta.index is None else delta.index
+        if function.name:
+            events.append(CallStart(choice, index, function.name, delta.id))
+        fragment = _fragment(function.arguments)
+        if fragment:
+            events.append(CallArguments(choice, index, fragment))
+
+
+def _fragment(arguments: Any) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else msgspec.json.encode(arguments).decode()
+
+
+def _broken(error: Any) -> Broken:
+    """The engine's error in any of its shapes: an object, a bare text, or something else."""
+    if isinstance(error, dict):
+        message = str(error.get("message") or error.get("detail") or "the engine reported an error")
+        return Broken(message, str(error.get("code") or error.get("type") or "engine_error"))
+    return Broken(str(error), "engine_error")

@@ -1,0 +1,81 @@
+"""The three clocks of one reply, and its gaps. Times are values, in seconds of one steady clock.
+
+Each clock runs from the request's last byte in. Time to first token ends at any generated token,
+thought or not; time to first content at the first text or tool call that the caller is shown;
+time to first sentence when a voice could begin to speak. Role frames, empty deltas, progress and
+usage are no events of the stream core, so they can stop none of them.
+"""
+
+import re
+from collections.abc import Sequence
+
+from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
+
+_SENTENCE_END = re.compile(r"[.!?।…][\"'”’)\]]*\s")
+_UNENDED = 8  # characters of text kept to see a sentence end that is split between two pieces
+
+
+class Clocks:
+    """Feed it every batch of events with its time; read the marks (None: has not happened)."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.first_token: float | None = None
+        self.first_content: float | None = None
+        self.first_sentence: float | None = None
+        self.last_token: float | None = None
+        self.max_gap = 0.0
+        self._shown = start
+        self._tail = ""
+        self._spoke = False
+
+    def feed(self, events: Sequence[Event], now: float) -> None:
+        """Note what arrived at `now`."""
+        for event in events:
+            kind = type(event)
+            if kind is Text:
+                self._token(now)
+                self._content(now)
+                if self.first_sentence is None:
+                    assert isinstance(event, Text)
+                    self._sentence(event.text, now)
+            elif kind is CallStart:
+                self._token(now)
+                self._content(now)
+            elif kind is Thought or kind is CallArguments:
+                self._token(now)
+            elif kind is Finish and self._spoke and self.first_sentence is None:
+                self.first_sentence = now
+
+    def hold(self, now: float) -> None:
+        """A token arrived whose events are still held back: it stops the first clock only."""
+        self._token(now)
+
+    def _token(self, now: float) -> None:
+        if self.first_token is None:
+            self.first_token = now
+        self.last_token = now
+
+    def _content(self, now: float) -> None:
+        if self.first_content is None:
+            self.first_content = now
+        elif now - self._shown > self.max_gap:
+            self.max_gap = now - self._shown
+        self._shown = now
+
+    def _sentence(self, text: str, now: float) -> None:
+        self._spoke = True
+        text = self._tail + text
+        if _SENTENCE_END.search(text):
+            self.first_sentence = now
+        self._tail = text[-_UNENDED:]
+
+    def time_per_output_token(self, completion_tokens: int) -> float | None:
+        """Seconds per token after the first: (last - first) / (tokens - 1); None with one token.
+
+        Envoy AI Gateway's definition (internal/metrics/metrics_impl.go); tokens by the engine's
+        usage, never by chunks, which may hold several.
+        """
+        if self.first_token is None or self.last_token is None or completion_tokens < 2:
+            return None
+        return (self.last_token - self.first_token) / (completion_tokens - 1)

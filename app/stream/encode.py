@@ -1,0 +1,196 @@
+"""Events to what the caller gets: SSE chunks, or one chat completion.
+
+What every chunk of a stream shares is encoded once, when the stream begins; a content chunk then
+costs one string escape and one join.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from app.stream.events import (
+    Broken,
+    CallArguments,
+    CallStart,
+    Done,
+    Event,
+    Finish,
+    Text,
+    Thought,
+    Usage,
+)
+
+Reasoning = Literal["strip", "separate", "inline"]
+"""Where a caller finds thoughts: nowhere, in `reasoning_content`, or in the text in think tags."""
+
+DONE = b"data: [DONE]\n\n"
+_json = msgspec.json.Encoder().encode
+
+
+class ReplyHead(Struct, frozen=True):
+    """What is the same in every part of one reply. `created` is Unix time in seconds."""
+
+    id: str
+    created: int
+    model: str
+    reasoning: Reasoning = "strip"
+    include_usage: bool = False
+
+
+class Inliner:
+    """Writes thoughts into the text, in think tags, for `reasoning = "inline"`."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+
+    def feed(self, event: Event) -> list[Event]:
+        """The event, with thoughts made text and tags where a thought begins and ends."""
+        if isinstance(event, Usage | Broken | Done):
+            return [event]
+        if type(event) is Thought:
+            if not event.text:
+                return []
+            opening = "" if event.choice in self._open else "<think>\n"
+            self._open.add(event.choice)
+            return [Text(event.choice, opening + event.text.lstrip("\n") if opening else event.text)]
+        if event.choice in self._open:
+            self._open.remove(event.choice)
+            return [Text(event.choice, "\n</think>\n\n"), event]
+        return [event]
+
+
+def _prefix(head: ReplyHead, object_name: str) -> bytes:
+    shared = {"id": head.id, "object": object_name, "created": head.created, "model": head.model}
+    return _json(shared)[:-1]
+
+
+class StreamEncoder:
+    """`feed` events, get SSE bytes. Thoughts go where the head's `reasoning` says."""
+
+    def __init__(self, head: ReplyHead) -> None:
+        self._head = head
+        self._chunk = b"data: " + _prefix(head, "chat.completion.chunk") + b',"choices":[{"index":'
+        self._content = self._chunk + b'0,"delta":{"content":'
+        self._usage: Usage | None = None
+        self._begun: set[int] = set()
+        self._inliner = Inliner() if head.reasoning == "inline" else None
+
+    def feed(self, events: Sequence[Event]) -> bytes:
+        """The bytes these events are on the wire; b"" when the caller is to see nothing."""
+        if len(events) == 1:
+            event = events[0]
+            if type(event) is Text and event.choice == 0 and self._begun and not self._inliner:
+                return b'%b%b},"logprobs":null,"finish_reason":null}]}\n\n' % (
+                    self._content,
+                    _json(event.text),
+                )
+        out: list[bytes] = []
+        for event in events:
+            for shown in self._inliner.feed(event) if self._inliner else (event,):
+                self._encode(shown, out)
+        return b"".join(out)
+
+    def _encode(self, event: Event, out: list[bytes]) -> None:
+        if type(event) is Usage:
+            self._usage = event
+        elif type(event) is Broken:
+            out.append(error_frame(event.message, event.code))
+        elif type(event) is Done:
+            self._end(out)
+        elif type(event) is Finish:
+            self._emit(event.choice, {}, out, event.reason)
+        else:
+            delta = self._delta(event)
+            if delta:
+                self._emit(event.choice, delta, out)
+
+    def _delta(self, event: Event) -> dict[str, Any]:
+        if type(event) is Text:
+            return {"content": event.text}
+        if type(event) is Thought:
+            shown = self._head.reasoning == "separate" and event.text
+            return {"reasoning_content": event.text} if shown else {}
+        if type(event) is CallStart:
+            function = {"name": event.name, "arguments": ""}
+            call = {"index": event.index, "id": event.id, "type": "function", "function": function}
+            return {"tool_calls": [call]}
+        assert type(event) is CallArguments
+        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.fragment}}]}
+
+    def _emit(
+        self, choice: int, delta: dict[str, Any], out: list[bytes], reason: str | None = None
+    ) -> None:
+        if choice not in self._begun:
+            self._begun.add(choice)
+            self._emit(choice, {"role": "assistant", "content": ""}, out)
+        out.append(
+            b'%b%d,"delta":%b,"logprobs":null,"finish_reason":%b}]}\n\n'
+            % (self._chunk, choice, _json(delta), _json(reason))
+        )
+
+    def _end(self, out: list[bytes]) -> None:
+        if self._head.include_usage and self._usage is not None:
+            shared = _prefix(self._head, "chat.completion.chunk")
+            usage = _json(self._usage.counts)
+            out.append(b'data: %b,"choices":[],"usage":%b}\n\n' % (shared, usage))
+        out.append(DONE)
+
+
+def error_frame(message: str, code: str, kind: str = "upstream_error") -> bytes:
+    """An error after the first byte: one frame, and neither a finish reason nor [DONE] after it."""
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    return b"data: " + _json({"error": error}) + b"\n\n"
+
+
+class MessageCollector:
+    """`feed` events, then take the whole reply. For callers that do not stream."""
+
+    def __init__(self, head: ReplyHead) -> None:
+        self._head = head
+        self._text: list[str] = []
+        self._thought: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._reason: str | None = None
+        self._usage: Usage | None = None
+        self._inliner = Inliner() if head.reasoning == "inline" else None
+        self.broken: Broken | None = None
+
+    def feed(self, events: Sequence[Event]) -> None:
+        """Take events in order."""
+        for event in events:
+            for shown in self._inliner.feed(event) if self._inliner else (event,):
+                self._take(shown)
+
+    def _take(self, event: Event) -> None:
+        if type(event) is Text:
+            self._text.append(event.text)
+        elif type(event) is Thought:
+            self._thought.append(event.text)
+        elif type(event) is CallStart:
+            function = {"name": event.name, "arguments": ""}
+            self._calls.append({"id": event.id, "type": "function", "function": function})
+        elif type(event) is CallArguments:
+            self._calls[event.index]["function"]["arguments"] += event.fragment
+        elif type(event) is Finish:
+            self._reason = event.reason
+        elif type(event) is Usage:
+            self._usage = event
+        elif type(event) is Broken:
+            self.broken = event
+
+    def message(self) -> bytes:
+        """The chat completion as JSON."""
+        text = "".join(self._text)
+        message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
+        if not self._calls:
+            message["content"] = text
+        thought = "".join(self._thought)
+        if self._head.reasoning == "separate" and thought:
+            message["reasoning_content"] = thought
+        if self._calls:
+            message["tool_calls"] = self._calls
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._reason}
+        reply = {"choices": [choice], "usage": self._usage.counts if self._usage else None}
+        return _prefix(self._head, "chat.completion") + b"," + _json(reply)[1:]

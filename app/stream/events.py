@@ -1,0 +1,80 @@
+"""The words of the stream core: what an engine says, once the wire format is gone.
+
+One reply is a sequence of these values per choice: any mix of `Thought`, `Text`, `CallStart` and
+`CallArguments`, then one `Finish`. `Usage` stands beside the order (an engine may repeat it on
+every chunk), and `Broken` or `Done` ends the stream. Values only: nothing here reads a clock.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Text(Struct, frozen=True, gc=False):
+    """Visible text: what the caller reads or speaks."""
+
+    choice: int
+    text: str
+
+
+class Thought(Struct, frozen=True, gc=False):
+    """Reasoning text. `kind` says how it was known, and labels manners_thinking_stripped_total.
+
+    `field`: the engine sent it apart. `tag`: it stood between think tags. `orphan`: it stood
+    before a closing tag that nothing had opened; the text may be empty, when it had gone out.
+    """
+
+    choice: int
+    text: str
+    kind: str = "field"
+
+
+class CallStart(Struct, frozen=True, gc=False):
+    """The head of one tool call. `index` counts within the choice; `id` may still be missing."""
+
+    choice: int
+    index: int
+    name: str
+    id: str | None = None
+    source: str = "engine"  # engine | rescued | invalid: the label of manners_tool_calls_total
+
+
+class CallArguments(Struct, frozen=True, gc=False):
+    """A fragment of a call's JSON arguments; the fragments of one index concatenate to the whole."""
+
+    choice: int
+    index: int
+    fragment: str
+
+
+class Finish(Struct, frozen=True, gc=False):
+    """The choice is over: stop, length, tool_calls, content_filter, …"""
+
+    choice: int
+    reason: str
+
+
+class Usage(Struct, frozen=True):
+    """Token counts as the engine sent them; `counts` is the JSON object unchanged."""
+
+    counts: dict[str, Any]
+
+    def tokens(self, name: str) -> int:
+        """The count called `name` (`prompt_tokens`, `completion_tokens`), or 0."""
+        value = self.counts.get(name)
+        return value if isinstance(value, int) else 0
+
+
+class Broken(Struct, frozen=True):
+    """The engine reported an error, or broke the protocol, after its stream had begun."""
+
+    message: str
+    code: str
+
+
+class Done(Struct, frozen=True, gc=False):
+    """The engine's `[DONE]`."""
+
+
+Event = Text | Thought | CallStart | CallArguments | Finish | Usage | Broken | Done
+"""Everything a stage may be fed or give back."""

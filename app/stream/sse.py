@@ -1,0 +1,86 @@
+"""Server-sent events: bytes in, payloads out.
+
+Lines end at CR, LF or CRLF and nowhere else. `str.splitlines` also cuts at U+2028, U+0085 and
+others, which are legal inside JSON and tear a payload in two, so the split is done on bytes;
+half a UTF-8 character can then never be seen either.
+"""
+
+MAX_EVENT_BYTES = 1 << 20
+"""Largest event that is held before it is called a fault; WHATWG sets none, httpx2 chose 1 MiB."""
+
+
+class EventTooLong(Exception):
+    """The peer sent more than the limit without ending a line or an event."""
+
+
+class SSEDecoder:
+    """Cuts a byte stream into the payloads of its `data:` fields.
+
+    Comments (`:`), and the fields `event`, `id` and `retry` are dropped. llama.cpp builds of 2025
+    reported errors in a field named `error`; its value is handed on as a payload of its own.
+    """
+
+    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
+        self._limit = limit
+        self._line = bytearray()  # a line that has not ended yet
+        self._data: list[bytes] = []  # data fields of an event that has not ended yet
+        self._size = 0
+        self._after_cr = False  # the last byte was CR: a LF now is the other half of it
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Payloads of the events that `data` completes. Raises EventTooLong."""
+        if self._after_cr and data:
+            self._after_cr = False
+            if data[0] == 0x0A:
+                data = data[1:]
+        if not data:
+            return []
+        lines = data.splitlines()
+        ended = data[-1] in b"\r\n"
+        self._after_cr = data[-1] == 0x0D
+        if self._line:
+            if len(lines) == 1 and not ended:
+                self._grow(lines[0])
+                return []
+            lines[0] = bytes(self._line) + lines[0]
+            self._line.clear()
+        rest = b"" if ended else lines.pop()
+        payloads: list[bytes] = []
+        for line in lines:
+            self._take(line, payloads)
+        if rest:
+            self._grow(rest)
+        return payloads
+
+    def close(self) -> list[bytes]:
+        """What the end of the stream completes: some servers omit the last blank line."""
+        payloads: list[bytes] = []
+        if self._line:
+            self._take(bytes(self._line), payloads)
+            self._line.clear()
+        self._take(b"", payloads)
+        return payloads
+
+    def _grow(self, part: bytes) -> None:
+        self._line += part
+        if len(self._line) > self._limit:
+            raise EventTooLong(f"a line of more than {self._limit} bytes")
+
+    def _take(self, line: bytes, payloads: list[bytes]) -> None:
+        if not line:
+            if self._data:
+                payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+                self._data, self._size = [], 0
+            return
+        name, _, value = line.partition(b":")
+        if name not in (b"data", b"error"):
+            return
+        if value[:1] == b" ":
+            value = value[1:]
+        if name == b"error":
+            payloads.append(b'{"error":%s}' % (value or b"null"))
+            return
+        self._size += len(value)
+        if self._size > self._limit:
+            raise EventTooLong(f"an event of more than {self._limit} bytes")
+        self._data.append(value)
