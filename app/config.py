@@ -1,0 +1,261 @@
+"""The configuration file: TOML in, frozen values out, and one clear line when it is wrong.
+
+Nothing else in the program reads the environment or a file for settings. An unknown key is an
+error that names the nearest right one. Paths are relative to the file they stand in.
+"""
+
+import difflib
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deploy.errors import SpecError
+from deploy.spec import NAME, EngineSpec
+
+EMBEDDED_DEFAULT = Path(__file__).parent.parent / "deploy" / "embedded.toml"
+"""What `manners serve` runs without a file."""
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message is one line that says what to change."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Address(_Table):
+    """A host and a port to listen on."""
+
+    host: str
+    port: int = Field(ge=0, le=65_535)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Gateway(_Table):
+    """`[gateway]`: where it listens, where it keeps its state, and what it takes."""
+
+    listen: str = "127.0.0.1:8080"
+    admin: str = "127.0.0.1:8081"
+    state: str = "~/.local/state/manners"
+    api_keys_file: str | None = None
+    admin_token_file: str | None = None
+    max_body_bytes: int = Field(default=1 << 20, ge=1024, le=64 << 20)
+    max_messages: int = Field(default=512, ge=1)
+    drain_seconds: Seconds = 30.0
+
+
+class Timeouts(_Table):
+    """Seconds. `idle` is the longest silence inside a stream; `total` bounds the whole reply."""
+
+    connect: Seconds = 1.0
+    first_token: Seconds = 10.0
+    idle: Seconds = 15.0
+    total: Seconds = 120.0
+
+
+class Model(_Table):
+    """`[models.NAME]`: what a caller may put in `model`, and who serves it."""
+
+    live: str
+    fallback: tuple[str, ...] = ()
+    thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"
+    reasoning: Literal["strip", "separate", "inline"] = "strip"
+    timeouts: Timeouts = Timeouts()
+    concurrency: int = Field(default=8, ge=1)
+    queue: int = Field(default=32, ge=0)
+    thought_guard: int = Field(default=0, ge=0, le=1 << 20)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tuples(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("fallback"), list):
+            return {**data, "fallback": tuple(data["fallback"])}
+        return data
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The live engine and then its fallbacks."""
+        return (self.live, *self.fallback)
+
+
+class Gates(_Table):
+    """`[gates]`: the suite and policy that a promotion is judged by."""
+
+    suite: str = "annie"
+    policy: str = "annie"
+    max_age_days: int = Field(default=7, ge=1)
+
+
+class Secrets(_Table):
+    """Keys by value; they came from the environment or a file and go nowhere else."""
+
+    api_keys: tuple[str, ...] = Field(default=(), repr=False)
+    admin_token: str | None = Field(default=None, repr=False)
+
+
+class Config(_Table):
+    """All of it, checked as a whole."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    gateway: Gateway = Gateway()
+    engines: dict[str, EngineSpec]
+    models: dict[str, Model] = Field(min_length=1)
+    gates: Gates = Gates()
+    secrets: Secrets = Secrets()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for name, model in self.models.items():
+            if not NAME.fullmatch(name):
+                raise ValueError(f"models.{name}: a model's name must match ^{NAME.pattern}$")
+            for engine in model.engines:
+                if engine not in self.engines:
+                    hint = _nearest(engine, self.engines)
+                    raise ValueError(f"models.{name}: there is no engine {engine!r}{hint}")
+        return self
+
+    @property
+    def listen(self) -> Address:
+        """The public address."""
+        return _address(self.gateway.listen, "gateway.listen")
+
+    @property
+    def admin(self) -> Address:
+        """The operators' address."""
+        return _address(self.gateway.admin, "gateway.admin")
+
+    @property
+    def state_dir(self) -> Path:
+        """Where state lives."""
+        return Path(self.gateway.state).expanduser()
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check a configuration file; without one, the embedded default.
+
+    Raises:
+        ConfigError: unreadable, not TOML, an unknown key, a bad value, or a missing secret file.
+    """
+    source = path or EMBEDDED_DEFAULT
+    try:
+        data = tomllib.loads(source.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{source}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: not TOML: {error}") from None
+    try:
+        config = parse(data, source.parent)
+        return config.model_copy(update={"secrets": _secrets(config.gateway, source.parent, environ)})
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def parse(data: dict[str, Any], base: Path) -> Config:
+    """A checked Config from parsed TOML. `base` is the folder that paths are relative to."""
+    tables = data.get("engines", {})
+    if not isinstance(tables, dict):
+        raise ConfigError("engines: must be tables, [engines.NAME]")
+    engines = {name: _engine(name, table, base) for name, table in tables.items()}
+    try:
+        config = Config.model_validate({**data, "engines": engines}, strict=True)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from None
+    if config.listen == config.admin and config.listen.port:
+        raise ConfigError("gateway.admin: must be another address than gateway.listen")
+    return config
+
+
+_ENGINE_KEYS = ("dialect", "driver", "artefact", "image", "args", "url")
+
+
+def _engine(name: str, table: Any, base: Path) -> EngineSpec:
+    if not isinstance(table, dict):
+        raise ConfigError(f"engines.{name}: must be a table")
+    for key in table:
+        if key not in _ENGINE_KEYS:
+            raise ConfigError(f"engines.{name}.{key}: unknown key{_nearest(key, _ENGINE_KEYS)}")
+    for key in ("dialect", "driver"):
+        if key not in table:
+            raise ConfigError(f"engines.{name}.{key}: missing")
+    args = table.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(a, str) for a in args):
+        raise ConfigError(f"engines.{name}.args: must be a list of strings")
+    artefact = table.get("artefact")
+    known = {key: table[key] for key in ("dialect", "driver", "image", "url") if key in table}
+    try:
+        where = (base / Path(artefact).expanduser()).resolve() if artefact is not None else None
+        return EngineSpec(name=name, args=tuple(args), artefact=where, **known)
+    except SpecError as error:
+        raise ConfigError(f"engines.{name}.{error.field}: {error.why}") from None
+    except TypeError:
+        raise ConfigError(f"engines.{name}: every value but args must be a string") from None
+
+
+def _secrets(gateway: Gateway, base: Path, environ: Mapping[str, str]) -> Secrets:
+    keys = environ.get("MANNERS_API_KEYS", "")
+    if gateway.api_keys_file:
+        keys += "," + _read_secret(gateway.api_keys_file, base, "gateway.api_keys_file")
+    token: str | None = environ.get("MANNERS_ADMIN_TOKEN") or None
+    if gateway.admin_token_file:
+        token = _read_secret(gateway.admin_token_file, base, "gateway.admin_token_file").strip()
+    found = [key.strip() for key in keys.replace("\n", ",").split(",")]
+    return Secrets(api_keys=tuple(key for key in found if key), admin_token=token)
+
+
+def _read_secret(path: str, base: Path, key: str) -> str:
+    try:
+        return (base / Path(path).expanduser()).read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{key}: {path}: {error.strerror}") from None
+
+
+def _address(text: str, key: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535 or not host:
+        raise ConfigError(f"{key}: {text!r} must be HOST:PORT")
+    return Address(host=host.strip("[]"), port=int(port))
+
+
+_TABLES: dict[str, type[BaseModel]] = {
+    "": Config,
+    "gateway": Gateway,
+    "models": Model,
+    "timeouts": Timeouts,
+    "gates": Gates,
+}
+
+
+def _explain(error: ValidationError) -> str:
+    """The first fault as one line: where, what, and the nearest right key."""
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"]]
+    where = ".".join(path) or "configuration"
+    if first["type"] == "extra_forbidden":
+        table = next((p for p in reversed(path[:-1]) if p in _TABLES), "")
+        return f"{where}: unknown key{_nearest(path[-1], _TABLES[table].model_fields)}"
+    message = first["msg"].removeprefix("Value error, ")
+    return message if first["type"] == "value_error" else f"{where}: {message[0].lower()}{message[1:]}"
+
+
+def _nearest(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"

@@ -1,0 +1,88 @@
+"""What each kind of engine understands: how thinking is switched, and what may be asked for.
+
+Data and small functions; `app.shaping` applies them. Sources are in the table's comments. Three
+dialects: `vllm`, `llama-server`, and `openai` for anything else that speaks the API.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deploy.spec import Dialect
+
+Thinking = int | None
+"""0: off. None: on, without a budget. N > 0: on, at most N tokens."""
+
+COMMON_FIELDS = frozenset(
+    {
+        "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stop", "seed",
+        "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias",
+        "max_tokens", "max_completion_tokens", "user",
+    }
+)  # fmt: skip
+"""Fields of a request that go to every engine unchanged. All others are ours, or go nowhere."""
+
+_SAMPLING = frozenset({"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos"})
+
+
+@dataclass(frozen=True)
+class DialectSpec:
+    """One engine family.
+
+    fields: request fields beyond COMMON_FIELDS that it takes.
+    thinking: the request fields that make it think, or not.
+    separates: it puts thoughts in a field of their own whenever it is asked to think, so that text
+        at the start of a reply needs no guard.
+    reasoning_is_answer: with thinking off it may put the answer in the reasoning field.
+    """
+
+    fields: frozenset[str]
+    thinking: Callable[[Thinking], dict[str, Any]]
+    separates: bool
+    reasoning_is_answer: bool
+
+
+def _vllm_thinking(thinking: Thinking) -> dict[str, Any]:
+    """A JSON boolean and nothing else: "false" and 0 leave thinking on (wire.md A.3)."""
+    fields: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": thinking != 0}}
+    if thinking:
+        fields["thinking_token_budget"] = thinking
+    return fields
+
+
+def _llama_thinking(thinking: Thinking) -> dict[str, Any]:
+    """`reasoning_format` per request pins where thoughts go, whatever the server's flags say."""
+    fields: dict[str, Any] = {
+        "chat_template_kwargs": {"enable_thinking": thinking != 0},
+        "reasoning_format": "deepseek",
+    }
+    if thinking is not None:
+        fields["reasoning_budget_tokens"] = thinking
+    return fields
+
+
+def _openai_thinking(thinking: Thinking) -> dict[str, Any]:
+    """No common word for it; a model that thinks regardless is filtered."""
+    return {}
+
+
+DIALECTS: Mapping[Dialect, DialectSpec] = {
+    "vllm": DialectSpec(
+        fields=_SAMPLING | {"cache_salt", "priority"},
+        thinking=_vllm_thinking,
+        separates=False,  # only with --reasoning-parser, which a request cannot see
+        reasoning_is_answer=True,  # vLLM #53284, #19839
+    ),
+    "llama-server": DialectSpec(
+        fields=_SAMPLING | {"repeat_penalty", "cache_prompt"},
+        thinking=_llama_thinking,
+        separates=True,
+        reasoning_is_answer=False,
+    ),
+    "openai": DialectSpec(
+        fields=frozenset(),
+        thinking=_openai_thinking,
+        separates=False,
+        reasoning_is_answer=True,
+    ),
+}

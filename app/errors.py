@@ -1,0 +1,177 @@
+"""Every error a caller can get, in one tree; foreign errors are translated by the table below.
+
+    MannersError                      500  server_error
+    ├── RequestError                  400  invalid_request_error     the caller can put it right
+    │   ├── BadJSON                        invalid_json
+    │   ├── BadField                       invalid_value, unsupported_parameter, …
+    │   ├── BodyTooLarge              413  body_too_large
+    │   ├── UnknownModel              404  model_not_found
+    │   ├── UnknownRoute              404  not_found
+    │   ├── WrongMethod               405  method_not_allowed
+    │   └── EngineRefused             4xx  the engine's own code: it refused the request
+    ├── Unauthorized                  401  authentication_error      invalid_api_key
+    ├── Busy                          429  rate_limit_error          queue_full, queue_timeout
+    ├── Draining                      503  server_error              draining
+    └── UpstreamError                 502  upstream_error            the engine's fault
+        ├── EngineDown                503  no_engine, connect_failed
+        ├── EngineTimeout             504  first_token_timeout, idle_timeout, total_timeout
+        └── EngineBroke               502  upstream_truncated, upstream_malformed, upstream_status, …
+
+`code` is for programs, `message` for people and says what to do. The tree knows no framework:
+`app.http_errors` renders it.
+"""
+
+from typing import Any
+
+
+class MannersError(Exception):
+    """Base of all; `status` is the HTTP status while no byte has gone out."""
+
+    status = 500
+    type = "server_error"
+    code = "internal_error"
+
+    def __init__(
+        self, message: str, code: str | None = None, *, param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+    @property
+    def retry_after(self) -> int | None:
+        """Seconds for `Retry-After`, or None."""
+        return None
+
+    def envelope(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        body = {"message": self.message, "type": self.type, "code": self.code, "param": self.param}
+        return {"error": body}
+
+
+class RequestError(MannersError):
+    """The request is wrong, and only the caller can put it right."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class BadJSON(RequestError):
+    """The body is no JSON object."""
+
+    code = "invalid_json"
+
+
+class BadField(RequestError):
+    """One field of the body has a value that cannot be served; `param` names it."""
+
+    code = "invalid_value"
+
+
+class BodyTooLarge(RequestError):
+    """The body is over the limit."""
+
+    status = 413
+    code = "body_too_large"
+
+
+class UnknownModel(RequestError):
+    """No such model in the configuration."""
+
+    status = 404
+    code = "model_not_found"
+
+
+class UnknownRoute(RequestError):
+    """No such path on this listener."""
+
+    status = 404
+    code = "not_found"
+
+
+class WrongMethod(RequestError):
+    """The path exists, the method does not."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class EngineRefused(RequestError):
+    """The engine answered 4xx: it understood the request and will not serve it."""
+
+    code = "engine_refused"
+
+    def __init__(self, message: str, code: str | None = None, *, status: int = 400) -> None:
+        super().__init__(message, code)
+        self.status = status
+
+
+class Unauthorized(MannersError):
+    """No key, or a wrong one."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class Busy(MannersError):
+    """Every place is taken, and the queue is full or too slow."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+
+    def __init__(self, message: str, code: str | None = None, *, seconds: int = 1) -> None:
+        super().__init__(message, code)
+        self._seconds = seconds
+
+    @property
+    def retry_after(self) -> int | None:
+        return self._seconds
+
+
+class Draining(MannersError):
+    """The gateway is going down and takes nothing new."""
+
+    status = 503
+    code = "draining"
+
+    @property
+    def retry_after(self) -> int | None:
+        return 5
+
+
+class UpstreamError(MannersError):
+    """The engine's fault, not the caller's."""
+
+    status = 502
+    type = "upstream_error"
+    code = "upstream_error"
+
+
+class EngineDown(UpstreamError):
+    """No engine is ready, or it does not take connections."""
+
+    status = 503
+    code = "no_engine"
+
+    @property
+    def retry_after(self) -> int | None:
+        return 1
+
+
+class EngineTimeout(UpstreamError):
+    """The engine took longer than the model's `timeouts` allow."""
+
+    status = 504
+    code = "first_token_timeout"
+
+
+class EngineBroke(UpstreamError):
+    """The engine's reply broke the protocol or carried an error."""
+
+    status = 502
+    code = "upstream_truncated"

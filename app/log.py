@@ -1,0 +1,62 @@
+"""Structured logs: one JSON object a line, on stderr.
+
+What may be logged is a list, not a habit: names, numbers, ids, codes. No call site passes a
+prompt, a reply, a header or a key, and `_only_known` drops any field that is not on the list, so
+that a mistake loses a field instead of leaking one.
+"""
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+FIELDS = frozenset(
+    {
+        "event", "level", "timestamp", "logger", "request_id", "model", "engine", "outcome", "status",
+        "code", "seconds", "first_token", "first_content", "first_sentence", "completion_tokens",
+        "prompt_tokens", "calls", "stripped", "breaches", "ignored_fields", "stream", "url", "state",
+        "restarts", "last_error", "error", "path", "listener", "reason", "count", "exception", "queued",
+        "phase", "artefact",
+    }
+)  # fmt: skip
+
+Logger = structlog.typing.FilteringBoundLogger
+
+
+def configure(level: str = "info", stream: TextIO | None = None) -> Logger:
+    """Set up structlog and route the standard library's warnings through it."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _only_known,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(stream or sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    for name in ("uvicorn", "uvicorn.error", "asyncio", "aiohttp"):
+        _quiet(logging.getLogger(name))
+    logger: Logger = structlog.get_logger()
+    return logger
+
+
+class _ToStructlog(logging.Handler):
+    """Library warnings as one JSON line; only the message's first line, never a traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage().splitlines()[0] if record.getMessage() else ""
+        structlog.get_logger().warning("library", logger=record.name, reason=line[:200])
+
+
+def _quiet(logger: logging.Logger) -> None:
+    logger.handlers = [_ToStructlog()]
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+
+
+def _only_known(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return {key: value for key, value in event.items() if key in FIELDS}

@@ -1,0 +1,180 @@
+"""Every metric: its name, labels and buckets, once. The edges call the few methods below.
+
+One registry per gateway, made with it: importing this module does nothing, and two gateways in one
+process (tests) do not share counts. Buckets: reference set of the OTel GenAI conventions, refined
+where a voice lives (50 ms to 1 s), so that SLO thresholds are bucket bounds.
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from app.stream.clocks import Clocks
+
+VOICE_BUCKETS = (
+    0.02, 0.04, 0.05, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8,
+    1.0, 1.25, 1.5, 2.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+DURATION_BUCKETS = (
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+)  # fmt: skip
+TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+
+UNKNOWN = "_unknown"
+"""The label of every model name that the configuration does not hold."""
+
+OUTCOMES = ("ok", "client_cancel", "client_error", "busy", "upstream_error", "timeout", "error")
+
+
+class Metrics:
+    """The gateway's instruments. Labels: model (public name), engine; never a caller's text."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        route = ("model", "engine")
+        self._first_token = self._histogram(
+            "gen_ai_server_time_to_first_token_seconds",
+            "From the request's last byte in to the first generated token, thought or not.",
+            route,
+            VOICE_BUCKETS,
+        )
+        self._first_content = self._histogram(
+            "manners_time_to_first_content_seconds",
+            "From the request's last byte in to the first text or tool call that the caller is shown.",
+            route,
+            VOICE_BUCKETS,
+        )
+        self._first_sentence = self._histogram(
+            "manners_time_to_first_sentence_seconds",
+            "From the request's last byte in to the first sentence that a voice can speak.",
+            route,
+            VOICE_BUCKETS,
+        )
+        self._per_token = self._histogram(
+            "gen_ai_server_time_per_output_token_seconds",
+            "Seconds per generated token after the first, by the engine's own token count.",
+            route,
+            TOKEN_BUCKETS,
+        )
+        self._duration = self._histogram(
+            "gen_ai_server_request_duration_seconds",
+            "From the request's last byte in to the reply's last byte out.",
+            route,
+            DURATION_BUCKETS,
+        )
+        self._overhead = self._histogram(
+            "manners_gateway_overhead_seconds",
+            "The gateway's own share of the time to first content, without queue and engine.",
+            route,
+            OVERHEAD_BUCKETS,
+        )
+        self._max_gap = self._histogram(
+            "manners_stream_max_gap_seconds",
+            "The longest silence between two visible pieces of one reply.",
+            route,
+            VOICE_BUCKETS,
+        )
+        self._requests = self._counter(
+            "manners_requests_total", "Requests, by how they ended.", (*route, "outcome")
+        )
+        self._failovers = self._counter(
+            "manners_failovers_total", "Requests moved to a fallback engine.", ("reason",)
+        )
+        self._stripped = self._counter(
+            "manners_thinking_stripped_total",
+            "Replies in which thoughts were kept from the caller, by how they were known.",
+            (*route, "kind"),
+        )
+        self._breaches = self._counter(
+            "manners_breach_total", "Replies with bad manners, by detector.", (*route, "detector")
+        )
+        self._calls = self._counter(
+            "manners_tool_calls_total", "Tool calls, by who found them.", (*route, "source")
+        )
+        self.in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
+        self.queue_depth = self._gauge("manners_queue_depth", "Requests waiting.", ("model",))
+        self._active = self._gauge("manners_active_engine", "1 for a model's live engine.", route)
+        self._info = self._gauge(
+            "manners_engine_info",
+            "1; what an engine is.",
+            ("engine", "dialect", "driver", "artefact_digest", "image_digest"),
+        )
+        self._ready = self._gauge("manners_engine_ready", "1 while an engine streams.", ("engine",))
+        self._restarts = self._gauge(
+            "manners_engine_restarts", "Restarts of an engine since it was started.", ("engine",)
+        )
+        self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
+        self._histogram(
+            "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), DURATION_BUCKETS
+        )
+        self._memory = self._gauge(
+            "manners_host_memory_available_bytes", "MemAvailable of the host.", ()
+        )
+
+    def finished(self, model: str, engine: str, outcome: str) -> None:
+        """Count one request by its end."""
+        self._requests.labels(model, engine, outcome).inc()
+
+    def latency(
+        self, model: str, engine: str, clocks: Clocks, end: float, tokens: int, overhead: float
+    ) -> None:
+        """Record a served reply. A cancelled or failed one must not come here."""
+        start = clocks.start
+        for histogram, mark in (
+            (self._first_token, clocks.first_token),
+            (self._first_content, clocks.first_content),
+            (self._first_sentence, clocks.first_sentence),
+        ):
+            if mark is not None:
+                histogram.labels(model, engine).observe(mark - start)
+        per_token = clocks.time_per_output_token(tokens)
+        if per_token is not None:
+            self._per_token.labels(model, engine).observe(per_token)
+        self._duration.labels(model, engine).observe(end - start)
+        self._overhead.labels(model, engine).observe(overhead)
+        self._max_gap.labels(model, engine).observe(clocks.max_gap)
+
+    def manners(
+        self, model: str, engine: str, stripped: set[str], breaches: set[str], calls: list[str]
+    ) -> None:
+        """Count what was kept from the caller, what went wrong, and the calls of one reply."""
+        for kind in stripped:
+            self._stripped.labels(model, engine, kind).inc()
+        for detector in breaches:
+            self._breaches.labels(model, engine, detector).inc()
+        for source in calls:
+            self._calls.labels(model, engine, source).inc()
+
+    def engine(self, name: str, ready: bool, restarts: int) -> None:
+        """An engine's state changed."""
+        self._ready.labels(name).set(ready)
+        self._restarts.labels(name).set(restarts)
+
+    def describe_engine(
+        self, name: str, dialect: str, driver: str, artefact: str, image: str
+    ) -> None:
+        """What an engine is; digests are "" where there are none."""
+        self._info.labels(name, dialect, driver, artefact, image).set(1)
+
+    def route(self, model: str, engine: str) -> None:
+        """`engine` now serves `model`; whichever did before no longer does."""
+        for labels in [s.labels for m in self._active.collect() for s in m.samples]:
+            if labels["model"] == model:
+                self._active.labels(model, labels["engine"]).set(0)
+        self._active.labels(model, engine).set(1)
+
+    def memory(self, read: Callable[[], float]) -> None:
+        """Where the host's free memory is read from, at every scrape."""
+        self._memory.set_function(read)
+
+    def _histogram(
+        self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
+    ) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)

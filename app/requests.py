@@ -1,0 +1,180 @@
+"""A caller's chat request: only the fields that the gateway reads are declared and checked.
+
+Everything else is carried in `body` and goes to an engine only if its dialect lists it; what goes
+nowhere is named in `ignored`, so that nothing is dropped in silence.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.dialects import COMMON_FIELDS, DIALECTS, Thinking
+from app.errors import BadField, BadJSON
+
+MAX_TOOLS = 128
+"""OpenAI's limit on functions in one request."""
+
+_FUNCTION_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
+
+
+class _Part(BaseModel):
+    """Read strictly where it matters; other keys pass through with the body."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+
+class TextPart(_Part):
+    """A text content part. This gateway serves text models: nothing else is taken."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(_Part):
+    """One turn of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class Function(_Part):
+    """The function of a tool: its name and the JSON Schema of its arguments."""
+
+    name: Annotated[str, Field(pattern=_FUNCTION_NAME)]
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(_Part):
+    """A declared tool."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class StreamOptions(_Part):
+    """`include_usage` asks for the usage chunk before `[DONE]`."""
+
+    include_usage: bool = False
+
+
+class ThinkingSwitch(_Part):
+    """Anthropic's switch, which some OpenAI clients send as well."""
+
+    type: Literal["enabled", "disabled"]
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+
+
+class ChatRequest(_Part):
+    """`POST /v1/chat/completions`, checked."""
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    logprobs: bool | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    thinking: ThinkingSwitch | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether the caller asked for the usage chunk."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether the reply may hold calls."""
+        return bool(self.tools) and self.tool_choice != "none"
+
+    def thinking_or(self, default: Thinking) -> Thinking:
+        """What the caller asked of thinking, by any of three words; else the model's default."""
+        if self.thinking is not None:
+            return self.thinking.budget_tokens if self.thinking.type == "enabled" else 0
+        asked = (self.chat_template_kwargs or {}).get("enable_thinking")
+        if asked is not None:
+            return _switched(_truth(asked), default)
+        if self.reasoning_effort is not None:
+            return _switched(self.reasoning_effort != "none", default)
+        return default
+
+
+_OURS = frozenset(ChatRequest.model_fields) | {"logprobs", "metadata", "store"}
+_KNOWN = COMMON_FIELDS.union(_OURS, *(d.fields for d in DIALECTS.values()))
+
+
+def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, Any], list[str]]:
+    """The checked request, its body as JSON, and the names of fields that go nowhere.
+
+    Raises:
+        BadJSON: no JSON object. BadField: a field with the wrong type, or one we cannot serve.
+    """
+    body = _object(raw)
+    try:
+        request = ChatRequest.model_validate(body)
+    except ValidationError as error:
+        raise _field_error(error) from None
+    _refuse_unserved(request, body, max_messages)
+    return request, body, sorted(body.keys() - _KNOWN)
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        body = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadJSON(f"the request body is not valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise BadJSON("the request body must be a JSON object")
+    return body
+
+
+def _field_error(error: ValidationError) -> BadField:
+    """The fault that lies deepest: where a value may have several types, it says the most."""
+    fault = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
+    param = ".".join(str(p) for p in fault["loc"] if p != "str" and not str(p).startswith("list["))
+    if fault["type"] == "missing":
+        return BadField(f"{param} is missing", "missing_field", param=param)
+    if fault["type"] == "literal_error" and param.endswith(".type") and ".content." in param:
+        return BadField(f"{param}: only text parts are served", "unsupported_content", param=param)
+    return BadField(f"{param}: {fault['msg']}", param=param)
+
+
+def _refuse_unserved(request: ChatRequest, body: dict[str, Any], max_messages: int) -> None:
+    if request.n is not None and request.n != 1:
+        raise _unsupported("n", "this gateway makes one choice a request: leave n out or send 1")
+    if request.stream_options is not None and not request.stream:
+        raise BadField("stream_options needs stream: true", param="stream_options")
+    if request.logprobs or body.get("top_logprobs"):
+        raise _unsupported("logprobs", "filtered text has no token log-probabilities; ask the engine itself")
+    if "functions" in body or "function_call" in body:
+        raise _unsupported("functions", "functions are not served: send tools")
+    if len(request.messages) > max_messages:
+        message = f"at most {max_messages} messages a request; this one has {len(request.messages)}"
+        raise BadField(message, "too_many_messages", param="messages")
+    if request.tool_choice not in (None, "none", "auto") and not request.tools:
+        raise BadField("tool_choice needs tools", param="tool_choice")
+
+
+def _unsupported(param: str, message: str) -> BadField:
+    return BadField(message, "unsupported_parameter", param=param)
+
+
+def _truth(value: Any) -> bool:
+    """`"false"`, `0` and their kin, put right: a template takes them for true (wire.md A.3)."""
+    if isinstance(value, str):
+        return value.strip().lower() not in ("false", "0", "off", "no", "none", "")
+    return bool(value)
+
+
+def _switched(on: bool, default: Thinking) -> Thinking:
+    """On keeps a budget that the model is configured with."""
+    return (default or None) if on else 0

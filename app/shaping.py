@@ -1,0 +1,75 @@
+"""From a caller's request to what an engine is sent, and what may be assumed of its reply. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from app.dialects import COMMON_FIELDS, DIALECTS, Thinking
+from app.requests import ChatRequest
+from app.stream.events import Finish, Text
+from app.stream.pipeline import StreamPolicy
+from app.stream.schema import Tools
+from app.stream.think import UNBOUNDED, ThinkFilter, ThinkPolicy
+from deploy.spec import Dialect
+
+_MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
+
+
+def upstream_body(
+    request: ChatRequest, body: dict[str, Any], dialect: Dialect, served_name: str, thinking: Thinking
+) -> bytes:
+    """The JSON for the engine: allowed fields only, always streamed, usage always asked for.
+
+    A reply that the caller wants whole is streamed too: then a caller who goes away stops the
+    engine at once, and the engine's other parser, the one for whole replies, is never met.
+    """
+    spec = DIALECTS[dialect]
+    allowed = COMMON_FIELDS | spec.fields
+    sent = {key: value for key, value in body.items() if key in allowed and value is not None}
+    if not request.tools:
+        sent.pop("tools", None)  # vLLM answers 400 to an empty list
+        sent.pop("tool_choice", None)
+    sent["messages"] = [_message(m) for m in body["messages"]]
+    sent.update(spec.thinking(thinking))
+    sent["model"] = served_name
+    sent["stream"] = True
+    sent["stream_options"] = {"include_usage": True}
+    return msgspec.json.encode(sent)
+
+
+def stream_policy(
+    request: ChatRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+) -> StreamPolicy:
+    """What the stream core may assume of the reply.
+
+    A reply that is not streamed has no latency to lose, so a lost opening tag is always caught.
+    With thinking on, an engine that may leave thoughts in the text is guarded until a tag comes.
+    """
+    spec = DIALECTS[dialect]
+    if not request.stream:
+        guard = UNBOUNDED
+    elif thinking != 0:
+        guard = 0 if spec.separates else UNBOUNDED
+    tools = Tools([t.model_dump() for t in request.tools or ()]) if request.uses_tools else None
+    think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer)
+    return StreamPolicy(think, tools, id_prefix)
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """One turn for the engine: known fields, roles that templates know, and no old thoughts."""
+    kept = {key: message[key] for key in _MESSAGE_FIELDS if message.get(key) is not None}
+    if kept["role"] == "developer":
+        kept["role"] = "system"
+    if kept["role"] == "assistant" and isinstance(kept.get("content"), str):
+        kept["content"] = without_thoughts(kept["content"])
+    kept.setdefault("content", "")
+    return kept
+
+
+def without_thoughts(text: str) -> str:
+    """What was visible of an assistant's old turn: leaked tags in a history breed more of them."""
+    if "<" not in text:
+        return text
+    think = ThinkFilter(0, ThinkPolicy(guard=UNBOUNDED))
+    events = [*think.feed(Text(0, text)), *think.feed(Finish(0, "stop"))]
+    return "".join(event.text for event in events if isinstance(event, Text))
