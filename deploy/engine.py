@@ -27,16 +27,18 @@ class EngineState:
     """A snapshot of an engine.
 
     `url` is the address to send requests to, without a trailing slash and without `/v1`; it is
-    set exactly while `state` is `READY`, and it changes with every restart. `pid` is the child
-    that lives now, if the driver has one. `restarts` counts the children after the first since
-    `start()`. `since` is when `state` was entered, in monotonic seconds (`time.monotonic`).
-    `last_error` says why the engine last left `READY` or did not reach it, and is kept until
-    the next `start()`.
+    set exactly while `state` is `READY`, and it changes with every restart. `model` is the name
+    that the engine wants in a request's "model", known while ready. `pid` is the child that lives
+    now, if the driver has one. `restarts` counts the children after the first since `start()`.
+    `since` is when `state` was entered, in monotonic seconds (`time.monotonic`). `last_error`
+    says why the engine last left `READY` or did not reach it, and is kept until the next
+    `start()`.
     """
 
     name: str
     state: Phase = Phase.STOPPED
     url: str | None = None
+    model: str | None = None
     pid: int | None = None
     restarts: int = 0
     since: float = 0.0

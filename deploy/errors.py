@@ -1,12 +1,12 @@
 """Everything that can go wrong with an engine, as one tree.
 
     DeployError
-     +- SpecError            the configuration of an engine is wrong; says which engine and which field
+     +- SpecError            the configuration of an engine is wrong; says which one, which field
      |   +- FlagError        one of its `args` is unknown, repeated or has a bad value
-     +- ArtefactError        the weights are not where the configuration says, or not exactly one file
+     +- ArtefactError        the weights are not where the spec says, or not exactly one file
      +- EngineError          an engine that was configured well did not do its work
      |   +- StartFailed      it never streamed a token; carries the log's last lines
-     |   +- StartTimeout     it did not stream a token before the deadline
+     |   |   +- StartTimeout it did not stream a token before the deadline
      |   +- StartCancelled   `stop()` came while `start()` was waiting
      |   +- ProbeFailed      one probe's verdict, as an error (see `probe.py` for the verdicts)
      +- IllegalTransition    a bug: the supervisor was fed an event that its state cannot take
@@ -57,7 +57,7 @@ class StartFailed(EngineError):
         self.log_tail = log_tail
 
 
-class StartTimeout(EngineError):
+class StartTimeout(StartFailed):
     """The engine did not stream a token before its deadline."""
 
 

@@ -1,0 +1,229 @@
+"""Is an engine ready? Only a generated token says so.
+
+`/health` answers 200 from an engine that hangs, that lost its GPU, or that has a kernel still to
+compile; headers and the role chunk come before the first token is computed. So a probe asks for
+a few tokens, as a stream, and waits for one to arrive: content, reasoning or a tool call.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import aiohttp
+
+from deploy.lines import LineSplitter
+from deploy.spec import Dialect
+
+
+class Verdict(StrEnum):
+    """What one probe found."""
+
+    STREAMED = "streamed"
+    NOT_LISTENING = "not_listening"
+    LOADING = "loading"
+    ERROR = "error"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """One probe's verdict and clocks, in seconds since the request was sent.
+
+    `headers_s` is the response's head, `first_token_s` the first generated token; None means that
+    it did not come. `total_s` is when the probe ended. `detail` is for people; it never quotes
+    generated text.
+    """
+
+    verdict: Verdict
+    headers_s: float | None = None
+    first_token_s: float | None = None
+    total_s: float = 0.0
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict is Verdict.STREAMED
+
+
+class _Clock:
+    """The clocks of one probe while it runs."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self.headers_s: float | None = None
+        self.first_token_s: float | None = None
+
+    def now(self) -> float:
+        return time.monotonic() - self._start
+
+    def result(self, verdict: Verdict, detail: str = "") -> ProbeResult:
+        return ProbeResult(
+            verdict=verdict,
+            headers_s=self.headers_s,
+            first_token_s=self.first_token_s,
+            total_s=self.now(),
+            detail=detail,
+        )
+
+
+def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
+    """The request of a probe: short, the same every time, and without thinking."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": "user", "content": "Say hello."}],
+        "max_tokens": 4,
+        "temperature": 0,
+        "stream": True,
+    }
+    if dialect != "openai":  # a strict server refuses fields that it does not know
+        body["chat_template_kwargs"] = {"enable_thinking": False}
+    return body
+
+
+async def probe(
+    url: str,
+    *,
+    model: str,
+    deadline_s: float,
+    dialect: Dialect = "llama-server",
+    headers: Mapping[str, str] | None = None,
+) -> ProbeResult:
+    """Ask the engine at `url` for a few tokens and wait for the first, at most `deadline_s`.
+
+    Never raises for what the engine does: that is the verdict. The stream is read to its end
+    within the deadline, so that no half-read answer keeps a slot of the engine busy.
+    """
+    clock = _Clock()
+    body = probe_body(model, dialect)
+    try:
+        async with asyncio.timeout(deadline_s), _session(deadline_s, headers) as session:
+            return await _stream(session, f"{url}/v1/chat/completions", body, clock)
+    except TimeoutError:
+        if clock.first_token_s is not None:
+            return clock.result(Verdict.STREAMED, "the deadline came before the stream's end")
+        return clock.result(Verdict.STALLED, f"no token within {deadline_s:g} s")
+    except aiohttp.ClientConnectorError as error:
+        return clock.result(Verdict.NOT_LISTENING, str(error))
+    except aiohttp.ClientError as error:
+        return clock.result(Verdict.ERROR, f"{type(error).__name__}: {error}")
+
+
+async def served_model(
+    url: str, *, deadline_s: float, headers: Mapping[str, str] | None = None
+) -> str | None:
+    """The first name in the engine's `/v1/models`, or None if it gives none within the deadline."""
+    try:
+        async with (
+            asyncio.timeout(deadline_s),
+            _session(deadline_s, headers) as session,
+            session.get(f"{url}/v1/models", allow_redirects=False) as response,
+        ):
+            name = (await response.json(content_type=None))["data"][0]["id"]
+    except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _session(deadline_s: float, headers: Mapping[str, str] | None) -> aiohttp.ClientSession:
+    # A connection of its own: a probe must not be answered by luck of a pooled one, and no proxy
+    # of the environment may stand between.
+    timeout = aiohttp.ClientTimeout(total=None, connect=deadline_s)
+    connector = aiohttp.TCPConnector(limit=1, force_close=True)
+    return aiohttp.ClientSession(
+        connector=connector, timeout=timeout, headers=headers, trust_env=False
+    )
+
+
+async def _stream(
+    session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
+) -> ProbeResult:
+    async with session.post(url, json=body, allow_redirects=False) as response:
+        clock.headers_s = clock.now()
+        if response.status in (502, 503, 504):  # 502 and 504: a proxy before an engine that loads
+            return clock.result(Verdict.LOADING, f"HTTP {response.status}")
+        if response.status != 200:
+            text = (await response.content.read(2048)).decode("utf-8", "replace")
+            return clock.result(Verdict.ERROR, f"HTTP {response.status}: {text[:300]}")
+        error = await _read_stream(response, clock)
+    if error is not None:
+        return clock.result(Verdict.ERROR, error)
+    if clock.first_token_s is None:
+        return clock.result(Verdict.ERROR, "the stream ended without a token")
+    return clock.result(Verdict.STREAMED)
+
+
+async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> str | None:
+    """Read to the end, stop the clock at the first token; returns the stream's error, if any."""
+    splitter = LineSplitter()
+    while data := await response.content.readany():
+        for line in splitter.feed(data):
+            error = _read_line(line, clock)
+            if error is not None:
+                return error
+    for line in splitter.close():
+        _read_line(line, clock)
+    return None
+
+
+def _read_line(line: bytes, clock: _Clock) -> str | None:
+    field, _, value = line.partition(b":")
+    value = value.strip()
+    if field != b"data" or value == b"[DONE]":
+        return None
+    try:
+        chunk = json.loads(value)
+    except ValueError:
+        return "the stream holds a frame that is not JSON"
+    if not isinstance(chunk, dict):
+        return "the stream holds a frame that is not an object"
+    if chunk.get("error"):
+        return f"error in the stream: {str(chunk['error'])[:300]}"
+    try:
+        if clock.first_token_s is None and has_token(chunk):
+            clock.first_token_s = clock.now()
+    except (AttributeError, TypeError):
+        return "the stream holds a frame that is not a chat completion chunk"
+    return None
+
+
+def has_token(chunk: Mapping[str, Any]) -> bool:
+    """Whether a chunk holds generated text: not a role, an empty delta, progress or usage."""
+    for choice in chunk.get("choices") or ():
+        delta = choice.get("delta") or {}
+        if any(delta.get(key) for key in ("content", "reasoning", "reasoning_content")):
+            return True
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function") or {}
+            if function.get("name") or function.get("arguments"):
+                return True
+    return False
+
+
+async def wait_until_streams(
+    url: str,
+    *,
+    model: str,
+    deadline_s: float,
+    dialect: Dialect = "llama-server",
+    headers: Mapping[str, str] | None = None,
+    errors_allowed: int = 3,
+) -> ProbeResult:
+    """Probe until the engine streams, the deadline comes, or it answers with errors only.
+
+    Not listening and loading are waited for, with pauses that grow from 20 ms to half a second.
+    Returns the last result; `result.ok` says whether it streams.
+    """
+    end = time.monotonic() + deadline_s
+    pause, errors = 0.02, 0
+    while True:
+        left = max(end - time.monotonic(), 0.05)
+        result = await probe(url, model=model, deadline_s=left, dialect=dialect, headers=headers)
+        errors = errors + 1 if result.verdict is Verdict.ERROR else 0
+        if result.ok or errors >= errors_allowed or time.monotonic() + pause >= end:
+            return result
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 0.5)
