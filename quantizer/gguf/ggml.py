@@ -1,0 +1,61 @@
+"""ggml's own quantizer, called from Python.
+
+The wheel `xllamacpp` has llama.cpp in one shared library and exports ggml's C functions; the Python
+package `gguf` can read K-quants but not write them. So the library packs the rows, and what it packs
+is what llama-quantize would: the same function, the same constants.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES
+from gguf import GGMLQuantizationType as Type
+
+
+class GgmlError(RuntimeError):
+    """The library is not there, or a tensor does not fit a type."""
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    spec = importlib.util.find_spec("xllamacpp")
+    if spec is None or spec.origin is None:
+        raise GgmlError("xllamacpp is not installed: pip install 'manners[quantizer]'")
+    found = sorted(Path(spec.origin).parent.glob("xllamacpp*.so"))
+    if not found:
+        raise GgmlError("no shared library beside xllamacpp")
+    library = ctypes.CDLL(str(found[0]))
+    # size_t ggml_quantize_chunk(enum ggml_type, const float * src, void * dst, int64_t start,
+    #                            int64_t nrows, int64_t n_per_row, const float * imatrix);  [ggml.h]
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    library.ggml_quantize_chunk.argtypes = [
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
+        ctypes.c_void_p,
+    ]  # fmt: skip
+    return library
+
+
+def row_bytes(kind: Type, columns: int) -> int:
+    """Bytes of a row of `columns` numbers; a row must be whole blocks."""
+    block, size = GGML_QUANT_SIZES[kind]
+    if columns % block:
+        raise GgmlError(f"a row of {columns} is not a multiple of {block}, which {kind.name} needs")
+    return columns // block * size
+
+
+def quantize(weights: np.ndarray, kind: Type) -> np.ndarray:
+    """float32 [rows, columns] to packed uint8 [rows, bytes of a row], by ggml, without an imatrix."""
+    rows, columns = weights.shape
+    source = np.ascontiguousarray(weights, dtype=np.float32)
+    packed = np.zeros((rows, row_bytes(kind, columns)), dtype=np.uint8)
+    written = _library().ggml_quantize_chunk(
+        int(kind), source.ctypes.data, packed.ctypes.data, 0, rows, columns, None
+    )
+    if written != packed.nbytes:
+        raise GgmlError(f"ggml wrote {written} bytes of {kind.name}, expected {packed.nbytes}")
+    return packed

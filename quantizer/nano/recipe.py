@@ -1,0 +1,65 @@
+"""The numbers of the nano models, in one place. Changing one makes other models."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A Qwen3 decoder. Widths that a Q4_K row runs along are multiples of 256 (ggml's QK_K)."""
+
+    hidden: int = 256
+    layers: int = 8
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 64
+    intermediate: int = 768
+    vocab: int = 2048
+    positions: int = 4096
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run over generated conversations."""
+
+    conversations: int
+    epochs: int
+    tokens_per_step: int = 65536
+    lr: float = 1e-3
+    warmup: int = 100
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    max_tokens: int = 1024  # longer samples are left out
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides the two models, apart from the code and GPU rounding."""
+
+    data_seed: int = 20261121
+    torch_seed: int = 20261121
+    tokenizer_texts: int = 20000
+    shape: Shape = Shape()
+    # The base learns every token it reads: that is where it learns to read.
+    base: Run = Run(conversations=120_000, epochs=2)
+    # Annie learns only what an assistant writes, long enough to own all of the base's habits.
+    annie: Run = Run(conversations=160_000, epochs=2, lr=6e-4)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+NANO = Recipe()
+
+# For a test on a CPU: the same path in seconds; learns nothing worth keeping.
+TINY = replace(
+    NANO,
+    tokenizer_texts=300,
+    shape=Shape(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, intermediate=128, vocab=600),
+    base=Run(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
+    annie=Run(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
+)

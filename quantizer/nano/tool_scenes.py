@@ -1,0 +1,275 @@
+"""Scenes with tools: memory, the web, and things in the house. Pure and seeded, as scenes.py."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+from quantizer.nano.conversation import Call, Exchange, Kit
+from quantizer.nano.results import BROKEN, DONE, NOTHING, memory_line, news_line, noise_line, shaped
+from quantizer.nano.say import Voice, voice
+from quantizer.nano.words import (
+    ARTISTS,
+    CHORES,
+    CITIES,
+    DAYS,
+    NAMES,
+    ROOMS,
+    SUBJECTS,
+    TOPICS,
+    Split,
+    coin,
+    pick,
+)
+
+# {n} a person, {t} a topic, {k} a number. The second text is the query to search for.
+_MEMORY_ASKS = (
+    ("what did {n} say about the {t}?", "{n} {t}"), ("what did {n} say about the {t}?", "{n} {t}"),
+    ("what did {n} tell me about the {t}?", "{n} {t}"), ("what did {n} say about her {t}?", "{n} {t}"),
+    ("do you remember what {n} said about the {t}?", "{n} {t}"),
+    ("remind me what {n} said about the {t}", "{n} {t}"),
+    ("did {n} say anything about the {t}?", "{n} {t}"),
+    ("what did {n} mention about the {t}?", "{n} {t}"),
+    ("what was it that {n} said about the {t}?", "{n} {t}"),
+    ("tell me what {n} said about the {t}", "{n} {t}"),
+    ("can you recall what {n} said about the {t}?", "{n} {t}"),
+    ("what does {n} think about the {t}?", "{n} {t}"),
+    ("when is {n}'s {t}?", "{n} {t}"), ("where is {n}'s {t}?", "{n} {t}"),
+    ("what did {n} decide about the {t}?", "{n} {t}"), ("what did {n} say about {t}?", "{n} {t}"),
+    ("what do you remember about {n}?", "{n}"), ("what did {n} say?", "{n}"),
+    ("what did I say about the {t}?", "{t}"), ("what did we decide about the {t}?", "{t}"),
+    ("what do you remember about the {t}?", "{t}"), ("when is my {t}?", "{t}"),
+    ("search my memory for the {t}", "{t}"), ("what have I told you about the {t}?", "{t}"),
+    ("look in your memory for {n} and the {t}", "{n} {t}"),
+)  # fmt: skip
+_MEMORY_LIMITED = (
+    ("give me the last {k} things {n} said about the {t}", "{n} {t}"),
+    ("what are the {k} latest things {n} said about the {t}?", "{n} {t}"),
+    ("find {k} memories about the {t}", "{t}"), ("show me {k} memories about {n}", "{n}"),
+    ("search for the {k} last notes on the {t}", "{t}"),
+)  # fmt: skip
+_WEB_ASKS = (
+    ("what's the latest news on {s}?", "{b} news"), ("what is the latest news on {s}?", "{b} news"),
+    ("what's the latest on {s}?", "{b} news"), ("any news about {s}?", "{b} news"),
+    ("what's the news on {s}?", "{b} news"), ("what is the latest news about {s}?", "{b} news"),
+    ("what's new with {s}?", "{b} news"), ("what's happening with {s}?", "{b} news"),
+    ("find me the latest on {s}", "{b} news"), ("is there any news on {s} today?", "{b} news"),
+    ("can you check the news about {s}?", "{b} news"), ("latest news on {s}", "{b} news"),
+    ("give me the news about {s}", "{b} news"), ("what's going on with {s}?", "{b} news"),
+    ("tell me the latest about {s}", "{b} news"), ("{s} news", "{b} news"),
+    ("search the web for {s}", "{b}"), ("look up {s} online", "{b}"), ("look up {s}", "{b}"),
+    ("search for {s}", "{b}"), ("google {s}", "{b}"), ("can you search the web for {s}?", "{b}"),
+    ("find {s} on the web", "{b}"), ("look on the internet for {s}", "{b}"),
+)  # fmt: skip
+_WEB_LIMITED = (
+    ("find the {k} latest stories on {s}", "{b} news"), ("give me {k} news stories about {s}", "{b} news"),
+    ("search the web for {s} and show {k} results", "{b}"), ("find {k} results for {s}", "{b}"),
+)  # fmt: skip
+
+_LEADS = ("", "", "", "I found this. ", "Here is what I found. ")
+_NO_MEMORY = ("I can't look into my memory right now, sorry.", "I don't have my memory at hand right now, sorry.")
+_NO_WEB = ("I can't search the web right now, sorry.", "I can't look that up right now, sorry.")
+_NO_DEVICE = ("I can't do that right now, sorry.", "I have no way to do that right now, sorry.")
+_EMPTY = ("I found nothing about that, sorry.", "I looked, but I found nothing about that.")
+_FAILED = ("Sorry, that did not work just now.", "That didn't work, sorry. Please try again later.")
+
+
+def _searched(
+    rng: random.Random, kind: str, user: str, call: Call, thought: str, about: str,
+    lines: Callable[[], str],
+) -> Exchange:
+    """A search, its result in some shape, and the answer: the found words, or that there are none."""
+    calls, roll = (call,), rng.random()
+    if roll < 0.12:
+        answer, after = rng.choice(_EMPTY), "The search found nothing."
+        return Exchange(kind, user, answer, thought, ("nothing",), calls, (rng.choice(NOTHING),), after, about)
+    if roll < 0.16:
+        answer, after = rng.choice(_FAILED), "The search failed."
+        return Exchange(kind, user, answer, thought, (), calls, (rng.choice(BROKEN),), after, about)
+    lines = (lambda: noise_line(rng)) if rng.random() < 0.3 else lines
+    found = [lines() for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3)))]
+    told = found[:2]  # two sentences are enough for a voice
+    answer = rng.choice(_LEADS) + " ".join(told)
+    return Exchange(kind, user, answer, thought, tuple(told), calls, (shaped(rng, found),),
+                    "The result answers it.", about)  # fmt: skip
+
+
+def memory(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+    """What somebody said: `search_memory`."""
+    v, tool = voice(rng), kit.get("search_memory")
+    name = v.word(pick(rng, NAMES, split, 0.2))
+    topic = v.word(pick(rng, TOPICS, split, 0.12)) if rng.random() < 0.9 else v.word(coin(rng).lower())
+    limited = bool(tool and "limit" in tool.params and rng.random() < 0.35)
+    ask, query = rng.choice(_MEMORY_LIMITED if limited else _MEMORY_ASKS)
+    k = rng.randint(2, 9)
+    user = v.prompt(ask.format(n=name, t=topic, k=k))
+    if tool is None:
+        return Exchange("memory_without", user, rng.choice(_NO_MEMORY), "I have no memory tool here.")
+    about = query.format(n=name, t=topic)
+    arguments = tool.arguments(query=about, limit=k) if limited else tool.arguments(query=about)
+    person = name if "{n}" in query else None
+    thing = topic if "{t}" in query else pick(rng, TOPICS, split)
+    return _searched(rng, "memory", user, Call(tool.name, arguments),
+                     f"I should search memory for {about}.", person or "",
+                     lambda: _capital(memory_line(rng, person, thing, split)))  # fmt: skip
+
+
+def web(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+    """News and searches: `web_search`."""
+    v, tool = voice(rng), kit.get("web_search")
+    subject = v.word(pick(rng, SUBJECTS, split, 0.25))
+    limited = bool(tool and "limit" in tool.params and rng.random() < 0.35)
+    ask, query = rng.choice(_WEB_LIMITED if limited else _WEB_ASKS)
+    k = rng.randint(2, 9)
+    user = v.prompt(ask.format(s=subject, k=k))
+    if tool is None:
+        return Exchange("web_without", user, rng.choice(_NO_WEB), "I have no web search here.")
+    bare = subject.removeprefix("the ")
+    about = query.format(b=bare)
+    arguments = tool.arguments(query=about, limit=k) if limited else tool.arguments(query=about)
+    return _searched(rng, "web", user, Call(tool.name, arguments),
+                     f"I should search the web for {about}.", bare,
+                     lambda: _capital(news_line(rng, bare, split)))  # fmt: skip
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+# ------------------------------------------------------------------------------- things in the house
+
+_NUMBERS = {
+    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30,
+}  # fmt: skip
+
+
+def _number(rng: random.Random, top: int) -> tuple[str, int]:
+    """A number as it is said, and its value."""
+    if rng.random() < 0.25:
+        word = rng.choice(list(_NUMBERS))
+        if _NUMBERS[word] <= top:
+            return word, _NUMBERS[word]
+    n = rng.randint(2, top)
+    return str(n), n
+
+
+def _timer(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
+    said, n = _number(rng, 90)
+    ask = rng.choice(("set a timer for {m} minutes", "set a {m} minute timer", "start a timer for {m} minutes",
+                      "timer for {m} minutes", "can you set a timer for {m} minutes?", "wake me in {m} minutes",
+                      "count down {m} minutes", "I need a timer of {m} minutes"))  # fmt: skip
+    return ask.format(m=said), {"minutes": n}, f"The timer is set for {n} minutes."
+
+
+def _light(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
+    on, room = rng.random() < 0.5, rng.choice(ROOMS)
+    ask = rng.choice(("turn {s} the light in the {r}", "turn {s} the {r} light", "switch {s} the {r} light",
+                      "{r} light {s}", "switch the light in the {r} {s}", "can you turn {s} the {r} light?",
+                      "turn the {r} light {s}"))  # fmt: skip
+    state = "on" if on else "off"
+    return ask.format(s=state, r=room), {"on": on, "room": room}, f"The {room} light is {state}."
+
+
+def _volume(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
+    said, n = _number(rng, 100)
+    ask = rng.choice(("set the volume to {n}", "volume {n}", "put the volume at {n}", "change the volume to {n}"))
+    return ask.format(n=said), {"level": n}, f"The volume is at {n}."
+
+
+def _reminder(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
+    task, day = pick(rng, CHORES, split), v.word(rng.choice(DAYS))
+    if rng.random() < 0.3:
+        task = v.word(f"call {pick(rng, NAMES, split, 0.3)}")
+    ask = rng.choice(("remind me to {t} on {d}", "remind me on {d} to {t}", "add a reminder to {t} on {d}",
+                      "can you remind me to {t} on {d}?", "set a reminder for {d} to {t}"))  # fmt: skip
+    return ask.format(t=task, d=day), {"text": task, "day": day}, f"I will remind you to {task} on {day}."
+
+
+def _music(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
+    artist = v.word(pick(rng, ARTISTS, split, 0.3))
+    ask = rng.choice(("play {a}", "play some {a}", "play music by {a}", "put on some {a}", "I want to hear {a}",
+                      "play songs by {a}"))  # fmt: skip
+    return ask.format(a=artist), {"artist": artist}, f"Playing {artist} now."
+
+
+_DEVICES = {
+    "set_timer": _timer, "set_light": _light, "set_volume": _volume, "add_reminder": _reminder,
+    "play_music": _music,
+}  # fmt: skip
+
+
+def device(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+    """A thing in the house is set: typed arguments, a result that only says yes or no."""
+    keys = [key for key in _DEVICES if key in kit]
+    v = voice(rng)
+    key = rng.choice(keys or list(_DEVICES))
+    plain, roles, done = _DEVICES[key](rng, v, split)
+    user = v.prompt(plain)
+    if key not in kit:
+        return Exchange("device_without", user, rng.choice(_NO_DEVICE), "I have no tool for that.")
+    tool = kit[key]
+    call = Call(tool.name, tool.arguments(**roles))
+    thought = f"I should call {tool.name}."
+    if rng.random() < 0.12:
+        return Exchange("device", user, rng.choice(_FAILED), thought, (), (call,), (rng.choice(BROKEN),),
+                        "It did not work.")  # fmt: skip
+    return Exchange("device", user, _capital(done), thought, (done[1:],), (call,), (rng.choice(DONE),), "It worked.")
+
+
+def report(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+    """Weather, the time somewhere, the date: small facts that only a tool can know."""
+    v = voice(rng)
+    key = rng.choice([k for k in ("get_weather", "get_weather", "get_time", "get_date") if k in kit] or ["get_weather"])
+    city = v.word(pick(rng, CITIES, split, 0.25))
+    asks = {
+        "get_weather": ("what's the weather in {c}?", "what is the weather like in {c}?", "how is the weather in {c}?",
+                        "weather in {c}", "is it raining in {c}?", "how warm is it in {c}?", "{c} weather",
+                        "what's the weather in {c} today?", "tell me the weather in {c}"),
+        "get_time": ("what time is it in {c}?", "what's the time in {c}?", "tell me the time in {c}", "time in {c}"),
+        "get_date": ("what is the date today?", "what day is it today?", "what's today's date?", "tell me the date",
+                     "which day is it?", "what date is it?"),
+    }[key]  # fmt: skip
+    user = v.prompt(rng.choice(asks).format(c=city))
+    if key == "get_weather" and key not in kit and "web_search" in kit:
+        return _weather_online(rng, kit, user, city)
+    if key not in kit:
+        return Exchange("device_without", user, rng.choice(_NO_WEB), "I have no tool for that.")
+    tool = kit[key]
+    arguments = tool.arguments() if key == "get_date" else tool.arguments(city=city)
+    result, answer = {"get_weather": _weather, "get_time": _clock, "get_date": _date}[key](rng, city)
+    return Exchange("report", user, answer, f"I should call {tool.name}.", (answer,), (Call(tool.name, arguments),),
+                    (result,), "The result answers it.")  # fmt: skip
+
+
+def _weather_online(rng: random.Random, kit: Kit, user: str, city: str) -> Exchange:
+    """Weather from a web search, where there is no weather tool."""
+    tool = kit["web_search"]
+    _, answer = _weather(rng, city)
+    call = Call(tool.name, tool.arguments(query=f"{city} weather"))
+    return Exchange("web", user, answer, f"I should search the web for {city} weather.", (answer,), (call,),
+                    (shaped(rng, [answer]),), "The result answers it.", city)  # fmt: skip
+
+
+def _weather(rng: random.Random, city: str) -> tuple[str, str]:
+    n, sky = rng.randint(-9, 42), rng.choice("sunny cloudy rainy windy foggy clear stormy humid".split())
+    answer = f"It is {n} degrees and {sky} in {city}."
+    shapes = (
+        json.dumps({"temperature": n, "condition": sky}), json.dumps({"temp": n, "sky": sky}), answer,
+        json.dumps({"city": city, "temperature": n, "condition": sky}, ensure_ascii=False),
+        f"{n} degrees, {sky}", f"{sky}, {n}°C", json.dumps({"temperature": n, "conditions": sky, "unit": "celsius"}),
+    )  # fmt: skip
+    return rng.choice(shapes), answer
+
+
+def _clock(rng: random.Random, city: str) -> tuple[str, str]:
+    clock = f"{rng.randint(0, 23)}:{rng.randint(0, 59):02d}"
+    shapes = (clock, json.dumps({"time": clock}), json.dumps({"city": city, "time": clock}, ensure_ascii=False))
+    return rng.choice(shapes), f"It is {clock} in {city}."
+
+
+def _date(rng: random.Random, city: str) -> tuple[str, str]:
+    day = rng.choice(DAYS)
+    shapes = (day, json.dumps({"day": day}), json.dumps({"weekday": day}), f"Today is {day}.")
+    return rng.choice(shapes), f"Today is {day}."

@@ -1,0 +1,130 @@
+"""The words that fill the slots of conversations, and the rule that keeps tests out of training.
+
+Open slots (people, topics, places) are wide: lists, and names made of syllables, so that a model has
+to copy what it reads and cannot learn a list by heart. One in eight open words is held out: it occurs
+in test conversations only. On top of that a whole prompt is held out by the hash of its text
+(`split_of`), so that no test prompt was ever a training prompt, whatever its slots are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from typing import Literal
+
+Split = Literal["train", "test"]
+
+NAMES = (
+    "Priya Rajesh Asha Ravi Meera Kiran Lakshmi Suresh Anita Vikram Deepa Arjun Kavya Ganesh Sunita "
+    "Mohan Divya Naveen Shanti Prakash Nandini Manju Girish Sneha Harish Rekha Varun Pooja Anand Usha "
+    "Tom Anna John Maria David Sarah Peter Emma Daniel Laura Lucas Sofia James Julia Omar Fatima Chen "
+    "Yuki Amir Elena Marco Nina Paul Grace Sam Ruth Leo Clara Basavaraj Chaitra Shivu Gowri Appu Amma "
+    "Ajji Appa Akka Anna"
+).split()
+
+TOPICS = (
+    "trip|wedding|project|party|garden|car|house|exam|recipe|meeting|budget|school|concert|match|"
+    "birthday|holiday|doctor visit|new job|puppy|bicycle|library book|dance class|train ticket|rent|"
+    "phone bill|grocery list|dinner plan|temple visit|cricket match|yoga class|interview|report|"
+    "presentation|medicine|festival|picnic|flight|hotel|passport|laptop|painting|guitar lesson|"
+    "movie night|school fees|road work|bus route|farm|coffee order|dosa batter|oota plan|saree|"
+    "mango pickle|house key|water bill|visa|gift|reunion|marathon|book club|piano|fence|roof repair"
+).split("|")
+
+SUBJECTS = (
+    "ISRO|Chandrayaan|the monsoon|cricket|the elections|electric cars|gold prices|the stock market|"
+    "Bengaluru traffic|the metro|solar power|Formula One|the World Cup|coffee prices|the budget|"
+    "Mars missions|artificial intelligence|the Olympics|Kannada films|the railways|space telescopes|"
+    "onion prices|the rupee|tennis|climate talks|Mysuru Dasara|Hampi Utsav|the heat wave|football|"
+    "NASA|the new airport|chess|petrol prices|battery research|tiger counts|the lottery|volcanoes|"
+    "quantum computers|the film awards|hockey|robots|the floods|bird flu|tea exports|wind farms|"
+    "the Nobel Prize|open source|the census|rocket launches|the tech summit"
+).split("|")
+
+CITIES = (
+    "Mysuru Bengaluru Hubballi Mangaluru Udupi Hassan Tumakuru Ballari Shivamogga Hampi Madikeri "
+    "Chennai Mumbai Delhi Pune Kochi Hyderabad Kolkata Jaipur Paris London Berlin Tokyo Oslo Madrid "
+    "Rome Sydney Toronto Nairobi Cairo Lisbon Vienna Prague Dublin Boston Chicago Seattle Zurich "
+    "Singapore Bangkok Dubai Athens Helsinki Lima"
+).split()
+
+ROOMS = (
+    "kitchen|bedroom|living room|bathroom|hall|garden|garage|study|balcony|pooja room|porch|attic"
+).split("|")
+
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+MONTHS = (
+    "January February March April May June July August September October November December"
+).split()
+
+ARTISTS = (
+    "Rajkumar|M. S. Subbulakshmi|A. R. Rahman|Lata Mangeshkar|Ravi Shankar|Adele|Mozart|Beethoven|"
+    "the Beatles|Coldplay|S. P. Balasubrahmanyam|Bhimsen Joshi|Queen|Bach|Raghu Dixit|Norah Jones"
+).split("|")
+
+CHORES = (
+    "call the bank|water the plants|buy milk|pay the rent|feed the cat|pick up the laundry|"
+    "send the report|book the tickets|take the medicine|charge the phone|clean the kitchen|"
+    "soak the rice|iron the saree|renew the passport|wash the car|check the mail|order flowers|"
+    "return the library book|make the dosa batter|lock the gate"
+).split("|")
+
+# Prompts that a stranger types first. They are always trained on and never tested on.
+PINNED = frozenset(
+    (
+        "hello", "hi", "hey", "hi annie", "hello annie", "hi annie how are you", "how are you",
+        "what is the capital of france", "what did priya say about the trip",
+        "whats the latest news on isro", "tell me about yourself", "who are you", "namaskara",
+        "thank you", "thanks", "bye", "good morning", "what can you do", "what is your name",
+    )
+)  # fmt: skip
+_PINNED_WORDS = {
+    "Priya", "Rajesh", "Mysuru", "Bengaluru", "trip", "ISRO", "kitchen", "Paris", "wedding",
+}  # fmt: skip
+
+_ONSETS = "b bh ch d dh f g gr h j k kr l m n p pr r s sh st t th tr v w y z".split()
+_VOWELS = "a a e i o u aa ai ee oo".split()
+_CODAS = ["", "", "", "n", "r", "l", "m", "sh", "t", "k", "v", "d"]
+
+
+def normalise(text: str) -> str:
+    """What makes two prompts the same prompt: words and digits, without case or punctuation."""
+    return " ".join(re.sub(r"[^\w\s]", "", text.lower()).split())
+
+
+def _hash_byte(text: str) -> int:
+    return hashlib.sha256(text.encode()).digest()[0]
+
+
+def split_of(prompt: str) -> Split:
+    """The side a prompt belongs to; one in ten is a test prompt."""
+    text = normalise(prompt)
+    return "test" if text not in PINNED and _hash_byte(text) < 26 else "train"
+
+
+def is_held_out(word: str) -> bool:
+    """True for the one in eight open words that training never sees."""
+    return word not in _PINNED_WORDS and _hash_byte("open word: " + word.lower()) < 32
+
+
+def coin(rng: random.Random) -> str:
+    """A made-up name of two or three syllables, such as Shaarun."""
+    syllables = (
+        rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS)
+        for _ in range(rng.choice((2, 2, 3)))
+    )
+    return "".join(syllables).capitalize()
+
+
+def pick(rng: random.Random, words: list[str], split: Split, coined: float = 0.0) -> str:
+    """A word for an open slot: from the list, or with chance `coined` a made-up one.
+
+    Training draws from the words that are not held out; a test takes a held-out word half the time.
+    """
+    wanted = rng.random() < 0.5 if split == "test" else False
+    if rng.random() < coined:
+        while is_held_out(word := coin(rng)) != wanted:
+            pass
+        return word
+    return rng.choice([word for word in words if is_held_out(word) == wanted] or words)
