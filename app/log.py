@@ -7,6 +7,8 @@ that a mistake loses a field instead of leaking one.
 
 import logging
 import sys
+import traceback
+from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
@@ -16,8 +18,8 @@ FIELDS = frozenset(
         "event", "level", "timestamp", "logger", "request_id", "model", "engine", "outcome", "status",
         "code", "seconds", "first_token", "first_content", "first_sentence", "completion_tokens",
         "prompt_tokens", "calls", "stripped", "breaches", "ignored_fields", "stream", "url", "state",
-        "restarts", "last_error", "error", "path", "listener", "reason", "count", "exception", "queued",
-        "phase", "artefact",
+        "restarts", "last_error", "error", "path", "listener", "reason", "count", "queued",
+        "phase", "artefact", "where",
     }
 )  # fmt: skip
 
@@ -30,7 +32,6 @@ def configure(level: str = "info", stream: TextIO | None = None) -> Logger:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
             _only_known,
             structlog.processors.JSONRenderer(),
         ],
@@ -45,11 +46,19 @@ def configure(level: str = "info", stream: TextIO | None = None) -> Logger:
 
 
 class _ToStructlog(logging.Handler):
-    """Library warnings as one JSON line; only the message's first line, never a traceback."""
+    """Library warnings as one JSON line: the message's first line, and where it happened."""
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage().splitlines()[0] if record.getMessage() else ""
-        structlog.get_logger().warning("library", logger=record.name, reason=line[:200])
+        facts = where(record.exc_info[1]) if record.exc_info and record.exc_info[1] else {}
+        structlog.get_logger().warning("library", logger=record.name, reason=line[:200], **facts)
+
+
+def where(error: BaseException) -> dict[str, Any]:
+    """Type and place of an unexpected error. Not its message: that may quote a caller's words."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+    return {"error": type(error).__name__, "where": places}
 
 
 def _quiet(logger: logging.Logger) -> None:

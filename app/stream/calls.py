@@ -47,19 +47,29 @@ class CallExtractor:
     def feed(self, event: Event) -> list[Event]:
         """Events that are certain now."""
         if type(event) is Text:
-            text = event.text
-            if self._is_plain(text):
-                self._last = text[-1]
-                if self._fences.line_may_open:
-                    self._fences.feed(text)
+            if self.passes(event.text):
                 return [event]
             out: list[Event] = []
-            rest, self._held = self._held + text, ""
+            rest, self._held = self._held + event.text, ""
             while rest:
                 rest = self._state(rest, out)
             return out
         reason = event.reason if type(event) is Finish else "interrupted"
         return [*self.close(reason), event]
+
+    def passes(self, text: str) -> bool:
+        """Whether this text goes through unchanged; the short way for most of a reply.
+
+        Nothing is held or begun, and no character in it is one that any rule looks at.
+        """
+        if self._held or self._swallow or self._state != self._in_text:
+            return False
+        if "<" in text or "`" in text or "~" in text or "\n" in text:
+            return False
+        self._last = text[-1]
+        if self._fences.line_may_open:
+            self._fences.feed(text)
+        return True
 
     def close(self, reason: str = "") -> list[Event]:
         """Gives back what is held; `reason` is the finish reason, "" for a broken stream."""
@@ -77,12 +87,6 @@ class CallExtractor:
         self._raw.clear()
         self._say(held, out)
         return out
-
-    def _is_plain(self, text: str) -> bool:
-        """Nothing held, nothing begun, and no character that any rule looks at."""
-        return not (
-            self._held or self._swallow or "<" in text or "`" in text or "~" in text or "\n" in text
-        ) and (self._state == self._in_text)
 
     def _in_text(self, text: str, out: list[Event]) -> str:
         match, cut = _OPENERS.scan(text, self._last)
@@ -143,6 +147,8 @@ class CallExtractor:
                 taken += size
                 call.feed(text[taken - size : taken])
         except NotACall as why:
+            if not call.done:
+                self._hand_on(out)  # what was certain before the fault: the same on any split
             if self._started:
                 return self._break(str(why), out)
             return self._give_back(text, out)

@@ -81,6 +81,24 @@ def parse_payload(payload: bytes) -> list[Event]:
     return events
 
 
+def plain_text(payload: bytes) -> str | None:
+    """The text, if the payload is one delta of visible text of choice 0 and says nothing else."""
+    try:
+        chunk = _decode(payload)
+    except msgspec.DecodeError:
+        return None
+    choices = chunk.choices
+    if not choices or len(choices) != 1 or chunk.usage or chunk.error is not None:
+        return None
+    choice = choices[0]
+    delta = choice.delta
+    if delta is None or choice.index or choice.finish_reason:
+        return None
+    if delta.reasoning or delta.reasoning_content or delta.tool_calls:
+        return None
+    return delta.content or None
+
+
 def _read_choice(choice: _Choice, events: list[Event]) -> None:
     index, said = choice.index, choice.delta or choice.message
     if said is not None:

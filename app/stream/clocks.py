@@ -34,11 +34,8 @@ class Clocks:
         for event in events:
             kind = type(event)
             if kind is Text:
-                self._token(now)
-                self._content(now)
-                if self.first_sentence is None:
-                    assert isinstance(event, Text)
-                    self._sentence(event.text, now)
+                assert isinstance(event, Text)
+                self.text(event.text, now)
             elif kind is CallStart:
                 self._token(now)
                 self._content(now)
@@ -46,6 +43,13 @@ class Clocks:
                 self._token(now)
             elif kind is Finish and self._spoke and self.first_sentence is None:
                 self.first_sentence = now
+
+    def text(self, text: str, now: float) -> None:
+        """Note one piece of visible text: what `feed` would, the short way."""
+        self._token(now)
+        self._content(now)
+        if self.first_sentence is None:
+            self._sentence(text, now)
 
     def hold(self, now: float) -> None:
         """A token arrived whose events are still held back: it stops the first clock only."""

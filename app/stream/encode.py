@@ -79,18 +79,17 @@ class StreamEncoder:
 
     def feed(self, events: Sequence[Event]) -> bytes:
         """The bytes these events are on the wire; b"" when the caller is to see nothing."""
-        if len(events) == 1:
-            event = events[0]
-            if type(event) is Text and event.choice == 0 and self._begun and not self._inliner:
-                return b'%b%b},"logprobs":null,"finish_reason":null}]}\n\n' % (
-                    self._content,
-                    _json(event.text),
-                )
         out: list[bytes] = []
         for event in events:
             for shown in self._inliner.feed(event) if self._inliner else (event,):
                 self._encode(shown, out)
         return b"".join(out)
+
+    def text(self, text: str) -> bytes:
+        """Plain text of choice 0: what `feed` would give, the short way."""
+        if not self._begun or self._inliner:
+            return self.feed((Text(0, text),))
+        return b'%b%b},"logprobs":null,"finish_reason":null}]}\n\n' % (self._content, _json(text))
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Usage:
@@ -102,11 +101,12 @@ class StreamEncoder:
         elif type(event) is Finish:
             self._emit(event.choice, {}, out, event.reason)
         else:
+            assert not isinstance(event, Usage | Broken | Done | Finish)
             delta = self._delta(event)
             if delta:
                 self._emit(event.choice, delta, out)
 
-    def _delta(self, event: Event) -> dict[str, Any]:
+    def _delta(self, event: Text | Thought | CallStart | CallArguments) -> dict[str, Any]:
         if type(event) is Text:
             return {"content": event.text}
         if type(event) is Thought:
@@ -116,7 +116,7 @@ class StreamEncoder:
             function = {"name": event.name, "arguments": ""}
             call = {"index": event.index, "id": event.id, "type": "function", "function": function}
             return {"tool_calls": [call]}
-        assert type(event) is CallArguments
+        assert isinstance(event, CallArguments)
         return {"tool_calls": [{"index": event.index, "function": {"arguments": event.fragment}}]}
 
     def _emit(
@@ -156,6 +156,13 @@ class MessageCollector:
         self._usage: Usage | None = None
         self._inliner = Inliner() if head.reasoning == "inline" else None
         self.broken: Broken | None = None
+
+    def text(self, text: str) -> None:
+        """Take plain text of choice 0, the short way."""
+        if self._inliner:
+            self.feed((Text(0, text),))
+        else:
+            self._text.append(text)
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from app.stream.callbook import CallBook
 from app.stream.calls import CallExtractor, calls_in
-from app.stream.chunks import MalformedChunk, parse_payload
+from app.stream.chunks import MalformedChunk, parse_payload, plain_text
 from app.stream.events import Broken, Done, Event, Finish, Text, Thought, Usage
 from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
@@ -80,8 +80,9 @@ class Pipeline:
         self._policy = policy
         self._decoder = SSEDecoder()
         self._choices: dict[int, _Choice] = {}
+        self._plain: _Choice | None = None  # choice 0, while it is the only one and goes on
         self.over = False
-        self.token_seen = False  # a generated token arrived, shown or held
+        self.tokens = 0  # deltas with a generated token in them, shown or held
 
     @property
     def call_sources(self) -> list[str]:
@@ -96,10 +97,32 @@ class Pipeline:
             return self._break(f"the engine sent {error}", "upstream_event_too_long")
         return self._read(payloads)
 
+    def passes(self, data: bytes) -> str | None:
+        """The short way: the text of `data`, if it is plain text that every stage lets through.
+
+        Most of a stream is. None: `feed` it; nothing has been taken. Never another answer than
+        `feed` would give, only a cheaper one.
+        """
+        choice = self._plain
+        if choice is None or self.over:
+            return None
+        payload = self._decoder.lone_payload(data)
+        text = plain_text(payload) if payload is not None else None
+        if text is None or not choice.think.passes(text):
+            return None
+        if choice.extract is not None and not choice.extract.passes(text):
+            return None
+        self.tokens += 1
+        return text
+
     def close(self) -> list[Event]:
         """The connection ended. A reply without a finish reason is not a clean one."""
         events = self._read(self._decoder.close())
         return events if self.over else [*events, *self._end()]
+
+    def abort(self) -> list[Event]:
+        """The connection broke: what is held, before the fault is told."""
+        return self._break("", "")[:-1]
 
     def feed_message(self, payload: bytes) -> list[Event]:
         """A whole reply in one JSON object, from an engine that did not stream."""
@@ -132,13 +155,15 @@ class Pipeline:
 
     def _feed_choice(self, event: Event, out: list[Event]) -> None:
         assert not isinstance(event, Usage | Broken | Done)
-        self.token_seen = self.token_seen or type(event) is not Finish
+        self.tokens += 1
         choice = self._choices.get(event.choice)
         if choice is None:
             choice = self._choices[event.choice] = _Choice(event.choice, self._policy)
+            self._plain = choice if list(self._choices) == [0] else None
         if choice.finished:
             return
-        choice.finished = type(event) is Finish
+        if type(event) is Finish:
+            choice.finished, self._plain = True, None
         events = choice.feed(event)
         for position, made in enumerate(events):
             if type(made) is Broken:

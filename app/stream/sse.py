@@ -52,6 +52,19 @@ class SSEDecoder:
             self._grow(rest)
         return payloads
 
+    def lone_payload(self, data: bytes) -> bytes | None:
+        """The payload, if `data` is exactly one event of one `data` line and nothing is pending.
+
+        Most reads of a stream are. None: `feed` it; the state has not changed.
+        """
+        if self._line or self._data or self._after_cr:
+            return None
+        if not (data.startswith(b"data: ") and data.endswith(b"\n\n")):
+            return None
+        if data.find(b"\n", 6, -2) >= 0 or data.find(b"\r", 6) >= 0 or len(data) > self._limit:
+            return None
+        return data[6:-2]
+
     def close(self) -> list[bytes]:
         """What the end of the stream completes: some servers omit the last blank line."""
         payloads: list[bytes] = []

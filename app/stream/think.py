@@ -69,16 +69,19 @@ class ThinkFilter:
     def feed(self, event: Event) -> list[Event]:
         """Events that are certain now."""
         if type(event) is Text:
-            text = event.text
-            if not (self._source or self._held or self._guard or self._strip or "<" in text):
-                self._last = text[-1]
-                return [event]
-            return self._text(text)
+            return [event] if self.passes(event.text) else self._text(event.text)
         if type(event) is Thought:
             return self._thought(event.text)
         if type(event) is Finish:
             return [*self.close(event.reason), event]
         return [*self._interrupt(), event]
+
+    def passes(self, text: str) -> bool:
+        """Whether this text goes through unchanged; the short way for most of a reply."""
+        if self._source or self._held or self._guard or self._strip or "<" in text:
+            return False
+        self._last = text[-1]
+        return True
 
     def close(self, reason: str = "") -> list[Event]:
         """Gives back everything held; `reason` is the finish reason, "" for a broken stream."""

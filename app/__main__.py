@@ -1,0 +1,53 @@
+"""The `manners` command."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from app.config import ConfigError, load
+
+EX_USAGE, EX_CONFIG = 64, 78
+"""Exit codes of sysexits.h."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with one clear line and sysexits' code for a wrong flag."""
+
+    def error(self, message: str) -> "None":  # type: ignore[override]
+        self.exit(EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="manners", description=__doc__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    serve = commands.add_parser("serve", help="run the gateway")
+    serve.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default"
+    )
+    chat = commands.add_parser("chat", help="talk to a model in the terminal")
+    chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
+    chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
+    chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
+    chat.add_argument("--think", action="store_true", help="ask the model to think first")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    args = _parser().parse_args(argv)
+    if args.command == "chat":
+        from app import talk
+
+        return talk.run(args.url, args.model, args.message, args.think)
+    from app import serve
+
+    try:
+        serve.run(load(args.config))
+    except ConfigError as error:
+        print(f"manners: {error}", file=sys.stderr)
+        return EX_CONFIG
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

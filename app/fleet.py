@@ -1,0 +1,210 @@
+"""The engines of this gateway: brought up in the background, watched, and picked for a request.
+
+A request is given a `Route`, an immutable value: it keeps the engine it was given, whatever
+changes meanwhile. An engine is ready when it streams, and stays ready while somebody sees it
+stream: live requests vouch for it, and when it is idle a probe does.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.config import Config, Model
+from app.errors import EngineDown, UnknownModel
+from app.log import Logger
+from app.metrics import Metrics
+from app.upstream import Upstream
+from deploy.drivers import make_engine
+from deploy.engine import Engine, EngineState, Phase
+from deploy.errors import DeployError, EngineError
+from deploy.probe import probe, served_model
+from deploy.spec import Dialect, EngineSpec
+
+FRESH_SECONDS = 30.0
+"""How long a seen token vouches for an engine before a probe is sent."""
+PROBE_SECONDS = 10.0
+RETRY_SECONDS = 5.0
+
+EngineFactory = Callable[[EngineSpec, Path, Callable[[EngineState], None]], Engine]
+
+
+def _driver(spec: EngineSpec, state_dir: Path, on_change: Callable[[EngineState], None]) -> Engine:
+    return make_engine(spec, state_dir=state_dir, on_change=on_change)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one request goes."""
+
+    engine: str
+    dialect: Dialect
+    url: str  # of the engine, without /v1
+    served_name: str
+    upstream: Upstream
+    vouch: Callable[[], None]  # to be called when the engine gave a token
+
+
+class _Member:
+    """One engine and what is known of it."""
+
+    def __init__(self, spec: EngineSpec, connect_timeout: float) -> None:
+        self.spec = spec
+        self.upstream = Upstream(connect_timeout)
+        self.engine: Engine | None = None
+        self.served_name = spec.name
+        self.seen = float("-inf")  # when it last gave a token; monotonic seconds
+        self.task: asyncio.Task[None] | None = None
+
+    def vouch(self) -> None:
+        self.seen = time.monotonic()
+
+    @property
+    def is_fresh(self) -> bool:
+        return time.monotonic() - self.seen < FRESH_SECONDS
+
+    @property
+    def url(self) -> str | None:
+        return self.engine.url if self.engine else None
+
+
+class Fleet:
+    """All engines that some model names. `start` returns at once; `stop` when nothing is left."""
+
+    def __init__(
+        self, config: Config, metrics: Metrics, log: Logger, factory: EngineFactory = _driver
+    ) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._log = log
+        self._factory = factory
+        self._members: dict[str, _Member] = {}
+
+    async def start(self) -> None:
+        """Begin to bring up every engine that a model needs."""
+        for model in self._config.models.values():
+            for name in model.engines:
+                if name not in self._members:
+                    self._members[name] = self._add(name, model)
+        for name, model in self._config.models.items():
+            self._metrics.route(name, model.live)
+
+    def _add(self, name: str, model: Model) -> _Member:
+        spec = self._config.engines[name]
+        member = _Member(spec, model.timeouts.connect)
+        self._metrics.engine(name, False, 0)
+        image = (spec.image or "").partition("@")[2]
+        self._metrics.describe_engine(name, spec.dialect, spec.driver, artefact_digest(spec.artefact), image)
+        member.task = asyncio.create_task(self._run(member), name=f"engine {name}")
+        return member
+
+    async def _run(self, member: _Member) -> None:
+        """Bring one engine up, then keep looking at it. A driver's own restarts need no help."""
+        while True:
+            try:
+                if member.engine is None:
+                    member.engine = self._factory(member.spec, self._config.state_dir, self._changed)
+                await member.engine.start()
+            except DeployError as error:
+                self._log.error("engine_down", engine=member.spec.name, error=str(error))
+                if not isinstance(error, EngineError):
+                    return  # the configuration cannot work; trying again would not change it
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            assert member.url is not None
+            member.served_name = await served_model(member.url, deadline_s=5) or member.spec.name
+            member.vouch()
+            await self._watch(member)
+
+    async def _watch(self, member: _Member) -> None:
+        """Probe the engine whenever no request has vouched for it lately."""
+        assert member.engine is not None
+        while member.engine.state.state not in (Phase.FAILED, Phase.STOPPED):
+            await asyncio.sleep(PROBE_SECONDS)
+            url = member.url
+            if url is None or member.is_fresh:
+                continue
+            result = await probe(
+                url, model=member.served_name, deadline_s=PROBE_SECONDS, dialect=member.spec.dialect
+            )
+            if result.ok:
+                member.vouch()
+            self._metrics.engine(member.spec.name, result.ok, member.engine.state.restarts)
+
+    def _changed(self, state: EngineState) -> None:
+        """A driver's news."""
+        ready = state.state is Phase.READY
+        if ready and state.name in self._members:
+            self._members[state.name].vouch()
+        self._metrics.engine(state.name, ready, state.restarts)
+        self._log.info(
+            "engine", engine=state.name, state=str(state.state), url=state.url, restarts=state.restarts,
+            last_error=state.last_error,
+        )  # fmt: skip
+
+    def model(self, name: str) -> Model:
+        """The configuration of a public model. Raises UnknownModel."""
+        try:
+            return self._config.models[name]
+        except KeyError:
+            known = ", ".join(sorted(self._config.models))
+            raise UnknownModel(f"there is no model {name!r} here; there is: {known}") from None
+
+    def route(self, model: Model) -> Route:
+        """The engine to ask: the live one, or the first fallback that is up. Raises EngineDown."""
+        for name in model.engines:
+            member = self._members.get(name)
+            if member is not None and member.url is not None:
+                return Route(
+                    name, member.spec.dialect, member.url, member.served_name, member.upstream, member.vouch
+                )  # fmt: skip
+        raise EngineDown(f"no engine of this model is up: {', '.join(model.engines)}; try again soon")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether some model has an engine that lately streamed a real completion."""
+        return any(
+            member.url is not None and member.is_fresh
+            for model in self._config.models.values()
+            for member in [self._members.get(name) for name in model.engines]
+            if member is not None
+        )
+
+    def states(self) -> Mapping[str, EngineState]:
+        """What is known of every engine that runs here."""
+        return {name: m.engine.state for name, m in self._members.items() if m.engine}
+
+    async def wait_ready(self) -> None:
+        """Return when `is_ready`."""
+        while not self.is_ready:
+            await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """Bring every engine down."""
+        members = list(self._members.values())
+        for member in members:
+            if member.task:
+                member.task.cancel()
+        for member in members:
+            with contextlib.suppress(asyncio.CancelledError):
+                if member.task:
+                    await member.task
+        engines = [m.engine.stop() for m in members if m.engine]
+        await asyncio.gather(*engines)
+        for member in members:
+            member.upstream.close()
+
+
+def artefact_digest(artefact: Path | None) -> str:
+    """The root digest that the artefact's own manifest states, or "" without one."""
+    if artefact is None:
+        return ""
+    folder = artefact if artefact.is_dir() else artefact.parent
+    try:
+        digest = json.loads((folder / "artefact.json").read_text("utf-8")).get("digest", "")
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return digest if isinstance(digest, str) else ""

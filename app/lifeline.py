@@ -1,0 +1,116 @@
+"""What may end an exchange before its end: the caller goes away, or the engine is too slow.
+
+Both end it in the same way, by cancelling the task that serves it, so there is one path of
+clean-up. The lifeline remembers why. Its deadlines cost nothing per chunk: one timer looks now and
+then whether there was progress, and is set again for the earliest moment that matters.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from app.config import Timeouts
+from app.errors import EngineTimeout
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Cause = Literal["client", "first_token", "idle", "total"]
+
+
+class ClientGone(Exception):
+    """The caller closed the connection; there is nobody to tell."""
+
+
+class Lifeline:
+    """`async with Lifeline(...) as line:` around the serving of one request.
+
+    Whoever sees a token sets `progress`. Raises from the block: ClientGone, or EngineTimeout (first_token_timeout, idle_timeout,
+    total_timeout). Call `over()` just before the last byte is sent.
+    """
+
+    def __init__(self, receive: Receive, timeouts: Timeouts) -> None:
+        self._receive = receive
+        self._timeouts = timeouts
+        self._loop = asyncio.get_running_loop()
+        self._cause: Cause | None = None
+        self._over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
+        self._first_by = 0.0
+        self._total_by = 0.0
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._watcher = self._loop.create_task(self._watch_client())
+        return self
+
+    def asked(self) -> None:
+        """The engine has the request: the deadlines run from now."""
+        now = time.perf_counter()
+        self._first_by = now + self._timeouts.first_token
+        self._total_by = now + self._timeouts.total
+        self.progress = 0.0
+        self._arm(min(self._first_by, self._total_by) - now)
+
+    def over(self) -> None:
+        """The last byte is about to go: from now on nothing ends the exchange early."""
+        self._over = True
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._watcher.cancel()
+        if self._cause is None:
+            return
+        if kind is not asyncio.CancelledError:  # cancelled in the last moment: let it arrive here
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        if not self._task.uncancel() and kind in (None, asyncio.CancelledError):
+            raise self._reason(self._cause) from None
+
+    async def _watch_client(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._end("client")
+
+    def _arm(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(seconds, 0.001), self._look)
+
+    def _look(self) -> None:
+        now = time.perf_counter()
+        if now >= self._total_by:
+            return self._end("total")
+        if not self.progress:
+            if now >= self._first_by:
+                return self._end("first_token")
+            return self._arm(min(self._first_by, self._total_by) - now)
+        idle_by = self.progress + self._timeouts.idle
+        if now >= idle_by:
+            return self._end("idle")
+        self._arm(min(idle_by, self._total_by) - now)
+
+    def _end(self, cause: Cause) -> None:
+        if not self._over:
+            self._over = True
+            self._cause = cause
+            self._task.cancel()
+
+    def _reason(self, cause: Cause) -> Exception:
+        if cause == "client":
+            return ClientGone()
+        limits = {
+            "first_token": (self._timeouts.first_token, "no token came from the engine"),
+            "idle": (self._timeouts.idle, "the engine fell silent in mid-reply"),
+            "total": (self._timeouts.total, "the reply was not over"),
+        }
+        seconds, what = limits[cause]
+        return EngineTimeout(f"{what} within {seconds:g} s", f"{cause}_timeout")

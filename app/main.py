@@ -1,0 +1,71 @@
+"""The composition root: the only place where the parts are joined."""
+
+import time
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from app import catalog, chat, http_errors
+from app.auth import KeyRing
+from app.chat import ChatService
+from app.config import Config
+from app.door import Door
+from app.fleet import EngineFactory, Fleet, _driver
+from app.log import Logger
+from app.metrics import Metrics
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Two ASGI applications over one fleet."""
+
+    config: Config
+    fleet: Fleet
+    chat: ChatService
+    metrics: Metrics
+    log: Logger
+    public: ASGIApp
+    admin: ASGIApp
+
+
+def create_gateway(
+    config: Config, admin_token: str, log: Logger, factory: EngineFactory = _driver
+) -> Gateway:
+    """Join the parts. Nothing is started: `fleet.start()` is the caller's."""
+    metrics = Metrics()
+    metrics.memory(available_memory)
+    fleet = Fleet(config, metrics, log, factory)
+    service = ChatService(config, fleet, metrics, log)
+    public = _application("Manners", log)
+    public.include_router(chat.router(service))
+    public.include_router(catalog.public_router(config, fleet, service, int(time.time())))
+    admin = _application("Manners: operators", log)
+    admin.include_router(catalog.admin_router(config, fleet, service, metrics))
+    return Gateway(
+        config,
+        fleet,
+        service,
+        metrics,
+        log,
+        Door(public, KeyRing(config.secrets.api_keys), ("/v1",)),
+        Door(admin, KeyRing([admin_token]), ("/admin",)),
+    )
+
+
+def _application(title: str, log: Logger) -> FastAPI:
+    app = FastAPI(title=title, docs_url=None, redoc_url=None, redirect_slashes=False)
+    http_errors.install(app, log)
+    return app
+
+
+def available_memory() -> float:
+    """MemAvailable of the host in bytes; on unified memory nothing else is honest. 0 if unknown."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return float(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0.0

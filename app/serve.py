@@ -1,0 +1,145 @@
+"""`manners serve`: two listeners, one event loop, and an orderly end."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from app import log as logs
+from app.auth import admin_token
+from app.config import Address, Config, ConfigError
+from app.main import Gateway, create_gateway
+
+MAX_HEADER_BYTES = 32 << 10
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: one place decides when both listeners go down."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(address: Address, key: str) -> socket.socket:
+    """A listening socket. Raises ConfigError with the cure."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address.host, address.port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"{key}: cannot listen on {address}: {error.strerror}; set another") from None
+    listener.set_inheritable(False)
+    return listener
+
+
+def _server(app: object, drain: float) -> _Server:
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(drain) or 1,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+    )
+    return _Server(config)
+
+
+async def serve(config: Config) -> None:
+    """Run until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
+    if not config.secrets.api_keys and not config.listen.is_loopback:
+        raise ConfigError(
+            "gateway.listen: without an API key only a loopback address is served: "
+            "set MANNERS_API_KEYS or gateway.api_keys_file"
+        )
+    public = bind(config.listen, "gateway.listen")
+    admin = bind(config.admin, "gateway.admin")
+    log = logs.configure()
+    token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
+    gateway = create_gateway(config, token, log)
+    await gateway.fleet.start()
+    servers = [_server(gateway.public, config.gateway.drain_seconds), _server(gateway.admin, 1)]
+    running = [
+        asyncio.create_task(server.serve(sockets=[sock]))
+        for server, sock in zip(servers, (public, admin), strict=True)
+    ]
+    greeter = asyncio.create_task(_greet(gateway, public, admin, token_file))
+    gc.collect()
+    gc.freeze()  # what lives as long as the program need not be looked at again
+    try:
+        await _until_signal()
+        await _drain(gateway)
+    finally:
+        greeter.cancel()
+        for server in servers:
+            server.should_exit = True
+        await asyncio.gather(*running)
+        await gateway.fleet.stop()
+
+
+async def _until_signal() -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    await asked.wait()
+
+
+async def _drain(gateway: Gateway) -> None:
+    """Take nothing new, and let what runs come to its end, for a while."""
+    gateway.chat.draining = True
+    gateway.log.info("draining", count=gateway.chat.in_flight)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(gateway.config.gateway.drain_seconds):
+            while gateway.chat.in_flight:
+                await asyncio.sleep(0.02)
+
+
+async def _greet(
+    gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
+) -> None:
+    """Say where it listens, at once; and, when an engine streams, how to try it."""
+    url, operators = _url(public), _url(admin)
+    print(f"Manners is starting. Public: {url}   Operators: {operators}", flush=True)
+    if token_file:
+        print(f"The operators' token is in {token_file}", flush=True)
+    await gateway.fleet.wait_ready()
+    model = next(iter(gateway.config.models))
+    key = " -H 'Authorization: Bearer '$KEY" if gateway.config.secrets.api_keys else ""
+    body = f'{{"model":"{model}","stream":true,"messages":[{{"role":"user","content":"Hello!"}}]}}'
+    print(f"Ready: {url}/v1   Try it:\n", flush=True)
+    print(f"  curl -N {url}/v1/chat/completions{key} -H 'Content-Type: application/json' \\")
+    print(f"    -d '{body}'\n", flush=True)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{host}:{port}"
+
+
+def run(config: Config) -> None:
+    """`serve` on uvloop where there is one."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # Windows
+        new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            runner.run(serve(config))
+        except KeyboardInterrupt:
+            sys.exit(130)

@@ -1,0 +1,112 @@
+"""`manners chat`: talk to a model in the terminal, with its time to first token per turn."""
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from app.stream.sse import SSEDecoder
+
+EX_UNAVAILABLE, EX_SOFTWARE = 69, 70
+
+
+class TalkError(Exception):
+    """The gateway did not answer, or answered with an error; the message is one line."""
+
+
+def run(url: str, model: str, message: str | None, think: bool) -> int:
+    """One message, or a conversation until end of input; the exit code."""
+    console = Console(highlight=False)
+    history: list[dict[str, Any]] = []
+    try:
+        if message is not None:
+            _turn(console, url, model, history, message, think)
+            return 0
+        console.print(f"Talking to [bold]{model}[/] at {url}. End with Ctrl-D.", style="dim")
+        while True:
+            _turn(console, url, model, history, console.input("[bold cyan]you[/]   "), think)
+    except TalkError as error:
+        print(f"manners chat: {error}", file=sys.stderr)
+        return EX_UNAVAILABLE
+    except (EOFError, KeyboardInterrupt):
+        console.print()
+        return 0
+
+
+def _turn(
+    console: Console, url: str, model: str, history: list[dict[str, Any]], message: str, think: bool
+) -> None:
+    """Send one message, show the reply as it comes, and remember both."""
+    history.append({"role": "user", "content": message})
+    body = {"model": model, "messages": history, "stream": True}
+    if think:
+        body["chat_template_kwargs"] = {"enable_thinking": True}
+    start, first, said, in_thought = time.perf_counter(), None, [], False
+    console.print(f"[bold green]{model}[/] ", end="")
+    for delta in _deltas(url, body):
+        thought, text = delta.get("reasoning_content"), delta.get("content")
+        if first is None and (text or delta.get("tool_calls")):
+            first = time.perf_counter() - start
+        if thought:
+            in_thought = True
+            console.print(Text(thought, style="dim italic"), end="")
+        if text:
+            if in_thought:
+                in_thought = False
+                console.print()
+            said.append(text)
+            console.print(Text(text), end="")
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function", {})
+            console.print(Text(function.get("name", "") + function.get("arguments", ""), style="yellow"), end="")
+    history.append({"role": "assistant", "content": "".join(said)})
+    total = time.perf_counter() - start
+    shown = "no visible reply" if first is None else f"first token {first * 1000:.0f} ms"
+    console.print(f"\n[dim]      {shown}, {total:.2f} s in all[/]")
+
+
+def _deltas(url: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The deltas of a streamed reply. Raises TalkError."""
+    request = urllib.request.Request(
+        f"{url.rstrip('/')}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {_key()}"},
+    )
+    decoder = SSEDecoder()
+    try:
+        with urllib.request.urlopen(request, timeout=150) as reply:
+            while data := reply.read1(65_536):
+                for payload in decoder.feed(data):
+                    if payload != b"[DONE]":
+                        yield from _delta(json.loads(payload))
+    except urllib.error.HTTPError as error:
+        raise TalkError(_message(error.read()) or f"the gateway answered {error.code}") from None
+    except (urllib.error.URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise TalkError(f"no gateway at {url}: {reason}; start one with `manners serve`") from None
+
+
+def _delta(chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "error" in chunk:
+        raise TalkError(chunk["error"].get("message", "the reply broke off"))
+    for choice in chunk.get("choices") or ():
+        yield choice.get("delta") or {}
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def _key() -> str:
+    import os
+
+    return os.environ.get("MANNERS_API_KEYS", "none").split(",")[0]
