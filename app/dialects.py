@@ -51,12 +51,17 @@ def _vllm_thinking(thinking: Thinking) -> dict[str, Any]:
 
 
 def _llama_thinking(thinking: Thinking) -> dict[str, Any]:
-    """`reasoning_format` per request pins where thoughts go, whatever the server's flags say."""
+    """`reasoning_format` per request pins where thoughts go, whatever the server's flags say.
+
+    Off sends no budget of 0 as a belt: a model that opens a thought all the same is then made to
+    close it at once and goes on thinking in plain text, where no tag gives it away (seen with
+    stranger-nano). Left alone it closes its own tag, and the filter takes the thought out.
+    """
     fields: dict[str, Any] = {
         "chat_template_kwargs": {"enable_thinking": thinking != 0},
         "reasoning_format": "deepseek",
     }
-    if thinking is not None:
+    if thinking:
         fields["reasoning_budget_tokens"] = thinking
     return fields
 
