@@ -1,0 +1,329 @@
+"""The identity of an artefact: sealed folders, their root digest, and every way to break one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gates.artefact import (
+    MANIFEST,
+    Artefact,
+    ArtefactError,
+    FileEntry,
+    Problem,
+    Provenance,
+    describe,
+    folder_of,
+    load,
+    parse,
+    root_digest,
+    seal,
+    verify,
+)
+
+WHEN = datetime(2026, 11, 21, 9, 30, 15, 250_000, tzinfo=UTC)
+ORIGIN = Provenance(
+    base_model="stranger-nano",
+    parents={"base": f"sha256:{'a' * 64}"},
+    recipe={"mix": "q4_k_m", "steps": 200},
+    data_digest=f"sha256:{'b' * 64}",
+    tools={"gguf": "0.19.0"},
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sealed folder with two files, one of them in a folder of its own."""
+    home = tmp_path / "annie"
+    (home / "more").mkdir(parents=True)
+    (home / "model.gguf").write_bytes(b"GGUF" + bytes(1000))
+    (home / "more" / "notes.txt").write_text("namaskara\n", encoding="utf-8")
+    sealed(home)
+    return home
+
+
+def sealed(home: Path) -> Artefact:
+    return seal(home, name="annie", format="gguf-q4_k_m", created=WHEN, provenance=ORIGIN)
+
+
+def edited(folder: Path, **changes: object) -> str:
+    """The manifest's text with some keys changed, or dropped where the value is `...`."""
+    document = json.loads((folder / MANIFEST).read_text(encoding="utf-8")) | changes
+    return json.dumps({k: v for k, v in document.items() if v is not ...})
+
+
+def test_a_sealed_folder_verifies(folder: Path) -> None:
+    """A folder that nobody touched has no problems."""
+    assert [] == verify(folder)
+
+
+def test_the_root_is_the_formula(folder: Path) -> None:
+    """The root is the SHA-256 of `digest, two spaces, path` lines in byte order of the paths."""
+    lines = b""
+    for path in ("model.gguf", "more/notes.txt"):
+        digest = hashlib.sha256((folder / path).read_bytes()).hexdigest()
+        lines += f"{digest}  {path}\n".encode()
+
+    assert f"sha256:{hashlib.sha256(lines).hexdigest()}" == load(folder).root
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="needs coreutils: apt install coreutils")
+def test_the_root_can_be_checked_with_coreutils(folder: Path) -> None:
+    """The shell line in the docstring gives the root, without this program."""
+    line = (
+        "find . -type f ! -path ./artefact.json -printf '%P\\0' | LC_ALL=C sort -z"
+        " | xargs -0 sha256sum | sha256sum"
+    )
+    out = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True, check=True)
+
+    assert load(folder).root == f"sha256:{out.stdout.split()[0]}"
+
+
+def test_paths_sort_by_bytes_and_not_by_letters() -> None:
+    """Order is that of UTF-8 bytes: capitals first, then small letters, then Kannada."""
+    files = [FileEntry(name, 1, "0" * 64) for name in ("ಅ", "a", "B")]
+    lines = "".join(f"{'0' * 64}  {name}\n" for name in ("B", "a", "ಅ"))
+
+    assert f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}" == root_digest(files)
+
+
+def test_sealing_twice_gives_the_same_manifest(folder: Path) -> None:
+    """The manifest is no part of what it describes."""
+    before = (folder / MANIFEST).read_bytes()
+    sealed(folder)
+
+    assert before == (folder / MANIFEST).read_bytes()
+
+
+def test_everything_said_at_sealing_is_read_back(folder: Path) -> None:
+    """Name, format, time to the second, and the whole provenance survive."""
+    artefact = load(folder)
+
+    assert ("annie", "gguf-q4_k_m", "2026-11-21T09:30:15Z") == (
+        artefact.name,
+        artefact.format,
+        artefact.created,
+    )
+    assert ORIGIN == artefact.provenance
+
+
+def test_describing_writes_nothing(folder: Path) -> None:
+    """`describe` tells the manifest of a folder and leaves it unsealed."""
+    (folder / MANIFEST).unlink()
+    told = describe(folder, name="annie", format="gguf-q4_k_m", created=WHEN)
+
+    assert not (folder / MANIFEST).exists()
+    assert ("model.gguf", "more/notes.txt") == tuple(entry.path for entry in told.files)
+
+
+def test_one_changed_byte_is_found(folder: Path) -> None:
+    """A byte that changes without changing the size is named."""
+    with (folder / "model.gguf").open("r+b") as file:
+        file.seek(500)
+        file.write(b"\x01")
+
+    assert [Problem("changed", "model.gguf", "same size, other content")] == verify(folder)
+
+
+def test_one_changed_byte_changes_the_root(folder: Path) -> None:
+    """A folder that is sealed again after an edit is another artefact."""
+    before = load(folder).root
+    (folder / "more" / "notes.txt").write_text("namaskarA\n", encoding="utf-8")
+
+    assert before != sealed(folder).root
+
+
+def test_a_cut_file_is_found(folder: Path) -> None:
+    """A file that lost its end is named with both sizes."""
+    os.truncate(folder / "model.gguf", 10)
+
+    assert ["changed: model.gguf (10 bytes, manifest says 1004)"] == [
+        str(p) for p in verify(folder)
+    ]
+
+
+def test_an_added_file_is_found(folder: Path) -> None:
+    """A file that nobody listed is named, hidden ones too."""
+    (folder / "more" / ".hidden").write_text("x")
+
+    assert [Problem("extra", "more/.hidden")] == verify(folder)
+
+
+def test_a_missing_file_is_found(folder: Path) -> None:
+    """A listed file that is gone is named."""
+    (folder / "model.gguf").unlink()
+
+    assert [Problem("missing", "model.gguf")] == verify(folder)
+
+
+def test_a_renamed_file_is_found(folder: Path) -> None:
+    """A rename is one file too many and one too few, though no byte changed."""
+    (folder / "model.gguf").rename(folder / "other.gguf")
+
+    assert [Problem("extra", "other.gguf"), Problem("missing", "model.gguf")] == verify(folder)
+
+
+def test_a_link_is_never_followed(folder: Path, tmp_path: Path) -> None:
+    """A link is a fault of its own, even to the very bytes that the manifest lists."""
+    moved = tmp_path / "model.gguf"
+    (folder / "model.gguf").rename(moved)
+    (folder / "model.gguf").symlink_to(moved)
+
+    assert [Problem("symlink", "model.gguf")] == verify(folder)
+
+
+def test_a_linked_folder_is_never_entered(folder: Path, tmp_path: Path) -> None:
+    """A link to a folder is named once; what lies behind it is not."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "big.bin").write_bytes(b"x")
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+
+    assert [Problem("symlink", "link")] == verify(folder)
+
+
+def test_a_folder_with_a_link_cannot_be_sealed(folder: Path) -> None:
+    """Sealing refuses a link and names it."""
+    (folder / "link").symlink_to("model.gguf")
+
+    with pytest.raises(ArtefactError, match="link is a symlink file"):
+        sealed(folder)
+
+
+def test_a_pipe_is_found(folder: Path) -> None:
+    """What is neither file, folder nor link is named and not read."""
+    os.mkfifo(folder / "pipe")
+
+    assert [Problem("special", "pipe")] == verify(folder)
+
+
+def test_a_refused_sealing_leaves_no_manifest(folder: Path) -> None:
+    """Complete when the manifest is there: after a refusal it is not there."""
+    (folder / "bad\nname").write_text("x")
+
+    with pytest.raises(ArtefactError, match="cannot be part of an artefact"):
+        sealed(folder)
+    assert not (folder / MANIFEST).exists()
+
+
+def test_an_empty_folder_is_no_artefact(tmp_path: Path) -> None:
+    """There has to be something to identify."""
+    with pytest.raises(ArtefactError, match="no file to describe"):
+        sealed(tmp_path)
+
+
+def test_a_folder_without_a_manifest_is_not_complete(folder: Path) -> None:
+    """The error says what is missing."""
+    (folder / MANIFEST).unlink()
+
+    with pytest.raises(ArtefactError, match="not sealed, or not complete"):
+        load(folder)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    """The error names the path."""
+    with pytest.raises(ArtefactError, match="nowhere: no such folder"):
+        verify(tmp_path / "nowhere")
+
+
+def test_a_manifest_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Not even the manifest may be a link."""
+    (folder / MANIFEST).rename(tmp_path / "real.json")
+    (folder / MANIFEST).symlink_to(tmp_path / "real.json")
+
+    with pytest.raises(ArtefactError, match="is a link"):
+        load(folder)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, 200, -2])
+def test_a_truncated_manifest_is_one_clear_line(folder: Path, kept: int) -> None:
+    """A manifest that was cut off anywhere says so in one line."""
+    text = (folder / MANIFEST).read_text(encoding="utf-8")
+    (folder / MANIFEST).write_text(text[:kept], encoding="utf-8")
+
+    with pytest.raises(ArtefactError, match="not JSON, cut off or damaged") as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_that_is_not_text_is_refused(folder: Path) -> None:
+    """Bytes that are no UTF-8 are one clear line too."""
+    (folder / MANIFEST).write_bytes(b"\xff\xfe{}")
+
+    with pytest.raises(ArtefactError, match="not UTF-8"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"colour": "red"}, "the manifest has unknown key 'colour'"),
+        ({"root": ...}, "the manifest has missing key 'root'"),
+        ({"schema": "manners/artefact/v9"}, "this program reads 'manners/artefact/v1'"),
+        ({"format": "onnx-int8"}, "format is 'onnx-int8'"),
+        ({"name": "../annie"}, "name is '../annie'"),
+        ({"root": f"sha256:{'0' * 64}"}, "root does not follow from the listed files"),
+        ({"root": "md5:0"}, "root is 'md5:0'"),
+        ({"files": []}, "files must be a list of at least one file"),
+        ({"files": [7]}, "files[0] must be an object"),
+        ({"parents": {"base": "latest"}}, "parents.base is 'latest'"),
+        ({"recipe": "fast"}, "recipe must be an object"),
+        ({"tools": {"gguf": 19}}, "tools.gguf must be a text"),
+        ({"data_digest": 5}, "data_digest is 5"),
+        ({"created": "yesterday"}, "created is 'yesterday'"),
+        ({"base_model": ""}, "base_model must be a text"),
+    ],
+)
+def test_a_wrong_manifest_names_the_place(
+    folder: Path, changes: dict[str, object], complaint: str
+) -> None:
+    """Each fault is one line that says where it is."""
+    with pytest.raises(ArtefactError) as caught:
+        parse(edited(folder, **changes))
+
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"path": "../x"}, "not a plain path"),
+        ({"path": "/etc/passwd"}, "not a plain path"),
+        ({"path": "artefact.json"}, "not a plain path"),
+        ({"path": "a\\b"}, "not a plain path"),
+        ({"size": -1}, "whole number of bytes"),
+        ({"size": True}, "whole number of bytes"),
+        ({"sha256": "xyz"}, "does not match"),
+        ({"mode": 420}, "unknown key 'mode'"),
+    ],
+)
+def test_a_wrong_file_entry_names_the_place(
+    folder: Path, change: dict[str, object], complaint: str
+) -> None:
+    """A file entry is as strict as the manifest."""
+    first = {"path": "model.gguf", "size": 1, "sha256": "0" * 64} | change
+
+    with pytest.raises(ArtefactError) as caught:
+        parse(edited(folder, files=[first]))
+    assert "files[0]" in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+def test_files_out_of_order_or_named_twice_are_refused(folder: Path) -> None:
+    """There is one way to write a list of files."""
+    files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+
+    for wrong in (files[::-1], [files[0], files[0]]):
+        with pytest.raises(ArtefactError, match="byte order"):
+            parse(edited(folder, files=wrong))
+
+
+def test_an_artefact_is_named_by_its_folder_or_by_a_file_in_it(folder: Path) -> None:
+    """A configuration may point to the folder or to the GGUF file beside the manifest."""
+    assert folder == folder_of(folder) == folder_of(folder / "model.gguf")
