@@ -110,6 +110,7 @@ def read_wire(wire: bytes) -> Heard:
     for payload in SSEDecoder().feed(wire):
         assert not heard.done, "nothing follows [DONE]"
         if payload == b"[DONE]":
+            assert heard.error is None, "an error is not followed by [DONE]"
             heard.done = True
             continue
         data = json.loads(payload)

@@ -1,0 +1,200 @@
+"""Properties of the whole core: what a model said is what a caller gets, however it was cut.
+
+The input is made from the expected output: segments are drawn, written down as a model would write
+them, cut into deltas, put into SSE, cut into reads, and fed. Sizes are drawn, never positions, so
+that cuts fall everywhere.
+"""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.stream.events import (
+    CallArguments,
+    CallStart,
+    Done,
+    Event,
+    Finish,
+    Text,
+    Thought,
+    Usage,
+)
+from app.stream.pipeline import Pipeline
+from app.stream.think import UNBOUNDED
+from tests.app.stream.wire import chunk, pieces, policy, run, stream
+
+PLAIN = st.text("ab <>/é🙂ನ.\n", min_size=1, max_size=12)
+VALUE = st.text('ab"\\{}[]<>/: \té🙂', max_size=10)
+SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=400)
+
+hermes = st.tuples(
+    st.just("hermes"),
+    st.sampled_from(["web_search", "search_memory", "now"]),
+    st.dictionaries(st.sampled_from(["query", "limit", "x"]), VALUE | st.integers() | st.booleans() | st.none(), max_size=3),
+)  # fmt: skip
+xml = st.tuples(
+    st.just("xml"),
+    st.sampled_from(["web_search", "search_memory"]),
+    st.dictionaries(st.sampled_from(["query", "other"]), VALUE.map(lambda v: v.replace("<", "").replace(">", "")), max_size=2),
+)  # fmt: skip
+segments = st.lists(
+    st.tuples(st.just("text"), PLAIN) | st.tuples(st.just("tag"), PLAIN) | st.tuples(st.just("field"), PLAIN) | hermes | xml,
+    max_size=6,
+)  # fmt: skip
+
+
+def write_call(form: str, name: str, arguments: dict[str, Any]) -> str:
+    if form == "hermes":
+        body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+        return f"<tool_call>\n{body}\n</tool_call>"
+    parameters = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in arguments.items())
+    return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
+
+
+def write(said: list[Any]) -> list[tuple[str, str]]:
+    """The segments as (field, text) that a model and its server would send."""
+    out = []
+    for kind, *rest in said:
+        if kind == "field":
+            out.append(("reasoning_content", rest[0]))
+        elif kind == "tag":
+            out.append(("content", f"<think>{rest[0]}</think>"))
+        else:
+            out.append(("content", rest[0] if kind == "text" else write_call(kind, *rest)))
+    return out
+
+
+def expected(said: list[Any]) -> list[Any]:
+    """What a caller must get, merged: newlines before speech and space after a call are no speech."""
+    out: list[Any] = []
+    strip, swallow = True, False
+    for kind, *rest in said:
+        if kind in ("tag", "field"):
+            strip = True
+            add(out, "thought", rest[0])
+        elif kind == "text":
+            text = rest[0].lstrip("\n") if strip else rest[0]
+            strip = strip and not text
+            text = text.lstrip() if swallow else text
+            swallow = swallow and not text
+            add(out, "text", text)
+        else:
+            strip, swallow = False, True
+            out.append(["call", rest[0], rest[1]])
+    return out
+
+
+def add(out: list[Any], kind: str, text: str) -> None:
+    if text and out and out[-1][0] == kind:
+        out[-1][1] += text
+    elif text:
+        out.append([kind, text])
+
+
+def merged(events: list[Event]) -> list[Any]:
+    """Events with adjacent pieces joined."""
+    out: list[Any] = []
+    for event in events:
+        if isinstance(event, Text | Thought):
+            add(out, "text" if isinstance(event, Text) else "thought", event.text)
+        elif isinstance(event, CallStart):
+            out.append(["call", event.name, ""])
+        elif isinstance(event, CallArguments):
+            assert out[-1][0] == "call", "arguments follow their call at once"
+            out[-1][2] += event.fragment
+    return [[k, n, json.loads(a[0])] if k == "call" else [k, n] for k, n, *a in out]
+
+
+def wire(written: list[tuple[str, str]], sizes: list[int], **end: Any) -> bytes:
+    """The reply, each segment cut into deltas of these sizes."""
+    cuts = iter(sizes * 50)
+    deltas: list[Any] = []
+    for name, text in written:
+        at = 0
+        while at < len(text):
+            size = next(cuts, len(text))
+            deltas.append({name: text[at : at + size]})
+            at += size
+    return stream(*deltas, **end)
+
+
+@given(segments, SIZES, SIZES)
+def test_what_was_said_is_what_is_heard_on_any_split(said: list[Any], deltas: list[int], reads: list[int]) -> None:
+    data = wire(write(said), deltas)
+    events = run(data, policy(), reads * 20)
+    assert merged(events) == expected(said)
+    assert [type(e) for e in events[-2:]] == [Finish, Done]
+
+
+@given(segments, SIZES, SIZES, st.booleans(), st.sampled_from([0, 5, UNBOUNDED]), st.data())
+def test_reads_never_change_the_outcome_even_of_a_stream_that_is_cut(
+    said: list[Any], deltas: list[int], reads: list[int], thinking: bool, guard: int, data: st.DataObject
+) -> None:
+    wired = wire(write(said), deltas)
+    wired = wired[: data.draw(st.integers(0, len(wired)))]
+    rules = policy(thinking=thinking, guard=guard)
+    assert digest(run(wired, rules, reads * 20)) == digest(run(wired, rules))
+
+
+def digest(events: list[Event]) -> Any:
+    """Everything a caller could tell apart."""
+    out: list[Any] = []
+    for event in events:
+        if isinstance(event, Text | Thought):
+            add(out, "text" if isinstance(event, Text) else "thought", event.text)
+        elif isinstance(event, CallArguments) and out and out[-1][0] == "arguments":
+            out[-1][1] += event.fragment
+        elif isinstance(event, CallArguments):
+            out.append(["arguments", event.fragment])
+        else:
+            out.append([type(event).__name__, repr(event)])
+    return out
+
+
+@given(segments, SIZES, SIZES)
+def test_the_short_way_gives_what_the_long_way_gives(said: list[Any], deltas: list[int], reads: list[int]) -> None:
+    data = wire(write(said), deltas)
+    for rules in (policy(), policy(tools=False), policy(thinking=True, guard=UNBOUNDED)):
+        short, long = Pipeline(rules), Pipeline(rules)
+        got: list[Event] = []
+        want: list[Event] = []
+        for piece in [p + b"\n\n" for p in data.split(b"\n\n") if p]:
+            text = short.passes(piece)
+            got += [Text(0, text)] if text is not None else short.feed(piece)
+            want += long.feed(piece)
+        assert digest([*got, *short.close()]) == digest([*want, *long.close()])
+        assert short.tokens == long.tokens
+
+
+@given(st.lists(PLAIN | st.sampled_from(["<think>", "</think>", "<tool_call>", "<function=", "now>", '{"name": "now"', ', "arguments": {', "}", "</tool_call>", "`", "```\n"]), max_size=12), SIZES)  # fmt: skip
+def test_without_tools_and_thoughts_no_letter_is_lost(parts: list[str], sizes: list[int]) -> None:
+    """Whatever the text looks like: it is either heard, or a thought, and in its order."""
+    said = "".join(parts)
+    events = run(wire([("content", said)], sizes), policy(tools=False))
+    kept = "".join(e.text for e in events if isinstance(e, Text | Thought))
+    bare = lambda text: "".join(c for c in text if c not in "\n")  # noqa: E731
+    for tag in ("<think>", "</think>"):
+        said, kept = said.replace(tag, ""), kept.replace(tag, "")
+    assert bare(kept) == bare(said)
+
+
+@given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<function=", "now>", "web_search>", "<parameter=query>", "</parameter>", "</function>", '{"name": "now"', ', "arguments": {', "}", "a", "\n", "`", "```\n", "{", '"']), max_size=25), SIZES)  # fmt: skip
+def test_soup_of_call_tags_never_crashes_and_every_call_is_whole(parts: list[str], sizes: list[int]) -> None:
+    soup = "".join(parts)
+    events = run(wire([("content", soup)], sizes), policy())
+    if isinstance(events[-1], Done):
+        for _, _, arguments in [m for m in merged(events) if m[0] == "call"]:
+            assert isinstance(arguments, dict)
+    whole = digest([e for e in run(stream(soup), policy()) if not isinstance(e, Usage)])
+    assert digest(events) == whole
+
+
+@given(st.binary(max_size=200), SIZES)
+def test_arbitrary_bytes_break_the_stream_and_nothing_else(noise: bytes, sizes: list[int]) -> None:
+    pipeline = Pipeline(policy())
+    events = [e for p in pieces(stream("Hi.", finish=None, done=False) + noise, sizes) for e in pipeline.feed(p)]
+    events += pipeline.close()
+    assert type(events[-1]).__name__ in ("Broken", "Done")
+    assert pipeline.over and not pipeline.feed(chunk("more")) and not pipeline.close()
