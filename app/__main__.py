@@ -21,9 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="manners", description=__doc__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     serve = commands.add_parser("serve", help="run the gateway")
-    serve.add_argument(
-        "--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default"
-    )
+    serve.add_argument("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
     chat = commands.add_parser("chat", help="talk to a model in the terminal")
     chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
     chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from app.admission import Turnstile
 from app.config import Config, Model
 from app.dialects import Thinking
-from app.errors import BodyTooLarge, Draining, EngineTimeout, MannersError, RequestError, Unauthorized
 from app.door import RAW_SEND
+from app.errors import BodyTooLarge, Draining, EngineTimeout, MannersError, RequestError, Unauthorized
 from app.fleet import Fleet, Route
 from app.http_errors import error_response
 from app.lifeline import ClientGone, Lifeline

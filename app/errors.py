@@ -31,9 +31,7 @@ class MannersError(Exception):
     type = "server_error"
     code = "internal_error"
 
-    def __init__(
-        self, message: str, code: str | None = None, *, param: str | None = None
-    ) -> None:
+    def __init__(self, message: str, code: str | None = None, *, param: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param

@@ -32,7 +32,11 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        route = ("model", "engine")
+        self._make_clocks(("model", "engine"))
+        self._make_counters(("model", "engine"))
+        self._make_gauges(("model", "engine"))
+
+    def _make_clocks(self, route: tuple[str, ...]) -> None:
         self._first_token = self._histogram(
             "gen_ai_server_time_to_first_token_seconds",
             "From the request's last byte in to the first generated token, thought or not.",
@@ -75,6 +79,8 @@ class Metrics:
             route,
             VOICE_BUCKETS,
         )
+
+    def _make_counters(self, route: tuple[str, ...]) -> None:
         self._requests = self._counter(
             "manners_requests_total", "Requests, by how they ended.", (*route, "outcome")
         )
@@ -92,6 +98,9 @@ class Metrics:
         self._calls = self._counter(
             "manners_tool_calls_total", "Tool calls, by who found them.", (*route, "source")
         )
+        self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
+
+    def _make_gauges(self, route: tuple[str, ...]) -> None:
         self.in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
         self.queue_depth = self._gauge("manners_queue_depth", "Requests waiting.", ("model",))
         self._active = self._gauge("manners_active_engine", "1 for a model's live engine.", route)
@@ -104,13 +113,10 @@ class Metrics:
         self._restarts = self._gauge(
             "manners_engine_restarts", "Restarts of an engine since it was started.", ("engine",)
         )
-        self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
         self._histogram(
             "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), DURATION_BUCKETS
         )
-        self._memory = self._gauge(
-            "manners_host_memory_available_bytes", "MemAvailable of the host.", ()
-        )
+        self._memory = self._gauge("manners_host_memory_available_bytes", "MemAvailable of the host.", ())
 
     def finished(self, model: str, engine: str, outcome: str) -> None:
         """Count one request by its end."""
@@ -151,9 +157,7 @@ class Metrics:
         self._ready.labels(name).set(ready)
         self._restarts.labels(name).set(restarts)
 
-    def describe_engine(
-        self, name: str, dialect: str, driver: str, artefact: str, image: str
-    ) -> None:
+    def describe_engine(self, name: str, dialect: str, driver: str, artefact: str, image: str) -> None:
         """What an engine is; digests are "" where there are none."""
         self._info.labels(name, dialect, driver, artefact, image).set(1)
 

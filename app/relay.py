@@ -17,13 +17,13 @@ import msgspec
 
 from app.errors import EngineBroke, EngineDown, EngineRefused, MannersError
 from app.fleet import Route
+from app.http1 import BodyReader, EngineReply
 from app.lifeline import Lifeline
 from app.outlet import Outlet, Send
 from app.stream.clocks import Clocks
 from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder, error_frame
 from app.stream.events import Broken, Event, Usage
 from app.stream.pipeline import Pipeline, StreamPolicy
-from app.upstream import BodyReader, EngineReply
 from app.witness import Witness
 
 FINISH_SECONDS = 1.0

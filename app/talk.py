@@ -64,7 +64,9 @@ def _turn(
             console.print(Text(text), end="")
         for call in delta.get("tool_calls") or ():
             function = call.get("function", {})
-            console.print(Text(function.get("name", "") + function.get("arguments", ""), style="yellow"), end="")
+            console.print(
+                Text(function.get("name", "") + function.get("arguments", ""), style="yellow"), end=""
+            )
     history.append({"role": "assistant", "content": "".join(said)})
     total = time.perf_counter() - start
     shown = "no visible reply" if first is None else f"first token {first * 1000:.0f} ms"

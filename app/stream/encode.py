@@ -119,9 +119,7 @@ class StreamEncoder:
         assert isinstance(event, CallArguments)
         return {"tool_calls": [{"index": event.index, "function": {"arguments": event.fragment}}]}
 
-    def _emit(
-        self, choice: int, delta: dict[str, Any], out: list[bytes], reason: str | None = None
-    ) -> None:
+    def _emit(self, choice: int, delta: dict[str, Any], out: list[bytes], reason: str | None = None) -> None:
         if choice not in self._begun:
             self._begun.add(choice)
             self._emit(choice, {"role": "assistant", "content": ""}, out)

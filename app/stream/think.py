@@ -223,11 +223,7 @@ class ThinkFilter:
 
     def _may_be_answer(self) -> bool:
         policy = self._policy
-        return (
-            policy.reasoning_is_answer
-            and self._source == "field"
-            and not (policy.thinking or self._shown)
-        )
+        return policy.reasoning_is_answer and self._source == "field" and not (policy.thinking or self._shown)
 
     def _end_thought(self, out: list[Event]) -> None:
         """The thought closed properly: what looked like a call in it was only a thought."""

@@ -46,7 +46,9 @@ TABLE: dict[str, tuple[tuple[bytes, ...], Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("reads, token, content, sentence", TABLE.values(), ids=TABLE.keys())
-def test_each_clock_ends_at_its_own_event(reads: tuple[bytes, ...], token: Any, content: Any, sentence: Any) -> None:
+def test_each_clock_ends_at_its_own_event(
+    reads: tuple[bytes, ...], token: Any, content: Any, sentence: Any
+) -> None:
     clocks = watch(*reads)
     assert (clocks.first_token, clocks.first_content, clocks.first_sentence) == (token, content, sentence)
 

@@ -121,7 +121,9 @@ def wire(written: list[tuple[str, str]], sizes: list[int], **end: Any) -> bytes:
 
 
 @given(segments, SIZES, SIZES)
-def test_what_was_said_is_what_is_heard_on_any_split(said: list[Any], deltas: list[int], reads: list[int]) -> None:
+def test_what_was_said_is_what_is_heard_on_any_split(
+    said: list[Any], deltas: list[int], reads: list[int]
+) -> None:
     data = wire(write(said), deltas)
     events = run(data, policy(), reads * 20)
     assert merged(events) == expected(said)
@@ -154,7 +156,9 @@ def digest(events: list[Event]) -> Any:
 
 
 @given(segments, SIZES, SIZES)
-def test_the_short_way_gives_what_the_long_way_gives(said: list[Any], deltas: list[int], reads: list[int]) -> None:
+def test_the_short_way_gives_what_the_long_way_gives(
+    said: list[Any], deltas: list[int], reads: list[int]
+) -> None:
     data = wire(write(said), deltas)
     for rules in (policy(), policy(tools=False), policy(thinking=True, guard=UNBOUNDED)):
         short, long = Pipeline(rules), Pipeline(rules)
@@ -194,7 +198,9 @@ def test_soup_of_call_tags_never_crashes_and_every_call_is_whole(parts: list[str
 @given(st.binary(max_size=200), SIZES)
 def test_arbitrary_bytes_break_the_stream_and_nothing_else(noise: bytes, sizes: list[int]) -> None:
     pipeline = Pipeline(policy())
-    events = [e for p in pieces(stream("Hi.", finish=None, done=False) + noise, sizes) for e in pipeline.feed(p)]
+    events = [
+        e for p in pieces(stream("Hi.", finish=None, done=False) + noise, sizes) for e in pipeline.feed(p)
+    ]
     events += pipeline.close()
     assert type(events[-1]).__name__ in ("Broken", "Done")
     assert pipeline.over and not pipeline.feed(chunk("more")) and not pipeline.close()

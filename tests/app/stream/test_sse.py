@@ -22,7 +22,9 @@ TABLE = {
 
 @pytest.mark.parametrize("data, expected", TABLE.values(), ids=TABLE.keys())
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
-def test_payloads_are_the_same_however_the_bytes_arrive(data: bytes, expected: list[bytes], size: int) -> None:
+def test_payloads_are_the_same_however_the_bytes_arrive(
+    data: bytes, expected: list[bytes], size: int
+) -> None:
     decoder = SSEDecoder()
     got = [p for at in range(0, len(data), size) for p in decoder.feed(data[at : at + size])]
     assert got + decoder.close() == expected

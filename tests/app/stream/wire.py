@@ -39,7 +39,16 @@ def chunk(delta: Delta, finish: str | None = None, **more: Any) -> bytes:
     """One chat.completion.chunk as an SSE event; a str is its content."""
     body = {"content": delta} if isinstance(delta, str) else delta
     choice = {"index": 0, "delta": body, "logprobs": None, "finish_reason": finish}
-    return event({"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice], **more})
+    return event(
+        {
+            "id": "x",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "m",
+            "choices": [choice],
+            **more,
+        }
+    )
 
 
 def event(payload: Any) -> bytes:

@@ -1,0 +1,156 @@
+"""The house keeps its shape: arrows point down, no cycles, cores are pure, pieces are small."""
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FLOORS = ("app", "deploy", "quantizer", "gates")
+ALLOWED = {
+    "gates": set(),
+    "quantizer": {"gates"},
+    "deploy": {"gates"},
+    "app": {"gates", "deploy"},
+}
+"""Which floors a floor may import; only the command line reaches the quantizer, and lazily."""
+COMMAND_LINE = "app.__main__"
+
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 60
+
+PURE = (
+    "app.stream.", "app.dialects", "app.errors", "app.requests", "app.shaping", "app.witness",
+    "deploy.spec", "deploy.supervisor", "deploy.errors",
+)  # fmt: skip
+"""Modules that take values and return values."""
+IMPURE = {"asyncio", "time", "random", "os", "io", "socket", "subprocess", "threading", "logging", "structlog",
+          "aiohttp", "fastapi", "starlette", "uvicorn", "uuid", "secrets", "tempfile", "shutil"}  # fmt: skip
+
+
+@cache
+def modules() -> dict[str, Path]:
+    found = {}
+    for floor in FLOORS:
+        for path in sorted((ROOT / floor).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_text("utf-8"))
+
+
+def imports(name: str, *, top_level_only: bool = False) -> Iterator[str]:
+    nodes = tree(name).body if top_level_only else ast.walk(tree(name))
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute here"
+            module = node.module or ""
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def ours(name: str) -> set[str]:
+    """Our own modules that this one imports."""
+    return {target for target in imports(name) if target in modules() and target != name}
+
+
+@pytest.mark.parametrize("name", modules())
+def test_arrows_between_floors_point_down(name: str) -> None:
+    floor = name.partition(".")[0]
+    for target in ours(name):
+        other = target.partition(".")[0]
+        lazily = name == COMMAND_LINE and target not in set(imports(name, top_level_only=True))
+        assert other == floor or other in ALLOWED[floor] or lazily, f"{name} imports {target}"
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    graph = {name: ours(name) - packages for name in modules()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("name", [n for n in modules() if n.startswith(PURE)])
+def test_a_pure_core_reaches_for_no_clock_socket_file_or_log(name: str) -> None:
+    reached = {target.partition(".")[0] for target in imports(name)} & IMPURE
+    assert not reached, f"{name} imports {sorted(reached)}"
+    calls = {
+        n.func.id for n in ast.walk(tree(name)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    assert not calls & {"open", "print", "input"}
+    assert not any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in ast.walk(tree(name)))
+
+
+def test_the_gates_need_nothing_but_the_standard_library_and_a_signature() -> None:
+    import sys
+
+    for name in modules():
+        if name.startswith("gates"):
+            outside = (
+                {t.partition(".")[0] for t in imports(name)}
+                - sys.stdlib_module_names
+                - {"gates", "cryptography"}
+            )
+            assert not outside, f"{name} imports {sorted(outside)}"
+
+
+@pytest.mark.parametrize("name", modules())
+def test_files_and_functions_are_small(name: str) -> None:
+    lines = modules()[name].read_text("utf-8").count("\n")
+    assert lines <= MAX_FILE_LINES, f"{name} has {lines} lines"
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or 0) - node.lineno + 1
+            assert size <= MAX_FUNCTION_LINES, f"{name}.{node.name} has {size} lines"
+
+
+def test_packages_are_empty_and_importing_does_nothing() -> None:
+    for path in (p for p in modules().values() if p.name == "__init__.py"):
+        assert not path.read_text("utf-8").strip(), f"{path} is not empty"
+
+
+def test_every_module_says_what_it_is() -> None:
+    for name, path in modules().items():
+        if path.name != "__init__.py":
+            assert ast.get_docstring(tree(name)), f"{name} has no docstring"
+
+
+def test_two_broad_excepts_at_most_on_each_floor() -> None:
+    for floor in FLOORS:
+        broad = [
+            f"{name}:{node.lineno}"
+            for name in modules()
+            if name.startswith(floor)
+            for node in ast.walk(tree(name))
+            if isinstance(node, ast.ExceptHandler)
+            and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")))
+        ]  # fmt: skip
+        assert len(broad) <= 2, broad
+
+
+def tracked() -> list[Path]:
+    out = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout
+    return [ROOT / name for name in out.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_remote_code_no_pickles_and_no_heavy_files() -> None:
+    files = tracked()
+    assert not [p for p in files if p.suffix in (".bin", ".pt", ".pth", ".pkl", ".pickle")]
+    assert sum(p.stat().st_size for p in files if "models" in p.parts) <= 60 << 20
+    for path in files:
+        if path.suffix == ".py" and path.parts[-2:] != ("tests", "test_architecture.py"):
+            assert "trust_remote_code=True" not in path.read_text("utf-8"), path
