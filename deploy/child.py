@@ -118,7 +118,7 @@ async def spawn(config: Mapping[str, Any], log: LogFile, environ: Mapping[str, s
     finally:
         os.close(life_read)
         os.close(report)
-    log.write(b"# " + text.encode())
+    log.note(text)
     child = Child(process, log, life, asyncio.get_running_loop().create_future())
     child.readers.append(asyncio.create_task(_read_report(report_read, child)))
     child.readers.append(asyncio.create_task(_read_output(process, log)))

@@ -94,7 +94,11 @@ class EmbeddedEngine:
         mine = self._machine.phase in _GONE
         if mine:
             model = str(find_gguf(self._artefact).resolve())
-            self._config = {"model": model, "alias": self.name, "settings": self._settings}
+            self._config = {
+                "model": model,
+                "alias": self.name,
+                "settings": self._settings,
+            }
             self._feed(supervisor.Start(time.monotonic()))
         try:
             return await self._until_up()
@@ -118,12 +122,11 @@ class EmbeddedEngine:
 
         Cancelling the wait does not cancel the stop.
         """
+        life = self._life  # now: a start() that waits for this end may make another
         if self._machine.phase not in (Phase.STOPPED, Phase.STOPPING):
             self._feed(supervisor.Stop(time.monotonic()))
-        while self._machine.phase is Phase.STOPPING:
-            await self._board.changed(self.state)
-        if self._life is not None:
-            await asyncio.wait([self._life])
+        if life is not None:
+            await asyncio.wait([life])
 
     def condemn(self, why: str) -> None:
         """Replace the child: somebody saw that it no longer streams. No effect unless ready."""
@@ -215,7 +218,8 @@ class EmbeddedEngine:
     async def _until_ready(self, child: Child) -> None:
         try:
             async with asyncio.timeout(self._start_timeout_s):
-                report = await child.report
+                # Shielded: a timeout here must not cancel what others read.
+                report = await asyncio.shield(child.report)
                 if report.url is None:
                     return  # it refuses, and ends by itself
                 result = await wait_until_streams(

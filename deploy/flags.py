@@ -136,7 +136,12 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--top-k",), "sampling.top_k", int, user_bit="TOP_K"),
     Flag(("--top-p",), "sampling.top_p", float, user_bit="TOP_P"),
     Flag(("--min-p",), "sampling.min_p", float, user_bit="MIN_P"),
-    Flag(("--repeat-penalty",), "sampling.penalty_repeat", float, user_bit="PENALTY_REPEAT"),
+    Flag(
+        ("--repeat-penalty",),
+        "sampling.penalty_repeat",
+        float,
+        user_bit="PENALTY_REPEAT",
+    ),
     Flag(("--presence-penalty",), "sampling.penalty_present", float),
     Flag(("--frequency-penalty",), "sampling.penalty_freq", float),
     # the server

@@ -6,7 +6,8 @@
 however it went, the kernel closes that end and this process ends; nothing is ever written to it.
 `--report` is the write end of a pipe for one line of JSON: `{"url": …}` once the model is loaded,
 or `{"error": …}` for a refusal that another try would repeat. Standard output and error belong to
-llama.cpp. SIGTERM stops the server cleanly.
+llama.cpp. SIGTERM keeps its default action and ends the process at once, loading or serving:
+llama.cpp has nothing to save, and letting streams finish first is the gateway's business.
 """
 
 import argparse
@@ -38,7 +39,11 @@ def die_with_parent(life: int) -> None:
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGTERM})
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    fcntl.fcntl(
+        life,
+        fcntl.F_SETFL,
+        fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK,
+    )
     # If the parent went before the line above, no signal comes any more.
     if select.select([life], [], [], 0)[0]:
         os._exit(1)
@@ -86,18 +91,6 @@ def start_server(config: dict[str, Any]) -> Any:
     return xllamacpp.Server(params)
 
 
-def wait_for_end(life: int, told: int) -> None:
-    """Return when SIGTERM came; leave the process at once when the parent is gone."""
-    poll = select.poll()
-    poll.register(life, select.POLLIN)
-    poll.register(told, select.POLLIN)
-    while True:
-        for fd, _ in poll.poll():
-            if fd == life:
-                os._exit(1)
-            return
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="deploy.llama_child")
     for name in ("--life", "--report"):
@@ -111,14 +104,12 @@ def main(argv: list[str] | None = None) -> int:
         return refuse(given.report, f"{error}; install it with: pip install 'manners[embedded]'")
     except (OSError, RuntimeError, KeyError, AttributeError, TypeError) as error:
         return refuse(given.report, str(error))
-    # Not before now: while the model loads, a Python handler could not run, and the default
-    # action is right. llama.cpp's own handler, which this replaces, would leave us behind.
-    told, tell = os.pipe()
-    signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"."))
     tell_parent(given.report, {"url": server.listening_address})
-    wait_for_end(given.life, told)
-    del server  # the destructor ends the streams and joins llama.cpp's threads
-    return 0
+    select.select([given.life], [], [])
+    # SIGIO has ended this process where the kernel sends it for a pipe; elsewhere, this does. Not
+    # by returning: the server's destructor waits for streams in flight, and for a stream that
+    # waits for a slot it waits for ever.
+    os._exit(1)
 
 
 def refuse(report: int, why: str) -> int:

@@ -10,14 +10,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-# What may be kept whole once requests flow: the marks of a crash, and our own.
+# What may be kept whole once requests flow: the marks of a crash.
 _SAFE = re.compile(
-    rb"# "  # ours
-    rb"|\S+\.(c|cc|cpp|cu|h):\d+: (GGML_ASSERT\(.*\) failed|fatal error|CUDA error)$"
+    rb"\S+\.(c|cc|cpp|cu|h):\d+: (GGML_ASSERT\([^\"']*\) failed|fatal error|CUDA error)$"
     rb"|\S+\(\+?\S*\) ?\[0x[0-9a-f]+\]$"  # a backtrace of the C library
     rb"|terminate called (after throwing an instance of '[\w:]+'|recursively|without an active)"
     rb"|Fatal Python error: [\w ]+$"
-    rb"|libggml|ggml_abort"
 )
 _HEAD = re.compile(rb"[\d.]+ [A-Z] +(?:(?:srv|slot|cmn|que|res|ggml|llama)\s+)?[\w~]+(?:\(\))?:")
 
@@ -54,12 +52,19 @@ class LogFile:
         self._room = limit
         self.requests_flow = False
 
+    def note(self, text: str) -> None:
+        """Add a line of our own."""
+        self._add(b"# " + text.encode())
+
     def write(self, line: bytes) -> None:
-        """Add a line, unless the file is full. Never raises: a full disk must not stop whoever
-        drains the engine's output, or the engine itself would stand still."""
+        """Add a line of the engine's, as far as it may be kept."""
+        self._add(withhold(line) if self.requests_flow else line)
+
+    def _add(self, line: bytes) -> None:
+        # Never raises: a full disk must not stop whoever drains the engine's output, or the
+        # engine itself would stand still.
         if self._room <= 0:
             return
-        line = withhold(line) if self.requests_flow else line
         self._room -= len(line) + 1
         with suppress(OSError):
             self._file.write(line + b"\n" if self._room > 0 else b"# this log is full\n")

@@ -1,0 +1,68 @@
+"""What the tests of engines share: a real model, and the rule that nothing may be left running."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.spec import EngineSpec
+
+NANO = Path(__file__).parents[2] / "models" / "annie-nano-q4_k_m" / "annie-nano-q4_k_m.gguf"
+
+
+@pytest.fixture(scope="session")
+def gguf() -> Path:
+    """A real model: the nano one, or the one that MANNERS_TEST_GGUF names."""
+    pytest.importorskip("xllamacpp", reason="no xllamacpp: pip install 'manners[embedded]'")
+    path = Path(os.environ.get("MANNERS_TEST_GGUF", NANO))
+    if not path.is_file():
+        pytest.skip(f"no model at {path.name}: see models/README.md")
+    return path
+
+
+@pytest.fixture
+def spec(gguf: Path) -> EngineSpec:
+    """An embedded engine on the real model."""
+    return EngineSpec(name="nano", dialect="llama-server", driver="embedded", artefact=gguf)
+
+
+def stat_of(pid: int) -> tuple[str, int] | None:
+    """A process's state letter and its parent, or None if there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[1])
+
+
+def children() -> set[int]:
+    """The processes whose parent is this one; a zombie is one too."""
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return {pid for pid in pids if (stat := stat_of(pid)) and stat[1] == os.getpid()}
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs. One that is dead and not yet collected by init does not."""
+    stat = stat_of(pid)
+    return stat is not None and stat[0] != "Z"
+
+
+def gone_within(pid: int, seconds: float) -> float | None:
+    """How long it took until a process was gone, or None if it still lives after that time."""
+    start = time.monotonic()
+    while lives(pid):
+        if time.monotonic() - start > seconds:
+            return None
+        time.sleep(0.005)
+    return time.monotonic() - start
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Every test leaves the children it found: no process, no zombie."""
+    before = children()
+    yield
+    left = children() - before
+    assert not left, f"left behind: {left}"

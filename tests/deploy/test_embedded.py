@@ -1,0 +1,324 @@
+"""llama.cpp's real server in a real child: it streams, it comes back, it goes away."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from deploy.embedded import EmbeddedEngine
+from deploy.engine import EngineState, Phase
+from deploy.errors import ArtefactError, StartCancelled, StartFailed
+from deploy.probe import probe
+from deploy.spec import EngineSpec
+from deploy.supervisor import Policy
+from tests.deploy.conftest import children, lives
+
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio, pytest.mark.timeout(120)]
+FAST = Policy(first_pause_s=0.05)
+
+
+async def until(engine: EmbeddedEngine, phase: Phase) -> EngineState:
+    """Wait until the engine is in a phase."""
+    state = engine.state
+    async with asyncio.timeout(30):
+        while state.state is not phase:
+            state = await engine.changed(state)
+    return state
+
+
+async def brought_down(engine: EmbeddedEngine) -> None:
+    """Stop it and check that nothing of it is left."""
+    pid = engine.state.pid
+    await engine.stop()
+    assert engine.state.state is Phase.STOPPED
+    assert engine.state.pid is None and engine.url is None
+    assert pid is None or not lives(pid)
+
+
+async def test_it_starts_and_streams(spec: EngineSpec, tmp_path: Path) -> None:
+    """After start() returns, a request streams at once; the states came in order."""
+    states: list[EngineState] = []
+    engine = EmbeddedEngine(spec, state_dir=tmp_path, on_change=states.append)
+    state = await engine.start()
+    try:
+        assert state is engine.state and state.url is not None
+        assert (await probe(state.url, model=state.model or "", deadline_s=10)).ok
+        assert state.pid in children()
+    finally:
+        await brought_down(engine)
+    phases = [s.state for s in states if s.pid or s.state is not Phase.STARTING]
+    assert phases == [Phase.STARTING, Phase.READY, Phase.STOPPING, Phase.STOPPED]
+
+
+async def test_it_says_what_it_serves(spec: EngineSpec, tmp_path: Path) -> None:
+    """The model's name is the engine's, and metrics and slots are open."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    url = (await engine.start()).url
+    try:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{url}/v1/models") as response:
+                assert (await response.json())["data"][0]["id"] == "nano"
+            async with session.get(f"{url}/metrics") as response:
+                assert "llamacpp:tokens_predicted_total" in await response.text()
+            async with session.get(f"{url}/slots") as response:
+                assert len(await response.json()) == 4
+    finally:
+        await brought_down(engine)
+
+
+async def test_it_listens_on_loopback_only(spec: EngineSpec, tmp_path: Path) -> None:
+    """An engine has no key of its own: nobody else may reach it."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    state = await engine.start()
+    try:
+        port = int((state.url or "").rpartition(":")[2])
+        table = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+        rows = [line.split() for line in table.splitlines() if f":{port:04X} " in line]
+        listening = [row[1] for row in rows if row[3] == "0A"]
+        assert listening == [f"0100007F:{port:04X}"]
+    finally:
+        await brought_down(engine)
+
+
+async def test_its_flags_reach_llama_cpp(spec: EngineSpec, gguf: Path, tmp_path: Path) -> None:
+    """Two slots of a smaller context, when the spec says so."""
+    args = ("--parallel", "2", "--ctx-size", "512", "--no-kv-unified")
+    small = EngineSpec(
+        name="nano", dialect="llama-server", driver="embedded", artefact=gguf, args=args
+    )
+    engine = EmbeddedEngine(small, state_dir=tmp_path)
+    url = (await engine.start()).url
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{url}/slots") as response,
+        ):
+            assert [slot["n_ctx"] for slot in await response.json()] == [256, 256]
+    finally:
+        await brought_down(engine)
+
+
+async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> None:
+    """A new child, a new port, and it streams; the old address is withdrawn at once."""
+    states: list[EngineState] = []
+    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST, on_change=states.append)
+    first = await engine.start()
+    try:
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        await until(engine, Phase.BACKING_OFF)
+        second = await until(engine, Phase.READY)
+        assert second.pid != first.pid and second.url != first.url
+        assert second.restarts == 1
+        assert second.last_error == "was killed by signal 9 while serving"
+        assert (await probe(second.url or "", model="nano", deadline_s=10)).ok
+        assert all(s.url is None for s in states if s.state is not Phase.READY)
+    finally:
+        await brought_down(engine)
+
+
+async def test_a_hanging_child_can_be_replaced(spec: EngineSpec, tmp_path: Path) -> None:
+    """Whoever sees that it no longer streams has it killed and made anew."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST)
+    first = await engine.start()
+    try:
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGSTOP)
+        engine.condemn("does not answer")
+        assert engine.url is None
+        second = await until(engine, Phase.READY)
+        assert second.pid != first.pid
+        assert second.last_error == "does not answer"
+    finally:
+        await brought_down(engine)
+
+
+async def test_a_child_that_ignores_sigterm_is_killed(spec: EngineSpec, tmp_path: Path) -> None:
+    """A frozen process takes no SIGTERM: stop() ends it after the grace."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path, stop_grace_s=0.3)
+    state = await engine.start()
+    assert state.pid is not None
+    os.kill(state.pid, signal.SIGSTOP)
+    tasks = list(Path(f"/proc/{state.pid}/task").iterdir())
+    while any("(stopped)" not in (task / "status").read_text() for task in tasks):
+        await asyncio.sleep(0.01)
+    start = time.monotonic()
+    await brought_down(engine)
+    assert 0.3 <= time.monotonic() - start < 3
+
+
+async def test_a_stop_does_not_wait_for_a_stream(spec: EngineSpec, tmp_path: Path) -> None:
+    """A long answer in flight ends; draining before is the gateway's business."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    state = await engine.start()
+    body = {
+        "messages": [{"role": "user", "content": "Count."}],
+        "stream": True,
+        "ignore_eos": True,
+    }
+    async with aiohttp.ClientSession() as session:
+        post = session.post(f"{state.url}/v1/chat/completions", json=body | {"max_tokens": 100000})
+        async with post as response:
+            await response.content.readany()
+            start = time.monotonic()
+            await brought_down(engine)
+            assert time.monotonic() - start < 3
+            with suppress(aiohttp.ClientError):
+                await response.content.read()
+
+
+@pytest.mark.parametrize("break_it", ["truncated", "not a gguf"])
+async def test_a_bad_model_is_one_clear_error(gguf: Path, tmp_path: Path, break_it: str) -> None:
+    """With the log's last lines, from one child, and without a second try."""
+    bad = tmp_path / "bad.gguf"
+    data = gguf.read_bytes()
+    bad.write_bytes(data[: len(data) * 3 // 4] if break_it == "truncated" else b"hello" * 100)
+    states: list[EngineState] = []
+    spec = EngineSpec(name="bad", dialect="llama-server", driver="embedded", artefact=bad)
+    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST, on_change=states.append)
+    with pytest.raises(StartFailed, match="refused to start") as caught:
+        await engine.start()
+    text = str(caught.value)
+    assert ("not within the file bounds" if break_it == "truncated" else "invalid magic") in text
+    assert any("failed to load model" in line for line in caught.value.log_tail)
+    await asyncio.sleep(0.5)
+    assert engine.state.state is Phase.FAILED
+    assert len({s.pid for s in states if s.pid}) == 1
+    await brought_down(engine)
+
+
+async def test_a_missing_model_starts_nothing(tmp_path: Path) -> None:
+    """The path is checked before there is a child."""
+    spec = EngineSpec(
+        name="none",
+        dialect="llama-server",
+        driver="embedded",
+        artefact=tmp_path / "no.gguf",
+    )
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    with pytest.raises(ArtefactError, match="does not exist"):
+        await engine.start()
+    assert engine.state.state is Phase.STOPPED
+
+
+async def test_a_failed_engine_can_be_started_again(gguf: Path, tmp_path: Path) -> None:
+    """Once the file is right, so is the engine."""
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"hello")
+    spec = EngineSpec(name="late", dialect="llama-server", driver="embedded", artefact=file)
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    with pytest.raises(StartFailed):
+        await engine.start()
+    file.write_bytes(gguf.read_bytes())
+    assert (await engine.start()).last_error is None
+    await brought_down(engine)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1])
+async def test_giving_up_a_start_leaves_nothing(
+    spec: EngineSpec, tmp_path: Path, after_s: float
+) -> None:
+    """Wherever it is interrupted: before the fork, in the load, in the probe."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    start = asyncio.create_task(engine.start())
+    await asyncio.sleep(after_s)
+    start.cancel()
+    with suppress(asyncio.CancelledError):
+        await start
+    await brought_down(engine)
+    assert not children()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.003, 0.03, 0.06])
+async def test_a_stop_during_start_tells_the_starter(
+    spec: EngineSpec, tmp_path: Path, after_s: float
+) -> None:
+    """start() raises StartCancelled, and the child is gone when stop() returns."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    start = asyncio.create_task(engine.start())
+    await asyncio.sleep(after_s)
+    await brought_down(engine)
+    assert not children()
+    with pytest.raises(StartCancelled):
+        await start
+
+
+async def test_a_start_without_a_token_in_time_fails(spec: EngineSpec, tmp_path: Path) -> None:
+    """The child is killed, and the error says how long was waited."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path, start_timeout_s=0.01)
+    with pytest.raises(StartFailed, match=r"gave up after 0\.\d s"):
+        await engine.start()
+    assert not children()
+
+
+async def test_starts_and_stops_may_come_in_any_number(spec: EngineSpec, tmp_path: Path) -> None:
+    """Two starts share one child, two stops one end, and a start waits for a stop."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    one, two = await asyncio.gather(engine.start(), engine.start())
+    assert one.pid == two.pid
+    stops = [asyncio.create_task(engine.stop()) for _ in range(2)]
+    await asyncio.sleep(0)
+    again = await engine.start()
+    assert again.pid != one.pid
+    await asyncio.wait(stops)
+    assert engine.state is again
+    await brought_down(engine)
+
+
+async def test_the_child_holds_no_socket_and_no_secret_of_ours(
+    spec: EngineSpec, tmp_path: Path
+) -> None:
+    """Not even a socket that was made inheritable, and no variable of MANNERS_*."""
+    environ = dict(os.environ) | {
+        "MANNERS_API_KEYS": "canary",
+        "AWS_SECRET_ACCESS_KEY": "canary",
+    }
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        ours.set_inheritable(True)
+        inode = f"socket:[{os.fstat(ours.fileno()).st_ino}]"
+        engine = EmbeddedEngine(spec, state_dir=tmp_path, environ=environ)
+        state = await engine.start()
+        try:
+            proc = Path(f"/proc/{state.pid}")
+            assert inode not in {os.readlink(fd) for fd in (proc / "fd").iterdir()}
+            assert b"canary" not in (proc / "environ").read_bytes()
+        finally:
+            await brought_down(engine)
+
+
+CANARY = "Kanarienvogel"
+BODIES = [
+    b'{"messages":[{"role":"user","content":"CANARY"}],"max_tokens":4}',
+    b'{"messages":[{"role":"user","content":"CANARY"}],"max_tokens":4,"stream":true}',
+    b'{"messages":[{"role":"user","content":"CANARY" CANARY}]}',
+    b'{"messages":"CANARY',
+    b'{"messages":[{"role":"user","content":"x"}],"grammar":"# CANARY\\nCANARY ::= ("}',
+    b'{"messages":[{"role":"user","content":"x"}],"response_format":{"type":"CANARY"}}',
+    b'{"messages":[{"role":"user","content":"x"}],"tool_choice":"CANARY"}',
+    b'{"messages":[{"role":"user","content":"x"}],"reasoning_format":"CANARY"}',
+    b'{"messages":[{"role":"user","content":"x"}],"max_tokens":2,"response_format":{"type":'
+    b'"json_schema","json_schema":{"schema":{"type":"string","pattern":"CANARY(["}}}}',
+]
+
+
+async def test_the_log_holds_no_word_of_a_request(spec: EngineSpec, tmp_path: Path) -> None:
+    """Good requests and bad ones, some of which llama.cpp quotes on its standard error."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    url = (await engine.start()).url
+    try:
+        async with aiohttp.ClientSession() as session:
+            for body in BODIES:
+                data = body.replace(b"CANARY", CANARY.encode())
+                async with session.post(f"{url}/v1/chat/completions", data=data) as response:
+                    await response.read()
+    finally:
+        await brought_down(engine)
+    log = engine.log_path.read_text()
+    assert "bytes withheld" in log  # else the bodies above provoke nothing any more
+    assert CANARY not in log

@@ -1,0 +1,126 @@
+"""Lines are split where they end, and the log keeps no word of a request."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.lines import LineSplitter
+from deploy.log import LogFile, tail, withhold
+
+LINE = st.binary(max_size=6).filter(lambda b: b"\r" not in b and b"\n" not in b)
+END = st.sampled_from([b"\n", b"\r\n", b"\r"])
+
+
+@given(st.lists(st.tuples(LINE, END)), LINE, st.lists(st.integers(1, 5), min_size=1))
+def test_lines_do_not_depend_on_where_the_bytes_are_cut(
+    lines: list[tuple[bytes, bytes]], last: bytes, sizes: list[int]
+) -> None:
+    """What was rendered comes back, whatever the sizes of the reads."""
+    # A CR followed by an empty line that ends in LF is one CRLF, and is not drawn as two.
+    ends = [b"\n" if end == b"\r" else end for _, end in lines]
+    data = b"".join(line + end for (line, _), end in zip(lines, ends, strict=True)) + last
+    splitter, got, at, turn = LineSplitter(), [], 0, 0
+    while at < len(data):
+        got += splitter.feed(data[at : at + sizes[turn % len(sizes)]])
+        at, turn = at + sizes[turn % len(sizes)], turn + 1
+    assert got + splitter.close() == [line for line, _ in lines] + ([last] if last else [])
+
+
+def test_a_lone_cr_ends_a_line_and_unicode_separators_do_not() -> None:
+    """U+2028 and U+0085 may stand inside JSON text."""
+    text = "a\rb\u2028c\u0085d\n".encode()
+    assert LineSplitter().feed(text) == [b"a", "b\u2028c\u0085d".encode()]
+
+
+def test_an_endless_line_is_given_back_in_pieces() -> None:
+    """Nobody can make us hold more than the limit."""
+    splitter = LineSplitter(limit=10)
+    assert splitter.feed(b"x" * 25) == [b"x" * 25]
+    assert splitter.close() == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"/src/ggml.c:123: GGML_ASSERT(a == b) failed",
+        b"/lib/libc.so.6(+0x8a1c4) [0x7f844b9bffc0]",
+        b"Fatal Python error: Segmentation fault",
+        b"",
+    ],
+)
+def test_the_marks_of_a_crash_are_kept(line: bytes) -> None:
+    """They are what one needs after a crash, and no request can shape them."""
+    assert withhold(line) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "head"),
+    [
+        (
+            b"0.00.079.082 W srv    operator(): got exception: CANARY",
+            b"0.00.079.082 W srv    op",
+        ),
+        (
+            b"0.00.068.502 E srv    send_error: task id = 0, CANARY",
+            b"0.00.068.502 E srv    send",
+        ),
+        (b"CANARY ::= (", b"["),
+        (b"parse: error parsing grammar: expecting ')' at CANARY", b"["),
+        (b"WARNING: JSON schema conversion was incomplete: pattern CANARY([", b"["),
+        (b"# /src/CANARY.c:1: GGML_ASSERT(x) failed CANARY"[2:], b"["),
+        (b"0.00.1 E CANARY", b"["),
+        (b"# CANARY", b"["),
+    ],
+)
+def test_any_other_line_keeps_its_head_only(line: bytes, head: bytes) -> None:
+    """Time, level and function remain; what may quote a request does not."""
+    kept = withhold(line)
+    assert b"CANARY" not in kept
+    assert kept.startswith(head)
+    assert b"withheld" in kept
+
+
+def test_lines_are_kept_whole_until_requests_flow(tmp_path: Path) -> None:
+    """Why a model does not load must be readable in full."""
+    path = tmp_path / "engines" / "e.log"
+    log = LogFile(path)
+    log.write(b"error loading model: x")
+    log.requests_flow = True
+    log.write(b"error loading model: x")
+    log.close()
+    first, second = path.read_bytes().splitlines()
+    assert first == b"error loading model: x"
+    assert b"x" not in second
+
+
+def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
+    """One, not more: a restart loop must not fill the disk."""
+    path = tmp_path / "e.log"
+    for run in (b"one", b"two", b"three"):
+        log = LogFile(path)
+        log.write(run)
+        log.close()
+    assert path.read_bytes() == b"three\n"
+    assert path.with_name("e.log.1").read_bytes() == b"two\n"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_log_stops_growing_at_its_limit(tmp_path: Path) -> None:
+    """And says so."""
+    path = tmp_path / "e.log"
+    log = LogFile(path, limit=100)
+    for _ in range(1000):
+        log.write(b"x" * 9)
+    log.close()
+    assert path.stat().st_size < 130
+    assert path.read_bytes().endswith(b"# this log is full\n")
+
+
+def test_the_tail_holds_the_engines_own_last_lines(tmp_path: Path) -> None:
+    """Ours are left out, and a missing log has none."""
+    path = tmp_path / "e.log"
+    path.write_bytes(b"# ours\n" + b"".join(b"%d\n" % n for n in range(20)))
+    assert tail(path, 3) == ("17", "18", "19")
+    assert tail(tmp_path / "none") == ()

@@ -1,0 +1,190 @@
+"""Nothing outlives the gateway: not when it is killed, not while a model loads, in either loop."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from deploy.child import child_environment, spawn
+from deploy.embedded import EmbeddedEngine
+from deploy.engine import Phase
+from deploy.log import LogFile
+from deploy.spec import EngineSpec
+from deploy.supervisor import Policy
+from tests.deploy.conftest import gone_within, lives
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+# A gateway in small: it starts an engine, says its child's pid, and waits to be killed.
+SERVING = """
+    import asyncio, sys
+    from pathlib import Path
+    from deploy.embedded import EmbeddedEngine
+    from deploy.spec import EngineSpec
+
+    async def main():
+        spec = EngineSpec(
+            name="e", dialect="llama-server", driver="embedded", artefact=Path(sys.argv[1])
+        )
+        state = await EmbeddedEngine(spec, state_dir=Path(sys.argv[2])).start()
+        print(state.pid, flush=True)
+        await asyncio.sleep(60)
+
+    asyncio.run(main())
+"""
+# The same in the middle of a load that never ends, and that holds Python's lock: the model is a
+# pipe into which nobody writes.
+LOADING = """
+    import asyncio, os, sys
+    from pathlib import Path
+    from deploy.child import spawn
+    from deploy.log import LogFile
+
+    async def main():
+        log = LogFile(Path(sys.argv[2]) / "e.log")
+        config = {"model": sys.argv[1], "alias": "e", "settings": {}}
+        child = await spawn(config, log, os.environ)
+        while "xllamacpp" not in (Path(sys.argv[2]) / "e.log").read_text().partition("\\n")[2]:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        print(child.pid, flush=True)
+        await asyncio.sleep(60)
+
+    asyncio.run(main())
+"""
+
+
+def pid_of_child(script: str, model: Path, state_dir: Path) -> tuple[subprocess.Popen[str], int]:
+    """Run a small gateway until it has a child."""
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(model), str(state_dir)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+    )
+    assert parent.stdout is not None
+    return parent, int(parent.stdout.readline())
+
+
+def killed(parent: subprocess.Popen[str]) -> None:
+    """End a process as the kernel would when memory runs out."""
+    parent.kill()
+    parent.wait()
+    assert parent.stdout is not None
+    parent.stdout.close()
+
+
+@pytest.fixture
+def endless(tmp_path: Path, gguf: Path) -> Path:
+    """A model whose loading never ends (`gguf` is asked for its skips only)."""
+    path = tmp_path / "endless.gguf"
+    os.mkfifo(path)
+    return path
+
+
+def test_a_killed_gateway_leaves_no_engine(gguf: Path, tmp_path: Path) -> None:
+    """SIGKILL to the parent ends a serving child within two seconds."""
+    parent, child = pid_of_child(SERVING, gguf, tmp_path)
+    assert lives(child)
+    killed(parent)
+    assert gone_within(child, 2.0) is not None
+
+
+def test_a_gateway_killed_during_a_load_leaves_no_engine(endless: Path, tmp_path: Path) -> None:
+    """The same while the model loads, when no line of Python can run in the child."""
+    parent, child = pid_of_child(LOADING, endless, tmp_path)
+    assert lives(child)
+    killed(parent)
+    assert gone_within(child, 2.0) is not None
+
+
+def test_a_child_born_after_its_parent_died_ends_at_once(gguf: Path) -> None:
+    """The pipe was closed before the child could ask the kernel for a signal."""
+    life, parents_end = os.pipe()
+    report_read, report = os.pipe()
+    os.close(parents_end)
+    command = [sys.executable, "-m", "deploy.llama_child", "--config", "{}"]
+    process = subprocess.Popen(
+        [*command, "--life", str(life), "--report", str(report)],
+        pass_fds=(life, report),
+        env=child_environment(os.environ),
+    )
+    for fd in (life, report_read, report):
+        os.close(fd)
+    assert process.wait(10) == 1
+
+
+def test_a_load_can_be_stopped(endless: Path, tmp_path: Path) -> None:
+    """SIGTERM ends a child in the middle of its load."""
+
+    async def main() -> None:
+        config = {"model": str(endless), "alias": "e", "settings": {}}
+        child = await spawn(config, LogFile(tmp_path / "e.log"), os.environ)
+        await asyncio.sleep(0.5)
+        child.terminate()
+        assert await child.wait() == -signal.SIGTERM
+        child.close()
+
+    asyncio.run(main())
+
+
+def test_closing_our_end_ends_the_child(endless: Path, tmp_path: Path) -> None:
+    """What `Child.close` promises."""
+
+    async def main() -> None:
+        config = {"model": str(endless), "alias": "e", "settings": {}}
+        child = await spawn(config, LogFile(tmp_path / "e.log"), os.environ)
+        await asyncio.sleep(0.5)
+        child.close()
+        assert await asyncio.wait_for(child.process.wait(), 2) == -signal.SIGIO
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_life_in_either_loop(
+    spec: EngineSpec, tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Start, kill, restart and stop, in asyncio's own loop and in uvloop."""
+
+    async def main() -> None:
+        policy = Policy(first_pause_s=0.05)
+        engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=policy)
+        first = await engine.start()
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        state = first
+        while state.state is not Phase.READY or state.pid == first.pid:
+            state = await engine.changed(state)
+        await engine.stop()
+        assert state.pid is not None and not lives(state.pid)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_loop_that_ends_takes_its_engines_along(
+    spec: EngineSpec, tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """A gateway that crashes out of its main function leaves no child, without any stop."""
+    pids: list[int] = []
+
+    async def main() -> None:
+        state = await EmbeddedEngine(spec, state_dir=tmp_path).start()
+        pids.append(state.pid or 0)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+    assert gone_within(pids[0], 2.0) is not None
+    # Nobody's loop is there to collect it; a gateway would end here, and init would.
+    if pids[0] in {int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()}:
+        os.waitpid(pids[0], 0)

@@ -1,0 +1,205 @@
+"""Only a generated token makes an engine ready."""
+
+import asyncio
+import json
+
+import pytest
+
+from deploy.engine import EngineState, Phase
+from deploy.errors import StartCancelled, StartTimeout
+from deploy.probe import Verdict, probe, wait_until_streams
+from deploy.spec import Dialect, EngineSpec
+from deploy.url import UrlEngine
+from tests.deploy.scripted import (
+    DONE,
+    OK,
+    ROLE,
+    TOKEN,
+    USAGE,
+    Step,
+    answer,
+    delta,
+    scripted,
+    unused_url,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        TOKEN,
+        delta(b'{"reasoning":"Hm"}'),
+        delta(b'{"reasoning_content":"Hm"}'),
+        delta(b'{"tool_calls":[{"index":0,"function":{"name":"f"}}]}'),
+        delta(b'{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}'),
+        delta(b'{"content":"\xe2\x80\xa8"}'),
+        TOKEN.replace(b"\n", b"\r"),
+        TOKEN.replace(b"\n", b"\r\n"),
+        TOKEN.replace(b"data: ", b"data:"),
+    ],
+)
+async def test_any_generated_text_is_success(token: bytes) -> None:
+    """Content, a thought or a tool call, in any line ending that a stream may have."""
+    async with scripted([OK, b": ping\n\n", ROLE, token, USAGE, DONE]) as server:
+        result = await probe(server.url, model="m", deadline_s=5)
+    assert (result.verdict, result.detail) == (Verdict.STREAMED, "")
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        ROLE,
+        USAGE,
+        delta(b'{"content":""}'),
+        delta(b"{}"),
+        delta(b'{"tool_calls":[]}'),
+        delta(b'{"tool_calls":[{"index":0,"function":{"arguments":""}}]}'),
+        b'data: {"choices":[{"delta":{"role":"assistant"}}],"prompt_progress":{"total":9}}\n\n',
+        b": ping\n\n",
+    ],
+)
+async def test_what_holds_no_text_is_no_success(empty: bytes) -> None:
+    """Headers, roles, empty deltas, progress, usage and pings come from a stuck engine too."""
+    async with scripted([OK, empty, DONE]) as server:
+        result = await probe(server.url, model="m", deadline_s=5)
+    assert (result.verdict, result.first_token_s) == (Verdict.ERROR, None)
+    assert result.detail == "the stream ended without a token"
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict", "detail"),
+    [
+        ([answer(b"503 Service Unavailable")], Verdict.LOADING, "HTTP 503"),
+        ([answer(b"502 Bad Gateway")], Verdict.LOADING, "HTTP 502"),
+        (
+            [answer(b"404 Not Found", b"no such model")],
+            Verdict.ERROR,
+            "HTTP 404: no such model",
+        ),
+        ([answer(b"302 Found\r\nlocation: http://x")], Verdict.ERROR, "HTTP 302"),
+        ([OK, ROLE, b'data: {"error":{"message":"boom"}}\n\n'], Verdict.ERROR, "boom"),
+        ([OK, TOKEN, b'data: {"error":{"message":"boom"}}\n\n'], Verdict.ERROR, "boom"),
+        ([OK, b"data: {nope\n\n"], Verdict.ERROR, "not JSON"),
+        ([OK, b"data: 3\n\n"], Verdict.ERROR, "not an object"),
+        (
+            [OK, b'data: {"choices":[3]}\n\n'],
+            Verdict.ERROR,
+            "not a chat completion chunk",
+        ),
+        ([b"SSH-2.0-OpenSSH\r\n\r\n"], Verdict.ERROR, ""),
+        ([], Verdict.ERROR, "Disconnected"),
+        ([OK, ROLE, 9.0], Verdict.STALLED, "no token within 0.3 s"),
+        ([9.0], Verdict.STALLED, "no token within 0.3 s"),
+    ],
+)
+async def test_each_failure_has_its_verdict(
+    script: list[Step], verdict: Verdict, detail: str
+) -> None:
+    """Loading, an error before or in the stream, and silence are told apart."""
+    async with scripted(script) as server:
+        result = await probe(server.url, model="m", deadline_s=0.3)
+    assert result.verdict is verdict
+    assert detail in result.detail
+
+
+async def test_nobody_there_is_a_verdict_too() -> None:
+    """A refused connection raises nothing."""
+    result = await probe(unused_url(), model="m", deadline_s=1)
+    assert result.verdict is Verdict.NOT_LISTENING
+
+
+async def test_the_clocks_stop_where_they_should() -> None:
+    """The head is not the first token, and neither is the role."""
+    async with scripted([OK, ROLE, 0.2, TOKEN, 0.2, DONE]) as server:
+        result = await probe(server.url, model="m", deadline_s=5)
+    assert result.headers_s is not None and result.first_token_s is not None
+    assert result.headers_s < 0.15
+    assert 0.2 <= result.first_token_s < 0.35
+    assert result.total_s >= 0.4
+
+
+async def test_a_token_before_the_deadline_is_enough() -> None:
+    """A slow engine that streams is ready, even if the probe's answer is not finished."""
+    async with scripted([OK, TOKEN, 9.0]) as server:
+        result = await probe(server.url, model="m", deadline_s=0.3)
+    assert result.ok
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
+async def test_a_probe_asks_not_to_think_where_it_can(dialect: Dialect) -> None:
+    """The switch is a real boolean, and a strict OpenAI server is not sent it."""
+    async with scripted([OK, TOKEN, DONE]) as server:
+        await probe(server.url, model="m", deadline_s=5, dialect=dialect)
+    body = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
+    expected = None if dialect == "openai" else {"enable_thinking": False}
+    assert body.get("chat_template_kwargs") == expected
+    assert (body["model"], body["stream"]) == ("m", True)
+
+
+async def test_loading_is_waited_for() -> None:
+    """Two refusals for now, then a token."""
+    loading = [answer(b"503 Service Unavailable")]
+    async with scripted(loading, loading, [OK, TOKEN, DONE]) as server:
+        assert (await wait_until_streams(server.url, model="m", deadline_s=5)).ok
+    assert len(server.requests) == 3
+
+
+async def test_errors_only_are_not_waited_for() -> None:
+    """An engine that answers three times with an error will do so again."""
+    async with scripted([answer(b"500 Internal Server Error")]) as server:
+        result = await wait_until_streams(server.url, model="m", deadline_s=60)
+    assert (result.verdict, len(server.requests)) == (Verdict.ERROR, 3)
+
+
+def remote(url: str) -> EngineSpec:
+    """An engine that somebody else runs."""
+    return EngineSpec(name="far", dialect="vllm", driver="url", url=url)
+
+
+MODELS = [answer(b"200 OK", b'{"data":[{"id":"annie-9b"}]}')]
+
+
+async def test_a_url_engine_is_ready_once_it_streams() -> None:
+    """Its state carries the address without /v1 and the model's name over there."""
+    states: list[EngineState] = []
+    async with scripted(MODELS, [OK, TOKEN, DONE]) as server:
+        engine = UrlEngine(remote(server.url + "/v1/"), on_change=states.append)
+        state = await engine.start()
+        assert await engine.start() is state
+        await engine.stop()
+    assert (state.url, state.model) == (server.url, "annie-9b")
+    assert [s.state for s in states] == [Phase.STARTING, Phase.READY, Phase.STOPPED]
+    assert engine.url is None
+
+
+async def test_a_url_engine_that_does_not_stream_has_failed() -> None:
+    """The error says where and what the last probe found."""
+    engine = UrlEngine(remote(unused_url()), model="m", start_timeout_s=0.3)
+    with pytest.raises(StartTimeout, match="not_listening"):
+        await engine.start()
+    failed = engine.state
+    assert failed.state is Phase.FAILED
+    assert "not_listening" in (failed.last_error or "")
+    await engine.stop()
+    assert engine.state.state is Phase.STOPPED
+
+
+async def test_stopping_a_url_engine_ends_its_start() -> None:
+    """Whoever waits in start() is told."""
+    engine = UrlEngine(remote(unused_url()), model="m")
+    start = asyncio.create_task(engine.start())
+    await asyncio.sleep(0.1)
+    await engine.stop()
+    with pytest.raises(StartCancelled):
+        await start
+    assert engine.state.state is Phase.STOPPED
+
+
+async def test_giving_up_on_a_url_engine_stops_it() -> None:
+    """A cancelled start leaves no probe behind."""
+    engine = UrlEngine(remote(unused_url()), model="m")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(engine.start(), 0.1)
+    assert engine.state.state is Phase.STOPPED

@@ -1,0 +1,119 @@
+"""A spec that exists is well formed; anything else is one clear error."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.drivers import make_engine
+from deploy.embedded import EmbeddedEngine
+from deploy.errors import ArtefactError, SpecError
+from deploy.spec import EngineSpec
+from deploy.url import UrlEngine
+from deploy.weights import find_gguf
+
+DIGEST = "sha256:" + "0a" * 32
+EMBEDDED: dict[str, Any] = {
+    "name": "e",
+    "dialect": "llama-server",
+    "driver": "embedded",
+    "artefact": Path("m"),
+}
+DOCKER: dict[str, Any] = {
+    "name": "d",
+    "dialect": "vllm",
+    "driver": "docker",
+    "image": f"vllm/vllm-openai@{DIGEST}",
+}
+URL: dict[str, Any] = {
+    "name": "u",
+    "dialect": "openai",
+    "driver": "url",
+    "url": "http://127.0.0.1:9000",
+}
+
+
+@pytest.mark.parametrize("fields", [EMBEDDED, DOCKER, URL], ids=["embedded", "docker", "url"])
+def test_each_driver_has_a_good_spec(fields: dict[str, Any]) -> None:
+    """What a driver needs, and no more, makes a spec."""
+    assert EngineSpec(**fields).driver == fields["driver"]
+
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    (EMBEDDED | {"name": "Annie"}, "name", "must match"),
+    (EMBEDDED | {"name": "a" * 65}, "name", "must match"),
+    (EMBEDDED | {"name": "../a"}, "name", "must match"),
+    (EMBEDDED | {"name": "a\n"}, "name", "must match"),
+    (EMBEDDED | {"dialect": "ollama"}, "dialect", "vllm, llama-server, openai"),
+    (EMBEDDED | {"dialect": "vllm"}, "dialect", "speaks llama-server"),
+    (EMBEDDED | {"driver": "podman"}, "driver", "docker, embedded, url"),
+    (EMBEDDED | {"artefact": None}, "artefact", "needs a .gguf"),
+    (EMBEDDED | {"url": "http://x"}, "url", "means nothing"),
+    (DOCKER | {"image": None}, "image", "needs an image"),
+    (DOCKER | {"image": "vllm/vllm-openai"}, "image", "not pinned"),
+    (DOCKER | {"image": "vllm/vllm-openai:v0.24.0"}, "image", "not pinned"),
+    (DOCKER | {"image": "vllm/vllm-openai@sha256:abc"}, "image", "not pinned"),
+    (DOCKER | {"image": f"-v/:/host@{DIGEST}"}, "image", "not pinned"),
+    (URL | {"url": None}, "url", "needs the engine's address"),
+    (URL | {"url": "127.0.0.1:9000"}, "url", "must be http"),
+    (URL | {"url": "file:///etc/passwd"}, "url", "must be http"),
+    (URL | {"url": "http://user:secret@host"}, "url", "must be http"),
+    (URL | {"url": "http://host:99999"}, "url", "is not an address"),
+    (URL | {"args": ("--x",)}, "args", "means nothing"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "why"), BAD)
+def test_a_bad_spec_names_the_engine_the_field_and_the_reason(
+    fields: dict[str, Any], field: str, why: str
+) -> None:
+    """The error can be shown as it is."""
+    with pytest.raises(SpecError, match=why) as caught:
+        EngineSpec(**fields)
+    assert caught.value.field == field
+    assert repr(fields["name"]) in str(caught.value)
+
+
+def test_a_gguf_file_is_its_own_artefact(tmp_path: Path) -> None:
+    """A plain file needs no manifest."""
+    file = tmp_path / "m.gguf"
+    file.touch()
+    assert find_gguf(file) == file
+
+
+def test_a_finished_folder_gives_its_only_gguf(tmp_path: Path) -> None:
+    """The manifest says that the folder is complete."""
+    for name in ("artefact.json", "m.gguf", "README.md"):
+        (tmp_path / name).touch()
+    assert find_gguf(tmp_path) == tmp_path / "m.gguf"
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["m.gguf"], "no artefact.json"),
+        (["artefact.json"], "exactly one .gguf, and holds none"),
+        (["artefact.json", "a.gguf", "b.gguf"], "holds a.gguf, b.gguf"),
+    ],
+)
+def test_any_other_folder_is_refused(tmp_path: Path, names: list[str], why: str) -> None:
+    """Unfinished, empty and ambiguous folders each say so."""
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(ArtefactError, match=why):
+        find_gguf(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "why"), [("none", "does not exist"), ("x.bin", "not a .gguf")])
+def test_any_other_path_is_refused(tmp_path: Path, name: str, why: str) -> None:
+    """So do a missing file and one of another kind."""
+    (tmp_path / "x.bin").touch()
+    with pytest.raises(ArtefactError, match=why):
+        find_gguf(tmp_path / name)
+
+
+def test_each_driver_makes_its_engine(tmp_path: Path) -> None:
+    """The factory goes by the spec alone."""
+    embedded = make_engine(EngineSpec(**EMBEDDED), state_dir=tmp_path)
+    assert isinstance(embedded, EmbeddedEngine)
+    assert isinstance(make_engine(EngineSpec(**URL), state_dir=tmp_path), UrlEngine)

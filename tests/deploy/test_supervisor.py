@@ -1,0 +1,231 @@
+"""The restart policy, as a table and as a law: never two children, and a stop that stops."""
+
+from itertools import pairwise, product
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.engine import Phase
+from deploy.errors import IllegalTransition
+from deploy.supervisor import (
+    Due,
+    Effect,
+    Event,
+    Exited,
+    GaveUp,
+    Kill,
+    Machine,
+    Policy,
+    Spawn,
+    Start,
+    Stop,
+    Streams,
+    Terminate,
+    Wake,
+    step,
+)
+
+POLICY = Policy(first_pause_s=1.0, longest_pause_s=8.0, stable_s=60.0, boot_attempts=3)
+S, T, R, B, G, F = (
+    Phase.STOPPED,
+    Phase.STARTING,
+    Phase.READY,
+    Phase.BACKING_OFF,
+    Phase.STOPPING,
+    Phase.FAILED,
+)
+
+# (from, event, to, effects): the whole table, with a child that has never streamed.
+TABLE: list[tuple[Phase, Event, Phase, tuple[Effect, ...]]] = [
+    (S, Start(1), T, (Spawn(),)),
+    (F, Start(1), T, (Spawn(),)),
+    (T, Streams(1), R, ()),
+    (T, GaveUp(1, "why"), T, (Kill(),)),
+    (T, Exited(1, "why"), B, (Wake(1.0),)),
+    (R, Exited(1, "why"), B, (Wake(1.0),)),
+    (R, GaveUp(1, "why"), T, (Kill(),)),
+    (B, Due(1), T, (Spawn(),)),
+    (T, Stop(1), G, (Terminate(),)),
+    (R, Stop(1), G, (Terminate(),)),
+    (G, Exited(1, "why"), S, ()),
+    (B, Stop(1), S, ()),
+    (F, Stop(1), S, ()),
+]
+EXAMPLES: dict[type, Event] = {
+    Start: Start(1),
+    Streams: Streams(1),
+    GaveUp: GaveUp(1, "why"),
+    Exited: Exited(1, "why"),
+    Due: Due(1),
+    Stop: Stop(1),
+}
+
+
+@pytest.mark.parametrize(("before", "event", "after", "effects"), TABLE)
+def test_the_table(before: Phase, event: Event, after: Phase, effects: tuple[Effect, ...]) -> None:
+    """Each pair leads where the table says, with the effects it says, at the event's time."""
+    machine, done = step(POLICY, Machine(phase=before, was_ready=before is R), event)
+    assert (machine.phase, done, machine.since) == (after, effects, 1)
+
+
+LEGAL = {(before, type(event)) for before, event, _, _ in TABLE}
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind"),
+    [pair for pair in product(Phase, get_args(Event)) if pair not in LEGAL],
+)
+def test_every_other_pair_raises(phase: Phase, kind: type) -> None:
+    """A state that cannot take an event says so."""
+    with pytest.raises(IllegalTransition, match=phase):
+        step(POLICY, Machine(phase=phase), EXAMPLES[kind])
+
+
+def run(*events: Event, policy: Policy = POLICY) -> tuple[Machine, list[Effect]]:
+    """A fresh machine after these events, and all effects."""
+    machine = Machine()
+    effects: list[Effect] = []
+    for event in events:
+        machine, done = step(policy, machine, event)
+        effects += done
+    return machine, effects
+
+
+def crashes(count: int, *, ready_for: float = 0.0) -> list[Event]:
+    """Start, then children that stream, last so long, and die."""
+    events: list[Event] = [Start(0)]
+    at = 0.0
+    for _ in range(count):
+        events += [Streams(at), Exited(at + ready_for, "died"), Due(at + ready_for)]
+        at += ready_for
+    return events
+
+
+def test_pauses_double_up_to_the_cap() -> None:
+    """A child that keeps dying is tried ever more rarely, and for ever."""
+    machine, effects = run(*crashes(7))
+    assert [e.after_s for e in effects if isinstance(e, Wake)] == [1, 2, 4, 8, 8, 8, 8]
+    assert machine.restarts == 7
+    assert Policy().pause_s(10_000) == Policy().longest_pause_s
+
+
+def test_a_stable_time_forgets_old_failures() -> None:
+    """After a minute of service the next pause is the first again."""
+    _, effects = run(*crashes(3, ready_for=60))
+    assert [e.after_s for e in effects if isinstance(e, Wake)] == [1, 1, 1]
+
+
+def test_a_refusal_at_the_first_start_is_final() -> None:
+    """The same file would be refused again: no second child."""
+    machine, effects = run(Start(0), Exited(1, "bad model", refused=True))
+    assert (machine.phase, machine.error, effects) == (F, "bad model", [Spawn()])
+
+
+def test_silence_at_the_first_start_is_final() -> None:
+    """A child that streams nothing by its deadline is killed, and keeps its reason."""
+    machine, effects = run(Start(0), GaveUp(1, "no token"), Exited(2, "was killed"))
+    assert (machine.phase, machine.error, effects) == (F, "no token", [Spawn(), Kill()])
+
+
+def test_a_crash_at_the_first_start_is_tried_a_few_times() -> None:
+    """Three children, two pauses, then it has failed."""
+    died = Exited(1, "signal 9")
+    machine, effects = run(Start(0), died, Due(2), died, Due(3), died)
+    assert machine.phase is F
+    assert effects == [Spawn(), Wake(1), Spawn(), Wake(2), Spawn()]
+
+
+def test_a_refusal_after_service_is_retried() -> None:
+    """What once ran may run again: the disk or the memory comes back."""
+    machine, _ = run(*crashes(1), Exited(1, "no memory", refused=True))
+    assert machine.phase is B
+
+
+def test_attempts_after_service_can_be_limited() -> None:
+    """With `max_attempts`, as many failures in a row are the end."""
+    machine, _ = run(*crashes(2)[:-1], policy=Policy(max_attempts=2))
+    assert machine.phase is F
+
+
+def test_a_start_after_failure_begins_anew() -> None:
+    """Nothing of the failed run is held against the next."""
+    machine, _ = run(Start(0), Exited(1, "bad", refused=True), Start(2))
+    assert machine == Machine(phase=T, since=2)
+
+
+def test_a_doomed_child_cannot_become_ready() -> None:
+    """Once it is to be killed, a late token changes nothing."""
+    machine, _ = run(Start(0), GaveUp(1, "no token"))
+    with pytest.raises(IllegalTransition):
+        step(POLICY, machine, Streams(2))
+
+
+class World:
+    """A child, a timer and a clock that obey the effects, and check them."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.machine, self.now = policy, Machine(), 0.0
+        self.child = self.timer = False
+
+    def send(self, event: Event) -> None:
+        if isinstance(event, Exited):
+            self.child = False
+        if isinstance(event, Due):
+            self.timer = False
+        self.machine, effects = step(self.policy, self.machine, event)
+        for effect in effects:
+            if isinstance(effect, Spawn):
+                assert not self.child, "a second child"
+                self.child = True
+            elif isinstance(effect, Terminate | Kill):
+                assert self.child, "a signal to nobody"
+            else:
+                assert not self.timer, "a second timer"
+                self.timer = True
+        if self.machine.phase is not B:
+            self.timer = False
+        assert self.child == (self.machine.phase in (T, R, G))
+
+    def possible(self) -> list[Event]:
+        """What could happen next, in this world."""
+        at, phase = self.now, self.machine.phase
+        events: list[Event] = [Start(at)] if phase in (S, F) else []
+        events += [Stop(at)] if phase not in (S, G) else []
+        events += [Due(at)] if self.timer else []
+        if self.child:
+            events += [Exited(at, "died"), Exited(at, "refused", refused=True)]
+        if self.child and not self.machine.doomed:
+            events += [Streams(at)] if phase is T else []
+            events += [GaveUp(at, "hangs")] if phase in (T, R) else []
+        return events
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.floats(0, 100)), max_size=60),
+    st.sampled_from([None, 1, 3]),
+)
+def test_never_two_children_and_a_stop_that_stops(
+    choices: list[tuple[int, float]], max_attempts: int | None
+) -> None:
+    """Whatever happens in whatever order, and wherever one stops it."""
+    world = World(Policy(max_attempts=max_attempts))
+    for choice, pause in choices:
+        world.now += pause
+        events = world.possible()
+        world.send(events[choice % len(events)])
+    if world.machine.phase not in (S, G):
+        world.send(Stop(world.now))
+    if world.child:
+        world.send(Exited(world.now, "ended"))
+    assert world.machine.phase is S
+    assert not world.child and not world.timer
+
+
+@given(st.integers(1, 200))
+def test_pauses_never_shrink_and_never_pass_the_cap(failures: int) -> None:
+    """However long it goes on."""
+    pauses = [Policy().pause_s(n) for n in range(1, failures + 1)]
+    assert all(a <= b for a, b in pairwise(pauses))
+    assert pauses[-1] <= Policy().longest_pause_s
