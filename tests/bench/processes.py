@@ -1,0 +1,94 @@
+"""Processes of the bench: started in their own session, watched through /proc, ended by their id."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+STOP_SECONDS = 8.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
+    """Whether something accepts connections there."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5):
+        return True
+    return False
+
+
+class Process:
+    """A child with its output in a file."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self._log = log
+        with log.open("wb") as out:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+
+    @property
+    def died(self) -> str | None:
+        """How it ended, with the last line it wrote; None while it runs."""
+        code = self._child.poll()
+        return None if code is None else f"exited with {code}: {self.last_line()}"
+
+    def last_line(self) -> str:
+        """The last line of its output that says something."""
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1][-300:] if lines else "it wrote nothing"
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the process and everything below it, exact to the nanosecond."""
+        return sum(_cpu_nanoseconds(pid) for pid in tree(self._child.pid)) / 1e9
+
+    def rss_mib(self) -> float:
+        """Resident memory of the process and everything below it."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        pages = 0
+        for pid in tree(self._child.pid):
+            with contextlib.suppress(OSError):
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * page / 2**20
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL, to its session (it may have left workers behind)."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(STOP_SECONDS)
+
+
+def tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += tree(int(child))
+    return found
+
+
+def _cpu_nanoseconds(pid: int) -> int:
+    """Sum over the threads that live; a server's threads do not end within a measurement."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                total += int((task / "schedstat").read_text().split()[0])
+    return total

@@ -1,0 +1,153 @@
+"""Rows and rounds: what load each subject gets, in which order, and what is read off it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import sleep
+
+from tests.bench.figures import Sample, quantile
+from tests.bench.load import Plan, Result
+from tests.bench.processes import Process, free_port, listens
+from tests.bench.script import OVERHEAD_CHUNKS
+from tests.bench.subjects import SUBJECTS, Missing, Subject
+
+LOAD_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of load."""
+
+    name: str
+    title: str
+    concurrency: int
+    streams: int  # per connection
+    tokens: int
+    paced: bool
+    pause: float = 0.0
+    whole: bool = False  # slow subjects run all of it too: its percentiles need the samples
+
+    def plan(self, subject: Subject, seed: int, scale: float) -> Plan:
+        """This row for a subject in a round."""
+        share = scale if self.whole else scale * subject.share
+        streams = max(2, round(self.streams * share))
+        return Plan(subject.port, self.concurrency, streams, self.tokens, self.paced, self.pause, seed)
+
+
+ROWS = (
+    Row("paced-c16", "16 streams, 64 tokens 1 ms apart: the row that counts", 16, 20, 64, True, 0.008),
+    Row("paced-c1", "1 stream, 64 tokens 1 ms apart", 1, 30, 64, True, 0.004),
+    Row("first-c1", "1 stream, 4 tokens 1 ms apart: first tokens", 1, 250, 4, True, 0.003, whole=True),
+    Row("unpaced-c1", "1 stream, 64 tokens at once", 1, 150, 64, False),
+    Row("unpaced-c16", "16 streams, 64 tokens at once", 16, 20, 64, False),
+)
+
+
+class Failed(Exception):
+    """A load that did not go as it must: what was measured then would be about errors."""
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[int]:
+    """The scripted engine, running; its port."""
+    port = free_port()
+    process = Process([sys.executable, "-m", "tests.bench.engine", str(port)], folder / "engine.log")
+    try:
+        while not listens(port):
+            if process.died:
+                raise Failed(f"the scripted engine {process.died}")
+            sleep(0.05)
+        yield port
+    finally:
+        process.stop()
+
+
+@contextmanager
+def started(names: Sequence[str], port: int, folder: Path) -> Iterator[tuple[list[Subject], dict[str, str]]]:
+    """Those that run, and why the others do not."""
+    running: list[Subject] = []
+    missing: dict[str, str] = {}
+    everyone = [SUBJECTS[name](port, folder) for name in names]
+    try:
+        for subject in everyone:
+            try:
+                subject.start()
+                running.append(subject)
+            except Missing as why:
+                missing[subject.name] = str(why)
+                subject.stop()
+        yield running, missing
+    finally:
+        for subject in everyone:
+            subject.stop()
+
+
+def load(plan: Plan, around: Callable[[], float]) -> tuple[Result, float]:
+    """Run a plan in a process of its own; also how much `around()` grew meanwhile. Raises Failed."""
+    command = [sys.executable, "-m", "tests.bench.load"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin
+        assert child.stdout
+        try:
+            print(json.dumps(asdict(plan)), file=child.stdin, flush=True)
+            if child.stdout.readline() != "ready\n":
+                raise Failed("the load client could not connect")
+            before = around()
+            out, _ = child.communicate("go\n", timeout=LOAD_SECONDS)
+            grown = around() - before
+        except subprocess.TimeoutExpired:
+            raise Failed(f"no end within {LOAD_SECONDS:.0f} s") from None
+        finally:
+            child.kill()
+    result = Result(**json.loads(out))
+    if result.errors:
+        raise Failed(f"{len(result.errors)} streams failed; the first: {result.errors[0]}")
+    return result, grown
+
+
+def measure(subject: Subject, row: Row, number: int, scale: float) -> Sample:
+    """One row on one subject in one round. Raises Failed."""
+    process = subject.process
+    plan = row.plan(subject, number, scale)
+    result, cpu = load(plan, process.cpu_seconds if process else lambda: 0.0)
+    chunks = result.streams * (row.tokens + OVERHEAD_CHUNKS)
+    return Sample(
+        row=row.name,
+        subject=subject.name,
+        round=number,
+        streams=result.streams,
+        cpu_us=cpu * 1e6 / chunks,
+        ttft50=quantile(result.ttft, 0.50),
+        ttft99=quantile(result.ttft, 0.99),
+        gap50=quantile(result.gaps, 0.50),
+        gap99=quantile(result.gaps, 0.99),
+        joined=result.streams * row.tokens / result.events,
+        rss_mib=process.rss_mib() if process else 0.0,
+        wall=result.wall,
+    )
+
+
+def run(
+    subjects: list[Subject], rows: Sequence[Row], rounds: int, scale: float, tell: Callable[[str], None]
+) -> tuple[list[Sample], dict[str, str]]:
+    """Every row on every subject, interleaved, each round beginning with another subject."""
+    samples: list[Sample] = []
+    failed: dict[str, str] = {}
+    for number in range(rounds + 1):  # round 0 warms up and is thrown away
+        for row in rows:
+            for i in range(len(subjects)):
+                subject = subjects[(i + number) % len(subjects)]
+                if subject.name in failed:
+                    continue
+                tell(f"round {number}/{rounds}  {row.name}  {subject.title}")
+                try:
+                    sample = measure(subject, row, number, scale if number else scale / 4)
+                except Failed as why:
+                    failed[subject.name] = f"{row.name}: {why}"
+                    continue
+                samples += [sample] if number else []
+    return [sample for sample in samples if sample.subject not in failed], failed
