@@ -97,23 +97,29 @@ class Pipeline:
             return self._break(f"the engine sent {error}", "upstream_event_too_long")
         return self._read(payloads)
 
-    def passes(self, data: bytes) -> str | None:
-        """The short way: the text of `data`, if it is plain text that every stage lets through.
+    def passes(self, data: bytes) -> list[str] | None:
+        """The short way: the texts of `data`, if it is plain text that every stage lets through.
 
         Most of a stream is. None: `feed` it; nothing has been taken. Never another answer than
         `feed` would give, only a cheaper one.
         """
         choice = self._plain
-        if choice is None or self.over:
+        payloads = None if choice is None else self._decoder.whole_payloads(data)
+        if choice is None or payloads is None:
             return None
-        payload = self._decoder.lone_payload(data)
-        text = plain_text(payload) if payload is not None else None
-        if text is None or not choice.think.passes(text):
+        texts = []
+        for payload in payloads:
+            text = plain_text(payload)
+            if text is None:
+                return None
+            texts.append(text)
+        joined = texts[0] if len(texts) == 1 else "".join(texts)
+        if not choice.think.passes(joined):
             return None
-        if choice.extract is not None and not choice.extract.passes(text):
+        if choice.extract is not None and not choice.extract.passes(joined):
             return None
-        self.tokens += 1
-        return text
+        self.tokens += len(texts)
+        return texts
 
     def close(self) -> list[Event]:
         """The connection ended. A reply without a finish reason is not a clean one."""
@@ -155,7 +161,8 @@ class Pipeline:
 
     def _feed_choice(self, event: Event, out: list[Event]) -> None:
         assert not isinstance(event, Usage | Broken | Done)
-        self.tokens += 1
+        if type(event) is not Finish:  # a reply may end without a word
+            self.tokens += 1
         choice = self._choices.get(event.choice)
         if choice is None:
             choice = self._choices[event.choice] = _Choice(event.choice, self._policy)
@@ -176,13 +183,13 @@ class Pipeline:
     def _end(self) -> list[Event]:
         if not self._choices or not all(c.finished for c in self._choices.values()):
             return self._break("the engine's stream ended without a finish_reason", "upstream_truncated")
-        self.over = True
+        self.over, self._plain = True, None
         return [Done()]
 
     def _break(self, message: str, code: str) -> list[Event]:
         if self._choices and all(c.finished for c in self._choices.values()):
             self.over = True  # every choice had been told in full: the fault took nothing away
             return [Done()]
-        self.over = True
+        self.over, self._plain = True, None
         rest = [e for c in self._choices.values() if not c.finished for e in c.close()]
         return [*(e for e in rest if type(e) is not Broken), Broken(message, code)]
