@@ -103,6 +103,7 @@ class ChatService:
         facts: dict[str, Any] = {}
         if exchange is not None:
             clocks, witness = exchange.clocks, exchange.witness
+            end = exchange.ended or end
             stripped = witness.stripped if exchange.head.reasoning == "strip" else set()
             breaches = witness.breaches()
             self._metrics.manners(model, engine, stripped, breaches, exchange.calls)

@@ -54,6 +54,7 @@ class Exchange:
     calls: list[str] = field(default_factory=list)
     overhead: float = 0.0
     begun: bool = False  # the status line has gone out
+    ended: float | None = None  # when the reply's last byte went out
     broken: MannersError | None = None  # told to the caller after the first byte
 
     async def run(
@@ -78,6 +79,7 @@ class Exchange:
                     await self._read_whole(reply, flow)
                 await flow.over
                 await flow.deliver(send)
+                self.ended = time.perf_counter()
                 await _finish(reply)
             finally:
                 flow.abandon()
