@@ -1,8 +1,12 @@
-"""What may end an exchange before its end: the caller goes away, or the engine is too slow.
+"""What may end an exchange before its end: the caller goes away, or somebody is too slow.
 
-Both end it in the same way, by cancelling the task that serves it, so there is one path of
+All end it in the same way, by cancelling the task that serves it, so there is one path of
 clean-up. The lifeline remembers why. Its deadlines cost nothing per chunk: one timer looks now and
 then whether there was progress, and is set again for the earliest moment that matters.
+
+Silence is the engine's fault, unless the caller has stopped reading: then the engine was paused on
+our account. A caller who reads nothing for as long as an engine may be silent is taken for gone;
+otherwise one who never reads would keep a place for ever.
 """
 
 import asyncio
@@ -20,14 +24,16 @@ Cause = Literal["client", "first_token", "idle", "total"]
 
 
 class ClientGone(Exception):
-    """The caller closed the connection; there is nobody to tell."""
+    """The caller closed the connection, or stopped reading; there is nobody to tell."""
 
 
 class Lifeline:
     """`async with Lifeline(...) as line:` around the serving of one request.
 
-    Whoever sees a token sets `progress`. Raises from the block: ClientGone, or EngineTimeout (first_token_timeout, idle_timeout,
-    total_timeout). Call `over()` just before the last byte is sent.
+    Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
+    block: ClientGone, or EngineTimeout (first_token_timeout, idle_timeout, total_timeout). Call
+    `over()` just before the last byte is sent: only a caller who does not take it is waited for
+    from then on.
     """
 
     def __init__(self, receive: Receive, timeouts: Timeouts) -> None:
@@ -38,6 +44,7 @@ class Lifeline:
         self._over = False
         self._timer: asyncio.TimerHandle | None = None
         self.progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
+        self._full_since = 0.0  # when the caller stopped to read; 0: it reads
         self._first_by = 0.0
         self._total_by = 0.0
 
@@ -54,10 +61,19 @@ class Lifeline:
         self._first_by = now + self._timeouts.first_token
         self._total_by = now + self._timeouts.total
         self.progress = 0.0
-        self._arm(min(self._first_by, self._total_by) - now)
+        self._arm(self._next_look(now), now)
+
+    def full(self) -> None:
+        """The caller takes no more for now, and the engine waits for it."""
+        self._full_since = time.perf_counter()
+
+    def free(self) -> None:
+        """The caller has taken everything."""
+        self._full_since = 0.0
+        self.progress = time.perf_counter()
 
     def over(self) -> None:
-        """The last byte is about to go: from now on nothing ends the exchange early."""
+        """The last byte is about to go."""
         self._over = True
 
     async def __aexit__(
@@ -78,29 +94,45 @@ class Lifeline:
     async def _watch_client(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._end("client")
+        if not self._over:  # a server says so, too, when the last byte has gone
+            self._end("client")
 
-    def _arm(self, seconds: float) -> None:
+    def _arm(self, at: float, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(max(seconds, 0.001), self._look)
+        self._timer = self._loop.call_later(max(at - now, 0.001), self._look)
 
     def _look(self) -> None:
         now = time.perf_counter()
+        cause = self._overdue(now)
+        if cause is not None:
+            return self._end(cause)
+        self._arm(self._next_look(now), now)
+
+    def _overdue(self, now: float) -> Cause | None:
+        if self._full_since:
+            return "client" if now >= self._full_since + self._timeouts.idle else None
+        if self._over:
+            return None
         if now >= self._total_by:
-            return self._end("total")
+            return "total"
         if not self.progress:
-            if now >= self._first_by:
-                return self._end("first_token")
-            return self._arm(min(self._first_by, self._total_by) - now)
-        idle_by = self.progress + self._timeouts.idle
-        if now >= idle_by:
-            return self._end("idle")
-        self._arm(min(idle_by, self._total_by) - now)
+            return "first_token" if now >= self._first_by else None
+        return "idle" if now >= self.progress + self._timeouts.idle else None
+
+    def _next_look(self, now: float) -> float:
+        """Within one idle time at most: whatever begins meanwhile is not overdue before that."""
+        idle = self._timeouts.idle
+        if self._full_since:
+            return self._full_since + idle
+        if self._over:
+            return now + idle
+        if self.progress:
+            return min(self.progress + idle, self._total_by)
+        return min(now + idle, self._first_by, self._total_by)
 
     def _end(self, cause: Cause) -> None:
-        if not self._over:
-            self._over = True
+        if self._cause is None:
             self._cause = cause
             self._task.cancel()
 

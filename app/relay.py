@@ -8,6 +8,7 @@ count, encode, write. Tasks are woken once a reply, at its end.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,7 +96,9 @@ class Exchange:
         """A fault after the first byte: one error frame, then the end, and no [DONE]."""
         self.broken = error
         out = error_frame(error.message, error.code, error.type)
-        await send({"type": "http.response.body", "body": out, "more_body": False})
+        with contextlib.suppress(TimeoutError):  # a caller who does not read is not waited for
+            async with asyncio.timeout(FINISH_SECONDS):
+                await send({"type": "http.response.body", "body": out, "more_body": False})
 
 
 class _Flow:
@@ -197,7 +200,16 @@ class _Streaming(_Flow):
     ) -> None:
         super().__init__(exchange, route, line, reply, send)
         self._encoder = StreamEncoder(exchange.head)
-        self._outlet = Outlet(send, reply.pause, reply.resume)
+        self._reply = reply
+        self._outlet = Outlet(send, self._pause, self._resume)
+
+    def _pause(self) -> None:
+        self._reply.pause()
+        self._line.full()
+
+    def _resume(self) -> None:
+        self._reply.resume()
+        self._line.free()
 
     def show_text(self, text: str) -> None:
         message = {"type": "http.response.body", "body": self._encoder.text(text), "more_body": True}
