@@ -14,7 +14,16 @@ from app.admission import Turnstile
 from app.config import Config, Model
 from app.dialects import Thinking
 from app.door import RAW_SEND
-from app.errors import BodyTooLarge, Draining, EngineTimeout, MannersError, RequestError, Unauthorized
+from app.errors import (
+    BodyTooLarge,
+    Busy,
+    Draining,
+    EngineTimeout,
+    MannersError,
+    RequestError,
+    Unauthorized,
+    UpstreamError,
+)
 from app.fleet import Fleet, Route
 from app.http_errors import error_response
 from app.lifeline import ClientGone, Lifeline
@@ -60,18 +69,32 @@ class ChatService:
         """Requests being served or waiting."""
         return sum(t.in_flight + t.waiting for t in self._turnstiles.values())
 
-    async def prepare(self, request: Request) -> "ChatReply":
+    async def prepare(self, request: Request) -> Response:
         """Read and check a request. Raises RequestError or Draining."""
+        try:
+            return await self._admit(request)
+        except (MannersError, ClientGone) as error:
+            outcome = _outcome(error)
+            self._metrics.finished(UNKNOWN, NO_ENGINE, outcome)
+            self._log.info(
+                "request",
+                request_id=request.state.request_id,
+                model=UNKNOWN,
+                engine=NO_ENGINE,
+                outcome=outcome,
+                code=getattr(error, "code", None),
+            )
+            if isinstance(error, ClientGone):
+                return Response(status_code=400)  # to nobody
+            raise
+
+    async def _admit(self, request: Request) -> "ChatReply":
         raw = await read_body(request, self._config.gateway.max_body_bytes)
         start = time.perf_counter()
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
-        try:
-            chat, body, ignored = parse_chat(raw, self._config.gateway.max_messages)
-            model = self._fleet.model(chat.model)
-        except RequestError:
-            self._metrics.finished(UNKNOWN, NO_ENGINE, "client_error")
-            raise
+        chat, body, ignored = parse_chat(raw, self._config.gateway.max_messages)
+        model = self._fleet.model(chat.model)
         return ChatReply(self, request, chat, body, ignored, model, start)
 
     async def serve(self, reply: "ChatReply", receive: Receive, send: Send, raw: Send) -> None:
@@ -198,16 +221,24 @@ class ChatReply(Response):
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body, counted while it comes: Content-Length is only a promise. Raises BodyTooLarge."""
+    """The body, counted while it comes: Content-Length is only a promise, if a telling one.
+
+    Raises:
+        BodyTooLarge: more than `limit` bytes. ClientGone: the caller left inside the body.
+    """
     parts, size = [], 0
+    too_large = BodyTooLarge(f"the body is larger than {limit} bytes: send less")
+    promised = request.headers.get("content-length", "")
+    if promised.isdecimal() and int(promised) > limit:
+        raise too_large
     try:
         async for part in request.stream():
             size += len(part)
             if size > limit:
-                raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
+                raise too_large
             parts.append(part)
     except ClientDisconnect:
-        raise RequestError("the connection closed inside the body", "client_disconnected") from None
+        raise ClientGone from None
     return b"".join(parts)
 
 
@@ -240,9 +271,9 @@ def _outcome(error: BaseException | None) -> str:
         return "timeout"
     if isinstance(error, RequestError | Unauthorized):
         return "client_error"
-    if isinstance(error, MannersError):
-        return {"rate_limit_error": "busy", "upstream_error": "upstream_error"}.get(error.type, "error")
-    return "error"
+    if isinstance(error, Busy | Draining):
+        return "busy"
+    return "upstream_error" if isinstance(error, UpstreamError) else "error"
 
 
 def router(service: ChatService) -> APIRouter:
