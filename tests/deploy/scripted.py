@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 
 Step = bytes | float
 """Bytes to send, or seconds to wait."""
@@ -44,7 +44,16 @@ async def scripted(*scripts: Sequence[Step]) -> AsyncIterator[Scripted]:
     """Serve: the first request gets the first script, the last script is repeated."""
     seen = Scripted()
 
+    serving: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.create_task(serve(reader, writer)))
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(OSError):  # the client may go first
+            await play(reader, writer)
+
+    async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = [line for line in head.lower().split(b"\r\n") if b"content-length" in line]
         body = await reader.readexactly(int(length[0].split(b":")[1])) if length else b""
@@ -56,13 +65,15 @@ async def scripted(*scripts: Sequence[Step]) -> AsyncIterator[Scripted]:
                 await writer.drain()
             else:
                 await asyncio.sleep(step)
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     seen.url = f"http://{host}:{port}"
     async with server:
         yield seen
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 def unused_url() -> str:

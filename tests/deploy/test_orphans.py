@@ -171,20 +171,15 @@ def test_a_life_in_either_loop(
         runner.run(main())
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_loop_that_ends_takes_its_engines_along(
-    spec: EngineSpec, tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_gateway_that_ends_without_a_stop_leaves_no_engine(
+    gguf: Path, tmp_path: Path, loop: str
 ) -> None:
-    """A gateway that crashes out of its main function leaves no child, without any stop."""
-    pids: list[int] = []
-
-    async def main() -> None:
-        state = await EmbeddedEngine(spec, state_dir=tmp_path).start()
-        pids.append(state.pid or 0)
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(main())
-    assert gone_within(pids[0], 2.0) is not None
-    # Nobody's loop is there to collect it; a gateway would end here, and init would.
-    if pids[0] in {int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()}:
-        os.waitpid(pids[0], 0)
+    """It crashes out of its main function, so to speak, and its loop is closed."""
+    script = textwrap.dedent(SERVING).replace("asyncio.sleep(60)", "asyncio.sleep(0)")
+    script = script.replace("asyncio.run(main())", f"import {loop}; {loop}.run(main())")
+    parent, child = pid_of_child(script, gguf, tmp_path)
+    assert parent.stdout is not None
+    with parent.stdout:
+        assert parent.wait(20) == 0
+    assert gone_within(child, 2.0) is not None

@@ -115,9 +115,8 @@ async def test_the_clocks_stop_where_they_should() -> None:
     async with scripted([OK, ROLE, 0.2, TOKEN, 0.2, DONE]) as server:
         result = await probe(server.url, model="m", deadline_s=5)
     assert result.headers_s is not None and result.first_token_s is not None
-    assert result.headers_s < 0.15
-    assert 0.2 <= result.first_token_s < 0.35
-    assert result.total_s >= 0.4
+    assert result.first_token_s - result.headers_s >= 0.19
+    assert result.total_s - result.first_token_s >= 0.19
 
 
 async def test_a_token_before_the_deadline_is_enough() -> None:
