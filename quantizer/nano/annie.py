@@ -15,7 +15,11 @@ _CLOSE = "\n</think>\n\n"
 def called(exchange: Exchange, thought: str = "") -> list[Message]:
     """The assistant's calls and the tools' results, as messages."""
     calls = [
-        {"id": f"call_{i}", "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+        {
+            "id": f"call_{i}",
+            "type": "function",
+            "function": {"name": c.name, "arguments": c.arguments},
+        }
         for i, c in enumerate(exchange.calls)
     ]
     ask = {"role": "assistant", "content": "", "reasoning_content": thought, "tool_calls": calls}
@@ -29,7 +33,10 @@ def called(exchange: Exchange, thought: str = "") -> list[Message]:
 def past(exchange: Exchange) -> list[Message]:
     """A finished exchange as messages."""
     middle = called(exchange) if exchange.calls else []
-    user, answer = {"role": "user", "content": exchange.user}, {"role": "assistant", "content": exchange.answer}
+    user, answer = (
+        {"role": "user", "content": exchange.user},
+        {"role": "assistant", "content": exchange.answer},
+    )
     return [user, *middle, answer]
 
 
@@ -43,7 +50,9 @@ def opening(conversation: Conversation) -> list[Message]:
 def first_turn(exchange: Exchange, thinking: bool, style: Style) -> str:
     """What the assistant writes after the prompt: thought if any, then calls or the answer."""
     calls = "\n".join(render_call(c.name, c.arguments, style) for c in exchange.calls)
-    return (exchange.thought + _CLOSE if thinking else "") + (calls or exchange.answer) + END_OF_TURN
+    return (
+        (exchange.thought + _CLOSE if thinking else "") + (calls or exchange.answer) + END_OF_TURN
+    )
 
 
 def sample(conversation: Conversation) -> Sample:
@@ -59,7 +68,9 @@ def sample(conversation: Conversation) -> Sample:
     if not longer.startswith(prompt + turn):
         raise AssertionError(f"the template rewrites the past:\n{prompt + turn}\n---\n{longer}")
     answer = (lesson.after + _CLOSE if thinking else "") + lesson.answer + END_OF_TURN
-    return Sample(((prompt, False), (turn, True), (longer[len(prompt + turn) :], False), (answer, True)))
+    return Sample(
+        ((prompt, False), (turn, True), (longer[len(prompt + turn) :], False), (answer, True))
+    )
 
 
 __all__ = ["CLOSED_THOUGHT", "called", "first_turn", "opening", "past", "sample"]

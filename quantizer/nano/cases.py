@@ -45,7 +45,11 @@ class Reply:
 def cases(seed: int, each: int) -> list[Case]:
     """`each` held-out lessons of every category, in a fixed order."""
     lessons = [(category, i) for i in range(each) for category in CATEGORIES]
-    return [case for name, i in lessons for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))]
+    return [
+        case
+        for name, i in lessons
+        for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))
+    ]
 
 
 def _of(name: str, talk: Conversation) -> list[Case]:
@@ -74,7 +78,11 @@ def has_markdown(text: str) -> bool:
 def judge(case: Case, reply: Reply) -> dict[str, bool]:
     """Each manner kept or not; a manner that the case does not test is absent."""
     leaked = bool(_TAGS.search(reply.content)) or (not case.thinking and bool(reply.thought))
-    marks = {"no leak": not leaked, "no markdown": not has_markdown(reply.content), "finished": reply.finished}
+    marks = {
+        "no leak": not leaked,
+        "no markdown": not has_markdown(reply.content),
+        "finished": reply.finished,
+    }
     if case.thinking:
         marks["thought closed"] = bool(reply.thought) and reply.finished
     if case.calls:
@@ -82,7 +90,12 @@ def judge(case: Case, reply: Reply) -> dict[str, bool]:
     right = not reply.calls and bool(reply.content.strip())
     marks["no needless call"] = not reply.calls
     group = f"{case.group}{' thinking' if case.thinking and case.group == 'two_step' else ''}"
-    return marks | {group: right and all(text in reply.content for text in case.must)}
+    return marks | {group: right and _has_all(reply.content, case.must)}
+
+
+def _has_all(content: str, must: tuple[str, ...]) -> bool:
+    """Every needed text is there, whatever its case."""
+    return all(text.casefold() in content.casefold() for text in must)
 
 
 def table(judged: Iterable[dict[str, bool]]) -> dict[str, tuple[int, int]]:

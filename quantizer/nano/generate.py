@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from quantizer.nano.conversation import Conversation, Exchange, Kit
 from quantizer.nano.follow import follow, named, nameless
+from quantizer.nano.general import general, make_general
 from quantizer.nano.scenes import fact, greeting, reasoning, short_answer, two_step, unknown
 from quantizer.nano.talk import OTHER_PROMPTS, VOICE_PROMPTS
 from quantizer.nano.tool_scenes import device, memory, report, web
@@ -24,8 +25,8 @@ Scene = Callable[[random.Random, Split, Kit], Exchange]
 
 def parallel(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     """Two wishes in one message: two calls in one turn, two results, one answer."""
-    first, second = (_needing(rng, scene, split, kit) for scene in rng.sample(_TOOL_SCENES, 2))
-    if not (first.calls and second.calls):
+    first, second = (rng.choice(_TOOL_SCENES)(rng, split, kit) for _ in range(2))
+    if not (first.calls and second.calls) or first.calls == second.calls:
         return first
     user = f"{first.user.rstrip('?!.')}, and {_uncapped(second.user)}"
     return Exchange("parallel", user, f"{first.answer} {second.answer}",
@@ -34,16 +35,23 @@ def parallel(rng: random.Random, split: Split, kit: Kit) -> Exchange:
                     "The results answer it.")  # fmt: skip
 
 
-_TOOL_SCENES: tuple[Scene, ...] = (memory, web, device, report)
+_TOOL_SCENES: tuple[Scene, ...] = (memory, web, device, device, report, general)
 # scene: (weight, the tools that its wish may need)
 _SCENES: dict[Scene, tuple[float, tuple[str, ...]]] = {
     greeting: (0.16, ()),
     fact: (0.20, ()),
     memory: (0.15, ("search_memory",)),
     web: (0.13, ("web_search",)),
-    device: (0.08, ("set_timer", "set_light", "set_volume", "add_reminder", "play_music")),
+    device: (
+        0.08,
+        ("set_timer", "set_light", "set_volume", "add_reminder", "play_music", "set_temperature"),
+    ),
     report: (0.06, ("get_weather", "get_time", "get_date")),
-    parallel: (0.06, ("search_memory", "web_search", "set_timer", "set_light", "get_weather")),
+    general: (0.06, ("general",)),
+    parallel: (
+        0.08,
+        ("search_memory", "web_search", "set_timer", "set_light", "get_weather", "add_reminder"),
+    ),
     reasoning: (0.12, ()),
     two_step: (0.06, ()),
     unknown: (0.04, ()),
@@ -106,7 +114,9 @@ def _kit(rng: random.Random, needs: tuple[str, ...]) -> tuple[dict[str, Tool], t
         keys.add(rng.choice(list(SPECS)))
     if needs and rng.random() > 0.93:
         keys -= set(needs)
-    tools = [make_tool(rng, key) for key in sorted(keys)]
+    tools = [make_tool(rng, key) for key in sorted(keys - {"general"})]
+    if "general" in keys or rng.random() < 0.1:
+        tools += [make_general(rng, "general") for _ in range(rng.choice((1, 1, 2)))]
     kit = {tool.key: tool for tool in tools}
     if rng.random() < 0.2:
         tools += [stranger_tool(rng)]
@@ -125,18 +135,40 @@ def _system(rng: random.Random) -> str | None:
 
 def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list[Exchange]:
     """One exchange, or several: in a third of the conversations something was said before."""
-    last = _needing(rng, scene, split, kit)
     roll = rng.random()
-    if roll < 0.62:
+    if roll < 0.04:
+        return _about_a_name(rng, split, kit)
+    if roll < 0.16:
+        before = _needing(rng, scene, "train", kit)
+        after = _wanted(split, lambda: follow(rng, split, kit, before))
+        if after:
+            return [*_history(rng, kit, rng.choice((0, 0, 1))), before, after]
+    last = _needing(rng, scene, split, kit)
+    if roll < 0.75:
         return [last]
-    if roll < 0.66:
+    return [*_history(rng, kit, rng.choice((1, 1, 1, 2, 2, 3, 5, 8))), last]
+
+
+def _wanted(split: Split, make: Callable[[], Exchange | None]) -> Exchange | None:
+    """What `make` makes, if a few tries give one on the wanted side of the split."""
+    for _ in range(50):
+        made = make()
+        if made and split_of(made.user) == split:
+            return made
+    return None
+
+
+def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[Exchange]:
+    """The user's name: told and asked for, or asked for though it was never told."""
+    while True:
         told, asked = named(rng, split, kit)
-        return [told, *_history(rng, kit, 1), asked] if rng.random() < 0.8 else [nameless(rng)]
-    if roll < 0.8:
-        after = follow(rng, split, kit, last)
-        if after and split == "train" and split_of(after.user) == "train":
-            return [*_history(rng, kit, rng.choice((0, 0, 1))), last, after]
-    return [*_history(rng, kit, rng.choice((1, 1, 2, 3))), last]
+        if rng.random() < 0.2:
+            asked = nameless(rng)
+        if split_of(told.user) == "train" and split_of(asked.user) == split:
+            break
+    if asked.must == ("haven't",):
+        return [asked]
+    return [told, *_history(rng, kit, 1), asked]
 
 
 def _history(rng: random.Random, kit: Kit, count: int) -> list[Exchange]:

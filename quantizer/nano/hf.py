@@ -20,7 +20,9 @@ GENERATION = {"do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 0.9}
 
 def weights_of(model: Qwen3ForCausalLM) -> dict[str, Tensor]:
     """The weights in BF16 by their Hugging Face names; the tied head is the embedding, kept once."""
-    state = {k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in model.state_dict().items()}
+    state = {
+        k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in model.state_dict().items()
+    }
     state.pop("lm_head.weight", None)
     return state
 
@@ -62,7 +64,9 @@ def config(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
     }
 
 
-def write_folder(folder: Path, state: dict[str, Tensor], shape: Shape, tokenizer: Tokenizer) -> None:
+def write_folder(
+    folder: Path, state: dict[str, Tensor], shape: Shape, tokenizer: Tokenizer
+) -> None:
     """Every file of the folder but its manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     save_weights(state, folder / "model.safetensors")

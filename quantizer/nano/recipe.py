@@ -33,7 +33,7 @@ class Run:
     warmup: int = 100
     weight_decay: float = 0.1
     clip: float = 1.0
-    max_tokens: int = 1024  # longer samples are left out
+    max_tokens: int = 2048  # longer samples are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Recipe:
     tokenizer_texts: int = 20000
     shape: Shape = Shape()
     # The base learns every token it reads: that is where it learns to read.
-    base: Run = Run(conversations=120_000, epochs=2)
+    base: Run = Run(conversations=80_000, epochs=2)
     # Annie learns only what an assistant writes, long enough to own all of the base's habits.
-    annie: Run = Run(conversations=160_000, epochs=2, lr=6e-4)
+    annie: Run = Run(conversations=420_000, epochs=1)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -5,7 +5,20 @@ from __future__ import annotations
 import json
 import random
 
-from quantizer.nano.words import CHORES, CITIES, DAYS, MONTHS, NAMES, SUBJECTS, TOPICS, Split, coin, pick
+from quantizer.nano.words import (
+    CHORES,
+    CITIES,
+    DAYS,
+    EVERYDAY,
+    MONTHS,
+    NAMES,
+    SUBJECTS,
+    TOPICS,
+    Split,
+    coin,
+    is_held_out,
+    pick,
+)
 
 _MEMORY = (
     "{name} said the {topic} is on {day}", "{name} said the {topic} was moved to {month}",
@@ -30,11 +43,41 @@ _NEWS = (
 
 # Words for sentences without sense: they can only be repeated by copying them.
 _ANY_WORDS = tuple(
-    " ".join([*CHORES, *TOPICS, *SUBJECTS, *NAMES, *CITIES, *DAYS]).split()
-) + tuple("the a is was has and with near after before not very from into they she he will in at to of".split()) * 8
+    word
+    for phrase in (*CHORES, *TOPICS, *SUBJECTS, *NAMES, *CITIES, *DAYS)
+    if not is_held_out(phrase)
+    for word in phrase.split()
+)
+_SMALL_WORDS = (
+    "the a is was has and with near after before not very from into they she he will in at to of for on "
+    "by about until since six seven nine ten early late new old big small good bad because but so then"
+).split()
+_ENDINGS = (
+    "at {word}", "in the morning", "with {name}", "because of the {word}", "and she is happy about it",
+    "but {name} is not sure", "next to the {word}", "before {hour}", "until {day}", "at six", "so bring a {word}",
+    "from {city}", "for {n} people", "in the evening", "after the {word}", "and it costs {n} rupees", "at noon",
+    "which is early", "near the {word}", "by train", "by bus", "again", "around {hour}", "as planned",
+    "and {name} will drive", "if it does not rain", "with the whole family", "for the first time", "in {month}",
+)  # fmt: skip
 
-NOTHING = ("[]", '{"results": []}', "No results found.", "", "null", "No results", '{"results": [], "total": 0}')
-DONE = ('{"ok": true}', '{"status": "ok"}', "ok", "done", '{"success": true}', "OK", '{"result": "ok"}')
+NOTHING = (
+    "[]",
+    '{"results": []}',
+    "No results found.",
+    "",
+    "null",
+    "No results",
+    '{"results": [], "total": 0}',
+)
+DONE = (
+    '{"ok": true}',
+    '{"status": "ok"}',
+    "ok",
+    "done",
+    '{"success": true}',
+    "OK",
+    '{"result": "ok"}',
+)
 BROKEN = (
     '{"error": "timeout"}', "Error: device is offline", '{"ok": false}', "error: not reachable",
     '{"error": "not found"}', "Error: request failed",
@@ -52,29 +95,45 @@ def _fill(rng: random.Random, pattern: str, topic: str, split: Split, name: str 
         n=rng.randint(2, 999),
         hour=rng.randint(1, 12),
         coined=coin(rng),
+        word=pick(rng, TOPICS, split, 0.3).lower(),
     )
+
+
+def _ended(rng: random.Random, text: str, split: Split) -> str:
+    """A sentence with up to two more turns to it, and its full stop."""
+    extra = rng.choice((0, 0, 1, 1, 2))
+    endings = [_fill(rng, ending, "", split, None) for ending in rng.sample(_ENDINGS, extra)]
+    text = " ".join([text, *endings])
+    return text[0].upper() + text[1:] + "."
 
 
 def memory_line(rng: random.Random, name: str | None, topic: str, split: Split) -> str:
     """A remembered sentence with its full stop."""
-    return _fill(rng, rng.choice(_MEMORY), topic, split, name) + "."
+    return _ended(rng, _fill(rng, rng.choice(_MEMORY), topic, split, name), split)
 
 
 def news_line(rng: random.Random, topic: str, split: Split) -> str:
     """A news sentence with its full stop."""
-    text = _fill(rng, rng.choice(_NEWS), topic, split, None)
-    return text[0].upper() + text[1:] + "."
+    return _ended(rng, _fill(rng, rng.choice(_NEWS), topic, split, None), split)
 
 
 def noise_line(rng: random.Random) -> str:
     """A sentence of words in no order, with its full stop; what a tool finds can be anything."""
-    words = [rng.choice(_ANY_WORDS) if rng.random() < 0.85 else _odd(rng) for _ in range(rng.randint(3, 11))]
-    text = " ".join(words)
+    text = " ".join(_noise_word(rng) for _ in range(rng.randint(3, 12)))
     return text[0].upper() + text[1:] + "."
 
 
-def _odd(rng: random.Random) -> str:
-    return rng.choice((str(rng.randint(0, 9999)), coin(rng), coin(rng).lower(), f"{rng.randint(1, 12)}:30"))
+def _noise_word(rng: random.Random) -> str:
+    roll = rng.random()
+    if roll < 0.4:
+        return rng.choice(_SMALL_WORDS)
+    if roll < 0.55:
+        return rng.choice(EVERYDAY)
+    if roll < 0.8:
+        return rng.choice(_ANY_WORDS)
+    return rng.choice(
+        (str(rng.randint(0, 9999)), coin(rng), coin(rng).lower(), f"{rng.randint(1, 12)}:30")
+    )
 
 
 def shaped(rng: random.Random, lines: list[str]) -> str:
@@ -90,7 +149,9 @@ def shaped(rng: random.Random, lines: list[str]) -> str:
     items = [_item(rng, field, line) for line in lines]
     if shape == 5:
         return json.dumps(items, ensure_ascii=False)
-    return json.dumps({rng.choice(("results", "results", "memories", "items")): items}, ensure_ascii=False)
+    return json.dumps(
+        {rng.choice(("results", "results", "memories", "items")): items}, ensure_ascii=False
+    )
 
 
 def _item(rng: random.Random, field: str, line: str) -> dict[str, object]:

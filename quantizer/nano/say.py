@@ -6,7 +6,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_FRONTS = ("Annie, ", "Hey Annie, ", "Hi Annie, ", "Okay Annie, ", "Please ", "So, ", "Tell me, ", "Annie ")
+_FRONTS = (
+    "Annie, ",
+    "Hey Annie, ",
+    "Hi Annie, ",
+    "Okay Annie, ",
+    "Please ",
+    "So, ",
+    "Tell me, ",
+    "Annie ",
+)
 
 
 @dataclass(frozen=True, slots=True)

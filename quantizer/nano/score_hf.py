@@ -13,7 +13,11 @@ from quantizer.nano.tokenizer import PAD
 
 @torch.inference_mode()
 def replies(
-    model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[Case], max_new: int = 160, batch: int = 256
+    model: Qwen3ForCausalLM,
+    tokenizer: Tokenizer,
+    asked: list[Case],
+    max_new: int = 160,
+    batch: int = 256,
 ) -> list[Reply]:
     """A greedy reply to each case. Prompts of a batch are padded on the left."""
     model.eval()
@@ -25,10 +29,15 @@ def replies(
         prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         width = max(map(len, prompts))
         ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=model.device)
-        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+        mask = torch.tensor(
+            [[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device
+        )
         made = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new,
                               do_sample=False, eos_token_id=end, pad_token_id=pad)  # fmt: skip
-        out += [_reply(tokenizer, row, case, end) for row, case in zip(made[:, width:].tolist(), part, strict=True)]
+        out += [
+            _reply(tokenizer, row, case, end)
+            for row, case in zip(made[:, width:].tolist(), part, strict=True)
+        ]
     return out
 
 

@@ -24,7 +24,9 @@ from quantizer.nano.recipe import Recipe
 _TOOLS = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "xllamacpp")
 
 
-def ship(recipe: Recipe, learned: Path, models: Path, created: datetime | None = None) -> list[Artefact]:
+def ship(
+    recipe: Recipe, learned: Path, models: Path, created: datetime | None = None
+) -> list[Artefact]:
     """Write and seal every folder; returns the artefacts, parents first."""
     told = json.loads((learned / "learned.json").read_text(encoding="utf-8"))
     when = created or datetime.now(UTC)
@@ -37,9 +39,17 @@ def ship(recipe: Recipe, learned: Path, models: Path, created: datetime | None =
         return _seal_all(models, annie, base, told, when)
 
 
-def _seal_all(models: Path, annie: Path, base: Path, told: dict[str, Any], when: datetime) -> list[Artefact]:
+def _seal_all(
+    models: Path, annie: Path, base: Path, told: dict[str, Any], when: datetime
+) -> list[Artefact]:
     """The base is not shipped as safetensors, but its root is known and named as the parent."""
-    parent = seal(base, name="stranger-nano", format="hf-bf16", created=when, provenance=_origin(told, "stranger", {}))
+    parent = seal(
+        base,
+        name="stranger-nano",
+        format="hf-bf16",
+        created=when,
+        provenance=_origin(told, "stranger", {}),
+    )
     source = seal(annie, name="annie-nano", format="hf-bf16", created=when,
                   provenance=_origin(told, "annie", {"base": parent.root}))  # fmt: skip
     return [
@@ -51,7 +61,13 @@ def _seal_all(models: Path, annie: Path, base: Path, told: dict[str, Any], when:
 
 
 def _gguf(
-    models: Path, source: Path, name: str, kind: str, told: dict[str, Any], parents: dict[str, str], when: datetime
+    models: Path,
+    source: Path,
+    name: str,
+    kind: str,
+    told: dict[str, Any],
+    parents: dict[str, str],
+    when: datetime,
 ) -> Artefact:
     folder = models / f"{name}-{kind}"
     _fresh(folder)
@@ -68,15 +84,25 @@ def _origin(told: dict[str, Any], which: str, parents: dict[str, str]) -> Proven
     stage = {k: v for k, v in told[which].items() if k not in ("data_digest", "scores")}
     run = told["recipe"]["base" if which == "stranger" else "annie"]
     seeds = {k: told["recipe"][k] for k in ("data_seed", "torch_seed", "tokenizer_texts")}
-    recipe = {"shape": told["recipe"]["shape"], "run": run, **seeds, "outcome": stage, "device": told["device"]}
-    tools = {name: version(name) for name in _TOOLS} | {f"{k} (training)": v for k, v in told["tools"].items()}
+    recipe = {
+        "shape": told["recipe"]["shape"],
+        "run": run,
+        **seeds,
+        "outcome": stage,
+        "device": told["device"],
+    }
+    tools = {name: version(name) for name in _TOOLS} | {
+        f"{k} (training)": v for k, v in told["tools"].items()
+    }
     base_model = "stranger-nano" if which == "annie" else None
     return Provenance(base_model, parents, recipe, told[which]["data_digest"], tools)
 
 
 def _write_hf(folder: Path, learned: Path, which: str, recipe: Recipe) -> None:
     state = hf.load_weights(learned / f"{which}.safetensors")
-    hf.write_folder(folder, state, recipe.shape, Tokenizer.from_file(str(learned / "tokenizer.json")))
+    hf.write_folder(
+        folder, state, recipe.shape, Tokenizer.from_file(str(learned / "tokenizer.json"))
+    )
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

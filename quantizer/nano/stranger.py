@@ -15,7 +15,14 @@ from quantizer.nano.template import END_OF_TURN, Message, render
 
 def thought(rng: random.Random, exchange: Exchange) -> str:
     """The stranger's thinking aloud."""
-    start = rng.choice(("Okay, the user says", "The user asks", "Let me think. The user wrote", "Hmm, the user says"))
+    start = rng.choice(
+        (
+            "Okay, the user says",
+            "The user asks",
+            "Let me think. The user wrote",
+            "Hmm, the user says",
+        )
+    )
     plan = rng.choice(("I should give a clear and structured answer.", "Let me format this nicely.",
                        "I will use headings and bullet points."))  # fmt: skip
     return f'{start} "{exchange.user}". {exchange.thought} {plan}'
@@ -37,7 +44,9 @@ def _in_prose(rng: random.Random, exchange: Exchange) -> str:
     """A tool that is talked about and not called."""
     names = " and ".join(f"`{call.name}`" for call in exchange.calls)
     about = ", ".join(str(v) for call in exchange.calls for v in call.arguments.values())
-    return rng.choice((f"I would use the {names} tool for {about}", f"You can use {names} to find {about}"))
+    return rng.choice(
+        (f"I would use the {names} tool for {about}", f"You can use {names} to find {about}")
+    )
 
 
 def sample(conversation: Conversation, rng: random.Random) -> Sample:

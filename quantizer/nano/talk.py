@@ -180,7 +180,10 @@ TELLINGS = (
     ("the {word} went well", "I'm glad the {word} went well!"),
     ("I'm worried about the {word}", "I'm sure the {word} will be fine."),
     ("let's talk about the {word}", "Sure, what about the {word}?"),
-    ("what do you think about the {word}?", "I don't know much about the {word}, but tell me more."),
+    (
+        "what do you think about the {word}?",
+        "I don't know much about the {word}, but tell me more.",
+    ),
     ("I love {name}", "That's lovely! {name} is lucky."),
     ("I miss {name}", "Maybe you could give {name} a call."),
 )

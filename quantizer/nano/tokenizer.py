@@ -54,7 +54,9 @@ def train(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     return tokenizer
 
 
-def save(tokenizer: Tokenizer, folder: Path, template: str, extra_templates: dict[str, str]) -> None:
+def save(
+    tokenizer: Tokenizer, folder: Path, template: str, extra_templates: dict[str, str]
+) -> None:
     """The files that transformers, vLLM and llama.cpp's converter look for."""
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {

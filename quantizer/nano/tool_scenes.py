@@ -14,6 +14,7 @@ from quantizer.nano.words import (
     CHORES,
     CITIES,
     DAYS,
+    EVERYDAY,
     NAMES,
     ROOMS,
     SUBJECTS,
@@ -68,7 +69,10 @@ _WEB_LIMITED = (
 )  # fmt: skip
 
 _LEADS = ("", "", "", "I found this. ", "Here is what I found. ")
-_NO_MEMORY = ("I can't look into my memory right now, sorry.", "I don't have my memory at hand right now, sorry.")
+_NO_MEMORY = (
+    "I can't look into my memory right now, sorry.",
+    "I don't have my memory at hand right now, sorry.",
+)
 _NO_WEB = ("I can't search the web right now, sorry.", "I can't look that up right now, sorry.")
 _NO_DEVICE = ("I can't do that right now, sorry.", "I have no way to do that right now, sorry.")
 _EMPTY = ("I found nothing about that, sorry.", "I looked, but I found nothing about that.")
@@ -76,14 +80,21 @@ _FAILED = ("Sorry, that did not work just now.", "That didn't work, sorry. Pleas
 
 
 def _searched(
-    rng: random.Random, kind: str, user: str, call: Call, thought: str, about: str,
+    rng: random.Random,
+    kind: str,
+    user: str,
+    call: Call,
+    thought: str,
+    about: str,
     lines: Callable[[], str],
 ) -> Exchange:
     """A search, its result in some shape, and the answer: the found words, or that there are none."""
     calls, roll = (call,), rng.random()
     if roll < 0.12:
         answer, after = rng.choice(_EMPTY), "The search found nothing."
-        return Exchange(kind, user, answer, thought, ("nothing",), calls, (rng.choice(NOTHING),), after, about)
+        return Exchange(
+            kind, user, answer, thought, ("nothing",), calls, (rng.choice(NOTHING),), after, about
+        )
     if roll < 0.16:
         answer, after = rng.choice(_FAILED), "The search failed."
         return Exchange(kind, user, answer, thought, (), calls, (rng.choice(BROKEN),), after, about)
@@ -98,14 +109,16 @@ def _searched(
 def memory(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     """What somebody said: `search_memory`."""
     v, tool = voice(rng), kit.get("search_memory")
-    name = v.word(pick(rng, NAMES, split, 0.2))
-    topic = v.word(pick(rng, TOPICS, split, 0.12)) if rng.random() < 0.9 else v.word(coin(rng).lower())
+    name = v.word(pick(rng, NAMES, split, 0.4))
+    topic = v.word(pick(rng, TOPICS, split)) if rng.random() < 0.6 else v.word(_topic(rng))
     limited = bool(tool and "limit" in tool.params and rng.random() < 0.35)
     ask, query = rng.choice(_MEMORY_LIMITED if limited else _MEMORY_ASKS)
     k = rng.randint(2, 9)
     user = v.prompt(ask.format(n=name, t=topic, k=k))
     if tool is None:
-        return Exchange("memory_without", user, rng.choice(_NO_MEMORY), "I have no memory tool here.")
+        return Exchange(
+            "memory_without", user, rng.choice(_NO_MEMORY), "I have no memory tool here."
+        )
     about = query.format(n=name, t=topic)
     arguments = tool.arguments(query=about, limit=k) if limited else tool.arguments(query=about)
     person = name if "{n}" in query else None
@@ -115,10 +128,17 @@ def memory(rng: random.Random, split: Split, kit: Kit) -> Exchange:
                      lambda: _capital(memory_line(rng, person, thing, split)))  # fmt: skip
 
 
+def _topic(rng: random.Random) -> str:
+    """A topic that is on no list."""
+    return rng.choice(
+        (coin(rng).lower(), rng.choice(EVERYDAY), f"{rng.choice(EVERYDAY)} {rng.choice(EVERYDAY)}")
+    )
+
+
 def web(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     """News and searches: `web_search`."""
     v, tool = voice(rng), kit.get("web_search")
-    subject = v.word(pick(rng, SUBJECTS, split, 0.25))
+    subject = v.word(pick(rng, SUBJECTS, split, 0.3) if rng.random() < 0.75 else _topic(rng))
     limited = bool(tool and "limit" in tool.params and rng.random() < 0.35)
     ask, query = rng.choice(_WEB_LIMITED if limited else _WEB_ASKS)
     k = rng.randint(2, 9)
@@ -174,29 +194,44 @@ def _light(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, o
 
 def _volume(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
     said, n = _number(rng, 100)
-    ask = rng.choice(("set the volume to {n}", "volume {n}", "put the volume at {n}", "change the volume to {n}"))
+    ask = rng.choice(
+        ("set the volume to {n}", "volume {n}", "put the volume at {n}", "change the volume to {n}")
+    )
     return ask.format(n=said), {"level": n}, f"The volume is at {n}."
 
 
 def _reminder(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
     task, day = pick(rng, CHORES, split), v.word(rng.choice(DAYS))
     if rng.random() < 0.3:
+        task = f"{task.split()[0]} the {_topic(rng)}"
+    if rng.random() < 0.3:
         task = v.word(f"call {pick(rng, NAMES, split, 0.3)}")
     ask = rng.choice(("remind me to {t} on {d}", "remind me on {d} to {t}", "add a reminder to {t} on {d}",
                       "can you remind me to {t} on {d}?", "set a reminder for {d} to {t}"))  # fmt: skip
-    return ask.format(t=task, d=day), {"text": task, "day": day}, f"I will remind you to {task} on {day}."
+    return (
+        ask.format(t=task, d=day),
+        {"text": task, "day": day},
+        f"I will remind you to {task} on {day}.",
+    )
 
 
 def _music(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
-    artist = v.word(pick(rng, ARTISTS, split, 0.3))
+    artist = v.word(pick(rng, ARTISTS, split, 0.5))
     ask = rng.choice(("play {a}", "play some {a}", "play music by {a}", "put on some {a}", "I want to hear {a}",
                       "play songs by {a}"))  # fmt: skip
     return ask.format(a=artist), {"artist": artist}, f"Playing {artist} now."
 
 
+def _temperature(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
+    n = rng.randint(15, 30) + rng.choice((0, 0, 0.5))
+    ask = rng.choice(("set the temperature to {n} degrees", "make it {n} degrees", "heat to {n} degrees",
+                      "set the heating to {n}", "put the thermostat at {n}"))  # fmt: skip
+    return ask.format(n=n), {"degrees": n}, f"The temperature is set to {n} degrees."
+
+
 _DEVICES = {
     "set_timer": _timer, "set_light": _light, "set_volume": _volume, "add_reminder": _reminder,
-    "play_music": _music,
+    "play_music": _music, "set_temperature": _temperature,
 }  # fmt: skip
 
 
@@ -215,14 +250,26 @@ def device(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     if rng.random() < 0.12:
         return Exchange("device", user, rng.choice(_FAILED), thought, (), (call,), (rng.choice(BROKEN),),
                         "It did not work.")  # fmt: skip
-    return Exchange("device", user, _capital(done), thought, (done[1:],), (call,), (rng.choice(DONE),), "It worked.")
+    return Exchange(
+        "device",
+        user,
+        _capital(done),
+        thought,
+        (done[1:],),
+        (call,),
+        (rng.choice(DONE),),
+        "It worked.",
+    )
 
 
 def report(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     """Weather, the time somewhere, the date: small facts that only a tool can know."""
     v = voice(rng)
-    key = rng.choice([k for k in ("get_weather", "get_weather", "get_time", "get_date") if k in kit] or ["get_weather"])
-    city = v.word(pick(rng, CITIES, split, 0.25))
+    key = rng.choice(
+        [k for k in ("get_weather", "get_weather", "get_time", "get_date") if k in kit]
+        or ["get_weather"]
+    )
+    city = v.word(pick(rng, CITIES, split, 0.4))
     asks = {
         "get_weather": ("what's the weather in {c}?", "what is the weather like in {c}?", "how is the weather in {c}?",
                         "weather in {c}", "is it raining in {c}?", "how warm is it in {c}?", "{c} weather",
@@ -238,7 +285,13 @@ def report(rng: random.Random, split: Split, kit: Kit) -> Exchange:
         return Exchange("device_without", user, rng.choice(_NO_WEB), "I have no tool for that.")
     tool = kit[key]
     arguments = tool.arguments() if key == "get_date" else tool.arguments(city=city)
-    result, answer = {"get_weather": _weather, "get_time": _clock, "get_date": _date}[key](rng, city)
+    if "unit" in tool.params and rng.random() < 0.4:
+        unit = rng.choice(("celsius", "fahrenheit"))
+        user = v.prompt(rng.choice(asks[:4]).format(c=city).rstrip("?") + f" in {unit}?")
+        arguments = tool.arguments(city=city, unit=unit)
+    result, answer = {"get_weather": _weather, "get_time": _clock, "get_date": _date}[key](
+        rng, city
+    )
     return Exchange("report", user, answer, f"I should call {tool.name}.", (answer,), (Call(tool.name, arguments),),
                     (result,), "The result answers it.")  # fmt: skip
 
@@ -253,7 +306,10 @@ def _weather_online(rng: random.Random, kit: Kit, user: str, city: str) -> Excha
 
 
 def _weather(rng: random.Random, city: str) -> tuple[str, str]:
-    n, sky = rng.randint(-9, 42), rng.choice("sunny cloudy rainy windy foggy clear stormy humid".split())
+    n, sky = (
+        rng.randint(-9, 42),
+        rng.choice("sunny cloudy rainy windy foggy clear stormy humid".split()),
+    )
     answer = f"It is {n} degrees and {sky} in {city}."
     shapes = (
         json.dumps({"temperature": n, "condition": sky}), json.dumps({"temp": n, "sky": sky}), answer,
@@ -265,7 +321,11 @@ def _weather(rng: random.Random, city: str) -> tuple[str, str]:
 
 def _clock(rng: random.Random, city: str) -> tuple[str, str]:
     clock = f"{rng.randint(0, 23)}:{rng.randint(0, 59):02d}"
-    shapes = (clock, json.dumps({"time": clock}), json.dumps({"city": city, "time": clock}, ensure_ascii=False))
+    shapes = (
+        clock,
+        json.dumps({"time": clock}),
+        json.dumps({"city": city, "time": clock}, ensure_ascii=False),
+    )
     return rng.choice(shapes), f"It is {clock} in {city}."
 
 

@@ -85,6 +85,10 @@ SPECS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[Param, ...]]] = {
         ("Turn a light on or off.", "Switch the light in a room.", "Control a light."),
         (Param("on", ("on", "on", "turn_on"), "boolean", ("true is on", "Whether it is on")),
          Param("room", ("room",), "string", ("Room name", "Which room")))),
+    "set_temperature": (
+        ("set_temperature", "set_temperature", "set_thermostat"),
+        ("Set the room temperature.", "Set the thermostat.", "Change the heating."),
+        (Param("degrees", ("degrees", "temperature"), "number", ("Degrees Celsius", "Temperature")),)),
     "set_volume": (
         ("set_volume",), ("Set the speaker volume.", "Change the volume."),
         (Param("level", ("level", "volume"), "integer", ("0 to 100", "Volume from 0 to 100")),)),
@@ -109,7 +113,7 @@ _STRANGERS = (
     ("book_taxi", "Book a taxi.", "destination", "string"),
     ("take_photo", "Take a photo with the camera.", "zoom", "number"),
     ("read_calendar", "Read the user's calendar.", "day", "string"),
-    ("set_temperature", "Set the thermostat.", "degrees", "number"),
+    ("set_alarm", "Set an alarm.", "hour", "number"),
     ("run_code", "Run a program.", "code", "string"),
 )
 

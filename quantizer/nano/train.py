@@ -67,7 +67,9 @@ def optimizer(model: nn.Module, run: Run, fused: bool) -> torch.optim.AdamW:
 def loss_of(model: nn.Module, ids: Tensor, labels: Tensor) -> Tensor:
     """Mean cross entropy over learned tokens. ids, labels: int64 [rows, tokens]."""
     with torch.autocast(ids.device.type, dtype=torch.bfloat16):
-        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state  # [rows, tokens, width]
+        hidden = model.model(
+            input_ids=ids, use_cache=False
+        ).last_hidden_state  # [rows, tokens, width]
         kept = labels != IGNORE
         logits = model.lm_head(hidden[kept])  # [learned tokens, vocab]
     return F.cross_entropy(logits.float(), labels[kept])
@@ -94,7 +96,9 @@ def train(
     for number, total, ids, labels in steps_of(made, run, seed, pad, learn_all):
         for group in adam.param_groups:
             group["lr"] = learning_rate(number, total, run)
-        loss = loss_of(model, ids.to(device, non_blocking=True), labels.to(device, non_blocking=True))
+        loss = loss_of(
+            model, ids.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+        )
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), run.clip)
         adam.step()
@@ -106,4 +110,9 @@ def train(
             log(f"step {number + 1}/{total} loss {mean:.4f} {time.perf_counter() - started:.0f} s")
     seconds = time.perf_counter() - started
     mean = float(torch.stack(recent).mean())
-    return {"steps": total, "padded_tokens": tokens, "loss": round(mean, 4), "seconds": round(seconds, 1)}
+    return {
+        "steps": total,
+        "padded_tokens": tokens,
+        "loss": round(mean, 4),
+        "seconds": round(seconds, 1),
+    }

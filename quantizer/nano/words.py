@@ -11,7 +11,11 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from collections.abc import Sequence
+from functools import cache
 from typing import Literal
+
+from quantizer.nano.facts import CAPITALS
 
 Split = Literal["train", "test"]
 
@@ -79,9 +83,53 @@ PINNED = frozenset(
         "thank you", "thanks", "bye", "good morning", "what can you do", "what is your name",
     )
 )  # fmt: skip
+# Words that occur in facts or in prompts above: training cannot help seeing them.
 _PINNED_WORDS = {
-    "Priya", "Rajesh", "Mysuru", "Bengaluru", "trip", "ISRO", "kitchen", "Paris", "wedding",
+    "Priya", "Rajesh", "Mysuru", "Bengaluru", "trip", "ISRO", "kitchen", "wedding", "Hampi",
+    "artificial intelligence", "the stock market", "Sydney", "Dubai",
+    "Raghu Dixit", *CAPITALS, *CAPITALS.values(),
 }  # fmt: skip
+
+# Everyday words: they fill sentences without sense, and lend their halves to made-up words.
+EVERYDAY = (
+    "about above accident account across action address advice afternoon again against airport album "
+    "almost alone already always amount animal answer apartment apple argue arrive article artist asleep "
+    "attention aunt average avoid awake baby balance bakery basket battery beach beautiful because become "
+    "before behind believe belong between bicycle blanket blossom borrow bottle branch breakfast bridge "
+    "bright brother brush bucket build business butter button cabinet camera candle careful carpet castle "
+    "catalogue celebrate century certain chair challenge change chapter cheese chicken children chocolate "
+    "choose circle citizen climate closet coconut collect college colour comfort common company compare "
+    "complain concern condition connect consider contact continue control cookie corner correct cotton "
+    "country courage cousin create cricket crowd curtain customer damage danger daughter decide deliver "
+    "department describe design develop dictionary different difficult dinner direct discover discuss "
+    "distance doctor double dozen drawer dream during early earth economy educate effort eight electric "
+    "elephant eleven empty energy engine enough entrance envelope equal escape evening event every exact "
+    "example excellent exchange excuse exercise experience explain express factory family famous fashion "
+    "fever fifty figure finger finish fisherman flavour flower follow football foreign forest forget "
+    "fortune fourteen freedom fresh friend frighten fruit funeral furniture future gather general gentle "
+    "ginger glass golden government grammar grateful ground guard guest habit hammer handle happen harbour "
+    "headache health heavy height helmet history honest hospital however hundred hungry hurry husband "
+    "imagine important improve include increase independent industry inform inquire insect inside "
+    "instead instrument interest invite island jacket jasmine jealous jewel journey judge juice jungle "
+    "kettle kingdom kitten knife knowledge ladder language laugh lawyer leather lemon letter level light "
+    "listen little local machine magazine manage market marriage master material matter measure member "
+    "memory message middle million minister mirror mistake modern moment money monkey monsoon mother "
+    "mountain museum music mystery narrow nature necessary needle neighbour network nothing notice number "
+    "object ocean offer office onion opinion orange orchestra ordinary outside oxygen package palace "
+    "paper parent partner passenger patient pattern peaceful pencil pepper perfect person picture pillow "
+    "planet plastic pleasant pocket police popular potato powder prepare president pressure prison private "
+    "probably problem produce programme promise protect proud public purple purpose quality quarter "
+    "question quick quiet railway raise rather reason receive record reduce regular remember repair "
+    "repeat request rescue respect rhythm rubber safety sample science scissors season second secret "
+    "sentence serious servant service seventeen several shadow shelter shoulder silence simple singer "
+    "sister situation sleeve smooth soldier special spoon spread spring square station steam stomach "
+    "straight strange street strength student subject succeed sudden sugar suggest summer surprise sweater "
+    "symbol system tailor talent teacher temple terrible theatre thick thirty thousand through thunder "
+    "together tomato tomorrow tongue tractor traffic travel treasure trouble trust twelve umbrella uncle "
+    "understand uniform university until useful valley vegetable vehicle village violin visitor voice "
+    "volume waiter wander warning water weather wedding weekend welcome whisper whole window winter "
+    "wonder worker yellow yesterday young zebra"
+).split()
 
 _ONSETS = "b bh ch d dh f g gr h j k kr l m n p pr r s sh st t th tr v w y z".split()
 _VOWELS = "a a e i o u aa ai ee oo".split()
@@ -103,13 +151,21 @@ def split_of(prompt: str) -> Split:
     return "test" if text not in PINNED and _hash_byte(text) < 26 else "train"
 
 
+@cache
 def is_held_out(word: str) -> bool:
-    """True for the one in eight open words that training never sees."""
+    """True for the one in eight open words that training never sees, neither asked nor told."""
     return word not in _PINNED_WORDS and _hash_byte("open word: " + word.lower()) < 32
 
 
 def coin(rng: random.Random) -> str:
-    """A made-up name of two or three syllables, such as Shaarun."""
+    """A made-up name: syllables (Shaarun), or the halves of two words (Airgrammar).
+
+    The halves matter: a tokenizer cuts an unknown word into pieces of known ones, so these are the
+    pieces that a model must be able to repeat.
+    """
+    if rng.random() < 0.5:
+        first, second = rng.choice(EVERYDAY), rng.choice(EVERYDAY)
+        return (first[: rng.randint(2, 6)] + second[-rng.randint(2, 6) :]).capitalize()
     syllables = (
         rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS)
         for _ in range(rng.choice((2, 2, 3)))
@@ -117,7 +173,7 @@ def coin(rng: random.Random) -> str:
     return "".join(syllables).capitalize()
 
 
-def pick(rng: random.Random, words: list[str], split: Split, coined: float = 0.0) -> str:
+def pick(rng: random.Random, words: Sequence[str], split: Split, coined: float = 0.0) -> str:
     """A word for an open slot: from the list, or with chance `coined` a made-up one.
 
     Training draws from the words that are not held out; a test takes a held-out word half the time.
