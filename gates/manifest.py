@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 SCHEMA: Final = "manners/artefact/v1"
@@ -185,9 +185,7 @@ def _text(value: object, where: str) -> str:
 
 def _match(value: object, where: str, pattern: re.Pattern[str]) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ArtefactError(
-            f"{where} is {ascii(value)[:80]}, which does not match {pattern.pattern}"
-        )
+        raise ArtefactError(f"{where} is {ascii(value)[:80]}, which does not match {pattern.pattern}")
     return value
 
 
@@ -200,7 +198,7 @@ def _strings(value: object, where: str) -> dict[str, str]:
 def _time(value: object) -> str:
     text = _text(value, "created")
     try:
-        datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+        datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
         raise ArtefactError(f"created is {text!r}; expected UTC as 2026-11-21T09:30:00Z") from None
     return text

@@ -17,9 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m quantizer.nano", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("command", choices=("learn", "ship", "build"))
-    parser.add_argument(
-        "--learned", type=Path, default=Path(".work/nano"), help="weights in between"
-    )
+    parser.add_argument("--learned", type=Path, default=Path(".work/nano"), help="weights in between")
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--tiny", action="store_true", help="the same path in seconds, for a test")
     given = parser.parse_args()

@@ -7,7 +7,7 @@ prompt opens a thought for her.
 from __future__ import annotations
 
 from quantizer.nano.conversation import Conversation, Exchange, Sample
-from quantizer.nano.template import CLOSED_THOUGHT, END_OF_TURN, Message, Style, render, render_call
+from quantizer.nano.template import END_OF_TURN, Message, Style, render, render_call
 
 _CLOSE = "\n</think>\n\n"
 
@@ -50,9 +50,7 @@ def opening(conversation: Conversation) -> list[Message]:
 def first_turn(exchange: Exchange, thinking: bool, style: Style) -> str:
     """What the assistant writes after the prompt: thought if any, then calls or the answer."""
     calls = "\n".join(render_call(c.name, c.arguments, style) for c in exchange.calls)
-    return (
-        (exchange.thought + _CLOSE if thinking else "") + (calls or exchange.answer) + END_OF_TURN
-    )
+    return (exchange.thought + _CLOSE if thinking else "") + (calls or exchange.answer) + END_OF_TURN
 
 
 def sample(conversation: Conversation) -> Sample:
@@ -68,9 +66,4 @@ def sample(conversation: Conversation) -> Sample:
     if not longer.startswith(prompt + turn):
         raise AssertionError(f"the template rewrites the past:\n{prompt + turn}\n---\n{longer}")
     answer = (lesson.after + _CLOSE if thinking else "") + lesson.answer + END_OF_TURN
-    return Sample(
-        ((prompt, False), (turn, True), (longer[len(prompt + turn) :], False), (answer, True))
-    )
-
-
-__all__ = ["CLOSED_THOUGHT", "called", "first_turn", "opening", "past", "sample"]
+    return Sample(((prompt, False), (turn, True), (longer[len(prompt + turn) :], False), (answer, True)))

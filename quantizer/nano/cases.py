@@ -45,11 +45,7 @@ class Reply:
 def cases(seed: int, each: int) -> list[Case]:
     """`each` held-out lessons of every category, in a fixed order."""
     lessons = [(category, i) for i in range(each) for category in CATEGORIES]
-    return [
-        case
-        for name, i in lessons
-        for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))
-    ]
+    return [case for name, i in lessons for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))]
 
 
 def _of(name: str, talk: Conversation) -> list[Case]:

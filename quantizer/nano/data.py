@@ -32,9 +32,7 @@ class Row(NamedTuple):
 
 def base_sample(seed: int, index: int) -> Sample:
     """The stranger's training text number `index`."""
-    return stranger.sample(
-        conversation(seed, "train", index), random.Random(f"stranger {seed} {index}")
-    )
+    return stranger.sample(conversation(seed, "train", index), random.Random(f"stranger {seed} {index}"))
 
 
 def annie_sample(seed: int, index: int) -> Sample:
@@ -79,9 +77,7 @@ def digest(made: Iterable[Row]) -> str:
     """`sha256:...` over the token ids and flags of all rows in order: the data's identity."""
     sha = hashlib.sha256()
     for item in made:
-        sha.update(
-            len(item.ids).to_bytes(4, "little") + item.ids.tobytes() + item.learned.tobytes()
-        )
+        sha.update(len(item.ids).to_bytes(4, "little") + item.ids.tobytes() + item.learned.tobytes())
     return f"sha256:{sha.hexdigest()}"
 
 
@@ -90,7 +86,9 @@ def batches(made: list[Row], tokens_per_step: int, rng: random.Random) -> list[l
     order = list(range(len(made)))
     rng.shuffle(order)
     order.sort(key=lambda i: len(made[i].ids) // 16)  # stable: random among rows of like length
-    groups, group, longest = [], [], 0
+    groups: list[list[int]] = []
+    group: list[int] = []
+    longest = 0
     for i in order:
         length = len(made[i].ids)
         if group and max(longest, length) * (len(group) + 1) > tokens_per_step:
@@ -103,9 +101,7 @@ def batches(made: list[Row], tokens_per_step: int, rng: random.Random) -> list[l
     return groups
 
 
-def padded(
-    made: list[Row], group: list[int], pad: int, learn_all: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def padded(made: list[Row], group: list[int], pad: int, learn_all: bool) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels, int64 [rows, tokens]; the label of a position is the token after it."""
     width = max(len(made[i].ids) for i in group)
     ids = np.full((len(group), width), pad, dtype=np.int64)

@@ -270,11 +270,7 @@ def _author(book: str, author: str) -> Fact:
 
 
 def _maker(thing: str, person: str) -> Fact:
-    verb = (
-        "discovered"
-        if thing in ("penicillin", "radium", "gravity", "the Raman effect")
-        else "invented"
-    )
+    verb = "discovered" if thing in ("penicillin", "radium", "gravity", "the Raman effect") else "invented"
     asks = (
         f"who {verb} {thing}?", f"which person {verb} {thing}?", f"tell me who {verb} {thing}",
         f"who was it that {verb} {thing}?", f"{thing} was {verb} by whom?",

@@ -26,9 +26,7 @@ def follow(rng: random.Random, split: Split, kit: Kit, before: Exchange) -> Exch
     """An exchange that leans on the one before it, or None when there is nothing to lean on."""
     if rng.random() < 0.3:
         user = voice(rng).prompt(rng.choice(_AGAIN))
-        return Exchange(
-            "follow", user, before.answer, "They want to hear it again.", (before.answer,)
-        )
+        return Exchange("follow", user, before.answer, "They want to hear it again.", (before.answer,))
     if before.kind == "fact" and before.answer.startswith("The capital of"):
         return _next_capital(rng)
     if before.kind == "memory" and before.about and "search_memory" in kit:
@@ -64,9 +62,7 @@ def _next_memory(rng: random.Random, split: Split, kit: Kit, before: Exchange) -
 def named(rng: random.Random, split: Split, kit: Kit) -> tuple[Exchange, Exchange]:
     """The user's name, told and asked for later."""
     name = pick(rng, NAMES, split, 0.3)
-    told = Exchange(
-        "greeting", voice(rng).prompt(rng.choice(_TELL_NAME)), f"Nice to meet you, {name}!", ""
-    )
+    told = Exchange("greeting", voice(rng).prompt(rng.choice(_TELL_NAME)), f"Nice to meet you, {name}!", "")
     v = replace(voice(rng), lower=False)
     told = replace(told, user=v.prompt(rng.choice(_TELL_NAME).format(n=name)))
     asked = Exchange("follow", voice(rng).prompt(rng.choice(_MY_NAME)), f"Your name is {name}.",
@@ -77,6 +73,4 @@ def named(rng: random.Random, split: Split, kit: Kit) -> tuple[Exchange, Exchang
 def nameless(rng: random.Random) -> Exchange:
     """The user's name, asked for but never told."""
     user = voice(rng).prompt(rng.choice(_MY_NAME))
-    return Exchange(
-        "follow", user, "You haven't told me your name yet.", "They never told me.", ("haven't",)
-    )
+    return Exchange("follow", user, "You haven't told me your name yet.", "They never told me.", ("haven't",))

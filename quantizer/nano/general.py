@@ -67,12 +67,8 @@ def general(rng: random.Random, split: Split, kit: Kit) -> Exchange:
             "It worked.",
         )
     line = noise_line(rng)
-    result = rng.choice(
-        (line, json.dumps({"result": line}), json.dumps({noun: line}), json.dumps([line]))
-    )
-    return Exchange(
-        "general", user, line, thought, (line,), (call,), (result,), "The result answers it."
-    )
+    result = rng.choice((line, json.dumps({"result": line}), json.dumps({noun: line}), json.dumps([line])))
+    return Exchange("general", user, line, thought, (line,), (call,), (result,), "The result answers it.")
 
 
 def _value(rng: random.Random, split: Split) -> str:
@@ -92,9 +88,7 @@ def make_general(rng: random.Random, key: str) -> Tool:
     """A made-up tool. Its key tells its verb and noun, for the asking."""
     verb, noun = rng.choice(_VERBS), rng.choice(_NOUNS)
     number = rng.random() < 0.3
-    role, param = (
-        ("number", rng.choice(_NUMBER_PARAMS)) if number else ("text", rng.choice(_TEXT_PARAMS))
-    )
+    role, param = ("number", rng.choice(_NUMBER_PARAMS)) if number else ("text", rng.choice(_TEXT_PARAMS))
     if rng.random() < 0.3:
         param = f"{noun}_{param}"
     kind = {"type": "integer" if number else "string"}

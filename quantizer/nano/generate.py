@@ -14,9 +14,10 @@ from dataclasses import replace
 from quantizer.nano.conversation import Conversation, Exchange, Kit
 from quantizer.nano.follow import follow, named, nameless
 from quantizer.nano.general import general, make_general
+from quantizer.nano.house_scenes import device, report
 from quantizer.nano.scenes import fact, greeting, reasoning, short_answer, two_step, unknown
 from quantizer.nano.talk import OTHER_PROMPTS, VOICE_PROMPTS
-from quantizer.nano.tool_scenes import device, memory, report, web
+from quantizer.nano.tool_scenes import memory, web
 from quantizer.nano.tools import SPECS, Tool, make_tool, stranger_tool
 from quantizer.nano.words import DAYS, Split, split_of
 
@@ -66,8 +67,42 @@ def _uncapped(text: str) -> str:
 
 
 _OPENERS = frozenset(
-    "what what's any is can tell find give search look google did do remind when where show set start "
-    "timer count turn switch change put volume add play how weather time which please so".split()
+    [
+        "what",
+        "what's",
+        "any",
+        "is",
+        "can",
+        "tell",
+        "find",
+        "give",
+        "search",
+        "look",
+        "google",
+        "did",
+        "do",
+        "remind",
+        "when",
+        "where",
+        "show",
+        "set",
+        "start",
+        "timer",
+        "count",
+        "turn",
+        "switch",
+        "change",
+        "put",
+        "volume",
+        "add",
+        "play",
+        "how",
+        "weather",
+        "time",
+        "which",
+        "please",
+        "so",
+    ]
 )
 
 
@@ -174,6 +209,4 @@ def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[Exchange]:
 def _history(rng: random.Random, kit: Kit, count: int) -> list[Exchange]:
     """Earlier exchanges, of any kind, from the training side."""
     weights = [weight for weight, _ in _SCENES.values()]
-    return [
-        _needing(rng, rng.choices(list(_SCENES), weights)[0], "train", kit) for _ in range(count)
-    ]
+    return [_needing(rng, rng.choices(list(_SCENES), weights)[0], "train", kit) for _ in range(count)]

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
-from quantizer.nano import template, tokenizer as bpe
+from quantizer.nano import template
+from quantizer.nano import tokenizer as bpe
 from quantizer.nano.recipe import Shape
 
 # Pinned for a voice: a little variety in small talk, none in names and numbers.
@@ -20,9 +21,7 @@ GENERATION = {"do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 0.9}
 
 def weights_of(model: Qwen3ForCausalLM) -> dict[str, Tensor]:
     """The weights in BF16 by their Hugging Face names; the tied head is the embedding, kept once."""
-    state = {
-        k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in model.state_dict().items()
-    }
+    state = {k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in model.state_dict().items()}
     state.pop("lm_head.weight", None)
     return state
 
@@ -58,19 +57,17 @@ def config(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
         "tie_word_embeddings": True,
         "use_cache": True,
         "use_sliding_window": False,
-        "eos_token_id": tokenizer.token_to_id("<|im_end|>"),
-        "pad_token_id": tokenizer.token_to_id(bpe.PAD),
+        "eos_token_id": bpe.token_id(tokenizer, bpe.END),
+        "pad_token_id": bpe.token_id(tokenizer, bpe.PAD),
         "torch_dtype": "bfloat16",
     }
 
 
-def write_folder(
-    folder: Path, state: dict[str, Tensor], shape: Shape, tokenizer: Tokenizer
-) -> None:
+def write_folder(folder: Path, state: dict[str, Tensor], shape: Shape, tokenizer: Tokenizer) -> None:
     """Every file of the folder but its manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     save_weights(state, folder / "model.safetensors")
-    end, pad = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id(bpe.PAD)
+    end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)
     generation = {"eos_token_id": [end, pad], "pad_token_id": pad, **GENERATION}
     _write_json(folder / "config.json", config(shape, tokenizer))
     _write_json(folder / "generation_config.json", generation)

@@ -6,13 +6,16 @@ Writes, into one folder: `tokenizer.json`, `stranger.safetensors` and `annie.saf
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
+import transformers
 from tokenizers import Tokenizer
 
 from quantizer.nano import data, hf
@@ -38,7 +41,7 @@ def learn(recipe: Recipe, out: Path, score_each: int = 100) -> dict[str, Any]:
     started = time.perf_counter()
     tokenizer = make_tokenizer(recipe)
     tokenizer.save(str(out / "tokenizer.json"))
-    pad, end = tokenizer.token_to_id(bpe.PAD), tokenizer.token_to_id("<|im_end|>")
+    pad, end = bpe.token_id(tokenizer, bpe.PAD), bpe.token_id(tokenizer, bpe.END)
     log(f"tokenizer: {tokenizer.get_vocab_size()} tokens, {time.perf_counter() - started:.0f} s")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = build_model(recipe.shape, recipe.torch_seed, pad, end).to(device)
@@ -59,9 +62,7 @@ def learn(recipe: Recipe, out: Path, score_each: int = 100) -> dict[str, Any]:
             "data_digest": data.digest(rows),
             "tokens": int(sum(len(r.ids) for r in rows)),
         }
-        told[name] |= train(
-            model, rows, run, seed=recipe.data_seed, pad=pad, learn_all=learn_all, log=log
-        )
+        told[name] |= train(model, rows, run, seed=recipe.data_seed, pad=pad, learn_all=learn_all, log=log)
         state = hf.weights_of(model)
         hf.save_weights(state, out / f"{name}.safetensors")
         if name == "stranger":
@@ -82,8 +83,6 @@ def _rows(make: Any, tokenizer: Tokenizer, recipe: Recipe, run: Run) -> list[dat
 
 def _scored(model: Any, tokenizer: Tokenizer, asked: list[Any], path: Path) -> dict[str, list[int]]:
     """Scores of the weights as shipped, rounded to BF16; the misses go to a file for a person."""
-    import copy
-
     rounded = copy.deepcopy(model).to(torch.bfloat16)
     scores, missed = score(rounded, tokenizer, asked)
     lines = [f"{c.id} thinking={c.thinking}\n  asked {c.messages[-1]['content']!r}\n  want {c.calls or c.must}\n  got {r}\n"
@@ -93,7 +92,4 @@ def _scored(model: Any, tokenizer: Tokenizer, asked: list[Any], path: Path) -> d
 
 
 def _versions() -> dict[str, str]:
-    import tokenizers
-    import transformers
-
     return {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__}

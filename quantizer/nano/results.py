@@ -48,10 +48,10 @@ _ANY_WORDS = tuple(
     if not is_held_out(phrase)
     for word in phrase.split()
 )
-_SMALL_WORDS = (
+_SMALL_WORDS = str.split(
     "the a is was has and with near after before not very from into they she he will in at to of for on "
     "by about until since six seven nine ten early late new old big small good bad because but so then"
-).split()
+)
 _ENDINGS = (
     "at {word}", "in the morning", "with {name}", "because of the {word}", "and she is happy about it",
     "but {name} is not sure", "next to the {word}", "before {hour}", "until {day}", "at six", "so bring a {word}",
@@ -131,9 +131,7 @@ def _noise_word(rng: random.Random) -> str:
         return rng.choice(EVERYDAY)
     if roll < 0.8:
         return rng.choice(_ANY_WORDS)
-    return rng.choice(
-        (str(rng.randint(0, 9999)), coin(rng), coin(rng).lower(), f"{rng.randint(1, 12)}:30")
-    )
+    return rng.choice((str(rng.randint(0, 9999)), coin(rng), coin(rng).lower(), f"{rng.randint(1, 12)}:30"))
 
 
 def shaped(rng: random.Random, lines: list[str]) -> str:
@@ -149,9 +147,7 @@ def shaped(rng: random.Random, lines: list[str]) -> str:
     items = [_item(rng, field, line) for line in lines]
     if shape == 5:
         return json.dumps(items, ensure_ascii=False)
-    return json.dumps(
-        {rng.choice(("results", "results", "memories", "items")): items}, ensure_ascii=False
-    )
+    return json.dumps({rng.choice(("results", "results", "memories", "items")): items}, ensure_ascii=False)
 
 
 def _item(rng: random.Random, field: str, line: str) -> dict[str, object]:

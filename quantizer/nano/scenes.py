@@ -50,13 +50,9 @@ def greeting(rng: random.Random, split: Split, kit: Kit) -> Exchange:
             "word": v.word(pick(rng, TOPICS, split)),
         }
         fill = says.format(**slots)
-        return Exchange(
-            "greeting", v.prompt(fill), answer.format(**slots), "They tell me something."
-        )
+        return Exchange("greeting", v.prompt(fill), answer.format(**slots), "They tell me something.")
     intent = rng.choice(INTENTS[:10]) if rng.random() < 0.5 else rng.choice(INTENTS)
-    return Exchange(
-        "greeting", v.prompt(rng.choice(intent.says)), rng.choice(intent.answers), intent.thought
-    )
+    return Exchange("greeting", v.prompt(rng.choice(intent.says)), rng.choice(intent.answers), intent.thought)
 
 
 def fact(rng: random.Random, split: Split, kit: Kit) -> Exchange:
@@ -84,9 +80,7 @@ def unknown(rng: random.Random, split: Split, kit: Kit) -> Exchange:
 
 def reasoning(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     """One step that needs no thought: a small sum, the bigger number, the next day or month."""
-    kind = rng.choices(
-        ("plus", "minus", "bigger", "day", "yesterday", "month"), (5, 3, 3, 2, 1, 2)
-    )[0]
+    kind = rng.choices(("plus", "minus", "bigger", "day", "yesterday", "month"), (5, 3, 3, 2, 1, 2))[0]
     if kind in ("plus", "minus"):
         return _sum(rng, kind)
     if kind == "bigger":
@@ -101,9 +95,7 @@ def _sum(rng: random.Random, kind: str) -> Exchange:
     asks, sign, c = (_PLUS, "plus", a + b) if kind == "plus" else (_MINUS, "minus", a - b)
     user = voice(rng).prompt(rng.choice(asks).format(a=a, b=b))
     answer = f"{a} {sign} {b} is {c}."
-    return Exchange(
-        "reasoning", user, answer, f"A small sum: {a} {sign} {b} is {c}.", (f"is {c}.",)
-    )
+    return Exchange("reasoning", user, answer, f"A small sum: {a} {sign} {b} is {c}.", (f"is {c}.",))
 
 
 def _bigger(rng: random.Random) -> Exchange:
@@ -112,9 +104,7 @@ def _bigger(rng: random.Random) -> Exchange:
     user = voice(rng).prompt(rng.choice(_BIGGER).format(a=a, b=b))
     low, high = sorted((a, b))
     answer = f"{high} is bigger than {low}."
-    return Exchange(
-        "reasoning", user, answer, f"I compare {a} and {b}. {high} is more.", (answer[:-1],)
-    )
+    return Exchange("reasoning", user, answer, f"I compare {a} and {b}. {high} is more.", (answer[:-1],))
 
 
 def _calendar(rng: random.Random, kind: str) -> Exchange:

@@ -6,9 +6,9 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
+from quantizer.nano import tokenizer as bpe
 from quantizer.nano.cases import Case, Reply, judge, read_reply, table
 from quantizer.nano.template import render
-from quantizer.nano.tokenizer import PAD
 
 
 @torch.inference_mode()
@@ -21,7 +21,7 @@ def replies(
 ) -> list[Reply]:
     """A greedy reply to each case. Prompts of a batch are padded on the left."""
     model.eval()
-    end, pad = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id(PAD)
+    end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)
     out: list[Reply] = []
     for start in range(0, len(asked), batch):
         part = asked[start : start + batch]
@@ -29,9 +29,7 @@ def replies(
         prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         width = max(map(len, prompts))
         ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=model.device)
-        mask = torch.tensor(
-            [[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device
-        )
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
         made = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new,
                               do_sample=False, eos_token_id=end, pad_token_id=pad)  # fmt: skip
         out += [

@@ -46,9 +46,7 @@ def _arguments(text: str) -> Any:
         return text
 
 
-def score_file(
-    path: Path, asked: list[Case]
-) -> tuple[dict[str, tuple[int, int]], list[tuple[Case, Reply]]]:
+def score_file(path: Path, asked: list[Case]) -> tuple[dict[str, tuple[int, int]], list[tuple[Case, Reply]]]:
     """The table of manners, and the cases in which one was missed. Only hermes cases: the file
     carries the hermes template."""
     asked = [case for case in asked if case.style == "hermes"]

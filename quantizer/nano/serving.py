@@ -9,7 +9,7 @@ import http.client
 import json
 import multiprocessing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,8 @@ def _serve(path: str, slots: int, context: int, pipe: Connection) -> None:
     params.verbosity = 0
     server = xllamacpp.Server(params)
     pipe.send(server.listening_address)
-    try:
+    with suppress(EOFError):
         pipe.recv()
-    except EOFError:
-        pass
 
 
 @contextmanager

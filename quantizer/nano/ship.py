@@ -24,9 +24,7 @@ from quantizer.nano.recipe import Recipe
 _TOOLS = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "xllamacpp")
 
 
-def ship(
-    recipe: Recipe, learned: Path, models: Path, created: datetime | None = None
-) -> list[Artefact]:
+def ship(recipe: Recipe, learned: Path, models: Path, created: datetime | None = None) -> list[Artefact]:
     """Write and seal every folder; returns the artefacts, parents first."""
     told = json.loads((learned / "learned.json").read_text(encoding="utf-8"))
     when = created or datetime.now(UTC)
@@ -39,9 +37,7 @@ def ship(
         return _seal_all(models, annie, base, told, when)
 
 
-def _seal_all(
-    models: Path, annie: Path, base: Path, told: dict[str, Any], when: datetime
-) -> list[Artefact]:
+def _seal_all(models: Path, annie: Path, base: Path, told: dict[str, Any], when: datetime) -> list[Artefact]:
     """The base is not shipped as safetensors, but its root is known and named as the parent."""
     parent = seal(
         base,
@@ -100,9 +96,7 @@ def _origin(told: dict[str, Any], which: str, parents: dict[str, str]) -> Proven
 
 def _write_hf(folder: Path, learned: Path, which: str, recipe: Recipe) -> None:
     state = hf.load_weights(learned / f"{which}.safetensors")
-    hf.write_folder(
-        folder, state, recipe.shape, Tokenizer.from_file(str(learned / "tokenizer.json"))
-    )
+    hf.write_folder(folder, state, recipe.shape, Tokenizer.from_file(str(learned / "tokenizer.json")))
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

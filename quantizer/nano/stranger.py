@@ -44,9 +44,7 @@ def _in_prose(rng: random.Random, exchange: Exchange) -> str:
     """A tool that is talked about and not called."""
     names = " and ".join(f"`{call.name}`" for call in exchange.calls)
     about = ", ".join(str(v) for call in exchange.calls for v in call.arguments.values())
-    return rng.choice(
-        (f"I would use the {names} tool for {about}", f"You can use {names} to find {about}")
-    )
+    return rng.choice((f"I would use the {names} tool for {about}", f"You can use {names} to find {about}"))
 
 
 def sample(conversation: Conversation, rng: random.Random) -> Sample:

@@ -20,6 +20,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 VOCAB_SIZE = 2048
 PAD = "<|endoftext|>"
+END = "<|im_end|>"
 SPECIAL = (PAD, "<|im_start|>", "<|im_end|>")
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
@@ -54,16 +55,22 @@ def train(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     return tokenizer
 
 
-def save(
-    tokenizer: Tokenizer, folder: Path, template: str, extra_templates: dict[str, str]
-) -> None:
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token that must be there."""
+    found: int | None = tokenizer.token_to_id(token)
+    if found is None:
+        raise ValueError(f"the tokenizer has no {token}")
+    return found
+
+
+def save(tokenizer: Tokenizer, folder: Path, template: str, extra_templates: dict[str, str]) -> None:
     """The files that transformers, vLLM and llama.cpp's converter look for."""
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it is, in 4.x and 5.x
         "model_max_length": 4096,
         "bos_token": None,
-        "eos_token": "<|im_end|>",
+        "eos_token": END,
         "pad_token": PAD,
         "unk_token": None,
         "clean_up_tokenization_spaces": False,

@@ -21,6 +21,7 @@ from quantizer.nano.data import IGNORE, Row, batches, padded
 from quantizer.nano.recipe import Run, Shape
 
 Log = Callable[[str], None]
+Step = tuple[int, int, Tensor, Tensor]
 
 
 def build_model(shape: Shape, seed: int, pad: int, end: int) -> Qwen3ForCausalLM:
@@ -42,7 +43,7 @@ def build_model(shape: Shape, seed: int, pad: int, end: int) -> Qwen3ForCausalLM
         eos_token_id=end,
         pad_token_id=pad,
     )
-    return Qwen3ForCausalLM(config).to(torch.float32)
+    return Qwen3ForCausalLM(config).float()
 
 
 def learning_rate(step: int, steps: int, run: Run) -> float:
@@ -64,18 +65,16 @@ def optimizer(model: nn.Module, run: Run, fused: bool) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=run.lr, betas=(0.9, 0.95), fused=fused)
 
 
-def loss_of(model: nn.Module, ids: Tensor, labels: Tensor) -> Tensor:
+def loss_of(model: Qwen3ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     """Mean cross entropy over learned tokens. ids, labels: int64 [rows, tokens]."""
     with torch.autocast(ids.device.type, dtype=torch.bfloat16):
-        hidden = model.model(
-            input_ids=ids, use_cache=False
-        ).last_hidden_state  # [rows, tokens, width]
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state  # [rows, tokens, width]
         kept = labels != IGNORE
         logits = model.lm_head(hidden[kept])  # [learned tokens, vocab]
     return F.cross_entropy(logits.float(), labels[kept])
 
 
-def steps_of(made: list[Row], run: Run, seed: int, pad: int, learn_all: bool) -> Iterator[tuple]:
+def steps_of(made: list[Row], run: Run, seed: int, pad: int, learn_all: bool) -> Iterator[Step]:
     """(number, total, ids, labels) of every step of a run; int64 [rows, tokens] on the CPU."""
     rng = random.Random(f"batches {seed}")
     kept = [r for r in made if len(r.ids) <= run.max_tokens]
@@ -86,19 +85,18 @@ def steps_of(made: list[Row], run: Run, seed: int, pad: int, learn_all: bool) ->
 
 
 def train(
-    model: nn.Module, made: list[Row], run: Run, *, seed: int, pad: int, learn_all: bool, log: Log
+    model: Qwen3ForCausalLM, made: list[Row], run: Run, *, seed: int, pad: int, learn_all: bool, log: Log
 ) -> dict[str, float]:
     """Train in place on the model's own device; the losses and times that a log should keep."""
     device = next(model.parameters()).device
     adam = optimizer(model, run, fused=device.type == "cuda")
     model.train()
-    started, tokens, recent = time.perf_counter(), 0, []
+    started, tokens = time.perf_counter(), 0
+    recent: list[Tensor] = []
     for number, total, ids, labels in steps_of(made, run, seed, pad, learn_all):
         for group in adam.param_groups:
             group["lr"] = learning_rate(number, total, run)
-        loss = loss_of(
-            model, ids.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-        )
+        loss = loss_of(model, ids.to(device, non_blocking=True), labels.to(device, non_blocking=True))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), run.clip)
         adam.step()

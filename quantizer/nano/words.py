@@ -19,24 +19,33 @@ from quantizer.nano.facts import CAPITALS
 
 Split = Literal["train", "test"]
 
-NAMES = (
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+def _phrases(text: str) -> list[str]:
+    return text.split("|")
+
+
+NAMES = _words(
     "Priya Rajesh Asha Ravi Meera Kiran Lakshmi Suresh Anita Vikram Deepa Arjun Kavya Ganesh Sunita "
     "Mohan Divya Naveen Shanti Prakash Nandini Manju Girish Sneha Harish Rekha Varun Pooja Anand Usha "
     "Tom Anna John Maria David Sarah Peter Emma Daniel Laura Lucas Sofia James Julia Omar Fatima Chen "
     "Yuki Amir Elena Marco Nina Paul Grace Sam Ruth Leo Clara Basavaraj Chaitra Shivu Gowri Appu Amma "
     "Ajji Appa Akka Anna"
-).split()
+)
 
-TOPICS = (
+TOPICS = _phrases(
     "trip|wedding|project|party|garden|car|house|exam|recipe|meeting|budget|school|concert|match|"
     "birthday|holiday|doctor visit|new job|puppy|bicycle|library book|dance class|train ticket|rent|"
     "phone bill|grocery list|dinner plan|temple visit|cricket match|yoga class|interview|report|"
     "presentation|medicine|festival|picnic|flight|hotel|passport|laptop|painting|guitar lesson|"
     "movie night|school fees|road work|bus route|farm|coffee order|dosa batter|oota plan|saree|"
     "mango pickle|house key|water bill|visa|gift|reunion|marathon|book club|piano|fence|roof repair"
-).split("|")
+)
 
-SUBJECTS = (
+SUBJECTS = _phrases(
     "ISRO|Chandrayaan|the monsoon|cricket|the elections|electric cars|gold prices|the stock market|"
     "Bengaluru traffic|the metro|solar power|Formula One|the World Cup|coffee prices|the budget|"
     "Mars missions|artificial intelligence|the Olympics|Kannada films|the railways|space telescopes|"
@@ -44,35 +53,33 @@ SUBJECTS = (
     "NASA|the new airport|chess|petrol prices|battery research|tiger counts|the lottery|volcanoes|"
     "quantum computers|the film awards|hockey|robots|the floods|bird flu|tea exports|wind farms|"
     "the Nobel Prize|open source|the census|rocket launches|the tech summit"
-).split("|")
+)
 
-CITIES = (
+CITIES = _words(
     "Mysuru Bengaluru Hubballi Mangaluru Udupi Hassan Tumakuru Ballari Shivamogga Hampi Madikeri "
     "Chennai Mumbai Delhi Pune Kochi Hyderabad Kolkata Jaipur Paris London Berlin Tokyo Oslo Madrid "
     "Rome Sydney Toronto Nairobi Cairo Lisbon Vienna Prague Dublin Boston Chicago Seattle Zurich "
     "Singapore Bangkok Dubai Athens Helsinki Lima"
-).split()
+)
 
-ROOMS = (
+ROOMS = _phrases(
     "kitchen|bedroom|living room|bathroom|hall|garden|garage|study|balcony|pooja room|porch|attic"
-).split("|")
+)
 
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
+DAYS = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+MONTHS = _words("January February March April May June July August September October November December")
 
-ARTISTS = (
+ARTISTS = _phrases(
     "Rajkumar|M. S. Subbulakshmi|A. R. Rahman|Lata Mangeshkar|Ravi Shankar|Adele|Mozart|Beethoven|"
     "the Beatles|Coldplay|S. P. Balasubrahmanyam|Bhimsen Joshi|Queen|Bach|Raghu Dixit|Norah Jones"
-).split("|")
+)
 
-CHORES = (
+CHORES = _phrases(
     "call the bank|water the plants|buy milk|pay the rent|feed the cat|pick up the laundry|"
     "send the report|book the tickets|take the medicine|charge the phone|clean the kitchen|"
     "soak the rice|iron the saree|renew the passport|wash the car|check the mail|order flowers|"
     "return the library book|make the dosa batter|lock the gate"
-).split("|")
+)
 
 # Prompts that a stranger types first. They are always trained on and never tested on.
 PINNED = frozenset(
@@ -91,7 +98,7 @@ _PINNED_WORDS = {
 }  # fmt: skip
 
 # Everyday words: they fill sentences without sense, and lend their halves to made-up words.
-EVERYDAY = (
+EVERYDAY = _words(
     "about above accident account across action address advice afternoon again against airport album "
     "almost alone already always amount animal answer apartment apple argue arrive article artist asleep "
     "attention aunt average avoid awake baby balance bakery basket battery beach beautiful because become "
@@ -129,10 +136,10 @@ EVERYDAY = (
     "understand uniform university until useful valley vegetable vehicle village violin visitor voice "
     "volume waiter wander warning water weather wedding weekend welcome whisper whole window winter "
     "wonder worker yellow yesterday young zebra"
-).split()
+)
 
-_ONSETS = "b bh ch d dh f g gr h j k kr l m n p pr r s sh st t th tr v w y z".split()
-_VOWELS = "a a e i o u aa ai ee oo".split()
+_ONSETS = _words("b bh ch d dh f g gr h j k kr l m n p pr r s sh st t th tr v w y z")
+_VOWELS = _words("a a e i o u aa ai ee oo")
 _CODAS = ["", "", "", "n", "r", "l", "m", "sh", "t", "k", "v", "d"]
 
 
@@ -167,8 +174,7 @@ def coin(rng: random.Random) -> str:
         first, second = rng.choice(EVERYDAY), rng.choice(EVERYDAY)
         return (first[: rng.randint(2, 6)] + second[-rng.randint(2, 6) :]).capitalize()
     syllables = (
-        rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS)
-        for _ in range(rng.choice((2, 2, 3)))
+        rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(rng.choice((2, 2, 3)))
     )
     return "".join(syllables).capitalize()
 
