@@ -163,6 +163,17 @@ _OURS = {
 }  # fmt: skip
 
 
+def default_threads(cores: int) -> int:
+    """Half the cores, one to four.
+
+    llama.cpp's threads spin where they wait for each other. As soon as one of them shares its core
+    with somebody else, all of them burn the time slice that it waits for: on two shared cores, with
+    four streams, a second thread took the nano model's longest first token from 28 to 276 ms, and
+    its start from 0.2 to 3 s. The gateway and a second engine always are somebody else.
+    """
+    return max(1, min(4, cores // 2))
+
+
 def parse_flags(engine: str, args: tuple[str, ...], *, cores: int) -> Settings:
     """The settings that these words mean, over the defaults for a machine with `cores` cores.
 
@@ -171,7 +182,7 @@ def parse_flags(engine: str, args: tuple[str, ...], *, cores: int) -> Settings:
     Raises:
         FlagError: a flag is unknown, given twice, not the user's to set, or has a bad value.
     """
-    settings: Settings = dict(DEFAULTS) | {"cpuparams.n_threads": min(4, cores)}
+    settings: Settings = dict(DEFAULTS) | {"cpuparams.n_threads": default_threads(cores)}
     bits: list[str] = []
     seen: set[str] = set()
     words = list(args)

@@ -1,6 +1,7 @@
 """What the tests of engines share: a real model, and the rule that nothing may be left running."""
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ def gguf() -> Path:
     pytest.importorskip("xllamacpp", reason="no xllamacpp: pip install 'manners[embedded]'")
     path = Path(os.environ.get("MANNERS_TEST_GGUF", NANO))
     if not path.is_file():
-        pytest.skip(f"no model at {path.name}: see models/README.md")
+        pytest.skip(f"no {path.name}: git checkout -- models, or set MANNERS_TEST_GGUF")
     return path
 
 
@@ -50,10 +51,11 @@ def lives(pid: int) -> bool:
 
 
 def gone_within(pid: int, seconds: float) -> float | None:
-    """How long it took until a process was gone, or None if it still lives after that time."""
+    """How long it took until a process was gone; None, and it is killed, if it outlives that."""
     start = time.monotonic()
     while lives(pid):
         if time.monotonic() - start > seconds:
+            os.kill(pid, signal.SIGKILL)
             return None
         time.sleep(0.005)
     return time.monotonic() - start

@@ -12,9 +12,9 @@ def settings(*args: str, cores: int = 2) -> Settings:
     return {key: value for key, value in parsed.items() if DEFAULTS.get(key) != value}
 
 
-@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 2), (4, 4), (64, 4)])
-def test_threads_follow_the_cores_up_to_four(cores: int, threads: int) -> None:
-    """More threads than four do not help a small model and take cores from the gateway."""
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 2), (8, 4), (64, 4)])
+def test_threads_are_half_the_cores_and_at_most_four(cores: int, threads: int) -> None:
+    """The other half belongs to the gateway and to a second engine."""
     assert settings(cores=cores) == {"cpuparams.n_threads": threads}
 
 
