@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -88,7 +89,18 @@ def started(names: Sequence[str], port: int, folder: Path) -> Iterator[tuple[lis
 
 def load(plan: Plan, around: Callable[[], float]) -> tuple[Result, float]:
     """Run a plan in a process of its own; also how much `around()` grew meanwhile. Raises Failed."""
-    command = [sys.executable, "-m", "tests.bench.load"]
+    with tempfile.TemporaryDirectory(prefix="bench-load-") as folder:
+        written = Path(folder) / "result.json"
+        grown = _drive([sys.executable, "-m", "tests.bench.load", str(written)], plan, around)
+        if not written.exists():
+            raise Failed("the load client broke")
+        result = Result(**json.loads(written.read_text()))
+    if result.errors:
+        raise Failed(f"{len(result.errors)} streams failed; the first: {result.errors[0]}")
+    return result, grown
+
+
+def _drive(command: list[str], plan: Plan, around: Callable[[], float]) -> float:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin
         assert child.stdout
@@ -97,16 +109,12 @@ def load(plan: Plan, around: Callable[[], float]) -> tuple[Result, float]:
             if child.stdout.readline() != "ready\n":
                 raise Failed("the load client could not connect")
             before = around()
-            out, _ = child.communicate("go\n", timeout=LOAD_SECONDS)
-            grown = around() - before
+            child.communicate("go\n", timeout=LOAD_SECONDS)
+            return around() - before
         except subprocess.TimeoutExpired:
             raise Failed(f"no end within {LOAD_SECONDS:.0f} s") from None
         finally:
             child.kill()
-    result = Result(**json.loads(out))
-    if result.errors:
-        raise Failed(f"{len(result.errors)} streams failed; the first: {result.errors[0]}")
-    return result, grown
 
 
 def measure(subject: Subject, row: Row, number: int, scale: float) -> Sample:
