@@ -1,8 +1,8 @@
 """`POST /v1/chat/completions`: from the request's bytes to an exchange, and its end in the books."""
 
 import asyncio
+import random
 import time
-import uuid
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -186,7 +186,7 @@ class ChatReply(Response):
         self.engine = route.engine
         chat, model = self.chat, self.model
         thinking = chat.thinking_or(_configured(model))
-        reply_id = uuid.uuid4().hex
+        reply_id = f"{random.getrandbits(128):032x}"  # an id, no secret: no system call
         head = ReplyHead(
             f"chatcmpl-{reply_id}", int(time.time()), chat.model, model.reasoning, chat.include_usage
         )

@@ -8,10 +8,14 @@ that a mistake loses a field instead of leaking one.
 import logging
 import sys
 import traceback
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
+import msgspec
 import structlog
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 
 FIELDS = frozenset(
     {
@@ -26,22 +30,22 @@ FIELDS = frozenset(
 Logger = structlog.typing.FilteringBoundLogger
 
 
-def configure(level: str = "info", stream: TextIO | None = None) -> Logger:
+def configure(level: str = "info", stream: BinaryIO | None = None) -> Logger:
     """Set up structlog and route the standard library's warnings through it."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _stamp,
             _only_known,
-            structlog.processors.JSONRenderer(),
+            _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(stream or sys.stderr),
+        logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
     for name in ("uvicorn", "uvicorn.error", "asyncio", "aiohttp"):
         _quiet(logging.getLogger(name))
-    logger: Logger = structlog.get_logger()
+    logger: Logger = structlog.get_logger().bind()  # bound once: a lazy proxy binds at every line
     return logger
 
 
@@ -65,6 +69,15 @@ def _quiet(logger: logging.Logger) -> None:
     logger.handlers = [_ToStructlog()]
     logger.setLevel(logging.WARNING)
     logger.propagate = False
+
+
+def _stamp(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    event["timestamp"] = datetime.now(UTC)
+    return event
+
+
+def _render(_: Any, __: str, event: structlog.typing.EventDict) -> bytes:
+    return _encode(event)
 
 
 def _only_known(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

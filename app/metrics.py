@@ -6,6 +6,7 @@ where a voice lives (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
 from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -27,11 +28,15 @@ UNKNOWN = "_unknown"
 OUTCOMES = ("ok", "client_cancel", "client_error", "busy", "upstream_error", "timeout", "error")
 
 
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+
+
 class Metrics:
     """The gateway's instruments. Labels: model (public name), engine; never a caller's text."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[object, ...], Any] = {}
         self._make_clocks(("model", "engine"))
         self._make_counters(("model", "engine"))
         self._make_gauges(("model", "engine"))
@@ -120,7 +125,7 @@ class Metrics:
 
     def finished(self, model: str, engine: str, outcome: str) -> None:
         """Count one request by its end."""
-        self._requests.labels(model, engine, outcome).inc()
+        self._of(self._requests, model, engine, outcome).inc()
 
     def latency(
         self, model: str, engine: str, clocks: Clocks, end: float, tokens: int, overhead: float
@@ -133,24 +138,24 @@ class Metrics:
             (self._first_sentence, clocks.first_sentence),
         ):
             if mark is not None:
-                histogram.labels(model, engine).observe(mark - start)
+                self._of(histogram, model, engine).observe(mark - start)
         per_token = clocks.time_per_output_token(tokens)
         if per_token is not None:
-            self._per_token.labels(model, engine).observe(per_token)
-        self._duration.labels(model, engine).observe(end - start)
-        self._overhead.labels(model, engine).observe(overhead)
-        self._max_gap.labels(model, engine).observe(clocks.max_gap)
+            self._of(self._per_token, model, engine).observe(per_token)
+        self._of(self._duration, model, engine).observe(end - start)
+        self._of(self._overhead, model, engine).observe(overhead)
+        self._of(self._max_gap, model, engine).observe(clocks.max_gap)
 
     def manners(
         self, model: str, engine: str, stripped: set[str], breaches: set[str], calls: list[str]
     ) -> None:
         """Count what was kept from the caller, what went wrong, and the calls of one reply."""
         for kind in stripped:
-            self._stripped.labels(model, engine, kind).inc()
+            self._of(self._stripped, model, engine, kind).inc()
         for detector in breaches:
-            self._breaches.labels(model, engine, detector).inc()
+            self._of(self._breaches, model, engine, detector).inc()
         for source in calls:
-            self._calls.labels(model, engine, source).inc()
+            self._of(self._calls, model, engine, source).inc()
 
     def engine(self, name: str, ready: bool, restarts: int) -> None:
         """An engine's state changed."""
@@ -171,6 +176,14 @@ class Metrics:
     def memory(self, read: Callable[[], float]) -> None:
         """Where the host's free memory is read from, at every scrape."""
         self._memory.set_function(read)
+
+    def _of(self, metric: _Metric, *labels: str) -> _Metric:
+        """The child with these labels, looked up once: prometheus_client locks and hashes."""
+        key = (id(metric), *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return cast(_Metric, child)
 
     def _histogram(
         self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]

@@ -8,7 +8,7 @@ carries the same coroutine to its end. Measured: 3 to 4 us a chunk less than wak
 import asyncio
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
-from typing import Any
+from typing import Any, cast
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -43,8 +43,7 @@ class Outlet:
         if self._task is not None:
             self._queue.append(message)
             return
-        coroutine = self._send(message)
-        assert isinstance(coroutine, Coroutine)
+        coroutine = cast(Coroutine[Any, Any, None], self._send(message))
         try:
             waits_for = coroutine.send(None)
         except StopIteration:

@@ -119,15 +119,16 @@ class _Flow:
     def data(self, data: bytes) -> None:
         """A read from the engine."""
         now = time.perf_counter()
-        text = self.pipeline.passes(data)
         try:
-            if text is None:
+            texts = self.pipeline.passes(data)
+            if texts is None:
                 self.take(self.pipeline.feed(data), now)
                 return
+            text = texts[0] if len(texts) == 1 else "".join(texts)
             self._line.progress = now
             self._clocks.text(text, now)
             self._witness.text(text)
-            self.show_text(text)
+            self.show_texts(texts)
         except Exception as error:  # a bug of ours must end the request, not the event loop
             self._fail(error)
 
@@ -176,8 +177,8 @@ class _Flow:
         if not self.over.done():
             self.over.set_exception(error)
 
-    def show_text(self, text: str) -> None:
-        """Plain text of choice 0."""
+    def show_texts(self, texts: Sequence[str]) -> None:
+        """Plain texts of choice 0."""
         raise NotImplementedError
 
     def show(self, events: Sequence[Event]) -> None:
@@ -211,9 +212,9 @@ class _Streaming(_Flow):
         self._reply.resume()
         self._line.free()
 
-    def show_text(self, text: str) -> None:
-        message = {"type": "http.response.body", "body": self._encoder.text(text), "more_body": True}
-        self._outlet.put(message)
+    def show_texts(self, texts: Sequence[str]) -> None:
+        body = self._encoder.texts(texts)
+        self._outlet.put({"type": "http.response.body", "body": body, "more_body": True})
 
     def show(self, events: Sequence[Event]) -> None:
         out = self._encoder.feed(events)
@@ -242,8 +243,8 @@ class _Collecting(_Flow):
         super().__init__(exchange, route, line, reply, send)
         self._collector = MessageCollector(exchange.head)
 
-    def show_text(self, text: str) -> None:
-        self._collector.text(text)
+    def show_texts(self, texts: Sequence[str]) -> None:
+        self._collector.texts(texts)
 
     def show(self, events: Sequence[Event]) -> None:
         self._collector.feed(events)

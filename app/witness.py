@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from app.stream.events import CallStart, Event, Finish, Text, Thought
 
-_TEXT_LIMIT = 64 << 10  # characters kept for the detectors; a spoken reply is far shorter
-
 
 class Witness:
     """Feed it what the stream core gave; read the counts when the reply is over."""
@@ -13,7 +11,6 @@ class Witness:
     def __init__(self, thinking: bool) -> None:
         self._thinking = thinking
         self._text: list[str] = []
-        self._size = 0
         self._calls = 0
         self._reason: str | None = None
         self.stripped: set[str] = set()
@@ -36,9 +33,7 @@ class Witness:
 
     def text(self, text: str) -> None:
         """One piece of visible text."""
-        if self._size < _TEXT_LIMIT:
-            self._text.append(text)
-            self._size += len(text)
+        self._text.append(text)
 
     def breaches(self) -> set[str]:
         """Names of the detectors that fired: leak, raw_tool_call, empty."""

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
 
-_SENTENCE_END = re.compile(r"[.!?।…][\"'”’)\]]*\s")
-_UNENDED = 8  # characters of text kept to see a sentence end that is split between two pieces
+_SENTENCE_MARK = re.compile(r"[.!?।…]")
+_SENTENCE_END = re.compile(r"[.!?।…][\"'”’)\]]{0,4}\s")
+_SENTENCE_OPEN = re.compile(r"[.!?।…][\"'”’)\]]{0,4}$")  # it ends if whitespace follows
 
 
 class Clocks:
@@ -25,7 +26,7 @@ class Clocks:
         self.first_sentence: float | None = None
         self.last_token: float | None = None
         self.max_gap = 0.0
-        self._shown = start
+        self._shown = start  # when something visible last went out
         self._tail = ""
         self._spoke = False
 
@@ -37,8 +38,7 @@ class Clocks:
                 assert isinstance(event, Text)
                 self.text(event.text, now)
             elif kind is CallStart:
-                self._token(now)
-                self._content(now)
+                self._visible(now)
             elif kind is Thought or kind is CallArguments:
                 self._token(now)
             elif kind is Finish and self._spoke and self.first_sentence is None:
@@ -46,8 +46,7 @@ class Clocks:
 
     def text(self, text: str, now: float) -> None:
         """Note one piece of visible text: what `feed` would, the short way."""
-        self._token(now)
-        self._content(now)
+        self._visible(now)
         if self.first_sentence is None:
             self._sentence(text, now)
 
@@ -60,19 +59,23 @@ class Clocks:
             self.first_token = now
         self.last_token = now
 
-    def _content(self, now: float) -> None:
+    def _visible(self, now: float) -> None:
         if self.first_content is None:
+            self._token(now)
             self.first_content = now
         elif now - self._shown > self.max_gap:
             self.max_gap = now - self._shown
-        self._shown = now
+        self._shown = self.last_token = now
 
     def _sentence(self, text: str, now: float) -> None:
         self._spoke = True
+        if not (self._tail or _SENTENCE_MARK.search(text)):
+            return
         text = self._tail + text
         if _SENTENCE_END.search(text):
             self.first_sentence = now
-        self._tail = text[-_UNENDED:]
+        last = _SENTENCE_OPEN.search(text)
+        self._tail = last[0] if last else ""
 
     def time_per_output_token(self, completion_tokens: int) -> float | None:
         """Seconds per token after the first: (last - first) / (tokens - 1); None with one token.

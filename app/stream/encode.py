@@ -25,6 +25,7 @@ from app.stream.events import (
 Reasoning = Literal["strip", "separate", "inline"]
 """Where a caller finds thoughts: nowhere, in `reasoning_content`, or in the text in think tags."""
 
+_CONTENT_END = b'},"logprobs":null,"finish_reason":null}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 _json = msgspec.json.Encoder().encode
 
@@ -85,11 +86,13 @@ class StreamEncoder:
                 self._encode(shown, out)
         return b"".join(out)
 
-    def text(self, text: str) -> bytes:
-        """Plain text of choice 0: what `feed` would give, the short way."""
+    def texts(self, texts: Sequence[str]) -> bytes:
+        """Plain texts of choice 0: what `feed` would give, the short way."""
         if not self._begun or self._inliner:
-            return self.feed((Text(0, text),))
-        return b'%b%b},"logprobs":null,"finish_reason":null}]}\n\n' % (self._content, _json(text))
+            return self.feed([Text(0, text) for text in texts])
+        if len(texts) == 1:
+            return self._content + _json(texts[0]) + _CONTENT_END
+        return b"".join([self._content + _json(text) + _CONTENT_END for text in texts])
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Usage:
@@ -155,12 +158,12 @@ class MessageCollector:
         self._inliner = Inliner() if head.reasoning == "inline" else None
         self.broken: Broken | None = None
 
-    def text(self, text: str) -> None:
-        """Take plain text of choice 0, the short way."""
+    def texts(self, texts: Sequence[str]) -> None:
+        """Take plain texts of choice 0, the short way."""
         if self._inliner:
-            self.feed((Text(0, text),))
+            self.feed([Text(0, text) for text in texts])
         else:
-            self._text.append(text)
+            self._text.extend(texts)
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""

@@ -55,7 +55,7 @@ class HermesCall:
         """Argument text that became certain since the last time."""
         span = self._arguments()
         if span is None:
-            return ""
+            return self._take_none()
         if self._scan.text(span.start, span.start + 1) != "{":
             return self._take_odd(span)
         start = span.start if self._taken < 0 else self._taken
@@ -75,13 +75,20 @@ class HermesCall:
         span = members.get("arguments") or members.get("parameters")
         return span if span is not None and span.start >= 0 else None
 
+    def _take_none(self) -> str:
+        """A whole call without arguments has an empty object of them."""
+        if not self.done or self._taken >= 0:
+            return ""
+        self._taken = 0
+        return "{}"
+
     def _take_odd(self, span: Span) -> str:
         """`null`, or an object that was encoded twice; `_check` refuses anything else."""
         if span.end < 0 or self._taken >= 0:
             return ""
         self._taken = span.end
         value = json.loads(self._scan.text(span.start, span.end))
-        return value if isinstance(value, str) else ""
+        return value if isinstance(value, str) else "{}"
 
     def _check(self) -> None:
         if self.name is None:

@@ -52,18 +52,20 @@ class SSEDecoder:
             self._grow(rest)
         return payloads
 
-    def lone_payload(self, data: bytes) -> bytes | None:
-        """The payload, if `data` is exactly one event of one `data` line and nothing is pending.
+    def whole_payloads(self, data: bytes) -> list[bytes] | None:
+        """The payloads, if `data` is nothing but whole events of one `data` line, none pending.
 
         Most reads of a stream are. None: `feed` it; the state has not changed.
         """
         if self._line or self._data or self._after_cr:
             return None
-        if not (data.startswith(b"data: ") and data.endswith(b"\n\n")):
+        if not (data.startswith(b"data: ") and data.endswith(b"\n\n")) or b"\r" in data:
             return None
-        if data.find(b"\n", 6, -2) >= 0 or data.find(b"\r", 6) >= 0 or len(data) > self._limit:
-            return None
-        return data[6:-2]
+        payloads = data[6:-2].split(b"\n\ndata: ")
+        for payload in payloads:
+            if b"\n" in payload or len(payload) > self._limit:
+                return None
+        return payloads
 
     def close(self) -> list[bytes]:
         """What the end of the stream completes: some servers omit the last blank line."""

@@ -44,10 +44,11 @@ def test_an_event_that_never_ends_is_refused_at_the_limit(piece: bytes) -> None:
             decoder.feed(b"data: " + piece if piece.startswith(b"x") else piece)
 
 
-def test_the_short_way_takes_only_a_whole_lone_event() -> None:
-    assert SSEDecoder().lone_payload(b'data: {"a": 1}\n\n') == b'{"a": 1}'
-    for data in (b"data: a\n", b"data: a\n\ndata: b\n\n", b"data: a\rdata: b\n\n", b": a\n\n", b"data:a\n\n"):
-        assert SSEDecoder().lone_payload(data) is None
+def test_the_short_way_takes_only_whole_events() -> None:
+    assert SSEDecoder().whole_payloads(b'data: {"a": 1}\n\n') == [b'{"a": 1}']
+    assert SSEDecoder().whole_payloads(b"data: a\n\ndata: b\n\n") == [b"a", b"b"]
+    for data in (b"data: a\n", b"data: a\ndata: b\n\n", b"data: a\rdata: b\n\n", b": a\n\n", b"data:a\n\n"):
+        assert SSEDecoder().whole_payloads(data) is None
     busy = SSEDecoder()
     busy.feed(b"data: begun")
-    assert busy.lone_payload(b"data: a\n\n") is None
+    assert busy.whole_payloads(b"data: a\n\n") is None
