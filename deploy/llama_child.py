@@ -33,17 +33,16 @@ def die_with_parent(life: int) -> None:
 
     A thread that waits for the end of file would not do: loading a model holds Python's lock,
     for minutes with a big one, and no thread of ours runs in that time. So the kernel is asked
-    to send SIGIO, whose default action is to end the process, when the pipe's other end closes.
+    to send a signal when the pipe's other end closes: SIGKILL where it can be chosen (Linux),
+    which ends a frozen process too, elsewhere SIGIO, whose default action is to end the process.
     (PR_SET_PDEATHSIG is no substitute: it fires when the *thread* that spawned us ends.)
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGTERM})
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(
-        life,
-        fcntl.F_SETFL,
-        fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK,
-    )
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
     # If the parent went before the line above, no signal comes any more.
     if select.select([life], [], [], 0)[0]:
         os._exit(1)
@@ -106,9 +105,8 @@ def main(argv: list[str] | None = None) -> int:
         return refuse(given.report, str(error))
     tell_parent(given.report, {"url": server.listening_address})
     select.select([given.life], [], [])
-    # SIGIO has ended this process where the kernel sends it for a pipe; elsewhere, this does. Not
-    # by returning: the server's destructor waits for streams in flight, and for a stream that
-    # waits for a slot it waits for ever.
+    # The kernel has ended this process, where it sends signals for a pipe; elsewhere, this does.
+    # Not by returning: the server's destructor waits for streams in flight, some of them for ever.
     os._exit(1)
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,15 @@ def test_a_killed_gateway_leaves_no_engine(gguf: Path, tmp_path: Path) -> None:
     assert gone_within(child, 2.0) is not None
 
 
+def test_a_killed_gateway_leaves_no_frozen_engine(gguf: Path, tmp_path: Path) -> None:
+    """A stopped process takes no signal but SIGKILL, and that is the one it gets."""
+    parent, child = pid_of_child(SERVING, gguf, tmp_path)
+    os.kill(child, signal.SIGSTOP)
+    time.sleep(0.1)
+    killed(parent)
+    assert gone_within(child, 2.0) is not None
+
+
 def test_a_gateway_killed_during_a_load_leaves_no_engine(endless: Path, tmp_path: Path) -> None:
     """The same while the model loads, when no line of Python can run in the child."""
     parent, child = pid_of_child(LOADING, endless, tmp_path)
@@ -144,7 +154,7 @@ def test_closing_our_end_ends_the_child(endless: Path, tmp_path: Path) -> None:
         child = await spawn(config, LogFile(tmp_path / "e.log"), os.environ)
         await asyncio.sleep(0.5)
         child.close()
-        assert await asyncio.wait_for(child.process.wait(), 2) == -signal.SIGIO
+        assert await asyncio.wait_for(child.process.wait(), 2) == -signal.SIGKILL
 
     asyncio.run(main())
 
