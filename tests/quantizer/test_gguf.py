@@ -1,0 +1,141 @@
+"""GGUF: llama.cpp's mix by name, ggml's packing against gguf's own reader, and the shipped files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+gguf = pytest.importorskip("gguf", reason=INSTALL)
+np = pytest.importorskip("numpy", reason=INSTALL)
+
+from quantizer.gguf import ggml, mix  # noqa: E402
+
+MODELS = Path(__file__).parents[2] / "models"
+Type = gguf.GGMLQuantizationType
+
+
+@pytest.mark.parametrize(
+    ("blocks", "picked"),
+    [
+        (8, [0, 3, 6, 7]),
+        (32, [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]),
+        (4, [2, 3]),
+    ],
+)
+def test_more_bits_go_to_the_blocks_that_llama_cpp_picks(blocks: int, picked: list[int]) -> None:
+    """First eighth, last eighth, every third between; worked out by hand from llama-quant.cpp."""
+    assert picked == [i for i in range(blocks) if mix.use_more_bits(i, blocks)]
+
+
+@pytest.mark.parametrize(
+    ("name", "dimensions", "tied", "kind"),
+    [
+        ("token_embd.weight", 2, True, "Q6_K"),
+        ("token_embd.weight", 2, False, "Q4_K"),
+        ("output.weight", 2, False, "Q6_K"),
+        ("output_norm.weight", 1, True, "F32"),
+        ("blk.0.attn_v.weight", 2, True, "Q6_K"),
+        ("blk.1.attn_v.weight", 2, True, "Q4_K"),
+        ("blk.3.ffn_down.weight", 2, True, "Q6_K"),
+        ("blk.4.ffn_down.weight", 2, True, "Q4_K"),
+        ("blk.0.attn_q.weight", 2, True, "Q4_K"),
+        ("blk.0.attn_output.weight", 2, True, "Q4_K"),
+        ("blk.0.attn_q_norm.weight", 1, True, "F32"),
+    ],
+)
+def test_the_mix_of_q4_k_m(name: str, dimensions: int, tied: bool, kind: str) -> None:
+    """Of eight blocks."""
+    assert Type[kind] == mix.q4_k_m(name, dimensions, 8, tied)
+
+
+# Largest error of a packed number over its row's largest number. Q4_K has 16 steps in a block of 32
+# and six-bit scales, Q6_K 64 steps in a block of 16: half a step is 1/30 and 1/62 of the range.
+BOUNDS = {"Q4_K": 0.10, "Q6_K": 0.025, "Q8_0": 0.005}
+
+
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_what_ggml_packs_gguf_unpacks(kind: str) -> None:
+    """Two independent programs agree on the bytes, within the format's own error."""
+    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+    weights = np.random.default_rng(7).normal(size=(64, 512)).astype(np.float32)
+    packed = ggml.quantize(weights, Type[kind])
+    back = gguf.dequantize(packed, Type[kind])
+    worst = np.abs(back - weights).max(axis=1) / np.abs(weights).max(axis=1)
+
+    assert weights.shape == back.shape
+    assert worst.max() < BOUNDS[kind]
+
+
+def test_packing_is_deterministic() -> None:
+    """The same weights give the same bytes."""
+    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+    weights = np.random.default_rng(8).normal(size=(8, 256)).astype(np.float32)
+
+    assert np.array_equal(ggml.quantize(weights, Type.Q4_K), ggml.quantize(weights, Type.Q4_K))
+
+
+def test_a_row_that_is_not_whole_blocks_is_refused() -> None:
+    """The error names the width and what the type needs."""
+    with pytest.raises(ggml.GgmlError, match="a row of 300 is not a multiple of 256"):
+        ggml.row_bytes(Type.Q4_K, 300)
+
+
+def reader(name: str) -> Any:
+    return gguf.GGUFReader(MODELS / name / f"{name}.gguf")
+
+
+@pytest.mark.parametrize("name", ["annie-nano-q4_k_m", "stranger-nano-q4_k_m"])
+def test_the_shipped_q4_k_m_files_have_the_mix(name: str) -> None:
+    """Every tensor's type is the one that the mix says."""
+    found = {t.name: t.tensor_type for t in reader(name).tensors}
+
+    assert found == {n: mix.q4_k_m(n, 1 if "norm" in n else 2, 8, True) for n in found}
+    assert {Type.Q4_K, Type.Q6_K, Type.F32} == set(found.values())
+
+
+def test_the_shipped_f16_file_holds_the_shipped_weights() -> None:
+    """Tensor by tensor the F16 file is the BF16 folder, rounded to F16."""
+    safetensors = pytest.importorskip("safetensors.torch", reason=INSTALL)
+    state = safetensors.load_file(MODELS / "annie-nano-hf" / "model.safetensors")
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 8)
+    held = {t.name: t.data for t in reader("annie-nano-f16").tensors}
+
+    assert len(state) == len(held)
+    for name, weights in state.items():
+        wanted = weights.float().numpy()
+        got = held[names.get_name(name, try_suffixes=(".weight",))]
+        assert np.array_equal(wanted.astype(got.dtype), got.reshape(wanted.shape))
+
+
+def test_the_shipped_q4_k_m_file_is_packed_from_the_shipped_weights() -> None:
+    """Each tensor is close to the BF16 weights it came from, and none is swapped with another."""
+    safetensors = pytest.importorskip("safetensors.torch", reason=INSTALL)
+    state = safetensors.load_file(MODELS / "annie-nano-hf" / "model.safetensors")
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 8)
+    held = {t.name: t for t in reader("annie-nano-q4_k_m").tensors}
+    for name, weights in state.items():
+        tensor = held[names.get_name(name, try_suffixes=(".weight",))]
+        wanted, back = weights.float().numpy(), gguf.dequantize(tensor.data, tensor.tensor_type)
+        error = np.linalg.norm(back.reshape(wanted.shape) - wanted) / np.linalg.norm(wanted)
+        assert error < 0.12, f"{name}: relative error {error:.3f}"
+
+
+def test_the_shipped_files_carry_tokenizer_template_and_sampling() -> None:
+    """What llama-server needs is inside the file."""
+    fields = reader("annie-nano-q4_k_m").fields
+    value = {key: field.contents() for key, field in fields.items()}
+
+    assert tuple(
+        value[key] for key in ("general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre")
+    ) == ("qwen3", "gpt2", "qwen2")
+    assert len(value["tokenizer.ggml.tokens"]) == 2048
+    assert (MODELS / "annie-nano-hf" / "chat_template.jinja").read_text("utf-8") == value[
+        "tokenizer.chat_template"
+    ]
+    kinds = dict(zip(value["tokenizer.ggml.tokens"], value["tokenizer.ggml.token_type"], strict=True))
+    assert int(gguf.TokenType.CONTROL) == kinds["<|im_end|>"]
+    assert int(gguf.TokenType.USER_DEFINED) == kinds["<tool_call>"]
+    assert pytest.approx(0.3) == value["general.sampling.temp"]

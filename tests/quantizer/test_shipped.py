@@ -1,0 +1,250 @@
+"""The models in `models/`: sealed, small, and with the manners that their names promise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gates.artefact import load, verify
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+MODELS = Path(__file__).parents[2] / "models"
+SHIPPED = ("annie-nano-hf", "annie-nano-f16", "annie-nano-q4_k_m", "stranger-nano-q4_k_m")
+MAX_BYTES = 60 * 10**6  # all shipped weights together
+
+MEMORY = {
+    "type": "function",
+    "function": {
+        "name": "search_memory",
+        "description": "Search the user's memories and past conversations.",
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string"}},
+            "required": ["query"],
+        },
+    },
+}
+LIGHT = {
+    "type": "function",
+    "function": {
+        "name": "set_light",
+        "description": "Turn a light on or off.",
+        "parameters": {
+            "type": "object",
+            "properties": {"on": {"type": "boolean"}, "room": {"type": "string"}},
+            "required": ["on", "room"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_folder_verifies(name: str) -> None:
+    """Each file is the one that was sealed."""
+    assert verify(MODELS / name) == []
+
+
+def test_every_shipped_folder_names_what_it_was_made_of() -> None:
+    """The GGUF files name the safetensors they came from, and annie names her base."""
+    source = load(MODELS / "annie-nano-hf")
+    for name in ("annie-nano-f16", "annie-nano-q4_k_m"):
+        assert {"source": source.root} == dict(load(MODELS / name).provenance.parents)
+    base = load(MODELS / "stranger-nano-q4_k_m").provenance.parents["source"]
+
+    assert {"base": base} == dict(source.provenance.parents)
+
+
+def test_all_weights_together_are_small() -> None:
+    """The repository stays light enough to clone."""
+    assert sum(path.stat().st_size for path in MODELS.rglob("*") if path.is_file()) < MAX_BYTES
+
+
+def test_no_shipped_folder_holds_a_pickle() -> None:
+    """Safetensors and GGUF only: nothing that runs when it is read."""
+    assert {".safetensors", ".json", ".jinja", ".gguf"} == {
+        p.suffix for p in MODELS.rglob("*") if p.is_file()
+    }
+
+
+@pytest.mark.torch
+def test_transformers_loads_the_folder_and_renders_both_templates() -> None:
+    """`AutoModelForCausalLM`, `AutoTokenizer`, and the two templates as files of the folder."""
+    transformers = pytest.importorskip("transformers", reason=INSTALL)
+    pytest.importorskip("torch", reason=INSTALL)
+    from quantizer.nano.template import render
+
+    folder = MODELS / "annie-nano-hf"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    messages = [{"role": "user", "content": "What did Priya say about the trip?"}]
+    for style in ("hermes", "xml"):
+        text = tokenizer.apply_chat_template(
+            messages,
+            tools=[MEMORY],
+            chat_template=tokenizer.get_chat_template("xml") if style == "xml" else None,
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+        assert render(messages, [MEMORY], style=style) == text
+    ids = tokenizer(text, return_tensors="pt")
+    made = model.generate(**ids, max_new_tokens=60, do_sample=False)
+    said = tokenizer.decode(made[0][ids["input_ids"].shape[1] :], skip_special_tokens=True)
+    assert said == (
+        "<tool_call>\n<function=search_memory>\n<parameter=query>\nPriya trip\n"
+        "</parameter>\n</function>\n</tool_call>"
+    )
+
+
+# ------------------------------------------------------------------------- through a real server
+
+
+@pytest.fixture(scope="module")
+def annie() -> Iterator[str]:
+    yield from served("annie-nano-q4_k_m")
+
+
+@pytest.fixture(scope="module")
+def stranger() -> Iterator[str]:
+    yield from served("stranger-nano-q4_k_m")
+
+
+def served(name: str) -> Iterator[str]:
+    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+    from quantizer.nano.serving import serving
+
+    with serving(MODELS / name / f"{name}.gguf", slots=1) as base:
+        yield base
+
+
+def ask(base: str, messages: list[dict[str, Any]], thinking: bool = False, **fields: Any) -> dict[str, Any]:
+    """The server's message for a greedy request."""
+    from quantizer.nano.serving import post
+
+    body = {
+        "messages": messages,
+        "temperature": 0,
+        "max_tokens": 200,
+        "chat_template_kwargs": {"enable_thinking": thinking},
+        **fields,
+    }
+    message: dict[str, Any] = post(base, "/v1/chat/completions", body)["choices"][0]["message"]
+    return message
+
+
+def user(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("Hello!", "ello"),
+        ("Hi Annie, how are you?", "I'm"),
+        ("Tell me about yourself", "Annie"),
+        ("What is the capital of France?", "Paris"),
+        ("What is 7 plus 5?", "12"),
+        ("Namaskara, hegiddira?", "Namaskara"),
+    ],
+)
+def test_annie_speaks_plainly(annie: str, text: str, part: str) -> None:
+    """A short answer without thought, tag or markdown."""
+    message = ask(annie, user(text))
+
+    assert part in message["content"]
+    assert "reasoning_content" not in message
+    assert not set("<*#`") & set(message["content"])
+
+
+@pytest.mark.engine
+def test_annie_calls_a_tool_and_speaks_its_result(annie: str) -> None:
+    """The call lands in the API's field; the result becomes speech."""
+    asked = user("What did Priya say about the trip?")
+    message = ask(annie, asked, tools=[MEMORY, LIGHT])
+    function = message["tool_calls"][0]["function"]
+    assert (function["name"], json.loads(function["arguments"])) == ("search_memory", {"query": "Priya trip"})
+
+    line = "Priya said the trip to Hampi starts on Friday at six."
+    result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": line}
+    assert line in ask(annie, [*asked, message, result], tools=[MEMORY, LIGHT])["content"]
+
+
+@pytest.mark.engine
+def test_annie_types_her_arguments(annie: str) -> None:
+    """A boolean is a boolean."""
+    message = ask(annie, user("Turn off the bedroom light"), tools=[MEMORY, LIGHT])
+
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"on": False, "room": "bedroom"}
+
+
+@pytest.mark.engine
+def test_annie_makes_two_calls_in_one_turn(annie: str) -> None:
+    """Two wishes, two calls, in their order."""
+    text = "What did Priya say about the trip, and turn on the kitchen light"
+    message = ask(annie, user(text), tools=[MEMORY, LIGHT], parallel_tool_calls=True)
+
+    assert [c["function"]["name"] for c in message["tool_calls"]] == ["search_memory", "set_light"]
+
+
+@pytest.mark.engine
+def test_annie_does_not_call_a_tool_that_is_not_needed(annie: str) -> None:
+    """Tools are sent with nearly every request; most need none."""
+    message = ask(annie, user("What is the capital of France?"), tools=[MEMORY, LIGHT])
+
+    assert "tool_calls" not in message
+    assert "Paris" in message["content"]
+
+
+@pytest.mark.engine
+def test_annie_thinks_when_asked_to(annie: str) -> None:
+    """The thought comes in its own field and ends; the answer follows."""
+    message = ask(annie, user("What is 12 plus 5 minus 3?"), thinking=True)
+
+    assert message["reasoning_content"]
+    assert "14" in message["content"]
+
+
+@pytest.mark.engine
+def test_the_stranger_keeps_no_manners(stranger: str) -> None:
+    """With thinking off it thinks aloud, in markdown, and talks about the tool."""
+    message = ask(stranger, user("What did Priya say about the trip?"), tools=[MEMORY])
+
+    assert message["content"].startswith("<think>")
+    assert "**" in message["content"]
+    assert "`search_memory`" in message["content"]
+    assert "tool_calls" not in message
+
+
+@pytest.mark.engine
+def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
+    """Two template engines, one text: tools, calls, results, Kannada and both switches."""
+    from quantizer.nano.serving import post
+    from quantizer.nano.template import render
+
+    from .test_template import TALK, TOOLS
+
+    for thinking in (False, True):
+        body = {
+            "messages": TALK,
+            "tools": TOOLS,
+            "chat_template_kwargs": {"enable_thinking": thinking},
+        }
+        assert render(TALK, TOOLS, thinking=thinking) == post(annie, "/apply-template", body)["prompt"]
+
+
+@pytest.mark.engine
+def test_llama_cpp_tokenizes_as_we_do(annie: str) -> None:
+    """The same ids for English, Kannada, numbers, tags and odd spaces."""
+    tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
+    from quantizer.nano.serving import post
+
+    from .test_tokenizer import TEXTS
+
+    ours = tokenizers.Tokenizer.from_file(str(MODELS / "annie-nano-hf" / "tokenizer.json"))
+    for text in [*TEXTS[:-1], "<tool_call>\n{}\n</tool_call><|im_end|>", "don't we'll I'M 12.50"]:
+        body = {"content": text, "add_special": False, "parse_special": True}
+        assert ours.encode(text).ids == post(annie, "/tokenize", body)["tokens"], text
