@@ -151,7 +151,7 @@ class Fleet:
             return self._config.models[name]
         except KeyError:
             known = ", ".join(sorted(self._config.models))
-            raise UnknownModel(f"there is no model {name!r} here; there is: {known}") from None
+            raise UnknownModel(f"there is no model {name[:64]!r} here; there is: {known}") from None
 
     def route(self, model: Model) -> Route:
         """The engine to ask: the live one, or the first fallback that is up. Raises EngineDown."""

@@ -39,7 +39,9 @@ def install(app: FastAPI, log: Logger) -> None:
 
     def starlettes(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return ours(request, _from_http(request, error))
+        response = ours(request, _from_http(request, error))
+        response.headers.update(error.headers or {})  # Allow, with a 405
+        return response
 
     def anything(request: Request, error: Exception) -> Response:
         log.error("internal_error", path=request.url.path, **where(error))

@@ -54,7 +54,7 @@ def create_gateway(
 
 
 def _application(title: str, log: Logger) -> FastAPI:
-    app = FastAPI(title=title, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(title=title, openapi_url=None, redirect_slashes=False)
     http_errors.install(app, log)
     return app
 

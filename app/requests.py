@@ -155,7 +155,7 @@ def _refuse_unserved(request: ChatRequest, body: dict[str, Any], max_messages: i
         raise BadField("stream_options needs stream: true", param="stream_options")
     if request.logprobs or body.get("top_logprobs"):
         raise _unsupported("logprobs", "filtered text has no token log-probabilities; ask the engine itself")
-    if "functions" in body or "function_call" in body:
+    if body.get("functions") is not None or body.get("function_call") is not None:
         raise _unsupported("functions", "functions are not served: send tools")
     if len(request.messages) > max_messages:
         message = f"at most {max_messages} messages a request; this one has {len(request.messages)}"
