@@ -1,0 +1,274 @@
+"""What a caller may not ask: each refusal has its status, code and parameter, and no engine hears of it."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.app.house import HELLO, TOOLS, Answer, House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+USER = {"role": "user", "content": "Hi"}
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    """A good request but for these fields."""
+    return {"model": "annie", "messages": HELLO, **fields}
+
+
+def turns(*messages: Any) -> dict[str, Any]:
+    """A request with these messages."""
+    return {"model": "annie", "messages": list(messages)}
+
+
+REFUSED: list[tuple[Any, int, str, str | None]] = [
+    # body, status, code, param
+    (b"", 400, "invalid_json", None),
+    (b"{", 400, "invalid_json", None),
+    (b"[]", 400, "invalid_json", None),
+    (b'"text"', 400, "invalid_json", None),
+    (b"null", 400, "invalid_json", None),
+    (b'{"model": "annie", "messages": [], }', 400, "invalid_json", None),
+    (b'{"model": "\xff"}', 400, "invalid_json", None),
+    (b"[" * 4000, 400, "invalid_json", None),
+    ({}, 400, "missing_field", "model"),
+    ({"messages": HELLO}, 400, "missing_field", "model"),
+    ({"model": "annie"}, 400, "missing_field", "messages"),
+    (body(model=None), 400, "invalid_value", "model"),
+    (body(model=7), 400, "invalid_value", "model"),
+    (body(model="nobody"), 404, "model_not_found", None),
+    (body(model=""), 404, "model_not_found", None),
+    (body(model="a" * 3000), 404, "model_not_found", None),
+    (body(messages=[]), 400, "invalid_value", "messages"),
+    (body(messages="Hi"), 400, "invalid_value", "messages"),
+    (body(messages={"role": "user"}), 400, "invalid_value", "messages"),
+    (body(messages=[*HELLO] * 6), 400, "too_many_messages", "messages"),
+    (turns("Hi"), 400, "invalid_value", "messages.0"),
+    (turns({"content": "Hi"}), 400, "missing_field", "messages.0.role"),
+    (turns({"role": "wizard", "content": "Hi"}), 400, "invalid_value", "messages.0.role"),
+    (turns({"role": 1, "content": "Hi"}), 400, "invalid_value", "messages.0.role"),
+    (turns({"role": "user", "content": 7}), 400, "invalid_value", "messages.0.content"),
+    (turns(USER, {"role": "user", "content": {"text": "Hi"}}), 400, "invalid_value", "messages.1.content"),
+    (turns({"role": "user", "content": ["Hi"]}), 400, "invalid_value", "messages.0.content.0"),
+    (
+        turns({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y"}}]}),
+        400,
+        "unsupported_content",
+        "messages.0.content.0.type",
+    ),
+    (
+        turns({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}),
+        400,
+        "unsupported_content",
+        "messages.0.content.0.type",
+    ),
+    (
+        turns({"role": "user", "content": [{"type": "text"}]}),
+        400,
+        "missing_field",
+        "messages.0.content.0.text",
+    ),
+    (turns({"role": "assistant", "tool_calls": "none"}), 400, "invalid_value", "messages.0.tool_calls"),
+    (
+        turns({"role": "tool", "tool_call_id": 3, "content": ""}),
+        400,
+        "invalid_value",
+        "messages.0.tool_call_id",
+    ),
+    (body(n=2), 400, "unsupported_parameter", "n"),
+    (body(n=0), 400, "unsupported_parameter", "n"),
+    (body(n="1"), 400, "invalid_value", "n"),
+    (body(stream="yes"), 400, "invalid_value", "stream"),
+    (body(stream=1), 400, "invalid_value", "stream"),
+    (body(stream_options={"include_usage": True}), 400, "invalid_value", "stream_options"),
+    (body(stream=False, stream_options={}), 400, "invalid_value", "stream_options"),
+    (body(stream=True, stream_options=True), 400, "invalid_value", "stream_options"),
+    (
+        body(stream=True, stream_options={"include_usage": "yes"}),
+        400,
+        "invalid_value",
+        "stream_options.include_usage",
+    ),
+    (body(logprobs=True), 400, "unsupported_parameter", "logprobs"),
+    (body(top_logprobs=3), 400, "unsupported_parameter", "logprobs"),
+    (body(functions=[{"name": "f"}]), 400, "unsupported_parameter", "functions"),
+    (body(function_call="auto"), 400, "unsupported_parameter", "functions"),
+    (body(tools={}), 400, "invalid_value", "tools"),
+    (body(tools=["web_search"]), 400, "invalid_value", "tools.0"),
+    (body(tools=[{"type": "code", "function": {"name": "f"}}]), 400, "invalid_value", "tools.0.type"),
+    (body(tools=[{"type": "function"}]), 400, "missing_field", "tools.0.function"),
+    (body(tools=[{"type": "function", "function": {}}]), 400, "missing_field", "tools.0.function.name"),
+    (
+        body(tools=[{"type": "function", "function": {"name": "no spaces"}}]),
+        400,
+        "invalid_value",
+        "tools.0.function.name",
+    ),
+    (
+        body(tools=[{"type": "function", "function": {"name": "f", "parameters": "{}"}}]),
+        400,
+        "invalid_value",
+        "tools.0.function.parameters",
+    ),
+    (body(tools=[{"type": "function", "function": {"name": "f"}}] * 129), 413, "body_too_large", None),
+    (body(tool_choice="required"), 400, "invalid_value", "tool_choice"),
+    (body(tools=[], tool_choice="required"), 400, "invalid_value", "tool_choice"),
+    (body(tool_choice={"type": "function", "function": {"name": "f"}}), 400, "invalid_value", "tool_choice"),
+    (body(tools=TOOLS, tool_choice=7), 400, "invalid_value", "tool_choice"),
+    (body(max_tokens=0), 400, "invalid_value", "max_tokens"),
+    (body(max_tokens=1.5), 400, "invalid_value", "max_tokens"),
+    (body(max_completion_tokens=-1), 400, "invalid_value", "max_completion_tokens"),
+    (body(temperature="hot"), 400, "invalid_value", "temperature"),
+    (body(temperature=2.1), 400, "invalid_value", "temperature"),
+    (body(top_p=1.1), 400, "invalid_value", "top_p"),
+    (body(reasoning_effort=3), 400, "invalid_value", "reasoning_effort"),
+    (body(chat_template_kwargs=[]), 400, "invalid_value", "chat_template_kwargs"),
+    (body(thinking=True), 400, "invalid_value", "thinking"),
+    (body(thinking={"type": "maybe"}), 400, "invalid_value", "thinking.type"),
+    (body(thinking={"type": "enabled", "budget_tokens": -1}), 400, "invalid_value", "thinking.budget_tokens"),
+    (body(user="x" * 5000), 413, "body_too_large", None),
+]
+
+
+def is_refusal(answer: Answer, status: int, code: str, param: str | None) -> None:
+    """OpenAI's envelope, the right status, and the headers that every reply carries."""
+    error = answer.error
+    assert (answer.status, error["code"], error["param"]) == (status, code, param)
+    assert error["type"] == "invalid_request_error"
+    assert len(answer.raw) < 1000
+    assert answer.headers["x-request-id"]
+    assert answer.headers["x-manners-engine"] == "none"
+
+
+@pytest.mark.parametrize(("asked", "status", "code", "param"), REFUSED)
+async def test_a_wrong_request_is_refused_and_counted(
+    home: House, asked: Any, status: int, code: str, param: str | None
+) -> None:
+    """The caller learns which field; the label of the model is never the caller's text."""
+    before = await home.metrics()
+    is_refusal(await home.ask(asked), status, code, param)
+    booked = await home.booked()
+    assert (booked["outcome"], booked["code"], booked["model"]) == ("client_error", code, "_unknown")
+    after = await home.metrics()
+    assert home.engine.requests == []
+    labels = {"model": "_unknown", "engine": "none", "outcome": "client_error"}
+    assert after("manners_requests_total", **labels) - before("manners_requests_total", **labels) == 1
+
+
+ACCEPTED: list[dict[str, Any]] = [
+    body(n=1, stream=None, tools=None, temperature=0, top_p=1, max_tokens=None, stop=None, user=None),
+    body(functions=None, function_call=None, top_logprobs=None, logprobs=None, stream_options=None),
+    body(logprobs=False, metadata={}, store=False, service_tier="auto"),
+    body(tools=[], tool_choice="auto"),
+    body(tool_choice="none"),
+    turns({"role": "user", "content": [{"type": "text", "text": "Hi"}]}),
+    turns({"role": "developer", "content": "Be kind."}, USER),
+    turns(USER, {"role": "assistant", "content": None, "tool_calls": []}, {"role": "tool", "content": "4"}),
+    turns({"role": "user", "content": ""}),
+]
+
+
+@pytest.mark.parametrize("asked", ACCEPTED)
+async def test_what_clients_send_for_nothing_is_taken(home: House, asked: dict[str, Any]) -> None:
+    """Null is the same as absent, and an empty list of tools is no tools."""
+    answer = await home.ask(asked)
+    assert (answer.status, answer.text) == (200, "Hello there.")
+
+
+async def test_unicode_survives_both_ways(home: House) -> None:
+    """Kannada, emoji and line separators arrive as they were sent."""
+    words = "ನಮಸ್ಕಾರ 🪔 \u2028 \u0085 \x7f"
+    await home.ask(turns({"role": "user", "content": words}))
+    assert (await home.engine.request()).body["messages"][0]["content"] == words
+
+
+async def raw(home: House, *parts: bytes) -> bytes:
+    """Bytes to the public listener, and the head and body of what it says."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(home.url.rpartition(":")[2]))
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    answer = head + await reader.readexactly(int(length.partition(b":")[2]))
+    writer.close()
+    return answer
+
+
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+
+
+async def test_a_body_that_promises_too_much_is_refused_before_it_comes(home: House) -> None:
+    """The caller need not send a gigabyte to hear no."""
+    answer = await raw(home, POST + b"content-length: 1000000000\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"body_too_large"' in answer
+
+
+async def test_a_body_in_pieces_is_counted_while_it_comes(home: House) -> None:
+    """Chunked, without a promise: the limit holds all the same."""
+    piece = b"400\r\n" + b" " * 0x400 + b"\r\n"
+    answer = await raw(home, POST + b"transfer-encoding: chunked\r\n\r\n", *[piece] * 5)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"body_too_large"' in answer
+
+
+async def test_a_body_of_exactly_the_limit_is_taken(home: House) -> None:
+    """The limit is the largest size that is served."""
+    data = json.dumps(body()).encode()
+    assert (await home.ask(data + b" " * (4096 - len(data)))).status == 200
+    assert (await home.ask(data + b" " * (4097 - len(data)))).status == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
+        ("GET", "/nowhere", 404, "not_found"),
+        ("POST", "/v1/nowhere", 404, "not_found"),
+        ("GET", "/v1/models/nobody", 404, "model_not_found"),
+        ("GET", "/metrics", 404, "not_found"),
+        ("GET", "/admin/status", 404, "not_found"),
+        ("GET", "/openapi.json", 404, "not_found"),
+        ("GET", "/docs", 404, "not_found"),
+    ],
+)
+async def test_a_wrong_address_gets_an_envelope(
+    home: House, method: str, path: str, status: int, code: str
+) -> None:
+    """Whatever the path: an error is always the same object; the operators' paths are not here."""
+    async with home.client.request(method, home.url + path) as response:
+        answer = Answer(
+            response.status, {k.lower(): v for k, v in response.headers.items()}, await response.read()
+        )
+    assert (answer.status, answer.error["code"]) == (status, code)
+    assert answer.headers["x-request-id"]
+    if status == 405:
+        assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/nowhere"])
+async def test_the_operators_listener_has_nothing_else_either(home: House, path: str) -> None:
+    """Not even a description of itself."""
+    answer = await home.operate(path)
+    assert (answer.status, answer.error["code"]) == (404, "not_found")
+
+
+async def test_a_request_keeps_its_own_id(home: House) -> None:
+    """A well-formed x-request-id comes back and goes on; anything else is replaced."""
+    answer = await home.ask(headers={"x-request-id": "turn-7.of:annie_1"})
+    assert answer.headers["x-request-id"] == "turn-7.of:annie_1"
+    assert (await home.engine.request()).headers["x-request-id"] == "turn-7.of:annie_1"
+    answer = await home.ask(headers={"x-request-id": "not well formed"})
+    assert len(answer.headers["x-request-id"]) == 32
+
+
+async def test_models_are_listed_as_openai_lists_them(home: House) -> None:
+    """Public names only; engines are nobody's business."""
+    listed = (await home.get(home.url + "/v1/models")).json
+    assert [m["id"] for m in listed["data"]] == ["annie"]
+    one = (await home.get(home.url + "/v1/models/annie")).json
+    assert one == listed["data"][0]
+    assert one.keys() == {"id", "object", "created", "owned_by"}
