@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import JSONResponse, Response
 
-from app.chat import ChatService
+from app.chat import Chat
 from app.config import Config
 from app.errors import UnknownModel
 from app.fleet import Fleet
@@ -19,7 +19,7 @@ def _json(request: Request, body: Any, status: int = 200) -> Response:
     return JSONResponse(body, status, {**headers, "cache-control": "no-store"})
 
 
-def public_router(config: Config, fleet: Fleet, chat: ChatService, created: int) -> APIRouter:
+def public_router(config: Config, fleet: Fleet, chat: Chat, created: int) -> APIRouter:
     """Routes of the public listener that are not chat. `created` is Unix time in seconds."""
     routes = APIRouter()
 
@@ -51,7 +51,7 @@ def public_router(config: Config, fleet: Fleet, chat: ChatService, created: int)
     return routes
 
 
-def admin_router(config: Config, fleet: Fleet, chat: ChatService, metrics: Metrics) -> APIRouter:
+def admin_router(config: Config, fleet: Fleet, chat: Chat, metrics: Metrics) -> APIRouter:
     """Routes of the operators' listener."""
     routes = APIRouter()
 

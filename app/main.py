@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from app import catalog, chat, http_errors
+from app import catalog, http_errors
 from app.auth import KeyRing
-from app.chat import ChatService
+from app.chat import PATH as CHAT_PATH
+from app.chat import Chat
 from app.config import Config
 from app.door import Door
 from app.fleet import EngineFactory, Fleet, _driver
@@ -22,7 +23,7 @@ class Gateway:
 
     config: Config
     fleet: Fleet
-    chat: ChatService
+    chat: Chat
     metrics: Metrics
     log: Logger
     public: ASGIApp
@@ -36,19 +37,18 @@ def create_gateway(
     metrics = Metrics()
     metrics.memory(available_memory)
     fleet = Fleet(config, metrics, log, factory)
-    service = ChatService(config, fleet, metrics, log)
+    chat = Chat(config, fleet, metrics, log)
     public = _application("Manners", log)
-    public.include_router(chat.router(service))
-    public.include_router(catalog.public_router(config, fleet, service, int(time.time())))
+    public.include_router(catalog.public_router(config, fleet, chat, int(time.time())))
     admin = _application("Manners: operators", log)
-    admin.include_router(catalog.admin_router(config, fleet, service, metrics))
+    admin.include_router(catalog.admin_router(config, fleet, chat, metrics))
     return Gateway(
         config,
         fleet,
-        service,
+        chat,
         metrics,
         log,
-        Door(public, KeyRing(config.secrets.api_keys), ("/v1",)),
+        Door(public, KeyRing(config.secrets.api_keys), ("/v1",), {CHAT_PATH: chat}),
         Door(admin, KeyRing([admin_token]), ("/admin",)),
     )
 

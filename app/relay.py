@@ -58,10 +58,8 @@ class Exchange:
     ended: float | None = None  # when the reply's last byte went out
     broken: MannersError | None = None  # told to the caller after the first byte
 
-    async def run(
-        self, route: Route, line: Lifeline, send: Send, raw_send: Send, trace: Mapping[str, str]
-    ) -> None:
-        """Ask the engine and hand its reply on. `raw_send` is the server's own `send`.
+    async def run(self, route: Route, line: Lifeline, send: Send, trace: Mapping[str, str]) -> None:
+        """Ask the engine and hand its reply on.
 
         Raises what the engine did wrong while nothing has gone out; afterwards the fault is told
         in the stream and kept in `broken`.
@@ -72,7 +70,7 @@ class Exchange:
         async with route.upstream.ask(url, self.body, trace) as reply:
             if reply.status != 200:
                 raise await _status_error(reply)
-            flow = (_Streaming if self.stream else _Collecting)(self, route, line, reply, raw_send)
+            flow = (_Streaming if self.stream else _Collecting)(self, route, line, reply, send)
             try:
                 if reply.is_stream:
                     reply.pour(flow)
@@ -213,8 +211,7 @@ class _Streaming(_Flow):
         self._line.free()
 
     def show_texts(self, texts: Sequence[str]) -> None:
-        body = self._encoder.texts(texts)
-        self._outlet.put({"type": "http.response.body", "body": body, "more_body": True})
+        self._outlet.write(self._encoder.texts(texts))
 
     def show(self, events: Sequence[Event]) -> None:
         out = self._encoder.feed(events)

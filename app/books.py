@@ -1,0 +1,93 @@
+"""The books: what every request that is over leaves in the metrics and in the log."""
+
+from typing import Any
+
+from app.errors import Busy, Draining, EngineTimeout, RequestError, Unauthorized, UpstreamError
+from app.lifeline import ClientGone
+from app.log import Logger
+from app.metrics import UNKNOWN, Metrics
+from app.relay import Exchange
+
+NO_ENGINE = "none"
+"""The engine label of requests that reached no engine."""
+
+
+class Books:
+    """Counts and logs requests, each exactly once."""
+
+    def __init__(self, metrics: Metrics, log: Logger) -> None:
+        self._metrics = metrics
+        self._log = log
+
+    def refused(self, request_id: str, error: BaseException) -> None:
+        """A request that was turned away before its model was known."""
+        self._close(request_id, UNKNOWN, NO_ENGINE, error, {})
+
+    def closed(
+        self,
+        request_id: str,
+        model: str,
+        engine: str,
+        exchange: Exchange | None,
+        error: BaseException | None,
+        **facts: Any,
+    ) -> None:
+        """A request that asked for `model`, and what became of it. Latencies count only if all went well."""
+        if exchange is not None:
+            facts |= self._exchange(model, engine, exchange, error)
+        self._close(request_id, model, engine, error, facts)
+
+    def _exchange(
+        self, model: str, engine: str, exchange: Exchange, error: BaseException | None
+    ) -> dict[str, Any]:
+        clocks, witness = exchange.clocks, exchange.witness
+        stripped = witness.stripped if exchange.head.reasoning == "strip" else set()
+        breaches = witness.breaches()
+        self._metrics.manners(model, engine, stripped, breaches, exchange.calls)
+        tokens = exchange.usage.tokens("completion_tokens") if exchange.usage else 0
+        if error is None and exchange.ended is not None:
+            self._metrics.latency(model, engine, clocks, exchange.ended, tokens, exchange.overhead)
+        return {
+            "first_token": _since(clocks.start, clocks.first_token),
+            "first_content": _since(clocks.start, clocks.first_content),
+            "first_sentence": _since(clocks.start, clocks.first_sentence),
+            "seconds": _since(clocks.start, exchange.ended),
+            "completion_tokens": tokens,
+            "calls": exchange.calls,
+            "stripped": sorted(stripped),
+            "breaches": sorted(breaches),
+        }
+
+    def _close(
+        self, request_id: str, model: str, engine: str, error: BaseException | None, facts: dict[str, Any]
+    ) -> None:
+        outcome = outcome_of(error)
+        self._metrics.finished(model, engine, outcome)
+        self._log.info(
+            "request",
+            request_id=request_id,
+            model=model,
+            engine=engine,
+            outcome=outcome,
+            code=getattr(error, "code", None),
+            **facts,
+        )
+
+
+def outcome_of(error: BaseException | None) -> str:
+    """The label of manners_requests_total."""
+    if error is None:
+        return "ok"
+    if isinstance(error, ClientGone):
+        return "client_cancel"
+    if isinstance(error, EngineTimeout):
+        return "timeout"
+    if isinstance(error, RequestError | Unauthorized):
+        return "client_error"
+    if isinstance(error, Busy | Draining):
+        return "busy"
+    return "upstream_error" if isinstance(error, UpstreamError) else "error"
+
+
+def _since(start: float, mark: float | None) -> float | None:
+    return None if mark is None else round(mark - start, 6)
