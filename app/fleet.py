@@ -21,7 +21,7 @@ from app.upstream import Upstream
 from deploy.drivers import make_engine
 from deploy.engine import Engine, EngineState, Phase
 from deploy.errors import DeployError, EngineError
-from deploy.probe import probe, served_model
+from deploy.probe import probe
 from deploy.spec import Dialect, EngineSpec
 
 FRESH_SECONDS = 30.0
@@ -55,12 +55,16 @@ class _Member:
         self.spec = spec
         self.upstream = Upstream(connect_timeout)
         self.engine: Engine | None = None
-        self.served_name = spec.name
         self.seen = float("-inf")  # when it last gave a token; monotonic seconds
         self.task: asyncio.Task[None] | None = None
 
     def vouch(self) -> None:
         self.seen = time.monotonic()
+
+    @property
+    def served_name(self) -> str:
+        """What to put in `model` when asking it."""
+        return (self.engine.state.model if self.engine else None) or self.spec.name
 
     @property
     def is_fresh(self) -> bool:
@@ -114,8 +118,6 @@ class Fleet:
                     return  # the configuration cannot work; trying again would not change it
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            assert member.url is not None
-            member.served_name = await served_model(member.url, deadline_s=5) or member.spec.name
             member.vouch()
             await self._watch(member)
 
