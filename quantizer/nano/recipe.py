@@ -59,7 +59,7 @@ NANO = Recipe()
 TINY = replace(
     NANO,
     tokenizer_texts=300,
-    shape=Shape(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, intermediate=128, vocab=600),
+    shape=Shape(layers=2, intermediate=256, vocab=600),
     base=Run(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
     annie=Run(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
 )

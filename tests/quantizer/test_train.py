@@ -1,4 +1,4 @@
-"""The trainer, on a CPU, at a size of a hundred thousand weights: the loop, not the result."""
+"""The trainer, on a CPU, at two layers: the loop, not the result."""
 
 from __future__ import annotations
 
