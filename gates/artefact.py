@@ -99,9 +99,7 @@ def describe_files(folder: Path) -> tuple[FileEntry, ...]:
     entries = []
     for path, fault in _walk(_checked_folder(folder)):
         if fault:
-            raise ArtefactError(
-                f"{folder}: {path} is a {fault} file; an artefact holds plain files"
-            )
+            raise ArtefactError(f"{folder}: {path} is a {fault} file; an artefact holds plain files")
         if not sound_path(path):
             raise ArtefactError(f"{folder}: the file name {path!a} cannot be part of an artefact")
         entries.append(FileEntry(path, *hash_file(folder / path)))

@@ -61,7 +61,7 @@ def edited(folder: Path, **changes: object) -> str:
 
 def test_a_sealed_folder_verifies(folder: Path) -> None:
     """A folder that nobody touched has no problems."""
-    assert [] == verify(folder)
+    assert verify(folder) == []
 
 
 def test_the_root_is_the_formula(folder: Path) -> None:
@@ -106,12 +106,12 @@ def test_everything_said_at_sealing_is_read_back(folder: Path) -> None:
     """Name, format, time to the second, and the whole provenance survive."""
     artefact = load(folder)
 
-    assert ("annie", "gguf-q4_k_m", "2026-11-21T09:30:15Z") == (
+    assert (
         artefact.name,
         artefact.format,
         artefact.created,
-    )
-    assert ORIGIN == artefact.provenance
+    ) == ("annie", "gguf-q4_k_m", "2026-11-21T09:30:15Z")
+    assert artefact.provenance == ORIGIN
 
 
 def test_describing_writes_nothing(folder: Path) -> None:
@@ -120,7 +120,7 @@ def test_describing_writes_nothing(folder: Path) -> None:
     told = describe(folder, name="annie", format="gguf-q4_k_m", created=WHEN)
 
     assert not (folder / MANIFEST).exists()
-    assert ("model.gguf", "more/notes.txt") == tuple(entry.path for entry in told.files)
+    assert tuple(entry.path for entry in told.files) == ("model.gguf", "more/notes.txt")
 
 
 def test_one_changed_byte_is_found(folder: Path) -> None:
@@ -144,9 +144,7 @@ def test_a_cut_file_is_found(folder: Path) -> None:
     """A file that lost its end is named with both sizes."""
     os.truncate(folder / "model.gguf", 10)
 
-    assert ["changed: model.gguf (10 bytes, manifest says 1004)"] == [
-        str(p) for p in verify(folder)
-    ]
+    assert [str(p) for p in verify(folder)] == ["changed: model.gguf (10 bytes, manifest says 1004)"]
 
 
 def test_an_added_file_is_found(folder: Path) -> None:
@@ -280,9 +278,7 @@ def test_a_manifest_that_is_not_text_is_refused(folder: Path) -> None:
         ({"base_model": ""}, "base_model must be a text"),
     ],
 )
-def test_a_wrong_manifest_names_the_place(
-    folder: Path, changes: dict[str, object], complaint: str
-) -> None:
+def test_a_wrong_manifest_names_the_place(folder: Path, changes: dict[str, object], complaint: str) -> None:
     """Each fault is one line that says where it is."""
     with pytest.raises(ArtefactError) as caught:
         parse(edited(folder, **changes))
@@ -303,9 +299,7 @@ def test_a_wrong_manifest_names_the_place(
         ({"mode": 420}, "unknown key 'mode'"),
     ],
 )
-def test_a_wrong_file_entry_names_the_place(
-    folder: Path, change: dict[str, object], complaint: str
-) -> None:
+def test_a_wrong_file_entry_names_the_place(folder: Path, change: dict[str, object], complaint: str) -> None:
     """A file entry is as strict as the manifest."""
     first = {"path": "model.gguf", "size": 1, "sha256": "0" * 64} | change
 
