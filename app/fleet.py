@@ -25,8 +25,12 @@ from deploy.probe import probe
 from deploy.spec import Dialect, EngineSpec
 
 FRESH_SECONDS = 30.0
-"""How long a seen token vouches for an engine before a probe is sent."""
-PROBE_SECONDS = 10.0
+"""How long a seen token vouches for an engine."""
+QUIET_SECONDS = 10.0
+"""An engine that gave no token for so long is probed: twice before it stops counting as ready."""
+PROBE_SECONDS = 8.0
+"""How long a probe may take."""
+LOOK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 
 EngineFactory = Callable[[EngineSpec, Path, Callable[[EngineState], None]], Engine]
@@ -67,8 +71,9 @@ class _Member:
         return (self.engine.state.model if self.engine else None) or self.spec.name
 
     @property
-    def is_fresh(self) -> bool:
-        return time.monotonic() - self.seen < FRESH_SECONDS
+    def age(self) -> float:
+        """Seconds since a token was seen."""
+        return time.monotonic() - self.seen
 
     @property
     def url(self) -> str | None:
@@ -125,9 +130,9 @@ class Fleet:
         """Probe the engine whenever no request has vouched for it lately."""
         assert member.engine is not None
         while member.engine.state.state not in (Phase.FAILED, Phase.STOPPED):
-            await asyncio.sleep(PROBE_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
             url = member.url
-            if url is None or member.is_fresh:
+            if url is None or member.age < QUIET_SECONDS:
                 continue
             result = await probe(
                 url, model=member.served_name, deadline_s=PROBE_SECONDS, dialect=member.spec.dialect
@@ -169,7 +174,7 @@ class Fleet:
     def is_ready(self) -> bool:
         """Whether some model has an engine that lately streamed a real completion."""
         return any(
-            member.url is not None and member.is_fresh
+            member.url is not None and member.age < FRESH_SECONDS
             for model in self._config.models.values()
             for member in [self._members.get(name) for name in model.engines]
             if member is not None

@@ -1,0 +1,71 @@
+"""Run the README's commands, in order: `python -m tests.readme`.
+
+Every fenced block marked `bash` is run line by line, as a stranger would, in the checkout. A
+command that does not return (`make serve`) is marked with `# leave it running` and is waited for
+until it prints `Ready:`; it is stopped at the end.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).parent.parent
+SKIP = ("make test", "make bench", "git clone")
+"""Run elsewhere in CI, in full; a clone of a clone proves nothing."""
+READY_SECONDS = 120
+COMMAND_SECONDS = 300
+
+
+def commands(text: str) -> Iterator[str]:
+    """The commands of every bash block; a backslash at a line's end goes on."""
+    for block in re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S):
+        for line in re.sub(r"\\\n\s*", "", block).splitlines():
+            if line.strip() and not line.startswith("#"):
+                yield line
+
+
+def wait_ready(server: subprocess.Popen[str]) -> None:
+    """Read the server's output until it says that it is ready."""
+    assert server.stdout is not None
+    deadline = time.monotonic() + READY_SECONDS
+    for line in server.stdout:
+        print(line, end="")
+        if line.startswith("Ready:"):
+            return
+        if time.monotonic() > deadline:
+            break
+    raise SystemExit(f"not ready within {READY_SECONDS} s")
+
+
+def run_all(log: IO[str]) -> int:
+    """Run them; the number of failures."""
+    failures, servers = 0, []
+    for command in commands((ROOT / "README.md").read_text("utf-8")):
+        if command.startswith(SKIP):
+            continue
+        print(f"$ {command}", file=log, flush=True)
+        if "# leave it running" in command:
+            server = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )  # fmt: skip
+            servers.append(server)
+            wait_ready(server)
+            continue
+        code = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command], cwd=ROOT, timeout=COMMAND_SECONDS, check=False, stdin=subprocess.DEVNULL
+        ).returncode  # fmt: skip
+        failures += code != 0
+        print(f"  exit {code}", file=log, flush=True)
+    for server in servers:
+        server.send_signal(signal.SIGTERM)
+        server.wait(60)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(run_all(sys.stdout))
