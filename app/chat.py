@@ -70,7 +70,7 @@ class Chat:
     ) -> "Turn":
         """A request that can be served. Raises RequestError, Draining or ClientGone."""
         if method != "POST":
-            raise WrongMethod(f"{method[:16]} is not for {PATH}: POST a request")
+            raise WrongMethod(f"{method[:16]} is not for {PATH}: POST a request", "POST")
         raw = await _body(headers, receive, self._limits.max_body_bytes)
         start = time.perf_counter()
         if self.draining:

@@ -96,6 +96,10 @@ class WrongMethod(RequestError):
     status = 405
     code = "method_not_allowed"
 
+    def __init__(self, message: str, allow: str) -> None:
+        super().__init__(message)
+        self.allow = allow
+
 
 class EngineRefused(RequestError):
     """The engine answered 4xx: it understood the request and will not serve it."""

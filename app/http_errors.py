@@ -24,6 +24,8 @@ def error_response(error: MannersError, headers: list[tuple[bytes, bytes]] = [])
     response.raw_headers.append((b"cache-control", b"no-store"))
     if error.retry_after is not None:
         response.raw_headers.append((b"retry-after", str(error.retry_after).encode()))
+    if isinstance(error, WrongMethod):
+        response.raw_headers.append((b"allow", error.allow.encode()))
     if error.status == 401:
         response.raw_headers.append((b"www-authenticate", b"Bearer"))
     return response
@@ -39,9 +41,7 @@ def install(app: FastAPI, log: Logger) -> None:
 
     def starlettes(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        response = ours(request, _from_http(request, error))
-        response.headers.update(error.headers or {})  # Allow, with a 405
-        return response
+        return ours(request, _from_http(request, error))
 
     def anything(request: Request, error: Exception) -> Response:
         log.error("internal_error", path=request.url.path, **where(error))
@@ -57,7 +57,7 @@ def _from_http(request: Request, error: HTTPException) -> MannersError:
     if error.status_code == 404:
         return UnknownRoute(f"there is nothing at {path[:200]}")
     if error.status_code == 405:
-        return WrongMethod(f"{request.method} is not for {path}")
+        return WrongMethod(f"{request.method} is not for {path}", (error.headers or {}).get("Allow", ""))
     wrong = BadField(str(error.detail), "invalid_request")
     wrong.status = error.status_code
     return wrong
