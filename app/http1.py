@@ -17,6 +17,8 @@ import httptools
 from app.errors import EngineBroke, EngineDown, MannersError
 
 MAX_HEAD_BYTES = 64 << 10
+DISCONNECTED = "upstream_disconnected"
+"""Code of the one fault after which asking again is safe: not a byte of an answer had come."""
 MAX_BODY_BYTES = 16 << 20
 """Of a reply that is not streamed."""
 
@@ -117,15 +119,21 @@ class EngineReply(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.complete:
             return self.close()  # bytes that nobody asked for
+        if not self.status:
+            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(translate(error))
+            if self._ended:
+                self._deliver()  # the reply is whole; what follows it is nobody's
+            else:
+                self._fail(translate(error))
             return self.close()
         if self._parts or self._ended:
             self._deliver()
-        elif not self.status:
-            self._limit_head(len(data))
+        elif not self.status and self._head_bytes > MAX_HEAD_BYTES:
+            self._fail(EngineBroke("the head of the engine's reply is too large", "upstream_too_large"))
+            self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
@@ -135,11 +143,15 @@ class EngineReply(asyncio.Protocol):
         if self.status and not framed and error is None:
             self.on_message_complete()  # a body that lasts until the connection closes
             return self._deliver()
-        what = "in mid-reply" if self.status else "before it answered"
-        code = "upstream_truncated" if self.status else "upstream_disconnected"
+        what = "in mid-reply" if self._head_bytes else "before it answered"
+        code = "upstream_truncated" if self._head_bytes else DISCONNECTED
         self._fail(EngineBroke(f"the engine closed the connection {what}", code))
 
     # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self._ended:
+            raise ValueError("a second reply to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.lower()] = value
@@ -176,13 +188,9 @@ class EngineReply(asyncio.Protocol):
             self._sink = None
             sink.end(self._error)
 
-    def _limit_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._fail(EngineBroke("the head of the engine's reply is too large", "upstream_too_large"))
-            self.close()
-
     def _fail(self, error: MannersError) -> None:
+        if self._error is not None:
+            return  # the first fault is the one that counts
         self._error = error
         if self._head and not self._head.done():
             self._head.set_exception(error)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from app.errors import EngineBroke
-from app.http1 import EngineReply, translate
+from app.http1 import DISCONNECTED, EngineReply, translate
 
 KEEP_ALIVE_SECONDS = 4.0
 """Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
@@ -53,8 +53,8 @@ class Upstream:
                 try:
                     await reply.send(request)
                     break
-                except EngineBroke:
-                    if fresh or reply.status:
+                except EngineBroke as error:
+                    if fresh or error.code != DISCONNECTED:
                         raise
                     # An idle connection was closed under us, before the engine answered: again.
             yield reply
