@@ -12,11 +12,9 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import msgspec
-
-from app.errors import EngineBroke, EngineDown, EngineRefused, MannersError
+from app.errors import EngineBroke, MannersError
+from app.faults import from_status, from_stream
 from app.fleet import Route
 from app.http1 import BodyReader, EngineReply
 from app.lifeline import Lifeline
@@ -134,11 +132,11 @@ class _Flow:
         """The engine's connection is done."""
         if self.over.done():
             return
+        now = time.perf_counter()
         if error is not None:
-            broken = Broken(error.message, error.code)
-            self.take([*self.pipeline.abort(), broken], time.perf_counter())
+            self.take(self.pipeline.abort(error.message, error.code), now)
         else:
-            self.take(self.pipeline.close(), time.perf_counter())
+            self.take(self.pipeline.close(), now)
 
     def take(self, events: Sequence[Event], now: float) -> None:
         """Note a batch of events and show it."""
@@ -159,7 +157,7 @@ class _Flow:
                 self._exchange.usage = event
         last = events[-1]
         if type(last) is Broken and not self._exchange.begun:
-            self._fail(EngineBroke(last.message, last.code))
+            self._fail(from_stream(last))
             return
         if self.pipeline.over:
             self._line.over()
@@ -269,22 +267,4 @@ async def _status_error(reply: EngineReply) -> MannersError:
     """What an engine's error status means to the caller."""
     body = BodyReader(MAX_ERROR_BYTES)
     reply.pour(body)
-    message, code = _error_text(await body.done)
-    status = reply.status
-    if status in (429, 503):
-        return EngineDown(message or "the engine takes no requests now", "engine_busy")
-    if 400 <= status < 500 and status not in (401, 403, 404, 407):
-        return EngineRefused(message or "the engine refused the request", code, status=status)
-    return EngineBroke(f"the engine answered {status}: {message[:200]}", "upstream_status")
-
-
-def _error_text(body: bytes) -> tuple[str, str | None]:
-    try:
-        data: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return body[:200].decode("utf-8", "replace"), None
-    error = data.get("error", data) if isinstance(data, dict) else data
-    if isinstance(error, dict):
-        code = error.get("code") or error.get("type")
-        return str(error.get("message") or error.get("detail") or ""), str(code) if code else None
-    return str(error), None
+    return from_status(reply.status, await body.done)

@@ -5,6 +5,7 @@ Only the fields that carry speech are declared; msgspec skips the rest without b
 `reasoning`, llama-server and older vLLM say `reasoning_content`; null, "" and absent are the same.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -55,6 +56,7 @@ class _Chunk(Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # codes reach the log: a word, never an engine's sentence
 
 
 class MalformedChunk(Exception):
@@ -72,7 +74,7 @@ def parse_payload(payload: bytes) -> list[Event]:
     except msgspec.DecodeError as error:
         raise MalformedChunk(str(error)) from error
     if chunk.error is not None:
-        return [_broken(chunk.error)]
+        return [read_error(chunk.error)]
     events: list[Event] = []
     for choice in chunk.choices or ():
         _read_choice(choice, events)
@@ -130,9 +132,11 @@ def _fragment(arguments: Any) -> str:
     return "" if arguments is None else msgspec.json.encode(arguments).decode()
 
 
-def _broken(error: Any) -> Broken:
+def read_error(error: Any) -> Broken:
     """The engine's error in any of its shapes: an object, a bare text, or something else."""
-    if isinstance(error, dict):
-        message = str(error.get("message") or error.get("detail") or "the engine reported an error")
-        return Broken(message, str(error.get("code") or error.get("type") or "engine_error"))
-    return Broken(str(error), "engine_error")
+    if not isinstance(error, dict):
+        return Broken(str(error), "engine_error")
+    message = str(error.get("message") or error.get("detail") or "the engine reported an error")
+    code, kind = error.get("code"), error.get("type")
+    words = [str(word) for word in (code, kind) if word and _WORD.fullmatch(str(word))]
+    return Broken(message, words[0] if words else "engine_error", code if isinstance(code, int) else 0)

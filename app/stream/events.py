@@ -66,10 +66,14 @@ class Usage(Struct, frozen=True):
 
 
 class Broken(Struct, frozen=True):
-    """The engine reported an error, or broke the protocol, after its stream had begun."""
+    """The engine reported an error, or broke the protocol, after its stream had begun.
+
+    `status` is the HTTP status that the engine gave the error, 0 if it gave none.
+    """
 
     message: str
     code: str
+    status: int = 0
 
 
 class Done(Struct, frozen=True, gc=False):

@@ -126,9 +126,9 @@ class Pipeline:
         events = self._read(self._decoder.close())
         return events if self.over else [*events, *self._end()]
 
-    def abort(self) -> list[Event]:
-        """The connection broke: what is held, before the fault is told."""
-        return self._break("", "")[:-1]
+    def abort(self, message: str, code: str) -> list[Event]:
+        """The connection broke: what is held, and then the fault, unless the reply was whole."""
+        return [] if self.over else self._break(message, code)
 
     def feed_message(self, payload: bytes) -> list[Event]:
         """A whole reply in one JSON object, from an engine that did not stream."""
@@ -155,7 +155,7 @@ class Pipeline:
         elif type(event) is Done:
             out.extend(self._end())
         elif type(event) is Broken:
-            out.extend(self._break(event.message, event.code))
+            out.extend(self._break(event.message, event.code, event.status))
         else:
             self._feed_choice(event, out)
 
@@ -186,10 +186,10 @@ class Pipeline:
         self.over, self._plain = True, None
         return [Done()]
 
-    def _break(self, message: str, code: str) -> list[Event]:
+    def _break(self, message: str, code: str, status: int = 0) -> list[Event]:
         if self._choices and all(c.finished for c in self._choices.values()):
             self.over = True  # every choice had been told in full: the fault took nothing away
             return [Done()]
         self.over, self._plain = True, None
         rest = [e for c in self._choices.values() if not c.finished for e in c.close()]
-        return [*(e for e in rest if type(e) is not Broken), Broken(message, code)]
+        return [*(e for e in rest if type(e) is not Broken), Broken(message, code, status)]
