@@ -229,7 +229,7 @@ class _Connection(asyncio.Protocol):
     async def _end(self, seen: Seen, reset: bool) -> None:
         seen.finished.set()
         if reset:
-            await asyncio.sleep(0)  # what was said goes out first
+            await asyncio.sleep(0.005)  # what was said goes out first: loops collect their writes
             self._set_option(socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
         else:

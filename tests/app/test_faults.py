@@ -1,0 +1,236 @@
+"""What an engine may do wrong, and what the caller is told: a real status first, one frame later."""
+
+import asyncio
+
+import pytest
+
+from tests.app.house import House, frames, said
+from tests.script import (
+    DONE,
+    CloseNow,
+    Head,
+    Raw,
+    Reset,
+    Say,
+    Step,
+    Until,
+    Wait,
+    event,
+    finish,
+    reply,
+    role,
+    status,
+    text,
+    usage,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OPENAI_ERROR = {
+    "error": {"message": "no, because", "type": "invalid_request_error", "code": "context_too_long"}
+}
+VLLM_ERROR = {"error": {"message": "no, because", "type": "BadRequestError", "param": None, "code": 400}}
+SENTENCE_CODE = {"error": {"message": "no", "type": "the prompt was: secret", "code": "secret words"}}
+
+BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
+    # script: status, code, type
+    "400": (status(400, OPENAI_ERROR), 400, "context_too_long", "invalid_request_error"),
+    "400 of vLLM": (status(400, VLLM_ERROR), 400, "400", "invalid_request_error"),
+    "400 with sentences for codes": (status(400, SENTENCE_CODE), 400, "engine_error", "invalid_request_error"),
+    "400 of FastAPI": (status(422, {"detail": [{"loc": ["x"]}]}), 422, "engine_error", "invalid_request_error"),
+    "400 without a body": (status(400), 400, "engine_error", "invalid_request_error"),
+    "400 in HTML": (status(400, b"<html>", "text/html"), 400, "engine_error", "invalid_request_error"),
+    "401": (status(401, OPENAI_ERROR), 502, "upstream_status", "upstream_error"),
+    "403": (status(403), 502, "upstream_status", "upstream_error"),
+    "404": (status(404, OPENAI_ERROR), 502, "upstream_status", "upstream_error"),
+    "429": (status(429, OPENAI_ERROR), 503, "engine_busy", "upstream_error"),
+    "500": (status(500, b"Internal Server Error", "text/plain"), 502, "upstream_status", "upstream_error"),
+    "500 with bytes that are no text": (status(500, b"\xff\xfe"), 502, "upstream_status", "upstream_error"),
+    "503": (status(503, b"loading"), 503, "engine_busy", "upstream_error"),
+    "302": (status(302), 502, "upstream_status", "upstream_error"),
+    "201": (status(201, {}), 502, "upstream_status", "upstream_error"),
+    "an error of 100 kB": (status(500, b"x" * 100_000), 502, "upstream_too_large", "upstream_error"),
+    "no HTTP": ((Raw(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), CloseNow()), 502, "upstream_malformed", "upstream_error"),
+    "a head without end": (
+        (Raw(b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000), CloseNow()),
+        502,
+        "upstream_too_large",
+        "upstream_error",
+    ),
+    "closed before the head": ((CloseNow(),), 502, "upstream_disconnected", "upstream_error"),
+    "reset before the head": ((Reset(),), 502, "upstream_disconnected", "upstream_error"),
+    "closed inside the head": ((Raw(b"HTTP/1.1 200 O"), CloseNow()), 502, "upstream_truncated", "upstream_error"),
+    "empty": ((Head(200, framing="length"),), 502, "upstream_truncated", "upstream_error"),
+    "empty JSON": (status(200), 502, "upstream_truncated", "upstream_error"),
+    "{} for JSON": (status(200, {}), 502, "upstream_truncated", "upstream_error"),
+    "not JSON": (status(200, b"{nope"), 502, "upstream_malformed", "upstream_error"),
+    "JSON of another shape": (status(200, b"[1]"), 502, "upstream_malformed", "upstream_error"),
+    "an error with status 200": (status(200, OPENAI_ERROR), 502, "context_too_long", "upstream_error"),
+    "an error first": ((Head(), Say(event(OPENAI_ERROR)), Say(DONE)), 502, "context_too_long", "upstream_error"),
+    "an error first, of the caller": (
+        (Head(), Say(role()), Say(event(VLLM_ERROR)), Say(DONE)),
+        400,
+        "400",
+        "invalid_request_error",
+    ),
+    "a bare error first": ((Head(), Say(event({"error": "boom"})), Say(DONE)), 502, "engine_error", "upstream_error"),
+    "a named error first": ((Head(), Say(b'error: {"code":500,"message":"boom"}\n\n')), 502, "upstream_status", "upstream_error"),
+    "bad JSON first": ((Head(), Say(b"data: {nope\n\n"), Say(DONE)), 502, "upstream_malformed", "upstream_error"),
+    "a line without end first": (
+        (Head(), *[Say(b"data: " + b"x" * 65_536)] + [Say(b"x" * 65_536)] * 17),
+        502,
+        "upstream_event_too_long",
+        "upstream_error",
+    ),
+    "[DONE] only": ((Head(), Say(DONE)), 502, "upstream_truncated", "upstream_error"),
+    "role only": ((Head(), Say(role()), Say(DONE)), 502, "upstream_truncated", "upstream_error"),
+    "role, then reset": ((Head(), Say(role()), Reset()), 502, "upstream_truncated", "upstream_error"),
+    "bad chunking": ((Head(), Raw(b"zz\r\n")), 502, "upstream_malformed", "upstream_error"),
+    "a body cut short": ((Head(framing="length", size=999), Say(role()), CloseNow()), 502, "upstream_truncated", "upstream_error"),
+}  # fmt: skip
+
+
+def fresh_connections(home: House) -> None:
+    """Forget the pool: on a connection of its own no fault can be the race of a reused one."""
+    home.gateway.fleet._members["scripted"].upstream.close()
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("name", BEFORE)
+async def test_before_the_first_byte_a_fault_is_a_status(home: House, name: str, stream: bool) -> None:
+    """Streaming or not, the caller gets a real status, the envelope, and the engine's name."""
+    steps, code_of_http, code, kind = BEFORE[name]
+    fresh_connections(home)
+    home.engine.play(*steps)
+    answer = await home.ask(stream=stream, headers={"x-request-id": "turn-1"})
+    error = answer.error
+    assert (answer.status, error["code"], error["type"], error["param"]) == (code_of_http, code, kind, None)
+    assert answer.headers["x-request-id"] == "turn-1"
+    assert answer.headers["x-manners-engine"] == "scripted"
+    assert (answer.headers.get("retry-after") is not None) == (code_of_http == 503)
+    booked = await home.booked()
+    blame = "client_error" if code_of_http < 500 else "upstream_error"
+    assert (booked["outcome"], booked["code"], booked["request_id"]) == (blame, code, "turn-1")
+    assert len(home.engine.requests) == 1
+    assert (await home.ask()).text == "Hello there."
+
+
+async def test_what_the_engine_says_of_a_bad_request_reaches_the_caller(home: House) -> None:
+    """Only the caller can put it right, so the engine's own words are kept."""
+    home.engine.play(*status(400, VLLM_ERROR))
+    assert (await home.ask()).error["message"] == "no, because"
+
+
+MIDDLE: dict[str, tuple[tuple[Step, ...], str]] = {
+    "an error": ((Say(event(OPENAI_ERROR)), Say(DONE)), "context_too_long"),
+    "an error of vLLM": ((Say(event(VLLM_ERROR)), Say(DONE)), "400"),
+    "a bare error": ((Say(event({"error": "boom"})),), "engine_error"),
+    "a named error": ((Say(b'error: {"code":500,"message":"boom"}\n\n'),), "500"),
+    "bad JSON": ((Say(b"data: {nope\n\n"), Say(text("more")), Say(DONE)), "upstream_malformed"),
+    "JSON of another shape": ((Say(event([1])), Say(DONE)), "upstream_malformed"),
+    "a line without end": ((Say(b"data: "), *[Say(b"x" * 65_536)] * 17), "upstream_event_too_long"),
+    "an event without end": (tuple([Say(b"data: " + b"x" * 65_000 + b"\n")] * 18), "upstream_event_too_long"),
+    "[DONE] without a finish": ((Say(DONE),), "upstream_truncated"),
+    "an end without a finish": ((), "upstream_truncated"),
+    "a close": ((CloseNow(),), "upstream_truncated"),
+    "a reset": ((Reset(),), "upstream_truncated"),
+    "bad chunking": ((Raw(b"zz\r\n"),), "upstream_malformed"),
+}
+
+
+@pytest.mark.parametrize("name", MIDDLE)
+async def test_after_the_first_byte_a_fault_is_one_frame(home: House, name: str) -> None:
+    """What came is kept, then one error frame: no finish reason, no [DONE], nothing after it."""
+    steps, code = MIDDLE[name]
+    shown = asyncio.Event()
+    home.engine.play(Head(), Say(role()), Say(text("One")), Say(text(" two")), Until(shown), *steps)
+    async with home.begin() as response:
+        assert response.status == 200
+        came = b""
+        while b" two" not in came:
+            came += await response.content.readany()
+        shown.set()
+        *chunks, last = frames(came + await response.read())
+    assert said(chunks) == "One two"
+    assert last["error"].keys() == {"message", "type", "code", "param"}
+    assert (last["error"]["code"], last["error"]["type"]) == (code, "upstream_error")
+    assert all(choice["finish_reason"] is None for c in chunks for choice in c["choices"])
+    booked = await home.booked()
+    assert (booked["outcome"], booked["code"]) == ("upstream_error", code)
+
+
+@pytest.mark.parametrize("name", MIDDLE)
+async def test_a_whole_reply_that_broke_off_is_no_reply(home: House, name: str) -> None:
+    """Half an answer is not passed for a whole one."""
+    steps, code = MIDDLE[name]
+    home.engine.play(Head(), Say(role()), Say(text("One two")), *steps)
+    answer = await home.ask(stream=False)
+    told = {"400": (400, "400"), "500": (502, "upstream_status")}.get(code, (502, code))
+    assert (answer.status, answer.error["code"]) == told
+
+
+async def test_text_that_was_held_comes_before_the_fault(home: House) -> None:
+    """What might have become a tag is text when the stream breaks off."""
+    home.engine.play(Head(), Say(text("a ")), Wait(0.01), Say(text("<thi")), Wait(0.01), Reset())
+    *chunks, last = (await home.ask(stream=True)).frames
+    assert said(chunks) == "a <thi"
+    assert "error" in last
+
+
+WHOLE = {
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_engine_that_does_not_stream_is_understood(home: House, stream: bool) -> None:
+    """Its JSON goes the same way as its stream would have."""
+    home.engine.play(*status(200, WHOLE))
+    answer = await home.ask(stream=stream)
+    assert (answer.status, answer.text) == (200, "Yes.")
+    if stream:
+        assert answer.frames[-1] == "[DONE]"
+
+
+FRAMINGS: dict[str, tuple[Step, ...]] = {
+    "until the connection closes": (Head(framing="close"), *reply("One", " two")[1:]),
+    "with a length": (
+        Head(framing="length", size=len(role() + text("One two") + finish() + DONE)),
+        Say(role() + text("One two") + finish() + DONE),
+    ),
+    "after an interim head": (Raw(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"), *reply("One", " two")),
+    "without the last blank line": (Head(framing="close"), Say(text("One two") + finish() + b"data: [DONE]")),
+    "without [DONE]": (Head(), Say(text("One two")), Say(finish())),
+    "with a fault after the finish": (Head(), Say(text("One two")), Say(finish()), Reset()),
+    "with usage after the finish": (Head(), Say(text("One two")), Say(finish()), Say(usage(2)), Say(DONE)),
+    "with pings and carriage returns": (
+        Head(),
+        Say(b": ping\r\n\r\n" + text("One").replace(b"\n", b"\r\n") + b"event: x\rid: 7\r\r"),
+        Say(text(" two").replace(b"\n", b"\r") + finish() + DONE),
+    ),
+    "byte by byte": (Head(), *[Say(bytes([b])) for b in role() + text("One two") + finish() + DONE]),
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("name", FRAMINGS)
+async def test_whatever_the_framing_the_reply_is_the_same(home: House, name: str, stream: bool) -> None:
+    """Chunked, counted or closed; with interim heads, pings, and missing ends."""
+    home.engine.play(*FRAMINGS[name])
+    answer = await home.ask(stream=stream)
+    assert (answer.status, answer.text) == (200, "One two")
+    last = answer.frames[-2] if stream else answer.json
+    assert last["choices"][0]["finish_reason"] == "stop"
+    assert (await home.booked())["outcome"] == "ok"
+
+
+async def test_an_engine_that_says_more_than_it_was_asked_is_not_asked_again(home: House) -> None:
+    """A second reply behind the first is nobody's: its connection is closed, not used."""
+    extra = b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\n{}"
+    home.engine.play(*reply("One."), Raw(b"0\r\n\r\n" + extra), CloseNow())
+    home.engine.play(*status(200, WHOLE), Raw(extra))
+    for expected in ("One.", "Yes.", "Hello there."):
+        answer = await home.ask()
+        assert (answer.status, answer.text) == (200, expected)
+    assert len({seen.connection for seen in home.engine.requests}) == 3
