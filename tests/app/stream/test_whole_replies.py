@@ -1,0 +1,75 @@
+"""Engines that answer with one JSON object, although they were asked to stream."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.stream.encode import MessageCollector
+from app.stream.pipeline import Pipeline, StreamPolicy
+from app.stream.think import UNBOUNDED
+from tests.app.stream.wire import HEAD, policy
+
+
+def whole(message: dict[str, Any], finish: str = "stop", **more: Any) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], **more}).encode()
+
+
+def hear(payload: bytes, rules: StreamPolicy) -> dict[str, Any]:
+    collector = MessageCollector(HEAD)
+    collector.feed(Pipeline(rules).feed_message(payload))
+    if collector.broken:
+        return {"error": collector.broken.code}
+    reply: dict[str, Any] = json.loads(collector.message())
+    return reply
+
+
+CASES: dict[str, tuple[bytes, StreamPolicy, str, str]] = {
+    "01 V#53284 the answer as reasoning, content null": (
+        whole({"content": None, "reasoning": "Two."}), policy(guard=UNBOUNDED, reasoning_is_answer=True), "Two.", "stop",
+    ),
+    "03 a closing tag only": (whole({"content": "R</think>\n\nA"}), policy(guard=UNBOUNDED), "A", "stop"),
+    "11 a raw hermes call": (
+        whole({"content": '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'}), policy(), "", "tool_calls",
+    ),
+    "22 V#22975 an XML call left in the content": (
+        whole({"content": "<tool_call>\n<function=now>\n</function>\n</tool_call>"}), policy(), "", "tool_calls",
+    ),
+    "nulls everywhere, as vLLM writes them": (
+        whole({"content": "Hi.", "refusal": None, "tool_calls": None, "reasoning": None, "audio": None}), policy(), "Hi.", "stop",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("payload, rules, content, finish", CASES.values(), ids=CASES.keys())
+def test_a_whole_reply_takes_the_same_road(payload: bytes, rules: StreamPolicy, content: str, finish: str) -> None:
+    choice = hear(payload, rules)["choices"][0]
+    assert (choice["message"]["content"] or "", choice["finish_reason"]) == (content, finish)
+
+
+def test_a_tool_call_of_a_whole_reply_keeps_its_id() -> None:
+    call = {"id": "call-7", "type": "function", "function": {"name": "web_search", "arguments": '{"query": "a"}'}}
+    message = hear(whole({"content": None, "tool_calls": [call]}, "tool_calls"), policy())["choices"][0]["message"]
+    assert message["tool_calls"] == [call]
+    assert message["content"] is None
+
+
+def test_usage_comes_through_unchanged() -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}
+    assert hear(whole({"content": "Hi."}, usage=usage), policy())["usage"] == usage
+
+
+@pytest.mark.parametrize(
+    "payload, code",
+    [
+        (b"", "upstream_truncated"),
+        (b"{}", "upstream_truncated"),
+        (b"<html>", "upstream_malformed"),
+        (b'{"choices": "no"}', "upstream_malformed"),
+        (b'{"error": {"message": "oom", "code": "oom"}}', "oom"),
+        (b'{"choices": [{"index": 0, "message": {"content": "\\ud800"}, "finish_reason": "stop"}]}', "upstream_malformed"),
+    ],
+)
+def test_what_is_no_completion_is_an_error(payload: bytes, code: str) -> None:
+    assert hear(payload, policy()) == {"error": code}
