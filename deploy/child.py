@@ -26,9 +26,7 @@ _KEPT_PREFIXES = ("LC_", "PYTHON", "OMP_", "GGML_", "CUDA_", "NVIDIA_", "GOMP_",
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment for a child, with this checkout or installation importable."""
     kept = {
-        name: value
-        for name, value in environ.items()
-        if name in _KEPT or name.startswith(_KEPT_PREFIXES)
+        name: value for name, value in environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)
     }
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, [kept.get("PYTHONPATH")])]

@@ -133,9 +133,7 @@ def _session(deadline_s: float, headers: Mapping[str, str] | None) -> aiohttp.Cl
     # of the environment may stand between.
     timeout = aiohttp.ClientTimeout(total=None, connect=deadline_s)
     connector = aiohttp.TCPConnector(limit=1, force_close=True)
-    return aiohttp.ClientSession(
-        connector=connector, timeout=timeout, headers=headers, trust_env=False
-    )
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers, trust_env=False)
 
 
 async def _stream(

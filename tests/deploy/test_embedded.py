@@ -89,9 +89,7 @@ async def test_it_listens_on_loopback_only(spec: EngineSpec, tmp_path: Path) -> 
 async def test_its_flags_reach_llama_cpp(spec: EngineSpec, gguf: Path, tmp_path: Path) -> None:
     """Two slots of a smaller context, when the spec says so."""
     args = ("--parallel", "2", "--ctx-size", "512", "--no-kv-unified")
-    small = EngineSpec(
-        name="nano", dialect="llama-server", driver="embedded", artefact=gguf, args=args
-    )
+    small = EngineSpec(name="nano", dialect="llama-server", driver="embedded", artefact=gguf, args=args)
     engine = EmbeddedEngine(small, state_dir=tmp_path)
     url = (await engine.start()).url
     try:
@@ -221,9 +219,7 @@ async def test_a_failed_engine_can_be_started_again(gguf: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1])
-async def test_giving_up_a_start_leaves_nothing(
-    spec: EngineSpec, tmp_path: Path, after_s: float
-) -> None:
+async def test_giving_up_a_start_leaves_nothing(spec: EngineSpec, tmp_path: Path, after_s: float) -> None:
     """Wherever it is interrupted: before the fork, in the load, in the probe."""
     engine = EmbeddedEngine(spec, state_dir=tmp_path)
     start = asyncio.create_task(engine.start())
@@ -271,9 +267,7 @@ async def test_starts_and_stops_may_come_in_any_number(spec: EngineSpec, tmp_pat
     await brought_down(engine)
 
 
-async def test_the_child_holds_no_socket_and_no_secret_of_ours(
-    spec: EngineSpec, tmp_path: Path
-) -> None:
+async def test_the_child_holds_no_socket_and_no_secret_of_ours(spec: EngineSpec, tmp_path: Path) -> None:
     """Not even a socket that was made inheritable, and no variable of MANNERS_*."""
     environ = dict(os.environ) | {
         "MANNERS_API_KEYS": "canary",

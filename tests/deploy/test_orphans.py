@@ -182,9 +182,7 @@ def test_a_life_in_either_loop(
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_gateway_that_ends_without_a_stop_leaves_no_engine(
-    gguf: Path, tmp_path: Path, loop: str
-) -> None:
+def test_a_gateway_that_ends_without_a_stop_leaves_no_engine(gguf: Path, tmp_path: Path, loop: str) -> None:
     """It crashes out of its main function, so to speak, and its loop is closed."""
     script = textwrap.dedent(SERVING).replace("asyncio.sleep(60)", "asyncio.sleep(0)")
     script = script.replace("asyncio.run(main())", f"import {loop}; {loop}.run(main())")

@@ -94,9 +94,7 @@ async def test_what_holds_no_text_is_no_success(empty: bytes) -> None:
         ([9.0], Verdict.STALLED, "no token within 0.3 s"),
     ],
 )
-async def test_each_failure_has_its_verdict(
-    script: list[Step], verdict: Verdict, detail: str
-) -> None:
+async def test_each_failure_has_its_verdict(script: list[Step], verdict: Verdict, detail: str) -> None:
     """Loading, an error before or in the stream, and silence are told apart."""
     async with scripted(script) as server:
         result = await probe(server.url, model="m", deadline_s=0.3)
