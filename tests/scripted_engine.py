@@ -24,7 +24,22 @@ from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
 from deploy.probe import probe_body
-from tests.script import Framing, Hang, Head, Raw, Reset, Say, Step, Tell, Until, Wait, reply, status
+from tests.script import (
+    Framing,
+    Hang,
+    Head,
+    Raw,
+    Reset,
+    Say,
+    Step,
+    Tell,
+    Until,
+    Wait,
+    finish,
+    reply,
+    status,
+    text,
+)
 
 _PROBE = probe_body("", "openai")["messages"]
 
@@ -65,6 +80,7 @@ class ScriptedEngine:
         self.accepted = 0  # connections since the start
         self.buffer: int | None = None  # of the kernel, for sending; a small one fills soon
         self.close_idle_after_reply = False  # drop the connection once a reply is over
+        self.echo = False  # say the last message twice, instead of any script
         self._scripts: deque[Sequence[Step]] = deque()
         self._always: Sequence[Step] = reply("Hello ", "there.")
         self._arrived = asyncio.Condition()
@@ -122,6 +138,9 @@ class ScriptedEngine:
         if seen.is_probe:
             return reply("Hello")
         script = self._scripts.popleft() if self._scripts else self._always
+        if self.echo:
+            word = seen.body["messages"][-1]["content"]
+            script = (Head(), Say(text(f"{word} ")), Wait(0.005), Say(text(word)), Say(finish()))
         async with self._arrived:
             self.requests.append(seen)
             self._arrived.notify_all()

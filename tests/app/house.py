@@ -201,7 +201,7 @@ def config(
 
 
 @asynccontextmanager
-async def run(config: Config, engine: ScriptedEngine) -> AsyncIterator[House]:
+async def run(config: Config, engine: ScriptedEngine, ready: bool = True) -> AsyncIterator[House]:
     """The gateway of a configuration, up and ready, until the block ends."""
     tape, outer = Tape(), structlog.get_config()
     gateway = create_gateway(config, TOKEN, logs.configure(stream=tape))
@@ -212,7 +212,8 @@ async def run(config: Config, engine: ScriptedEngine) -> AsyncIterator[House]:
     tasks = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in pairs]
     await gateway.fleet.start()
     async with asyncio.timeout(10):
-        await gateway.fleet.wait_ready()
+        if ready:
+            await gateway.fleet.wait_ready()
         while not all(server.started for server in servers):
             await asyncio.sleep(0.001)
     connector = aiohttp.TCPConnector(limit=0)

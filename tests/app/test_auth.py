@@ -1,0 +1,140 @@
+"""Who may come in: callers by key, operators by token, and strangers nowhere."""
+
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from app.auth import KeyRing, admin_token
+from app.errors import Unauthorized
+from tests.app.house import HELLO, TOKEN, Answer, House, house
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WRONG: dict[str, str | None] = {
+    "nothing": None,
+    "another key": "Bearer key-3",
+    "a prefix": "Bearer key-",
+    "two keys": "Bearer key-1,key-2",
+    "another scheme": "Basic key-1",
+    "no scheme": "key-1",
+    "no key": "Bearer",
+    "an empty key": "Bearer  ",
+    "the operators' token": f"Bearer {TOKEN}",
+    "no text": "Bearer \xff\xfe",
+}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A gateway with two keys."""
+    async with house(tmp_path_factory.mktemp("state"), keys=("key-1", "key-2")) as it:
+        yield it
+
+
+async def fetch(home: House, method: str, url: str, authorization: str | None) -> Answer:
+    """One request with this header, as bytes: nothing puts it right."""
+    headers = {} if authorization is None else {"authorization": authorization}
+    body = {"model": "annie", "messages": HELLO} if method == "POST" else None
+    async with home.client.request(method, url, json=body, headers=headers) as response:
+        heads = {k.lower(): v for k, v in response.headers.items()}
+        return Answer(response.status, heads, await response.read())
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/v1/x")]
+)
+async def test_without_a_right_key_the_public_listener_says_no(
+    home: House, name: str, method: str, path: str
+) -> None:
+    """401, the envelope, and how to do it right; whether the path exists is not told."""
+    answer = await fetch(home, method, home.url + path, WRONG[name])
+    error = answer.error
+    code = (
+        "invalid_api_key"
+        if (WRONG[name] or "").startswith("Bearer ") and name != "an empty key"
+        else "missing_api_key"
+    )
+    assert (answer.status, error["type"], error["code"]) == (401, "authentication_error", code)
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.headers["x-request-id"]
+    assert home.engine.requests == []
+
+
+@pytest.mark.parametrize("authorization", ["Bearer key-1", "Bearer key-2", "bearer key-1", "BEARER  key-2 "])
+async def test_any_of_the_keys_opens(home: House, authorization: str) -> None:
+    """The scheme's case and stray blanks do not matter; the key goes no further."""
+    answer = await fetch(home, "POST", home.url + "/v1/chat/completions", authorization)
+    assert (answer.status, answer.text) == (200, "Hello there.")
+    sent = (await home.engine.request()).headers
+    assert "authorization" not in sent
+    assert not any("key-" in value for value in sent.values())
+
+
+async def test_health_needs_no_key(home: House) -> None:
+    """Whoever watches the process holds no keys."""
+    assert (await home.get(home.url + "/healthz")).status == 200
+    assert (await home.get(home.url + "/readyz")).json == {"status": "ready"}
+
+
+@pytest.mark.parametrize("path", ["/admin/status", "/admin/engines", "/admin/nothing", "/admin/promote"])
+async def test_the_operators_listener_needs_their_token(home: House, path: str) -> None:
+    """A caller's key is no operator's."""
+    for authorization in (None, "Bearer key-1", "Bearer wrong", f"Basic {TOKEN}"):
+        answer = await fetch(home, "GET", home.admin + path, authorization)
+        assert (answer.status, answer.error["type"]) == (401, "authentication_error")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_operators_see_engines_and_callers_do_not(home: House) -> None:
+    """Status, engines and metrics live on the other listener."""
+    status = (await home.operate("/admin/status")).json
+    assert (status["ready"], status["draining"], status["models"]["annie"]["live"]) == (
+        True,
+        False,
+        "scripted",
+    )
+    (engine,) = (await home.operate("/admin/engines")).json["engines"]
+    assert (engine["name"], engine["state"], engine["url"]) == ("scripted", "ready", home.engine.url)
+    for path in ("/metrics", "/admin/status", "/admin/engines"):
+        answer = await fetch(home, "GET", home.url + path, f"Bearer {TOKEN}")
+        assert (answer.status, answer.error["code"]) == (404, "not_found")
+
+
+async def test_without_keys_everyone_on_this_machine_is_let_in(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Any key, a wrong scheme, or none: OpenAI clients insist on sending one."""
+    async with house(tmp_path_factory.mktemp("state")) as home:
+        for authorization in (None, "Bearer whatever", "Basic x"):
+            answer = await fetch(home, "POST", home.url + "/v1/chat/completions", authorization)
+            assert answer.status == 200
+
+
+async def test_a_ring_does_not_hold_its_keys() -> None:
+    """A dump of the process's objects shows digests."""
+    ring = KeyRing(["secret-key"])
+    assert "secret" not in repr(vars(ring))
+    ring.check("Bearer secret-key")
+    with pytest.raises(Unauthorized):
+        ring.check("Bearer secret-kez")
+
+
+async def test_the_operators_token_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
+    """Mode 600 whatever the umask, and the same at the next start."""
+    state = tmp_path / "deep" / "state"
+    token, path = admin_token(None, state)
+    assert path is not None and path.parent == state
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(token) >= 32
+    assert admin_token(None, state) == (token, path)
+    assert admin_token(None, tmp_path / "other")[0] != token
+
+
+async def test_a_configured_token_leaves_no_file(tmp_path: Path) -> None:
+    """It is somebody else's to keep."""
+    assert admin_token("theirs", tmp_path / "state") == ("theirs", None)
+    assert not (tmp_path / "state").exists()
