@@ -43,14 +43,22 @@ CASES: dict[str, tuple[bytes, StreamPolicy, str, str]] = {
 
 
 @pytest.mark.parametrize("payload, rules, content, finish", CASES.values(), ids=CASES.keys())
-def test_a_whole_reply_takes_the_same_road(payload: bytes, rules: StreamPolicy, content: str, finish: str) -> None:
+def test_a_whole_reply_takes_the_same_road(
+    payload: bytes, rules: StreamPolicy, content: str, finish: str
+) -> None:
     choice = hear(payload, rules)["choices"][0]
     assert (choice["message"]["content"] or "", choice["finish_reason"]) == (content, finish)
 
 
 def test_a_tool_call_of_a_whole_reply_keeps_its_id() -> None:
-    call = {"id": "call-7", "type": "function", "function": {"name": "web_search", "arguments": '{"query": "a"}'}}
-    message = hear(whole({"content": None, "tool_calls": [call]}, "tool_calls"), policy())["choices"][0]["message"]
+    call = {
+        "id": "call-7",
+        "type": "function",
+        "function": {"name": "web_search", "arguments": '{"query": "a"}'},
+    }
+    message = hear(whole({"content": None, "tool_calls": [call]}, "tool_calls"), policy())["choices"][0][
+        "message"
+    ]
     assert message["tool_calls"] == [call]
     assert message["content"] is None
 
@@ -68,7 +76,10 @@ def test_usage_comes_through_unchanged() -> None:
         (b"<html>", "upstream_malformed"),
         (b'{"choices": "no"}', "upstream_malformed"),
         (b'{"error": {"message": "oom", "code": "oom"}}', "oom"),
-        (b'{"choices": [{"index": 0, "message": {"content": "\\ud800"}, "finish_reason": "stop"}]}', "upstream_malformed"),
+        (
+            b'{"choices": [{"index": 0, "message": {"content": "\\ud800"}, "finish_reason": "stop"}]}',
+            "upstream_malformed",
+        ),
     ],
 )
 def test_what_is_no_completion_is_an_error(payload: bytes, code: str) -> None:
