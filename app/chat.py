@@ -7,6 +7,7 @@ whose routing, dependencies and middleware cost 90 us a request and wrap `send` 
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,13 +25,14 @@ from app.lifeline import ClientGone, Lifeline
 from app.log import Logger, where
 from app.metrics import Metrics
 from app.relay import Exchange
-from app.requests import ChatRequest, parse_chat
+from app.requests import ChatRequest, ignored_fields, parse_chat
 from app.shaping import stream_policy, upstream_body
 from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead
 from app.witness import Witness
 
 PATH = "/v1/chat/completions"
+_FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Chat:
@@ -75,9 +77,9 @@ class Chat:
         start = time.perf_counter()
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
-        chat, body, ignored = parse_chat(raw, self._limits.max_messages)
+        chat, body = parse_chat(raw, self._limits.max_messages)
         model = self._fleet.model(chat.model)
-        return Turn(chat, body, ignored, model, start, request_id, _trace(headers, request_id))
+        return Turn(chat, body, model, start, request_id, _trace(headers, request_id))
 
     async def _serve(self, turn: "Turn", receive: Receive, send: Send) -> None:
         """Hold a place, ask an engine, and book what became of it."""
@@ -119,22 +121,23 @@ class Turn:
         self,
         chat: ChatRequest,
         body: dict[str, Any],
-        ignored: list[str],
         model: Model,
         start: float,
         request_id: str,
         trace: dict[str, str],
     ) -> None:
-        self.chat, self.ignored, self.model = chat, ignored, model
+        self.chat, self.model = chat, model
         self.request_id, self.trace = request_id, trace
         self._body = body
         self._start = start
         self.engine = NO_ENGINE
         self.exchange: Exchange | None = None
+        self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
 
     def bind(self, route: Route) -> Exchange:
         """The exchange with this engine."""
         self.engine = route.engine
+        self.ignored = ignored_fields(self._body, route.dialect)
         chat, model = self.chat, self.model
         thinking = chat.thinking_or(_configured(model))
         reply_id = f"{random.getrandbits(128):032x}"  # an id, no secret: no system call
@@ -166,7 +169,7 @@ def _own_headers(request_id: str, engine: str, ignored: list[str] | None = None)
     """What every reply carries."""
     headers = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", engine.encode())]
     if ignored:
-        names = ",".join(name for name in ignored if name.isascii() and name.isidentifier())
+        names = ",".join(name for name in ignored if _FIELD_NAME.fullmatch(name))
         headers.append((b"x-manners-ignored", names[:512].encode()))
     return headers
 

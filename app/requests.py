@@ -1,7 +1,7 @@
 """A caller's chat request: only the fields that the gateway reads are declared and checked.
 
-Everything else is carried in `body` and goes to an engine only if its dialect lists it; what goes
-nowhere is named in `ignored`, so that nothing is dropped in silence.
+Everything else is carried in the body and goes to an engine only if its dialect lists it; what
+goes nowhere is named by `ignored_fields`, so that nothing is dropped in silence.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.dialects import COMMON_FIELDS, DIALECTS, Thinking
 from app.errors import BadField, BadJSON
+from deploy.spec import Dialect
 
 MAX_TOOLS = 128
 """OpenAI's limit on functions in one request."""
@@ -99,7 +100,8 @@ class ChatRequest(_Part):
     def thinking_or(self, default: Thinking) -> Thinking:
         """What the caller asked of thinking, by any of three words; else the model's default."""
         if self.thinking is not None:
-            return self.thinking.budget_tokens if self.thinking.type == "enabled" else 0
+            on, budget = self.thinking.type == "enabled", self.thinking.budget_tokens
+            return budget if on and budget is not None else _switched(on, default)
         asked = (self.chat_template_kwargs or {}).get("enable_thinking")
         if asked is not None:
             return _switched(_truth(asked), default)
@@ -108,12 +110,11 @@ class ChatRequest(_Part):
         return default
 
 
-_OURS = frozenset(ChatRequest.model_fields) | {"logprobs", "metadata", "store"}
-_KNOWN = COMMON_FIELDS.union(_OURS, *(d.fields for d in DIALECTS.values()))
+_OURS = frozenset(ChatRequest.model_fields) | {"metadata", "store"}
 
 
-def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, Any], list[str]]:
-    """The checked request, its body as JSON, and the names of fields that go nowhere.
+def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, Any]]:
+    """The checked request, and its body as JSON.
 
     Raises:
         BadJSON: no JSON object. BadField: a field with the wrong type, or one we cannot serve.
@@ -124,7 +125,13 @@ def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, An
     except ValidationError as error:
         raise _field_error(error) from None
     _refuse_unserved(request, body, max_messages)
-    return request, body, sorted(body.keys() - _KNOWN)
+    return request, body
+
+
+def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
+    """Names of the fields that go nowhere when the engine speaks this dialect."""
+    known = COMMON_FIELDS | _OURS | DIALECTS[dialect].fields
+    return sorted(name for name, value in body.items() if value is not None and name not in known)
 
 
 def _object(raw: bytes) -> dict[str, Any]:

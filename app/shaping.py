@@ -27,8 +27,8 @@ def upstream_body(
     allowed = COMMON_FIELDS | spec.fields
     sent = {key: value for key, value in body.items() if key in allowed and value is not None}
     if not request.tools:
-        sent.pop("tools", None)  # vLLM answers 400 to an empty list
-        sent.pop("tool_choice", None)
+        for name in ("tools", "tool_choice", "parallel_tool_calls"):
+            sent.pop(name, None)  # vLLM answers 400 to an empty list, OpenAI to the others alone
     sent["messages"] = [_message(m) for m in body["messages"]]
     sent.update(spec.thinking(thinking))
     sent["model"] = served_name
@@ -60,10 +60,15 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     kept = {key: message[key] for key in _MESSAGE_FIELDS if message.get(key) is not None}
     if kept["role"] == "developer":
         kept["role"] = "system"
-    if kept["role"] == "assistant" and isinstance(kept.get("content"), str):
-        kept["content"] = without_thoughts(kept["content"])
     kept.setdefault("content", "")
+    if kept["role"] == "assistant":
+        kept["content"] = without_thoughts(_joined(kept["content"]))
     return kept
+
+
+def _joined(content: str | list[dict[str, Any]]) -> str:
+    """One text: a tag may be split between two parts."""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 def without_thoughts(text: str) -> str:
