@@ -50,7 +50,7 @@ MUTANTS = [
     Mutant("empty arguments stay empty", "callbook.py", "if not text.strip() and reason != \"length\":", "if False:"),
     Mutant("a call ends with stop", "callbook.py", "if self._count and reason in", "if False and reason in"),
     Mutant("[DONE] follows an error", "encode.py", "out.append(error_frame(event.message, event.code))", "out += [error_frame(event.message, event.code), DONE]"),
-    Mutant("the short way forgets the tools", "pipeline.py", "if choice.extract is not None and not choice.extract.passes(text):", "if False:"),
+    Mutant("the short way forgets the tools", "pipeline.py", "if choice.extract is not None and not choice.extract.passes(joined):", "if False:"),
     Mutant("the role frame stops the clock", "chunks.py", "        if said.content:\n", "        if said.content is not None:\n"),
 ]  # fmt: skip
 
