@@ -76,7 +76,7 @@ def _measure(options: argparse.Namespace, console: Console) -> report.Report:
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         command=" ".join(["python -m tests.bench", *sys.argv[1:]]),
         rounds=rounds,
-        machine=machine.facts() | {"load average": f"{machine.load_average():.1f} at the end"},
+        machine=machine.facts(),
         versions=versions,
         missing={**missing, **failed},
         samples=samples,

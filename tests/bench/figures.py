@@ -27,6 +27,7 @@ class Sample:
     joined: float  # tokens per event that arrived: 1 unless a gateway joins some
     rss_mib: float
     wall: float
+    others: float  # cores that the rest of the machine kept busy meanwhile
 
 
 @dataclass(frozen=True)

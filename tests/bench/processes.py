@@ -53,8 +53,8 @@ class Process:
         return lines[-1][-300:] if lines else "it wrote nothing"
 
     def cpu_seconds(self) -> float:
-        """User and system time of the process and everything below it, exact to the nanosecond."""
-        return sum(_cpu_nanoseconds(pid) for pid in tree(self._child.pid)) / 1e9
+        """User and system time of the process and everything below it."""
+        return cpu_seconds(self._child.pid)
 
     def rss_mib(self) -> float:
         """Resident memory of the process and everything below it."""
@@ -72,6 +72,11 @@ class Process:
                 os.killpg(self._child.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(STOP_SECONDS)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and everything below it, exact to the nanosecond."""
+    return sum(_cpu_nanoseconds(child) for child in tree(pid)) / 1e9
 
 
 def tree(pid: int) -> list[int]:

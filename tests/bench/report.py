@@ -123,7 +123,15 @@ def markdown(report: Report) -> str:
 
 
 def _run(report: Report) -> str:
-    facts = {**report.machine, **{SUBJECTS[k].title: v for k, v in report.versions.items()}}
+    others = sorted(sample.others for sample in report.samples) or [0.0]
+    shared = (
+        f"kept {others[len(others) // 2]:.2f} cores busy in the median sample, {others[-1]:.2f} in the worst"
+    )
+    facts = {
+        **report.machine,
+        "others on the machine": shared,
+        **{SUBJECTS[k].title: v for k, v in report.versions.items()},
+    }
     lines = [f"* {key}: {value}" for key, value in facts.items()]
     what = f"{report.date}, {report.rounds} rounds after one to warm up: `{report.command}`"
     return "\n".join(["## The run", "", what, "", *lines])
@@ -155,5 +163,6 @@ reply arrives whole, word for word. Engine, client and each gateway are processe
 loopback, one worker each; all gateways run all the time and take turns, each round beginning with
 another. Paced streams advance together, one token per 1 ms tick, as sequences do that an engine
 decodes in one batch; each stream's first token leaves at once, so that the time to it is the
-gateway's own. A gateway with an error in any stream is left out of the tables and named with the reason.
+gateway's own. A sample during which others kept the machine busy is taken again, up to three times; the
+least disturbed one counts. A gateway with an error in any stream is left out of the tables and named with the reason.
 What the parts cost one by one, and why these were chosen: [bench-parts.md](bench-parts.md)."""
