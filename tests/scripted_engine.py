@@ -228,6 +228,8 @@ class _Connection(asyncio.Protocol):
             self._transport.write(_head(step))
         elif isinstance(step, Say):
             await self._writable.wait()
+            if self._transport.is_closing():
+                await asyncio.get_running_loop().create_future()  # nobody listens any more
             seen.sent += len(step.data)
             self._transport.write(self._framed(step.data))
             if step.mark:

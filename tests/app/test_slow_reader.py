@@ -1,0 +1,124 @@
+"""A caller who stops reading costs a bounded amount of memory, no other caller, and no place for ever."""
+
+import asyncio
+import json
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.app.house import House, eventually, frames, house, said
+from tests.script import DONE, Head, Say, finish, text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PIECE = "0123456789abcdef" * 1024  # 16 KiB
+PIECES = 2_000  # 31 MiB: more than sockets on a loopback ever take
+MOST = 20 << 20  # what the buffers of the kernel on two connections may hold, with room to spare
+
+
+def script(pieces: int) -> tuple[Head | Say, ...]:
+    """A reply much longer than any buffer."""
+    return (Head(), *[Say(text(PIECE))] * pieces, Say(finish()), Say(DONE))
+
+
+async def dawdler(home: House) -> socket.socket:
+    """A caller who sends a request and reads nothing, with a small window."""
+    body = json.dumps(home.body(stream=True)).encode()
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    await loop.sock_sendall(sock, head % len(body) + body)
+    return sock
+
+
+async def standstill(home: House) -> int:
+    """Wait until the engine can say no more; how many bytes it had said by then."""
+    seen = await home.engine.request()
+    before = -1
+    while before != seen.sent:
+        before = seen.sent
+        await asyncio.sleep(0.1)
+    return before
+
+
+async def read_all(sock: socket.socket) -> bytes:
+    """Everything, to the end of the connection."""
+    parts = []
+    while part := await asyncio.get_running_loop().sock_recv(sock, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def body_of(raw: bytes) -> bytes:
+    """The body of a chunked HTTP reply."""
+    _, _, rest = raw.partition(b"\r\n\r\n")
+    out = bytearray()
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        length = int(size, 16)
+        out += rest[:length]
+        rest = rest[length + 2 :]
+    return bytes(out)
+
+
+def memory() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) -> None:
+    """Its engine is paused, others stream on, and when it reads again nothing is missing."""
+    async with house(tmp_path) as home:
+        home.engine.play(*script(PIECES))
+        before = memory()
+        sock = await dawdler(home)
+        said_by_then = await standstill(home)
+        grown = memory() - before
+        print(f"engine paused after {said_by_then >> 10} KiB, memory +{grown >> 10} KiB")
+        assert said_by_then < MOST
+        assert grown < 2 * MOST
+        start = time.perf_counter()
+        for _ in range(20):
+            assert (await home.ask(stream=True)).text == "Hello there."
+        assert time.perf_counter() - start < 1
+        raw = await read_all(sock)
+        sock.close()
+        assert raw.endswith(b"0\r\n\r\n")
+        stream = frames(body_of(raw))
+        assert stream[-1] == "[DONE]"
+        assert len(said(stream)) == len(PIECE) * PIECES
+        assert said(stream[:3]) in (PIECE * 2, PIECE * 3)
+
+
+@pytest.mark.parametrize("pieces", [PIECES, 300])
+async def test_a_caller_who_never_reads_again_loses_its_place(tmp_path: Path, pieces: int) -> None:
+    """It is taken for gone after the idle time, whether the engine was done or not, and is no engine's fault."""
+    limits = {"idle": 0.4, "first_token": 5, "total": 60}
+    async with house(tmp_path, concurrency=1, queue=0, timeouts=limits) as home:
+        home.engine.play(*script(pieces))
+        sock = await dawdler(home)
+        booked = await home.booked()
+        assert (booked["outcome"], booked["code"]) == ("client_cancel", None)
+        await eventually(home.is_quiet)
+        assert (await home.ask(stream=True)).text == "Hello there."
+        sock.close()
+
+
+async def test_a_slow_reader_who_leaves_is_a_cancel(tmp_path: Path) -> None:
+    """Blocked or not, going away frees everything at once."""
+    async with house(tmp_path, concurrency=1, queue=0) as home:
+        home.engine.play(*script(PIECES))
+        sock = await dawdler(home)
+        await standstill(home)
+        start = time.perf_counter()
+        sock.close()
+        seen = await home.engine.request()
+        await asyncio.wait_for(seen.gone.wait(), 1)
+        print(f"blocked: the engine knew after {(time.perf_counter() - start) * 1000:.1f} ms")
+        assert (await home.booked())["outcome"] == "client_cancel"
+        assert home.is_quiet()
