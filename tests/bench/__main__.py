@@ -6,6 +6,7 @@ no judge. It exits 1 only when this gateway itself could not be measured.
 
 import argparse
 import datetime
+import signal
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,7 @@ def main() -> int:
         return 69
     if options.install:
         return _install(console)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     try:
         found = _measure(options, console)
     except Failed as why:
