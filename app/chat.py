@@ -18,7 +18,7 @@ from app.admission import Turnstile
 from app.books import NO_ENGINE, Books
 from app.config import Config, Model
 from app.dialects import Thinking
-from app.errors import BodyTooLarge, Draining, MannersError, WrongMethod
+from app.errors import BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
 from app.fleet import Fleet, Route
 from app.http_errors import error_response
 from app.lifeline import ClientGone, Lifeline
@@ -42,6 +42,7 @@ class Chat:
         self._limits = config.gateway
         self._fleet = fleet
         self._log = log
+        self._metrics = metrics
         self._books = Books(metrics, log)
         self._turnstiles = {
             name: Turnstile(model.concurrency, model.queue, _gauges(metrics, name))
@@ -87,10 +88,7 @@ class Chat:
         error: BaseException | None = None
         try:
             async with Lifeline(receive, timeouts) as line, turnstile.place(timeouts.first_token):
-                route = self._fleet.route(turn.model)
-                exchange = turn.bind(route)
-                await exchange.run(route, line, send, turn.trace)
-            error = exchange.broken
+                error = await self._ask(turn, line, send)
         except MannersError as fault:
             error = fault
             await turn.fail(fault, send)
@@ -112,6 +110,28 @@ class Chat:
                 stream=bool(turn.chat.stream),
                 ignored_fields=len(turn.ignored),
             )
+
+    async def _ask(self, turn: "Turn", line: Lifeline, send: Send) -> MannersError | None:
+        """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
+
+        Returns a fault that was told in the stream. Raises the last engine's fault otherwise.
+        """
+        routes = self._fleet.routes(turn.model)
+        for attempt, route in enumerate(routes, start=1):
+            exchange = turn.bind(route)
+            try:
+                await exchange.run(route, line, send, turn.trace)
+                return exchange.broken
+            except UpstreamError as fault:
+                if fault.code != "engine_busy":
+                    route.blame()
+                if exchange.begun or attempt == len(routes):
+                    raise
+                self._metrics.failover(turn.chat.model, route.engine, fault.code)
+                self._log.warning(
+                    "failover", request_id=turn.request_id, engine=route.engine, code=fault.code
+                )
+        raise AssertionError("routes() gives one at least")
 
 
 class Turn:

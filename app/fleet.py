@@ -2,7 +2,9 @@
 
 A request is given a `Route`, an immutable value: it keeps the engine it was given, whatever
 changes meanwhile. An engine is ready when it streams, and stays ready while somebody sees it
-stream: live requests vouch for it, and when it is idle a probe does.
+stream: live requests vouch for it, and when it is idle a probe does. An engine that fails request
+after request is left alone by its breaker until a probe sees it stream; one of ours that answers
+no probe any more, though its process lives, is put down and replaced.
 """
 
 import asyncio
@@ -13,12 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.breaker import Breaker, Event, State, step
 from app.config import Config, Model
 from app.errors import EngineDown, UnknownModel
 from app.log import Logger
 from app.metrics import Metrics
 from app.upstream import Upstream
 from deploy.drivers import make_engine
+from deploy.embedded import EmbeddedEngine
 from deploy.engine import Engine, EngineState, Phase
 from deploy.errors import DeployError, EngineError
 from deploy.probe import probe
@@ -32,6 +36,11 @@ PROBE_SECONDS = 8.0
 """How long a probe may take."""
 LOOK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
+
+SILENT_PROBES = 3
+"""Probes without a token, in a row, after which an engine of ours is taken for wedged."""
+
+_WELL = Breaker()
 
 EngineFactory = Callable[[EngineSpec, Path, Callable[[EngineState], None]], Engine]
 
@@ -50,6 +59,7 @@ class Route:
     served_name: str
     upstream: Upstream
     vouch: Callable[[], None]  # to be called when the engine gave a token
+    blame: Callable[[], None]  # to be called when it failed a request
 
 
 class _Member:
@@ -60,10 +70,41 @@ class _Member:
         self.upstream = Upstream(connect_timeout)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # when it last gave a token; monotonic seconds
+        self.breaker = _WELL
+        self.silent_probes = 0  # in a row
         self.task: asyncio.Task[None] | None = None
 
     def vouch(self) -> None:
+        """It gave a token."""
         self.seen = time.monotonic()
+        if self.breaker is not _WELL:
+            self.breaker = step(self.breaker, Event.SUCCESS, self.seen)
+
+    def blame(self) -> None:
+        """It failed."""
+        self.breaker = step(self.breaker, Event.FAILURE, time.monotonic())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a probe."""
+        now = time.monotonic()
+        if self.breaker.state is State.CLOSED:
+            return now - self.seen >= QUIET_SECONDS
+        return self.breaker.may_probe(now)
+
+    def route(self) -> Route | None:
+        """Where to send a request, if it takes any."""
+        if self.url is None or self.breaker.state is not State.CLOSED:
+            return None
+        return Route(
+            self.spec.name,
+            self.spec.dialect,
+            self.url,
+            self.served_name,
+            self.upstream,
+            self.vouch,
+            self.blame,
+        )
 
     @property
     def served_name(self) -> str:
@@ -131,15 +172,28 @@ class Fleet:
         assert member.engine is not None
         while member.engine.state.state not in (Phase.FAILED, Phase.STOPPED):
             await asyncio.sleep(LOOK_SECONDS)
-            url = member.url
-            if url is None or member.age < QUIET_SECONDS:
-                continue
-            result = await probe(
-                url, model=member.served_name, deadline_s=PROBE_SECONDS, dialect=member.spec.dialect
-            )
-            if result.ok:
-                member.vouch()
-            self._metrics.engine(member.spec.name, result.ok, member.engine.state.restarts)
+            if member.url is not None and member.is_due:
+                await self._probe(member, member.url)
+
+    async def _probe(self, member: _Member, url: str) -> None:
+        """See whether it streams; the only thing that an open breaker lets through."""
+        assert member.engine is not None
+        if member.breaker.state is State.OPEN:
+            member.breaker = step(member.breaker, Event.PROBE, time.monotonic())
+        result = await probe(
+            url, model=member.served_name, deadline_s=PROBE_SECONDS, dialect=member.spec.dialect
+        )
+        self._metrics.engine(member.spec.name, result.ok, member.engine.state.restarts)
+        if result.ok:
+            member.silent_probes = 0
+            member.vouch()
+            return
+        member.blame()
+        member.silent_probes += 1
+        self._log.warning("probe_failed", engine=member.spec.name, reason=str(result.verdict))
+        if member.silent_probes >= SILENT_PROBES and isinstance(member.engine, EmbeddedEngine):
+            member.silent_probes = 0
+            member.engine.condemn(f"{SILENT_PROBES} probes in a row saw no token")
 
     def _changed(self, state: EngineState) -> None:
         """A driver's news."""
@@ -160,25 +214,28 @@ class Fleet:
             known = ", ".join(sorted(self._config.models))
             raise UnknownModel(f"there is no model {name[:64]!r} here; there is: {known}") from None
 
-    def route(self, model: Model) -> Route:
-        """The engine to ask: the live one, or the first fallback that is up. Raises EngineDown."""
-        for name in model.engines:
-            member = self._members.get(name)
-            if member is not None and member.url is not None:
-                return Route(
-                    name, member.spec.dialect, member.url, member.served_name, member.upstream, member.vouch
-                )  # fmt: skip
-        raise EngineDown(f"no engine of this model is up: {', '.join(model.engines)}; try again soon")
+    def routes(self, model: Model) -> list[Route]:
+        """The engines to ask, in order: the live one and then its fallbacks. Raises EngineDown."""
+        members = [self._members[name] for name in model.engines if name in self._members]
+        routes = [route for route in (member.route() for member in members) if route is not None]
+        if not routes:
+            raise EngineDown(f"no engine of this model is up: {', '.join(model.engines)}; try again soon")
+        return routes
 
     @property
     def is_ready(self) -> bool:
         """Whether some model has an engine that lately streamed a real completion."""
         return any(
-            member.url is not None and member.age < FRESH_SECONDS
+            member.route() is not None and member.age < FRESH_SECONDS
             for model in self._config.models.values()
             for member in [self._members.get(name) for name in model.engines]
             if member is not None
         )
+
+    def pardon(self) -> None:
+        """Close every breaker: whatever engines did is forgotten."""
+        for member in self._members.values():
+            member.breaker = _WELL
 
     def states(self) -> Mapping[str, EngineState]:
         """What is known of every engine that runs here."""

@@ -12,7 +12,7 @@ otherwise one who never reads would keep a place for ever.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -31,9 +31,10 @@ class Lifeline:
     """`async with Lifeline(...) as line:` around the serving of one request.
 
     Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
-    block: ClientGone, or EngineTimeout (first_token_timeout, idle_timeout, total_timeout). Call
-    `over()` just before the last byte is sent: only a caller who does not take it is waited for
-    from then on.
+    block: ClientGone, or EngineTimeout (total_timeout). Inside it, each engine that is asked has a
+    block of its own, `async with line.attempt():`, which raises that engine's EngineTimeout
+    (first_token_timeout, idle_timeout), so that another may be asked. Call `over()` just before the
+    last byte is sent: only a caller who does not take it is waited for from then on.
     """
 
     def __init__(self, receive: Receive, timeouts: Timeouts) -> None:
@@ -55,13 +56,22 @@ class Lifeline:
         self._watcher = self._loop.create_task(self._watch_client())
         return self
 
-    def asked(self) -> None:
-        """The engine has the request: the deadlines run from now."""
+    @contextlib.asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """An engine is asked: its deadlines run from now, the whole reply's from the first one."""
         now = time.perf_counter()
         self._first_by = now + self._timeouts.first_token
-        self._total_by = now + self._timeouts.total
+        self._total_by = self._total_by or now + self._timeouts.total
         self.progress = 0.0
         self._arm(self._next_look(now), now)
+        try:
+            yield
+        except asyncio.CancelledError:
+            cause = self._cause
+            if cause not in ("first_token", "idle") or self._task.uncancel():
+                raise
+            self._cause = None
+            raise self._reason(cause) from None
 
     def full(self) -> None:
         """The caller takes no more for now, and the engine waits for it."""

@@ -25,7 +25,13 @@ OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.
 UNKNOWN = "_unknown"
 """The label of every model name that the configuration does not hold."""
 
-OUTCOMES = ("ok", "client_cancel", "client_error", "busy", "upstream_error", "timeout", "error")
+FAILOVER_REASONS = frozenset(
+    {
+        "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "idle_timeout",
+        "tool_call_invalid", "upstream_disconnected", "upstream_event_too_long", "upstream_malformed",
+        "upstream_status", "upstream_too_large", "upstream_truncated",
+    }
+)  # fmt: skip
 
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
@@ -90,7 +96,9 @@ class Metrics:
             "manners_requests_total", "Requests, by how they ended.", (*route, "outcome")
         )
         self._failovers = self._counter(
-            "manners_failovers_total", "Requests moved to a fallback engine.", ("reason",)
+            "manners_failovers_total",
+            "Requests moved from an engine to the next, by why.",
+            ("model", "engine", "reason"),
         )
         self._stripped = self._counter(
             "manners_thinking_stripped_total",
@@ -126,6 +134,11 @@ class Metrics:
     def finished(self, model: str, engine: str, outcome: str) -> None:
         """Count one request by its end."""
         self._of(self._requests, model, engine, outcome).inc()
+
+    def failover(self, model: str, engine: str, reason: str) -> None:
+        """A request left `engine`; a reason that is not one of our codes is the engine's own word."""
+        known = reason if reason in FAILOVER_REASONS else "engine_error"
+        self._of(self._failovers, model, engine, known).inc()
 
     def latency(
         self, model: str, engine: str, clocks: Clocks, end: float, tokens: int, overhead: float

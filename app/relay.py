@@ -62,10 +62,9 @@ class Exchange:
         Raises what the engine did wrong while nothing has gone out; afterwards the fault is told
         in the stream and kept in `broken`.
         """
-        line.asked()
         self.overhead = time.perf_counter() - self.clocks.start - self.queued
         url = route.url + "/v1/chat/completions"
-        async with route.upstream.ask(url, self.body, trace) as reply:
+        async with line.attempt(), route.upstream.ask(url, self.body, trace) as reply:
             if reply.status != 200:
                 raise await _status_error(reply)
             flow = (_Streaming if self.stream else _Collecting)(self, route, line, reply, send)
