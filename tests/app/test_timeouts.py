@@ -135,8 +135,8 @@ async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
     """The engine is done and its place must be: the caller is taken for gone, and nobody blamed."""
 
     async def blocked() -> None:
-        async with Lifeline(for_ever, Timeouts(first_token=9, idle=0.1, total=9)) as line:
-            line.asked()
+        limits = Timeouts(first_token=9, idle=0.1, total=9)
+        async with Lifeline(for_ever, limits) as line, line.attempt():
             line.full()
             line.over()
             await asyncio.sleep(5)
@@ -149,8 +149,7 @@ async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
 
 async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing() -> None:
     """The idle time begins anew when the caller has caught up."""
-    async with Lifeline(for_ever, Timeouts(first_token=9, idle=0.2, total=9)) as line:
-        line.asked()
+    async with Lifeline(for_ever, Timeouts(first_token=9, idle=0.2, total=9)) as line, line.attempt():
         line.progress = time.perf_counter()
         for _ in range(3):
             line.full()
