@@ -146,7 +146,7 @@ class Config(_Table):
     @property
     def state_dir(self) -> Path:
         """Where state lives."""
-        return Path(self.gateway.state).expanduser()
+        return Path(self.gateway.state)
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
@@ -175,10 +175,14 @@ def parse(data: dict[str, Any], base: Path) -> Config:
     if not isinstance(tables, dict):
         raise ConfigError("engines: must be tables, [engines.NAME]")
     engines = {name: _engine(name, table, base) for name, table in tables.items()}
+    if "secrets" in data:
+        raise ConfigError("secrets: unknown key; secrets come from the environment, or *_file of [gateway]")
     try:
         config = Config.model_validate({**data, "engines": engines}, strict=True)
     except ValidationError as error:
         raise ConfigError(_explain(error)) from None
+    state = str(_absolute(config.gateway.state, base, "gateway.state"))
+    config = config.model_copy(update={"gateway": config.gateway.model_copy(update={"state": state})})
     if config.listen == config.admin and config.listen.port:
         raise ConfigError("gateway.admin: must be another address than gateway.listen")
     return config
@@ -199,15 +203,16 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     args = table.get("args", [])
     if not isinstance(args, list) or not all(isinstance(a, str) for a in args):
         raise ConfigError(f"engines.{name}.args: must be a list of strings")
+    for key, value in table.items():
+        if key != "args" and not isinstance(value, str):
+            raise ConfigError(f"engines.{name}.{key}: must be a string")
     artefact = table.get("artefact")
     known = {key: table[key] for key in ("dialect", "driver", "image", "url") if key in table}
     try:
-        where = (base / Path(artefact).expanduser()).resolve() if artefact is not None else None
+        where = _absolute(artefact, base, f"engines.{name}.artefact") if artefact is not None else None
         return EngineSpec(name=name, args=tuple(args), artefact=where, **known)
     except SpecError as error:
         raise ConfigError(f"engines.{name}.{error.field}: {error.why}") from None
-    except TypeError:
-        raise ConfigError(f"engines.{name}: every value but args must be a string") from None
 
 
 def _secrets(gateway: Gateway, base: Path, environ: Mapping[str, str]) -> Secrets:
@@ -223,9 +228,18 @@ def _secrets(gateway: Gateway, base: Path, environ: Mapping[str, str]) -> Secret
 
 def _read_secret(path: str, base: Path, key: str) -> str:
     try:
-        return (base / Path(path).expanduser()).read_text("utf-8")
+        return _absolute(path, base, key).read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"{key}: {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{key}: {path}: not UTF-8 text") from None
+
+
+def _absolute(path: str, base: Path, key: str) -> Path:
+    try:
+        return (base / Path(path).expanduser()).resolve()
+    except RuntimeError:  # ~nobody
+        raise ConfigError(f"{key}: {path}: there is no such home directory") from None
 
 
 def _address(text: str, key: str) -> Address:
@@ -251,7 +265,8 @@ def _explain(error: ValidationError) -> str:
     where = ".".join(path) or "configuration"
     if first["type"] == "extra_forbidden":
         table = next((p for p in reversed(path[:-1]) if p in _TABLES), "")
-        return f"{where}: unknown key{_nearest(path[-1], _TABLES[table].model_fields)}"
+        known = set(_TABLES[table].model_fields) - {"secrets"}
+        return f"{where}: unknown key{_nearest(path[-1], known)}"
     message = first["msg"].removeprefix("Value error, ")
     return message if first["type"] == "value_error" else f"{where}: {message[0].lower()}{message[1:]}"
 

@@ -34,6 +34,7 @@ def bind(address: Address, key: str) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address.host, address.port))
+        listener.listen()  # two that start at once can both bind, but not both listen
     except OSError as error:
         listener.close()
         raise ConfigError(f"{key}: cannot listen on {address}: {error.strerror}; set another") from None
@@ -69,7 +70,10 @@ async def serve(config: Config) -> None:
     public = bind(config.listen, "gateway.listen")
     admin = bind(config.admin, "gateway.admin")
     log = logs.configure()
-    token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
+    try:
+        token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
+    except OSError as error:
+        raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
     gateway = create_gateway(config, token, log)
     await gateway.fleet.start()
     servers = [_server(gateway.public, config.gateway.drain_seconds), _server(gateway.admin, 1)]
