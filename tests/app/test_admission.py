@@ -236,7 +236,7 @@ async def test_the_gateway_serves_in_the_order_of_arrival(tmp_path_factory: pyte
         for number in range(10):
             messages = [*HELLO, {"role": "user", "content": str(number)}]
             tasks.append(asyncio.create_task(home.ask(home.body(messages=messages))))
-            await eventually(lambda n=number: home.gateway.chat.in_flight == n + 2)  # type: ignore[misc]
+            await eventually(lambda n=number: home.gateway.chat.in_flight == n + 2)
         home.engine.always(*reply("Yes."))
         done.set()
         await asyncio.gather(*tasks)

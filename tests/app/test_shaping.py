@@ -162,7 +162,7 @@ async def test_a_field_that_goes_nowhere_is_named(houses: dict[str, House], dial
     home = houses[dialect]
     home.engine.forget()
     asked = sorted(DANGEROUS | set().union(*OWN_FIELDS.values()))
-    answer = await home.ask(**dict.fromkeys(asked, 1), metadata={"turn": "7"}, store=False)
+    answer = await home.ask(**dict[str, Any].fromkeys(asked, 1), metadata={"turn": "7"}, store=False)
     body = (await home.engine.request()).body
     gone = [name for name in asked if name not in OWN_FIELDS[dialect]]
     ours = {"reasoning_format"} if dialect == "llama-server" else set()
@@ -180,7 +180,15 @@ async def test_the_header_of_ignored_fields_is_safe_and_only_there_when_needed(
     """Names come from the caller: none may break a header or fill it. A null is no field."""
     home = houses["openai"]
     home.engine.forget()
-    hostile = {"x\r\nset-cookie: a": 1, "ünï": 1, "a b": 1, "": 1, "top_k": 1, "x" * 99: 1, "foo-bar.baz": 1}
+    hostile: dict[str, Any] = {
+        "x\r\nset-cookie: a": 1,
+        "ünï": 1,
+        "a b": 1,
+        "": 1,
+        "top_k": 1,
+        "x" * 99: 1,
+        "foo-bar.baz": 1,
+    }
     answer = await home.ask(stream=stream, **hostile)
     assert answer.headers["x-manners-ignored"] == "foo-bar.baz,top_k"
     assert "set-cookie" not in answer.headers

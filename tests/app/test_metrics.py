@@ -1,0 +1,173 @@
+"""The catalogue of metrics: names, labels and buckets are a contract with dashboards."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.metrics import DURATION_BUCKETS, OUTCOMES, TOKEN_BUCKETS, VOICE_BUCKETS
+from tests.app.house import TOOLS, House, eventually, house
+from tests.script import Head, Say, Step, call, finish, reply, text, thought
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NAMES = {
+    "gen_ai_server_time_to_first_token_seconds": "histogram",
+    "manners_time_to_first_content_seconds": "histogram",
+    "manners_time_to_first_sentence_seconds": "histogram",
+    "gen_ai_server_time_per_output_token_seconds": "histogram",
+    "gen_ai_server_request_duration_seconds": "histogram",
+    "manners_gateway_overhead_seconds": "histogram",
+    "manners_stream_max_gap_seconds": "histogram",
+    "manners_requests": "counter",
+    "manners_failovers": "counter",
+    "manners_thinking_stripped": "counter",
+    "manners_breach": "counter",
+    "manners_tool_calls": "counter",
+    "manners_in_flight": "gauge",
+    "manners_queue_depth": "gauge",
+    "manners_active_engine": "gauge",
+    "manners_engine_info": "gauge",
+    "manners_engine_ready": "gauge",
+    "manners_promotions": "counter",
+    "manners_promotion_phase_seconds": "histogram",
+    "manners_host_memory_available_bytes": "gauge",
+}
+"""Families as the text format names them: a counter's samples end in _total."""
+
+
+async def test_every_metric_of_the_design_is_there_from_the_start(home: House) -> None:
+    """Under its name and with its type; a panel on it never says that it does not exist."""
+    answer = await home.get(home.admin + "/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = {f.name: f.type for f in text_string_to_metric_families(answer.raw.decode())}
+    assert {name: families.get(name) for name in NAMES} == NAMES
+
+
+async def test_prometheus_may_ask_for_openmetrics(home: House) -> None:
+    """The newer format, by content negotiation."""
+    answer = await home.get(
+        home.admin + "/metrics", {"accept": "application/openmetrics-text; version=1.0.0"}
+    )
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.raw.endswith(b"# EOF\n")
+
+
+async def test_thresholds_are_bounds_of_buckets(home: House) -> None:
+    """A service level at 0.5 or 0.8 s can be read off without guessing; bounds go up."""
+    assert {0.1, 0.3, 0.5, 0.8, 1.0} <= set(VOICE_BUCKETS)
+    for buckets in (VOICE_BUCKETS, DURATION_BUCKETS, TOKEN_BUCKETS):
+        assert list(buckets) == sorted(set(buckets))
+    await home.ask(stream=True)
+    await home.booked()
+    scrape = await home.metrics()
+    bounds = scrape.labels("manners_time_to_first_content_seconds_bucket", "le")
+    assert bounds == {*(str(float(b)) for b in VOICE_BUCKETS), "+Inf"}
+
+
+MANNERS: dict[str, tuple[tuple[Step, ...], dict[str, Any], dict[str, tuple[str, str]]]] = {
+    # what the engine says, what is asked, which counters go up: name -> (label, value)
+    "a thought apart": (
+        (Head(), Say(thought("Hm.")), *reply("Yes.")[1:]),
+        {},
+        {"manners_thinking_stripped_total": ("kind", "field"), "manners_breach_total": ("detector", "leak")},
+    ),
+    "a thought in tags": (
+        reply("<think>Hm.</think>Yes."),
+        {},
+        {"manners_thinking_stripped_total": ("kind", "tag"), "manners_breach_total": ("detector", "leak")},
+    ),
+    "a thought that was asked for": (
+        (Head(), Say(thought("Hm.")), *reply("Yes.")[1:]),
+        {"reasoning_effort": "low"},
+        {"manners_thinking_stripped_total": ("kind", "field")},
+    ),
+    "a raw call": (
+        reply('<tool_call>{"name": "web_search", "arguments": {}}</tool_call>'),
+        {},
+        {"manners_breach_total": ("detector", "raw_tool_call")},
+    ),
+    "nothing": (reply(""), {}, {"manners_breach_total": ("detector", "empty")}),
+    "a call": (
+        (Head(), Say(call("web_search", "{}")), Say(finish("tool_calls"))),
+        {"tools": TOOLS},
+        {"manners_tool_calls_total": ("source", "engine")},
+    ),
+    "a call as text": (
+        reply('<tool_call>{"name": "web_search", "arguments": {}}</tool_call>'),
+        {"tools": TOOLS},
+        {"manners_tool_calls_total": ("source", "rescued")},
+    ),
+    "a call of an unknown tool": (
+        (Head(), Say(call("fly", "{}")), Say(finish("tool_calls"))),
+        {"tools": TOOLS},
+        {"manners_tool_calls_total": ("source", "invalid")},
+    ),
+    "good manners": (reply("Yes."), {}, {}),
+}
+COUNTERS = {
+    "manners_thinking_stripped_total": "kind",
+    "manners_breach_total": "detector",
+    "manners_tool_calls_total": "source",
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("name", MANNERS)
+async def test_manners_are_counted_once_a_reply(home: House, name: str, stream: bool) -> None:
+    """Each kind under its own label, and nothing else."""
+    steps, fields, expected = MANNERS[name]
+    before = await home.metrics()
+    home.engine.play(*steps)
+    assert (await home.ask(stream=stream, **fields)).status == 200
+    await home.booked()
+    after = await home.metrics()
+    for counter, label in COUNTERS.items():
+        values = after.labels(counter, label)
+        gained = {v: after(counter, **{label: v}) - before(counter, **{label: v}) for v in values}
+        wanted = {expected[counter][1]: 1} if counter in expected else {}
+        assert {v: n for v, n in gained.items() if n} == wanted, counter
+
+
+async def test_outcomes_are_a_closed_set(home: House) -> None:
+    """Whatever happened, its label is one of these."""
+    assert (await home.metrics()).labels("manners_requests_total", "outcome") <= set(OUTCOMES)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def lone(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A gateway that nobody else uses."""
+    async with house(tmp_path_factory.mktemp("state")) as it:
+        yield it
+
+
+async def test_what_an_engine_is_and_whether_it_streams(lone: House) -> None:
+    """Ready while it streams, active while it is live, and described by digests and not by paths."""
+    scrape = await lone.metrics()
+    assert scrape("manners_engine_ready", engine="scripted") == 1
+    assert scrape("manners_active_engine", model="annie", engine="scripted") == 1
+    described = {
+        "engine": "scripted",
+        "dialect": "llama-server",
+        "driver": "url",
+        "artefact_digest": "",
+        "image_digest": "",
+    }
+    assert scrape("manners_engine_info", **described) == 1
+    assert scrape("manners_host_memory_available_bytes") > 1 << 20
+    await lone.gateway.fleet.stop()
+    await eventually(lambda: not lone.gateway.fleet.is_ready)
+    assert (await lone.metrics())("manners_engine_ready", engine="scripted") == 0
+    assert (await lone.get(lone.url + "/readyz")).status == 503
+
+
+async def test_gauges_come_back_to_nothing(home: House) -> None:
+    """After everything above."""
+    home.engine.play(Head(), Say(text("One")), Say(finish()))
+    await home.ask()
+    await home.booked()
+    scrape = await home.metrics()
+    assert scrape("manners_in_flight") == scrape("manners_queue_depth") == 0
