@@ -162,7 +162,8 @@ async def test_a_field_that_goes_nowhere_is_named(houses: dict[str, House], dial
     home = houses[dialect]
     home.engine.forget()
     asked = sorted(DANGEROUS | set().union(*OWN_FIELDS.values()))
-    answer = await home.ask(**dict[str, Any].fromkeys(asked, 1), metadata={"turn": "7"}, store=False)
+    fields: dict[str, Any] = {**dict.fromkeys(asked, 1), "metadata": {"turn": "7"}, "store": False}
+    answer = await home.ask(**fields)
     body = (await home.engine.request()).body
     gone = [name for name in asked if name not in OWN_FIELDS[dialect]]
     ours = {"reasoning_format"} if dialect == "llama-server" else set()
