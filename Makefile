@@ -35,7 +35,7 @@ bench: $(VENV)/.dev  ## measure against a bare pass-through, LiteLLM, smg and ng
 	$(BIN)/python -m tests.bench
 
 nano: $(VENV)/.quantizer  ## rebuild the nano models from nothing (a GPU makes it minutes)
-	$(BIN)/python -m quantizer.nano
+	$(BIN)/python -m quantizer.nano build
 
 quantizer: $(VENV)/.quantizer  ## install what model builders need, into the same environment
 
