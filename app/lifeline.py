@@ -71,6 +71,8 @@ class Lifeline:
             if cause not in ("first_token", "idle") or self._task.uncancel():
                 raise
             self._cause = None
+            if self._watcher.done():  # the caller left in the same moment, when nobody listened
+                self._end("client")
             raise self._reason(cause) from None
 
     def full(self) -> None:

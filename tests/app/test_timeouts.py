@@ -1,6 +1,7 @@
 """Deadlines: each has its own moment, its own code, and frees the engine when it passes."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from app.config import Timeouts
+from app.errors import EngineTimeout
 from app.lifeline import ClientGone, Lifeline
 from tests.app.house import House, config, house, run, said
 from tests.script import DONE, Hang, Head, Say, Step, Wait, chunk, finish, role, text, thought, usage
@@ -156,6 +158,30 @@ async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing() -> No
             await asyncio.sleep(0.15)
             line.free()
             await asyncio.sleep(0.15)
+
+
+async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten() -> None:
+    """The next engine is not asked for somebody who is gone."""
+    leaves: asyncio.Future[MutableMapping[str, Any]] = asyncio.get_running_loop().create_future()
+
+    async def receive() -> MutableMapping[str, Any]:
+        return await leaves
+
+    async def two_engines() -> None:
+        async with Lifeline(receive, Timeouts(first_token=0.05)) as line:
+            with contextlib.suppress(EngineTimeout):
+                async with line.attempt():
+                    await asyncio.sleep(0)  # the watcher waits
+                    time.sleep(0.06)  # the deadline and the caller's leaving are seen at one moment
+                    leaves.set_result({"type": "http.disconnect"})
+                    line._look()
+                    await asyncio.sleep(5)
+            async with line.attempt():
+                await asyncio.sleep(5)
+
+    async with asyncio.timeout(1):
+        with pytest.raises(ClientGone):
+            await two_engines()
 
 
 async def test_an_engine_that_takes_no_connections_is_down_at_once(tmp_path: Path) -> None:
