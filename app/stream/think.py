@@ -32,6 +32,9 @@ _IN_THOUGHT = TagSet(CLOSERS)
 _IN_THOUGHT_WITH_TOOLS = TagSet(CLOSERS + CALL_OPENERS)
 _IN_FIELD_WITH_TOOLS = TagSet(CALL_OPENERS)
 
+_CUT = ("length", "")
+"""Finish reasons of a reply that did not come to its end; "" is a broken stream."""
+
 
 class ThinkPolicy(Struct, frozen=True):
     """What the filter may assume of this request.
@@ -92,6 +95,8 @@ class ThinkFilter:
             self._end_unclosed_thought(reason, out)
         elif _IN_SPEECH.is_tag(held):
             self._tag(held, out)
+        elif reason in _CUT:
+            self._text_was_before_thought(out, held)
         else:
             self._show(held, out)
         self._release(out)
@@ -252,7 +257,11 @@ class ThinkFilter:
             self._withheld = []
 
     def _text_was_before_thought(self, out: list[Event], held: str) -> None:
-        """Guarded text before a thought: with thinking on it was thought too (vLLM #45763)."""
+        """Guarded text before a thought, or before a cut: with thinking on it was thought too.
+
+        vLLM #45763; and without a reasoning parser a thought that the prompt opened shows no tag
+        until it closes, which a reply cut by max_tokens never does.
+        """
         if self._policy.thinking and self._guard:
             lost = "".join(self._guarded) + held
             self._guarded, self._guarded_size, self._guard = [], 0, 0

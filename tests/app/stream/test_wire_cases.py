@@ -69,6 +69,8 @@ CASES = [
     Case("04 V#39056 a call inside an open thought survives", stream("<think>I must look. " + xml("web_search", ("query", "ISRO"))), thought="I must look. ", calls=(("web_search", {"query": "ISRO"}),), finish="tool_calls"),
     Case("04b the same in the reasoning field", stream({"reasoning": "I must look. "}, {"reasoning": call_text("web_search", '{"query": "ISRO"}')}), thought="I must look. ", calls=(("web_search", {"query": "ISRO"}),), finish="tool_calls"),
     Case("04c a call that was only thought of is none", stream("<think>maybe " + call_text("now", "{}") + "</think>No need."), "No need.", "maybe " + call_text("now", "{}")),
+    Case("a thought that the prompt opened is cut before its closing tag", stream("12 plus 2", finish="length"), "", "12 plus 2", finish="length", policy=policy(thinking=True, guard=UNBOUNDED)),
+    Case("with thinking on, a whole reply without a tag is an answer", stream("Hello there."), "Hello there.", policy=policy(thinking=True, guard=UNBOUNDED)),
     Case("05 V#45763 the first thought tokens came as content", stream("The user", {"reasoning": " wants a sum."}, "Four."), "Four.", "The user wants a sum.", policy=THINKING),
     Case("06 V#28806 empty arguments in a hermes call", stream(*call_text("now", "{}")), calls=(("now", {}),), finish="tool_calls"),
     Case("06b empty arguments from the engine", stream(tool_delta(0, name="now", arguments="")), calls=(("now", {}),), finish="tool_calls"),
