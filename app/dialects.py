@@ -5,7 +5,7 @@ dialects: `vllm`, `llama-server`, and `openai` for anything else that speaks the
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.spec import Dialect
@@ -34,12 +34,15 @@ class DialectSpec:
     separates: it puts thoughts in a field of their own whenever it is asked to think, so that text
         at the start of a reply needs no guard.
     reasoning_is_answer: with thinking off it may put the answer in the reasoning field.
+    prefill: the request fields that make it go on with an assistant's last turn, where it would
+        answer that turn otherwise.
     """
 
     fields: frozenset[str]
     thinking: Callable[[Thinking], dict[str, Any]]
     separates: bool
     reasoning_is_answer: bool
+    prefill: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _vllm_thinking(thinking: Thinking) -> dict[str, Any]:
@@ -77,6 +80,7 @@ DIALECTS: Mapping[Dialect, DialectSpec] = {
         thinking=_vllm_thinking,
         separates=False,  # only with --reasoning-parser, which a request cannot see
         reasoning_is_answer=True,  # vLLM #53284, #19839
+        prefill={"continue_final_message": True, "add_generation_prompt": False},
     ),
     "llama-server": DialectSpec(
         fields=_SAMPLING | {"repeat_penalty", "cache_prompt"},

@@ -97,8 +97,19 @@ class ChatRequest(_Part):
         """Whether the reply may hold calls."""
         return bool(self.tools) and self.tool_choice != "none"
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the last turn is an answer's beginning, which the reply is to go on with."""
+        last = self.messages[-1]
+        return last.role == "assistant" and not last.tool_calls and bool(last.content)
+
     def thinking_or(self, default: Thinking) -> Thinking:
-        """What the caller asked of thinking, by any of three words; else the model's default."""
+        """What the caller asked of thinking, by any of three words; else the model's default.
+
+        An answer that the caller has begun is past its thought: vLLM would take it for one (#53284).
+        """
+        if self.is_begun:
+            return 0
         if self.thinking is not None:
             on, budget = self.thinking.type == "enabled", self.thinking.budget_tokens
             return budget if on and budget is not None else _switched(on, default)

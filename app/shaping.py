@@ -26,11 +26,13 @@ def upstream_body(
     spec = DIALECTS[dialect]
     allowed = COMMON_FIELDS | spec.fields
     sent = {key: value for key, value in body.items() if key in allowed and value is not None}
-    if not request.tools:
+    if not request.uses_tools:  # told of them, a model calls them, whatever tool_choice says
         for name in ("tools", "tool_choice", "parallel_tool_calls"):
             sent.pop(name, None)  # vLLM answers 400 to an empty list, OpenAI to the others alone
     sent["messages"] = [_message(m) for m in body["messages"]]
     sent.update(spec.thinking(thinking))
+    if request.is_begun:
+        sent.update(spec.prefill)
     sent["model"] = served_name
     sent["stream"] = True
     sent["stream_options"] = {"include_usage": True}

@@ -198,12 +198,29 @@ async def test_the_header_of_ignored_fields_is_safe_and_only_there_when_needed(
 
 
 async def test_no_tools_means_no_word_of_tools(houses: dict[str, House]) -> None:
-    """vLLM refuses an empty list, OpenAI a choice without tools."""
+    """vLLM refuses an empty list, OpenAI a choice without tools; told of tools that it may not
+    call, a model calls them all the same, and the caller would hear the text of the call."""
     for dialect in DIALECTS:
         body = await sent(houses[dialect], tools=[], tool_choice="auto", parallel_tool_calls=False)
         assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
         body = await sent(houses[dialect], tools=TOOLS, tool_choice="none", parallel_tool_calls=False)
-        assert (body["tools"], body["tool_choice"], body["parallel_tool_calls"]) == (TOOLS, "none", False)
+        assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
+
+
+async def test_an_answer_that_the_caller_began_is_gone_on_with_and_not_thought_about(
+    houses: dict[str, House],
+) -> None:
+    """llama-server does so by itself; vLLM must be told, and takes it for a thought if it thinks."""
+    begun = [*HELLO, {"role": "assistant", "content": "Hello, my"}]
+    for dialect, fields in (
+        ("vllm", (True, False)),
+        ("llama-server", (None, None)),
+        ("openai", (None, None)),
+    ):
+        body = await sent(houses[dialect], messages=begun, thinking={"type": "enabled", "budget_tokens": 9})
+        assert (body.get("continue_final_message"), body.get("add_generation_prompt")) == fields
+        assert body.get("chat_template_kwargs", {"enable_thinking": False}) == {"enable_thinking": False}
+        assert "continue_final_message" not in await sent(houses[dialect], messages=HELLO)
 
 
 async def test_the_conversation_is_put_in_words_that_templates_know(houses: dict[str, House]) -> None:
