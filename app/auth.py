@@ -19,15 +19,19 @@ class KeyRing:
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def check(self, authorization: str | None) -> None:
-        """Raises Unauthorized unless the header carries one of the keys, or the ring is empty."""
+    def check(self, authorization: str | None, api_key: str | None = None) -> None:
+        """Raises Unauthorized unless a header carries one of the keys, or the ring is empty.
+
+        `api_key` is the value of `x-api-key`, where that header is taken, too.
+        """
         if not self._digests:
             return
         scheme, _, token = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        given = [token.strip() if scheme.lower() == "bearer" else "", (api_key or "").strip()]
+        digests = [_digest(key) for key in given if key]
+        if not digests:
             raise Unauthorized("send Authorization: Bearer KEY", "missing_api_key")
-        digest = _digest(token.strip())
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        matches = [hmac.compare_digest(one, known) for one in digests for known in self._digests]
         if not any(matches):  # every key was compared, whichever matched
             raise Unauthorized("this key is not known here")
 

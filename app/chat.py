@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: from the request's bytes to an exchange.
+"""The service of every API surface: from a request's bytes to an exchange.
 
 A bare ASGI application, not a FastAPI route: it stands in front of the framework (`app.main`),
 whose routing, dependencies and middleware cost 90 us a request and wrap `send` in three layers,
@@ -10,9 +10,9 @@ import random
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admission import Turnstile
 from app.books import NO_ENGINE, Books
@@ -25,18 +25,16 @@ from app.lifeline import ClientGone, Lifeline
 from app.log import Logger, where
 from app.metrics import Metrics
 from app.relay import Exchange
-from app.requests import ChatRequest, ignored_fields, parse_chat
-from app.shaping import stream_policy, upstream_body
 from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead
+from app.surfaces.surface import Asked, Surface
 from app.witness import Witness
 
-PATH = "/v1/chat/completions"
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Chat:
-    """Serves chat completions. One per gateway; made by `app.main`."""
+    """Serves completions, on any surface. One per gateway; made by `app.main`."""
 
     def __init__(self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger) -> None:
         self._limits = config.gateway
@@ -55,32 +53,37 @@ class Chat:
         """Requests being served or waiting."""
         return sum(t.in_flight + t.waiting for t in self._turnstiles.values())
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def at(self, surface: Surface) -> ASGIApp:
+        """The application of one surface."""
+        return partial(self._answer, surface)
+
+    async def _answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         request_id: str = scope["state"]["request_id"]
         try:
-            turn = await self._read(scope["method"], headers, receive, request_id)
+            turn = await self._read(surface, scope["method"], headers, receive, request_id)
         except ClientGone as gone:
             self._books.refused(request_id, gone)
         except MannersError as error:
             self._books.refused(request_id, error)
-            await error_response(error, _own_headers(request_id, NO_ENGINE))(scope, receive, send)
+            own = _own_headers(request_id, NO_ENGINE)
+            await error_response(error, own, surface.path)(scope, receive, send)
         else:
             await self._serve(turn, receive, send)
 
     async def _read(
-        self, method: str, headers: dict[bytes, bytes], receive: Receive, request_id: str
+        self, surface: Surface, method: str, headers: dict[bytes, bytes], receive: Receive, request_id: str
     ) -> "Turn":
         """A request that can be served. Raises RequestError, Draining or ClientGone."""
         if method != "POST":
-            raise WrongMethod(f"{method[:16]} is not for {PATH}: POST a request", "POST")
+            raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", "POST")
         raw = await _body(headers, receive, self._limits.max_body_bytes)
         start = time.perf_counter()
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
-        chat, body = parse_chat(raw, self._limits.max_messages)
-        model = self._fleet.model(chat.model)
-        return Turn(chat, body, model, start, request_id, _trace(headers, request_id))
+        asked = surface.parse(raw, self._limits.max_messages)
+        model = self._fleet.model(asked.chat.model)
+        return Turn(surface, asked, model, start, request_id, _trace(headers, request_id))
 
     async def _serve(self, turn: "Turn", receive: Receive, send: Send) -> None:
         """Hold a place, ask an engine, and book what became of it."""
@@ -139,16 +142,16 @@ class Turn:
 
     def __init__(
         self,
-        chat: ChatRequest,
-        body: dict[str, Any],
+        surface: Surface,
+        asked: Asked,
         model: Model,
         start: float,
         request_id: str,
         trace: dict[str, str],
     ) -> None:
-        self.chat, self.model = chat, model
+        self.chat, self.model = asked.chat, model
         self.request_id, self.trace = request_id, trace
-        self._body = body
+        self._surface, self._asked = surface, asked
         self._start = start
         self.engine = NO_ENGINE
         self.exchange: Exchange | None = None
@@ -157,18 +160,21 @@ class Turn:
     def bind(self, route: Route) -> Exchange:
         """The exchange with this engine."""
         self.engine = route.engine
-        self.ignored = ignored_fields(self._body, route.dialect)
+        surface, asked = self._surface, self._asked
+        self.ignored = surface.ignored(asked, route.dialect)
         chat, model = self.chat, self.model
         thinking = chat.thinking_or(_configured(model))
         reply_id = f"{random.getrandbits(128):032x}"  # an id, no secret: no system call
         head = ReplyHead(
-            f"chatcmpl-{reply_id}", int(time.time()), chat.model, model.reasoning, chat.include_usage
+            surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
         self.exchange = Exchange(
+            surface,
+            asked,
             head,
             bool(chat.stream),
-            stream_policy(chat, route.dialect, thinking, model.thought_guard, reply_id[:12]),
-            upstream_body(chat, self._body, route.dialect, route.served_name, thinking),
+            surface.policy(asked, route.dialect, thinking, model.thought_guard, reply_id[:12]),
+            surface.engine_body(asked, route.dialect, route.served_name, thinking),
             _own_headers(self.request_id, self.engine, self.ignored),
             Clocks(self._start),
             Witness(thinking != 0),
@@ -182,7 +188,7 @@ class Turn:
             await self.exchange.tell(error, send)
             return
         headers = _own_headers(self.request_id, self.engine, self.ignored)
-        await error_response(error, headers)({"type": "http"}, None, send)
+        await error_response(error, headers, self._surface.path)({"type": "http"}, None, send)
 
 
 def _own_headers(request_id: str, engine: str, ignored: list[str] | None = None) -> list[tuple[bytes, bytes]]:

@@ -21,7 +21,8 @@ class Door:
     """Gives each request an id (the caller's own, if it is well formed) and checks its key.
 
     `guarded` are the path prefixes that need a key; the rest (health) is open. `straight` are
-    paths whose applications are called without the framework in between.
+    paths whose applications are called without the framework in between. With `takes_api_key`
+    a key may come in `x-api-key`, as Anthropic's clients send it.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class Door:
         keys: KeyRing,
         guarded: tuple[str, ...],
         straight: Mapping[str, ASGIApp] = MappingProxyType({}),
+        takes_api_key: bool = False,
     ) -> None:
         self._app = app
         self._straight = straight
         self._keys = keys
         self._guarded = guarded
+        self._takes_api_key = takes_api_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -46,11 +49,12 @@ class Door:
         scope.setdefault("state", {})["request_id"] = request_id
         if self._keys and scope["path"].startswith(self._guarded):
             try:
-                authorization = headers.get(b"authorization")
-                self._keys.check(authorization.decode("latin-1") if authorization else None)
+                api_key = headers.get(b"x-api-key", b"") if self._takes_api_key else b""
+                authorization = headers.get(b"authorization", b"")
+                self._keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))
             except MannersError as error:
                 named = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", b"none")]
-                await error_response(error, named)(scope, receive, send)
+                await error_response(error, named, scope["path"])(scope, receive, send)
                 return
         app = self._straight.get(scope["path"], self._app)
         await app(scope, receive, send)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from app.errors import BadField, MannersError, UnknownRoute, WrongMethod
 from app.log import Logger, where
+from app.surfaces.envelopes import envelope_for
 
 
 class _Raw(Response):
@@ -17,9 +18,9 @@ class _Raw(Response):
     media_type = "application/json"
 
 
-def error_response(error: MannersError, headers: list[tuple[bytes, bytes]] = []) -> Any:  # noqa: B006 (never written)
-    """OpenAI's envelope with the error's status."""
-    response = _Raw(msgspec.json.encode(error.envelope()), error.status)
+def error_response(error: MannersError, headers: list[tuple[bytes, bytes]] = [], path: str = "") -> Any:  # noqa: B006 (never written)
+    """The envelope of the API at this path (OpenAI's, if in doubt) with the error's status."""
+    response = _Raw(msgspec.json.encode(envelope_for(path, error)), error.status)
     response.raw_headers.extend(headers)
     response.raw_headers.append((b"cache-control", b"no-store"))
     if error.retry_after is not None:
@@ -36,7 +37,7 @@ def install(app: FastAPI, log: Logger) -> None:
 
     def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, MannersError)
-        response: Response = error_response(error, _request_id(request))
+        response: Response = error_response(error, _request_id(request), request.url.path)
         return response
 
     def starlettes(request: Request, error: Exception) -> Response:

@@ -8,13 +8,18 @@ from starlette.types import ASGIApp
 
 from app import catalog, http_errors
 from app.auth import KeyRing
-from app.chat import PATH as CHAT_PATH
 from app.chat import Chat
 from app.config import Config
 from app.door import Door
 from app.fleet import EngineFactory, Fleet, _driver
 from app.log import Logger
 from app.metrics import Metrics
+from app.surfaces.chat_completions import ChatCompletions
+from app.surfaces.messages import Messages
+from app.surfaces.surface import Surface
+
+SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages())
+"""The APIs that are served over the one core."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ def create_gateway(
     metrics.memory(available_memory)
     fleet = Fleet(config, metrics, log, factory)
     chat = Chat(config, fleet, metrics, log)
+    straight = {surface.path: chat.at(surface) for surface in SURFACES}
     public = _application("Manners", log)
     public.include_router(catalog.public_router(config, fleet, chat, int(time.time())))
     admin = _application("Manners: operators", log)
@@ -48,7 +54,7 @@ def create_gateway(
         chat,
         metrics,
         log,
-        Door(public, KeyRing(config.secrets.api_keys), ("/v1",), {CHAT_PATH: chat}),
+        Door(public, KeyRing(config.secrets.api_keys), ("/v1",), straight, takes_api_key=True),
         Door(admin, KeyRing([admin_token]), ("/admin",)),
     )
 

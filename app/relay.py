@@ -20,9 +20,10 @@ from app.http1 import BodyReader, EngineReply
 from app.lifeline import Lifeline
 from app.outlet import Outlet, Send
 from app.stream.clocks import Clocks
-from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder, error_frame
+from app.stream.encode import ReplyHead, error_frame
 from app.stream.events import Broken, Event, Usage
 from app.stream.pipeline import Pipeline, StreamPolicy
+from app.surfaces.surface import Asked, Encoder, Surface
 from app.witness import Witness
 
 FINISH_SECONDS = 1.0
@@ -41,6 +42,8 @@ _JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no
 class Exchange:
     """What one request needs, and what became of it. Times are `time.perf_counter` seconds."""
 
+    surface: Surface
+    asked: Asked
     head: ReplyHead
     stream: bool
     policy: StreamPolicy
@@ -55,6 +58,7 @@ class Exchange:
     begun: bool = False  # the status line has gone out
     ended: float | None = None  # when the reply's last byte went out
     broken: MannersError | None = None  # told to the caller after the first byte
+    encoder: Encoder | None = None  # of the stream that goes out
 
     async def run(self, route: Route, line: Lifeline, send: Send, trace: Mapping[str, str]) -> None:
         """Ask the engine and hand its reply on.
@@ -63,7 +67,7 @@ class Exchange:
         in the stream and kept in `broken`.
         """
         self.overhead = time.perf_counter() - self.clocks.start - self.queued
-        url = route.url + "/v1/chat/completions"
+        url = route.url + self.surface.engine_path
         async with line.attempt(), route.upstream.ask(url, self.body, trace) as reply:
             if reply.status != 200:
                 raise await _status_error(reply)
@@ -90,7 +94,8 @@ class Exchange:
     async def tell(self, error: MannersError, send: Send) -> None:
         """A fault after the first byte: one error frame, then the end, and no [DONE]."""
         self.broken = error
-        out = error_frame(error.message, error.code, error.type)
+        fault = error_frame if self.encoder is None else self.encoder.fault
+        out = fault(error.message, error.code, error.type)
         with contextlib.suppress(TimeoutError):  # a caller who does not read is not waited for
             async with asyncio.timeout(FINISH_SECONDS):
                 await send({"type": "http.response.body", "body": out, "more_body": False})
@@ -195,7 +200,8 @@ class _Streaming(_Flow):
         self, exchange: Exchange, route: Route, line: Lifeline, reply: EngineReply, send: Send
     ) -> None:
         super().__init__(exchange, route, line, reply, send)
-        self._encoder = StreamEncoder(exchange.head)
+        self._encoder = exchange.surface.encoder(exchange.head, exchange.asked)
+        exchange.encoder = self._encoder
         self._reply = reply
         self._outlet = Outlet(send, self._pause, self._resume)
 
@@ -235,7 +241,7 @@ class _Collecting(_Flow):
         self, exchange: Exchange, route: Route, line: Lifeline, reply: EngineReply, send: Send
     ) -> None:
         super().__init__(exchange, route, line, reply, send)
-        self._collector = MessageCollector(exchange.head)
+        self._collector = exchange.surface.collector(exchange.head, exchange.asked)
 
     def show_texts(self, texts: Sequence[str]) -> None:
         self._collector.texts(texts)

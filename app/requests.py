@@ -130,13 +130,18 @@ def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, An
     Raises:
         BadJSON: no JSON object. BadField: a field with the wrong type, or one we cannot serve.
     """
-    body = _object(raw)
+    body = json_object(raw)
+    return check_chat(body, max_messages), body
+
+
+def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
+    """The request in this body. Raises BadField."""
     try:
         request = ChatRequest.model_validate(body)
     except ValidationError as error:
-        raise _field_error(error) from None
+        raise field_error(error) from None
     _refuse_unserved(request, body, max_messages)
-    return request, body
+    return request
 
 
 def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
@@ -145,7 +150,8 @@ def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
     return sorted(name for name, value in body.items() if value is not None and name not in known)
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def json_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object in these bytes. Raises BadJSON."""
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -155,10 +161,10 @@ def _object(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _field_error(error: ValidationError) -> BadField:
+def field_error(error: ValidationError) -> BadField:
     """The fault that lies deepest: where a value may have several types, it says the most."""
     fault = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
-    param = ".".join(str(p) for p in fault["loc"] if p != "str" and not str(p).startswith("list["))
+    param = ".".join(str(p) for p in fault["loc"] if p != "str" and "[" not in str(p))
     if fault["type"] == "missing":
         return BadField(f"{param} is missing", "missing_field", param=param)
     if fault["type"] == "literal_error" and param.endswith(".type") and ".content." in param:

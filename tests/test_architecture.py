@@ -24,7 +24,7 @@ MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 
 PURE = (
-    "app.stream.", "app.dialects", "app.errors", "app.requests", "app.shaping", "app.witness",
+    "app.stream.", "app.surfaces.", "app.dialects", "app.errors", "app.requests", "app.shaping", "app.witness",
     "deploy.spec", "deploy.supervisor", "deploy.errors",
 )  # fmt: skip
 """Modules that take values and return values."""

@@ -29,7 +29,7 @@ class CallBook:
         if type(event) is CallArguments:
             return self._more(event)
         if type(event) is Finish:
-            return [*self.close(event.reason), Finish(self._choice, self._reason(event.reason))]
+            return [*self.close(event.reason), Finish(self._choice, self._reason(event.reason), event.stop)]
         return [event]
 
     def close(self, reason: str = "") -> list[Event]:

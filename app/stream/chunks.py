@@ -47,6 +47,8 @@ class _Choice(Struct, gc=False):
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
+    stop_reason: Any = None  # vLLM's: the stop sequence, or a token's number
+    text: str | None = None  # a legacy completion's
 
 
 class _Chunk(Struct, gc=False):
@@ -111,8 +113,11 @@ def _read_choice(choice: _Choice, events: list[Event]) -> None:
             events.append(Text(index, said.content))
         if said.tool_calls:
             _read_calls(index, said.tool_calls, events)
+    elif choice.text:
+        events.append(Text(index, choice.text))
     if choice.finish_reason:
-        events.append(Finish(index, choice.finish_reason))
+        stop = choice.stop_reason
+        events.append(Finish(index, choice.finish_reason, stop if isinstance(stop, str) else None))
 
 
 def _read_calls(choice: int, deltas: list[_ToolDelta], events: list[Event]) -> None:

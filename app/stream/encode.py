@@ -94,6 +94,10 @@ class StreamEncoder:
             return self._content + _json(texts[0]) + _CONTENT_END
         return b"".join([self._content + _json(text) + _CONTENT_END for text in texts])
 
+    def fault(self, message: str, code: str, kind: str) -> bytes:
+        """An error after the first byte."""
+        return error_frame(message, code, kind)
+
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Usage:
             self._usage = event

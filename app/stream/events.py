@@ -48,10 +48,14 @@ class CallArguments(Struct, frozen=True, gc=False):
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """The choice is over: stop, length, tool_calls, content_filter, …"""
+    """The choice is over: stop, length, tool_calls, content_filter, …
+
+    `stop` is the caller's stop sequence that ended it, where the engine says so (vLLM does).
+    """
 
     choice: int
     reason: str
+    stop: str | None = None
 
 
 class Usage(Struct, frozen=True):
