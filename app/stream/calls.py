@@ -3,7 +3,8 @@
 Hermes JSON and Qwen3.5's XML are both accepted at any time: one server may produce either, by
 `tool_choice`. A call is handed on as soon as it can be nothing else: its tool is one that the
 request declared and its arguments have begun. A call of an unknown tool is handed on when it is
-complete. Everything that only looks like a call is text again, in its place.
+complete. Everything that only looks like a call is text again, in its place; but where the reply
+was cut inside what may have become a call, that is not spoken.
 """
 
 from app.stream.events import (
@@ -22,6 +23,9 @@ from app.stream.xmlcall import PIECE, XMLCall
 
 _WRAPPER, _WRAPPER_END, _FUNCTION = "<tool_call>", "</tool_call>", "<function="
 _OPENERS = TagSet((_WRAPPER, _FUNCTION))
+
+_CUT = ("length", "")
+"""Finish reasons of a reply that did not come to its end; "" is a broken stream."""
 
 RESCUED_INDEX = 1 << 16
 """Rescued calls count from here, so that they never share an index with the engine's own."""
@@ -80,7 +84,7 @@ class CallExtractor:
                 rest = self._state(rest, out)
         held, self._held = self._held, ""
         if self._state == self._before_call:
-            held = "".join(self._raw) + held
+            held = "" if reason in _CUT else "".join(self._raw) + held
         elif self._state == self._after_call:
             held = ""  # the beginning of an end tag
         self._state = self._in_text
@@ -158,12 +162,12 @@ class CallExtractor:
             self._end_call(call)
         return text[taken:]
 
-    def _hand_on(self, out: list[Event]) -> None:
+    def _hand_on(self, out: list[Event], *, cut: bool = False) -> None:
         call = self._call
         assert call is not None
         if not self._started:
-            name = call.name
-            if name is None or not (call.done or (call.committable and name in self._tools)):
+            name, certain = call.name, call.committable or cut
+            if name is None or not (call.done or (certain and name in self._tools)):
                 return
             self._started = True
             self._index += 1
@@ -234,14 +238,14 @@ class CallExtractor:
                 raise NotACall("the stream broke off")
             call.close(reason)
             self._call = call
-            self._hand_on(out)
+            self._hand_on(out, cut=reason == "length")
             self._call = None
             if not self._started:
                 raise NotACall("the reply ended before the arguments")
         except NotACall as why:
-            if not self._started:
+            if not self._started and reason not in _CUT:
                 return self._give_back("", out)
-            if reason:
+            if self._started and reason:
                 self._break(str(why), out)
         self._raw.clear()
         return ""
