@@ -59,6 +59,23 @@ async def test_a_latecomer_does_not_overtake_who_was_just_called() -> None:
     assert turnstile.in_flight == 0
 
 
+async def test_a_place_that_was_given_to_somebody_who_just_left_goes_to_the_next() -> None:
+    """Given and cancelled at one moment: the place must not go with the one who leaves."""
+    turnstile = Turnstile(1, 9)
+    await turnstile._enter(1)
+    waiting = [asyncio.create_task(turnstile._enter(5)) for _ in range(3)]
+    await settle()
+    turnstile._leave()
+    waiting[0].cancel()
+    waiting[2].cancel()
+    await settle()
+    assert [task.done() for task in waiting] == [True, True, True]
+    assert not waiting[1].cancelled()
+    assert (turnstile.in_flight, turnstile.waiting) == (1, 0)
+    turnstile._leave()
+    assert turnstile.in_flight == 0
+
+
 async def test_a_full_queue_says_no_at_once() -> None:
     """Code queue_full; without a queue, the first that finds no place."""
     for queue in (0, 2):

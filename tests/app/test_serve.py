@@ -187,8 +187,13 @@ async def test_a_configured_key_is_asked_for(tmp_path: Path) -> None:
 async def refused(*args: str, **environ: str) -> tuple[int, str]:
     """Exit code and one line of a command that says no, with nothing on stdout."""
     process = await manners(*args, **environ)
-    async with asyncio.timeout(20):
-        out, err = await process.communicate()
+    try:
+        async with asyncio.timeout(30):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     assert out == b""
     assert err.count(b"\n") == 1, err.decode()
     return process.returncode or 0, err.decode()

@@ -4,6 +4,8 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -23,17 +25,22 @@ def script(pieces: int) -> tuple[Head | Say, ...]:
     return (Head(), *[Say(text(PIECE))] * pieces, Say(finish()), Say(DONE))
 
 
-async def dawdler(home: House) -> socket.socket:
+@asynccontextmanager
+async def dawdler(home: House) -> AsyncIterator[socket.socket]:
     """A caller who sends a request and reads nothing, with a small window."""
     body = json.dumps(home.body(stream=True)).encode()
-    sock = socket.socket()
+    with socket.socket() as sock:
+        await _ask(sock, home, body)
+        yield sock
+
+
+async def _ask(sock: socket.socket, home: House, body: bytes) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
     await loop.sock_sendall(sock, head % len(body) + body)
-    return sock
 
 
 async def standstill(home: House) -> int:
@@ -73,10 +80,10 @@ def memory() -> int:
 
 async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) -> None:
     """Its engine is paused, others stream on, and when it reads again nothing is missing."""
-    async with house(tmp_path) as home:
+    async with house(tmp_path) as home, AsyncExitStack() as stack:
         home.engine.play(*script(PIECES))
         before = memory()
-        sock = await dawdler(home)
+        sock = await stack.enter_async_context(dawdler(home))
         said_by_then = await standstill(home)
         grown = memory() - before
         print(f"engine paused after {said_by_then >> 10} KiB, memory +{grown >> 10} KiB")
@@ -87,7 +94,6 @@ async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) ->
             assert (await home.ask(stream=True)).text == "Hello there."
         assert time.perf_counter() - start < 1
         raw = await read_all(sock)
-        sock.close()
         assert raw.endswith(b"0\r\n\r\n")
         stream = frames(body_of(raw))
         assert stream[-1] == "[DONE]"
@@ -99,21 +105,20 @@ async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) ->
 async def test_a_caller_who_never_reads_again_loses_its_place(tmp_path: Path, pieces: int) -> None:
     """It is taken for gone after the idle time, whether the engine was done or not, and is no engine's fault."""
     limits = {"idle": 0.4, "first_token": 5, "total": 60}
-    async with house(tmp_path, concurrency=1, queue=0, timeouts=limits) as home:
+    async with house(tmp_path, concurrency=1, queue=0, timeouts=limits) as home, AsyncExitStack() as stack:
         home.engine.play(*script(pieces))
-        sock = await dawdler(home)
+        await stack.enter_async_context(dawdler(home))
         booked = await home.booked()
         assert (booked["outcome"], booked["code"]) == ("client_cancel", None)
         await eventually(home.is_quiet)
         assert (await home.ask(stream=True)).text == "Hello there."
-        sock.close()
 
 
 async def test_a_slow_reader_who_leaves_is_a_cancel(tmp_path: Path) -> None:
     """Blocked or not, going away frees everything at once."""
-    async with house(tmp_path, concurrency=1, queue=0) as home:
+    async with house(tmp_path, concurrency=1, queue=0) as home, AsyncExitStack() as stack:
         home.engine.play(*script(PIECES))
-        sock = await dawdler(home)
+        sock = await stack.enter_async_context(dawdler(home))
         await standstill(home)
         start = time.perf_counter()
         sock.close()
