@@ -20,6 +20,7 @@ from app.config import Config, Model
 from app.dialects import Thinking
 from app.errors import BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
 from app.fleet import Fleet, Route
+from app.handing import HandOn
 from app.http_errors import error_response
 from app.lifeline import ClientGone, Lifeline
 from app.log import Logger, where
@@ -27,7 +28,7 @@ from app.metrics import Metrics
 from app.relay import Exchange
 from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead
-from app.surfaces.surface import Asked, Surface
+from app.surfaces.surface import Asked, HandsOn, Surface
 from app.witness import Witness
 
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -168,7 +169,7 @@ class Turn:
         head = ReplyHead(
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
-        self.exchange = Exchange(
+        self.exchange = (HandOn if isinstance(surface, HandsOn) else Exchange)(
             surface,
             asked,
             head,

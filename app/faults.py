@@ -12,8 +12,17 @@ _NOT_THE_CALLERS = (401, 403, 404, 407)
 """The engine does not know us, or is not where we think: the caller can do nothing about it."""
 
 
-def from_status(status: int, body: bytes) -> MannersError:
-    """The error for a reply whose status is not 200."""
+_NO_SUCH_API = (404, 405, 501)
+_EVERY_ENGINE_HAS = "/v1/chat/completions"
+
+
+def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> MannersError:
+    """The error for a reply whose status is not 200.
+
+    An engine that has no embeddings is well: whoever asks for some must not get it shunned.
+    """
+    if status in _NO_SUCH_API and path != _EVERY_ENGINE_HAS:
+        return EngineRefused(f"this model's engine does not serve {path}", "unsupported_by_engine")
     try:
         data: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -15,10 +15,12 @@ from app.fleet import EngineFactory, Fleet, _driver
 from app.log import Logger
 from app.metrics import Metrics
 from app.surfaces.chat_completions import ChatCompletions
+from app.surfaces.completions import Completions
+from app.surfaces.embeddings import Embeddings
 from app.surfaces.messages import Messages
 from app.surfaces.surface import Surface
 
-SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages())
+SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
 
 

@@ -35,7 +35,7 @@ _STREAM_HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-_JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Exchange:
         url = route.url + self.surface.engine_path
         async with line.attempt(), route.upstream.ask(url, self.body, trace) as reply:
             if reply.status != 200:
-                raise await _status_error(reply)
+                raise await status_error(reply, self.surface.engine_path)
             flow = (_Streaming if self.stream else _Collecting)(self, route, line, reply, send)
             try:
                 if reply.is_stream:
@@ -253,7 +253,7 @@ class _Collecting(_Flow):
         self._exchange.begun = True
         body = self._collector.message()
         length = (b"content-length", str(len(body)).encode())
-        headers = [*_JSON_HEADERS, length, *self._exchange.headers]
+        headers = [*JSON_HEADERS, length, *self._exchange.headers]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -268,8 +268,8 @@ async def _finish(reply: EngineReply) -> None:
             rest.done.exception()  # looked at: whatever it was, the caller has everything
 
 
-async def _status_error(reply: EngineReply) -> MannersError:
+async def status_error(reply: EngineReply, path: str) -> MannersError:
     """What an engine's error status means to the caller."""
     body = BodyReader(MAX_ERROR_BYTES)
     reply.pour(body)
-    return from_status(reply.status, await body.done)
+    return from_status(reply.status, await body.done, path)

@@ -104,6 +104,14 @@ class OverChat:
         return upstream_body(asked.chat, asked.body, dialect, served_name, thinking)
 
 
+class HandsOn:
+    """A surface whose replies hold no words: they are handed on whole, and no event is made."""
+
+    def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
+        """The engine's reply, for the caller. Raises EngineBroke."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Counts:
     """Token counts of a reply, for APIs that name them otherwise than the engine."""
