@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench import machine, peers, report
-from tests.bench.rounds import ROWS, Failed, engine, run, started
+from tests.bench.rounds import ROWS, Effort, Failed, engine, run, started
 from tests.bench.subjects import SUBJECTS
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -29,6 +29,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--subjects", default="", metavar="A,B", help=f"of {', '.join(SUBJECTS)}")
     parser.add_argument("--rows", default="", metavar="A,B", help=f"of {', '.join(row.name for row in ROWS)}")
     parser.add_argument("--rounds", type=int, default=0, help="measured rounds (5; --quick: 2)")
+    parser.add_argument(
+        "--patience", type=float, default=300.0, metavar="S", help="seconds to wait for quiet moments, in all"
+    )
     parser.add_argument("--out", type=Path, help="folder for bench.md and bench.json (docs; --quick: none)")
     parser.add_argument("--install", action="store_true", help="make the peers' venvs, and nothing else")
     options = parser.parse_args()
@@ -64,19 +67,20 @@ def _subjects(options: argparse.Namespace) -> list[str]:
 def _measure(options: argparse.Namespace, console: Console) -> report.Report:
     names = _subjects(options)
     rows = [row for row in ROWS if not options.rows or row.name in options.rows]
-    rounds = options.rounds or (2 if options.quick else 5)
+    patience = machine.Patience(0.0 if options.quick else options.patience)
+    effort = Effort(options.rounds or (2 if options.quick else 5), 0.2 if options.quick else 1.0, patience)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as place,
         engine(Path(place)) as port,
         console.status("starting") as status,
         started(names, port, Path(place)) as (running, missing),
     ):
-        samples, failed = run(running, rows, rounds, 0.2 if options.quick else 1.0, status.update)
+        samples, failed = run(running, rows, effort, status.update)
         versions = {subject.name: subject.version() for subject in running if subject.version()}
     return report.Report(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         command=" ".join(["python -m tests.bench", *sys.argv[1:]]),
-        rounds=rounds,
+        rounds=effort.rounds,
         machine=machine.facts(),
         versions=versions,
         missing={**missing, **failed},

@@ -3,11 +3,13 @@
 import os
 import platform
 import resource
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tests.bench.processes import cpu_seconds
 
+_LOOK_SECONDS = 0.25
 _PACKAGES = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "msgspec", "aiohttp")
 
 
@@ -26,11 +28,32 @@ def others_seconds() -> float:
 
     Who shares a core with a gateway empties its caches: only what two calls differ by means much.
     """
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return busy_seconds() - cpu_seconds(os.getpid()) - ended.ru_utime - ended.ru_stime
+
+
+def busy_seconds() -> float:
+    """CPU time that anybody has used."""
     ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle, waiting = ticks[3], ticks[4]
-    busy = (sum(ticks) - idle - waiting) / os.sysconf("SC_CLK_TCK")
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return busy - cpu_seconds(os.getpid()) - ended.ru_utime - ended.ru_stime
+    return (sum(ticks) - idle - waiting) / os.sysconf("SC_CLK_TCK")
+
+
+class Patience:
+    """Waits for quiet moments, so many seconds in a whole run and no more."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def await_quiet(self, cores: float, at_most: float) -> None:
+        """Return when nobody keeps more than `cores` busy, or when patience is over."""
+        end = time.monotonic() + min(at_most, self.left)
+        while time.monotonic() < end:
+            before = busy_seconds()
+            time.sleep(_LOOK_SECONDS)
+            self.left -= _LOOK_SECONDS
+            if busy_seconds() - before <= cores * _LOOK_SECONDS:
+                return
 
 
 def _cpu_model() -> str:

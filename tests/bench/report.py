@@ -97,7 +97,8 @@ def show(report: Report, console: Console) -> None:
     table = Table(*RATIO_COLUMNS, title="Manners against the others", title_justify="left")
     for ratio in report.ratios:
         table.add_row(*verdict(ratio), style="red" if verdict(ratio)[-1] == "MISSED" else "")
-    console.print(table)
+    if report.ratios:
+        console.print(table)
     for name, why in report.missing.items():
         console.print(f"[red]{SUBJECTS[name].title} is missing:[/] {why}", highlight=False)
 
@@ -163,6 +164,6 @@ reply arrives whole, word for word. Engine, client and each gateway are processe
 loopback, one worker each; all gateways run all the time and take turns, each round beginning with
 another. Paced streams advance together, one token per 1 ms tick, as sequences do that an engine
 decodes in one batch; each stream's first token leaves at once, so that the time to it is the
-gateway's own. A sample during which others kept the machine busy is taken again, up to three times; the
-least disturbed one counts. A gateway with an error in any stream is left out of the tables and named with the reason.
+gateway's own. Each sample waits for a moment when others leave the machine alone, and is
+taken again, up to twice, when they did not; the least disturbed one counts. A gateway with an error in any stream is left out of the tables and named with the reason.
 What the parts cost one by one, and why these were chosen: [bench-parts.md](bench-parts.md)."""

@@ -19,8 +19,10 @@ from tests.bench.subjects import SUBJECTS, Missing, Subject
 
 LOAD_SECONDS = 180.0
 QUIET_CORES = 0.15
-"""A sample is disturbed when others kept more than this busy; it is taken again, a few times."""
-TRIES = 4
+"""A sample is disturbed when others keep more than this busy. Each waits for a quiet moment, with
+some patience, and while that lasts is taken again if it was disturbed all the same."""
+TRIES = 3
+WAIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -142,38 +144,54 @@ def measure(subject: Subject, row: Row, number: int, scale: float) -> Sample:
         joined=result.streams * row.tokens / result.events,
         rss_mib=process.rss_mib() if process else 0.0,
         wall=result.wall,
-        others=others / result.wall,
+        others=max(0.0, others / result.wall),
     )
 
 
-def quiet(subject: Subject, row: Row, number: int, scale: float) -> Sample:
+@dataclass
+class Effort:
+    """How much of it: rounds, a scale for the length of each load, and patience with others."""
+
+    rounds: int
+    scale: float
+    patience: machine.Patience
+
+
+def take(subject: Subject, row: Row, number: int, effort: Effort) -> Sample:
     """The least disturbed of a few tries, or the first that is quiet. Raises Failed."""
     tries: list[Sample] = []
-    while len(tries) < (TRIES if number else 1):
-        tries.append(measure(subject, row, number, scale))
-        if tries[-1].others <= QUIET_CORES:
-            return tries[-1]
-        sleep(1.0)
+    while len(tries) < TRIES:
+        effort.patience.await_quiet(QUIET_CORES, WAIT_SECONDS)
+        tries.append(measure(subject, row, number, effort.scale))
+        if tries[-1].others <= QUIET_CORES or effort.patience.left <= 0:
+            break
+        effort.patience.left -= tries[-1].wall
     return min(tries, key=lambda sample: sample.others)
 
 
 def run(
-    subjects: list[Subject], rows: Sequence[Row], rounds: int, scale: float, tell: Callable[[str], None]
+    subjects: list[Subject], rows: Sequence[Row], effort: Effort, tell: Callable[[str], None]
 ) -> tuple[list[Sample], dict[str, str]]:
     """Every row on every subject, interleaved, each round beginning with another subject."""
     samples: list[Sample] = []
     failed: dict[str, str] = {}
-    for number in range(rounds + 1):  # round 0 warms up and is thrown away
-        for row in rows:
-            for i in range(len(subjects)):
-                subject = subjects[(i + number) % len(subjects)]
-                if subject.name in failed:
-                    continue
-                tell(f"round {number}/{rounds}  {row.name}  {subject.title}")
-                try:
-                    sample = quiet(subject, row, number, scale if number else scale / 4)
-                except Failed as why:
-                    failed[subject.name] = f"{row.name}: {why}"
-                    continue
-                samples += [sample] if number else []
+    for number, row, subject in _turns(subjects, rows, effort.rounds):
+        if subject.name in failed:
+            continue
+        tell(f"round {number}/{effort.rounds}  {row.name}  {subject.title}")
+        try:
+            if number:
+                samples.append(take(subject, row, number, effort))
+            else:
+                measure(subject, row, number, effort.scale / 4)
+        except Failed as why:
+            failed[subject.name] = f"{row.name}: {why}"
     return [sample for sample in samples if sample.subject not in failed], failed
+
+
+def _turns(subjects: list[Subject], rows: Sequence[Row], rounds: int) -> Iterator[tuple[int, Row, Subject]]:
+    for number in range(rounds + 1):  # round 0 warms up and is thrown away
+        first = number % len(subjects) if subjects else 0
+        for row in rows:
+            for subject in subjects[first:] + subjects[:first]:
+                yield number, row, subject

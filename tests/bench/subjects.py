@@ -119,9 +119,9 @@ class Manners(Subject):
 
 
 class Own(Subject):
-    """Our stack without the stream core."""
+    """Our stack with nothing in it."""
 
-    name, title, does = "own", "FastAPI + our client", "pass-through, nothing else"
+    name, title, does = "own", "FastAPI, callbacks", "pass-through, nothing else"
     kind: ClassVar[str] = "own"
 
     def command(self) -> list[str]:
