@@ -1,0 +1,43 @@
+"""Which engines the suite runs over: llama.cpp in `make test`, vLLM in `make test-vllm`.
+
+`CONFORMANCE` names kinds of `engines.KINDS` (comma-separated), or all of one family: llama, vllm.
+With `CONFORMANCE_WRITE=1` the results are kept and `docs/engines.md` is written anew.
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import uvloop
+
+from tests.conformance.engines import COLUMNS, KINDS, MODELS, VLLM_PYTHON, Engine, serving
+
+FULL = ("llama-hermes", "vllm-hermes")
+"""Where the 500 cancels are done: parsers and templates make no difference to them."""
+
+
+def chosen() -> list[str]:
+    """The kinds of this run."""
+    words = os.environ.get("CONFORMANCE", "llama").split(",")
+    return [name for name in COLUMNS if name in words or name.partition("-")[0] in words]
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:
+    """The loop that `manners serve` runs on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session", params=chosen())
+async def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Engine]:
+    """One real engine after another, each up for all tests that want it."""
+    kind = KINDS[request.param]
+    if kind.dialect == "vllm" and not VLLM_PYTHON.exists():
+        pytest.skip("no vLLM here: make test-vllm installs it")
+    if not (MODELS / kind.model).exists():
+        pytest.skip("the nano models are missing: make nano")
+    async with serving(kind, tmp_path_factory.mktemp(kind.name)) as it:
+        yield it

@@ -1,0 +1,141 @@
+"""Golden streams: the bytes that real engines sent, and what a caller hears of them.
+
+`tests/data/streams/ENGINE-NAME.sse` holds the raw body, `.json` beside it who sent it and to what
+request, `.heard.json` what a caller hears of it, streaming and not. `python -m
+tests.conformance.record` makes them; nothing here touches a network.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from app.faults import from_status
+from app.requests import ChatRequest
+from app.shaping import stream_policy
+from app.stream.pipeline import StreamPolicy
+from tests.app.stream.wire import Heard, heard_streaming, heard_whole
+from tests.conformance.rows import BOTH, FRANCE, HELLO, LIGHT, MEMORY, ON, PRIYA, SUM, TIMER, WEB, user
+from tests.conformance.table import LONG, NO_SUCH, RESULT
+
+FOLDER = Path(__file__).parents[1] / "data" / "streams"
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One thing to record: what a caller asks, and how much of the reply is read (`cut` bytes)."""
+
+    name: str
+    asked: dict[str, Any]
+    cut: int | None = None
+    kill_at: int | None = None  # bytes after which the engine is killed
+
+
+def shot(name: str, *messages: dict[str, Any], cut: int | None = None, **fields: Any) -> Shot:
+    """A greedy, bounded request."""
+    return Shot(name, {"messages": list(messages), "temperature": 0, "max_tokens": 200, **fields}, cut)
+
+
+def budget(tokens: int) -> dict[str, Any]:
+    """The switch for a thought of so many tokens."""
+    return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+
+
+TOOLS = [MEMORY, WEB]
+SHOTS = (
+    shot("hello", HELLO),
+    shot("fact", FRANCE),
+    shot("tool", PRIYA, tools=TOOLS),
+    shot("tool-parallel", BOTH, tools=[LIGHT, TIMER]),
+    shot("tool-result", PRIYA, *RESULT, tools=TOOLS),
+    shot("tool-required", PRIYA, tools=TOOLS, tool_choice="required"),
+    shot("tool-after-thought", PRIYA, tools=TOOLS, **ON),
+    shot("tool-cut-by-length", PRIYA, tools=TOOLS, max_tokens=12),
+    shot("thinking", SUM, **ON),
+    shot("thinking-budget-1", SUM, **budget(1)),
+    shot("thinking-budget-8", SUM, **budget(8)),
+    shot("thinking-cut-by-length", SUM, max_tokens=5, **ON),
+    shot("length", user("Tell me about yourself"), max_tokens=3),
+    shot("stop", FRANCE, stop=["Paris"]),
+    shot("prefill", FRANCE, {"role": "assistant", "content": "The capital of"}),
+    shot("error-field", HELLO, response_format=NO_SUCH),
+    shot("error-too-long", LONG),
+    shot("cancelled-at-once", HELLO, cut=0),
+    shot("cancelled-in-the-role", HELLO, cut=100),
+    shot("cancelled-in-speech", user("Tell me about yourself"), cut=2500),
+    shot("cancelled-in-thought", SUM, cut=1500, **ON),
+    shot("cancelled-in-a-call", PRIYA, cut=1500, tools=TOOLS),
+)
+FATAL = Shot(
+    "killed",
+    {"messages": [user("Tell me about yourself")], "max_tokens": 2000, "ignore_eos": True},
+    kill_at=3000,
+)
+"""The engine dies in mid-reply; the last thing to ask of one."""
+
+
+def shots_for(kind: str) -> tuple[Shot, ...]:
+    """All for each engine's plain setting; for the others what is different there."""
+    if kind.endswith("-xml"):
+        return tuple(s for s in SHOTS if "tool" in s.name or "call" in s.name)
+    if kind == "llama-stranger":
+        names = ("hello", "fact", "tool", "thinking", "length", "cancelled-in-speech")
+        return tuple(s for s in SHOTS if s.name in names)
+    return SHOTS if kind == "vllm-raw" else (*SHOTS, FATAL)
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A recorded reply."""
+
+    name: str
+    sidecar: dict[str, Any]
+    raw: bytes
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that it came with."""
+        return int(self.sidecar["status"])
+
+    def policy(self, stream: bool) -> StreamPolicy:
+        """What the gateway assumes of the reply to this request."""
+        request = read({**self.sidecar["asked"], "stream": stream})
+        return stream_policy(request, self.sidecar["dialect"], request.thinking_or(0), 0, "t")
+
+    def heard(self, sizes: Iterable[int] = ()) -> dict[str, Any]:
+        """What callers hear when the bytes arrive in pieces of these sizes (none: in one)."""
+        if self.status != 200:
+            error = from_status(self.status, self.raw)
+            told = {"status": error.status, "type": error.type, "error": error.code}
+            return {"streaming": told, "whole": told}
+        sizes = list(sizes)
+        streaming = heard_streaming(self.raw, self.policy(True), sizes)
+        return {
+            "streaming": _plain(streaming),
+            "whole": _plain(heard_whole(self.raw, self.policy(False), sizes)),
+        }
+
+
+def read(asked: dict[str, Any]) -> ChatRequest:
+    """The gateway's own reading of a caller's request."""
+    return ChatRequest.model_validate({"model": "annie", **asked})
+
+
+def _plain(heard: Heard) -> dict[str, Any]:
+    """As JSON has it, without what says nothing."""
+    plain = json.loads(json.dumps(asdict(heard)))
+    return {key: value for key, value in plain.items() if value not in ("", None, [], False)}
+
+
+def load() -> list[Golden]:
+    """Every recorded reply, by name."""
+    found = sorted(FOLDER.glob("*.sse"))
+    return [
+        Golden(p.stem, json.loads(p.with_suffix(".json").read_text("utf-8")), p.read_bytes()) for p in found
+    ]
+
+
+def expectation(name: str) -> Path:
+    """Where it is written what a caller hears."""
+    return FOLDER / f"{name}.heard.json"

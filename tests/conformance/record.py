@@ -1,0 +1,127 @@
+"""Record golden streams from real engines: `python -m tests.conformance.record [KIND ...]`.
+
+Each engine is started here, asked what the gateway would ask it, and its raw bytes are written
+down, with the request beside them and with what a caller hears of them. Look at the difference
+that git shows before you commit it: an expectation is right because somebody read it.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from app.shaping import upstream_body
+from tests.conformance.engine_api import EngineAPI
+from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
+from tests.conformance.golden import FOLDER, Golden, Shot, expectation, read, shots_for
+
+LONGEST_TEXT = 200
+MODEL = "annie-nano"
+
+
+def engine_request(kind: Kind, shot: Shot) -> dict[str, Any]:
+    """What the gateway sends for this request.
+
+    vLLM without parsers refuses tools unless they may not be called; then it gives the raw text.
+    """
+    request = read(shot.asked)
+    body = upstream_body(request, dict(shot.asked), kind.dialect, MODEL, request.thinking_or(0))
+    sent: dict[str, Any] = json.loads(body)
+    if kind.name == "vllm-raw" and "tools" in sent:
+        sent["tool_choice"] = "none"
+    return sent
+
+
+async def take(session: aiohttp.ClientSession, engine: Engine, shot: Shot) -> tuple[int, str, bytes]:
+    """Status, content type and body, as far as the shot reads."""
+    raw = b""
+    sent = engine_request(engine.kind, shot)
+    async with session.post(f"{engine.url}/v1/chat/completions", json=sent) as reply:
+        try:
+            while shot.cut is None or len(raw) < shot.cut:
+                part = await reply.content.readany()
+                if not part:
+                    break
+                raw += part
+                if shot.kill_at is not None and len(raw) >= shot.kill_at:
+                    kill(engine)
+                    shot = Shot(shot.name, shot.asked)
+        except aiohttp.ClientPayloadError:
+            pass  # it died; what came is what there is
+        return reply.status, reply.content_type, raw[: shot.cut]
+
+
+def kill(engine: Engine) -> None:
+    """vLLM computes in a process of its own, whose end the server outlives; llama.cpp is one."""
+    if engine.kind.dialect != "vllm":
+        os.kill(engine.pid, signal.SIGKILL)
+        return
+    children = Path(f"/proc/{engine.pid}/task/{engine.pid}/children").read_text("ascii").split()
+    for child in children:
+        if b"EngineCore" in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(int(child), signal.SIGKILL)
+
+
+def write(kind: Kind, version: str, shot: Shot, status: int, content_type: str, raw: bytes) -> None:
+    """The three files of one golden."""
+    sidecar = {
+        "engine": kind.name,
+        "version": version,
+        "dialect": kind.dialect,
+        "arguments": [a.replace(str(FOLDER.parents[2]) + "/", "") for a in kind.args],
+        "status": status,
+        "content_type": content_type,
+        "asked": elided(shot.asked),
+        "sent": elided(engine_request(kind, shot)),
+        "cut": shot.cut,
+    }
+    golden = Golden(f"{kind.name}-{shot.name}", sidecar, raw)
+    (FOLDER / f"{golden.name}.sse").write_bytes(raw)
+    (FOLDER / f"{golden.name}.json").write_text(pretty(sidecar), "utf-8")
+    expectation(golden.name).write_text(pretty(golden.heard()), "utf-8")
+
+
+def pretty(data: Any) -> str:
+    """JSON for people."""
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def elided(data: Any) -> Any:
+    """Without the middle of long texts."""
+    if isinstance(data, dict):
+        return {key: elided(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [elided(value) for value in data]
+    if isinstance(data, str) and len(data) > LONGEST_TEXT:
+        return f"{data[:40]}… ({len(data)} characters)"
+    return data
+
+
+async def record(kind: Kind, state: Path) -> None:
+    """Every shot of one engine."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    alone = aiohttp.TCPConnector(force_close=True)  # an engine may close what is kept open
+    async with serving(kind, state) as engine, aiohttp.ClientSession(connector=alone) as session:
+        version = await EngineAPI(session, engine.url, kind.dialect).version()
+        for shot in shots_for(kind.name):
+            write(kind, version, shot, *await take(session, engine, shot))
+            print(f"{kind.name}-{shot.name}", flush=True)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.record", description=__doc__)
+    parser.add_argument("kinds", nargs="*", default=[*COLUMNS, "llama-stranger"], metavar="KIND")
+    for name in parser.parse_args().kinds:
+        with tempfile.TemporaryDirectory() as state:
+            asyncio.run(record(KINDS[name], Path(state)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The table in `docs/engines.md`: written from results on disk, one file an engine. Pure but for `save`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.conformance.engines import COLUMNS, KINDS
+from tests.conformance.suite import Result
+from tests.conformance.table import CANCEL, ROWS
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "engines.md"
+RESULTS = Path(__file__).parent / "results"
+BEGIN, END = "<!-- generated: make test, make test-vllm -->", "<!-- end of what is generated -->"
+NAMES = (*(row.name for row in ROWS), CANCEL)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One engine's results."""
+
+    kind: str
+    version: str
+    results: tuple[Result, ...]
+
+    def of(self, name: str) -> Result | None:
+        """The result of a row, if it was run."""
+        return next((r for r in self.results if r.name == name), None)
+
+
+def path(kind: str) -> Path:
+    """Where an engine's results are kept."""
+    return RESULTS / f"{kind}.json"
+
+
+def load() -> dict[str, Column]:
+    """All results that are kept."""
+    out = {}
+    for kind in COLUMNS:
+        if path(kind).exists():
+            data = json.loads(path(kind).read_text("utf-8"))
+            out[kind] = Column(kind, data["version"], tuple(Result(**row) for row in data["rows"]))
+    return out
+
+
+def save(column: Column) -> None:
+    """Keep one engine's results, and write the document anew."""
+    RESULTS.mkdir(exist_ok=True)
+    data = {"version": column.version, "rows": [asdict(result) for result in column.results]}
+    path(column.kind).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    DOCUMENT.write_text(written(DOCUMENT.read_text("utf-8"), load()), "utf-8")
+
+
+def written(document: str, columns: Mapping[str, Column]) -> str:
+    """The document with its generated part made from these results."""
+    before, _, rest = document.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table(columns)}\n{END}{after}"
+
+
+def table(columns: Mapping[str, Column]) -> str:
+    """The rows and columns in Markdown, and the reasons of what is not right."""
+    shown = [columns[kind] for kind in COLUMNS if kind in columns]
+    reasons: list[str] = []
+    lines = [
+        _line(["", *(KINDS[c.kind].title for c in shown)]),
+        _line(["---", *("---" for _ in shown)]),
+        _line(["version", *(c.version for c in shown)]),
+    ]
+    for name in NAMES:
+        lines.append(_line([name, *(_cell(c.of(name), reasons) for c in shown)]))
+    notes = [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
+    return "\n".join([*lines, "", *notes, ""] if notes else [*lines, ""])
+
+
+def plain(results: Sequence[Result]) -> str:
+    """For a terminal."""
+    return "\n".join(
+        f"{'ok' if r.right else 'NO':3} {r.name}{': ' + r.why if r.why else ''}" for r in results
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(result: Result | None, reasons: list[str]) -> str:
+    if result is None:
+        return "not run"
+    if result.right:
+        return "yes"
+    if result.why not in reasons:
+        reasons.append(result.why)
+    return f"no ({reasons.index(result.why) + 1})"

@@ -1,0 +1,129 @@
+"""500 callers leave a real engine at random moments: nothing is kept, here or there."""
+
+import asyncio
+import gc
+import os
+import random
+import resource
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from socket import SO_LINGER, SOL_SOCKET
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from tests.conformance.conftest import FULL
+from tests.conformance.engines import Engine
+from tests.conformance.rows import MEMORY, ON, PRIYA, SUM, WEB, user
+from tests.conformance.suite import ENDLESS, Bench, bench
+
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(420)]
+
+CANCELS = 500
+WARM_UP = 100
+CALLERS = 6  # at a time; more than an engine of four slots computes at once
+PLACES = 5  # so that some wait in the gateway's queue
+LONGEST_WAIT = 0.25  # seconds; the random moment lies between nothing and this
+FREE_SECONDS = 10.0
+NOISE_MIB = 12
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a gateway could forget to give back."""
+
+    tasks: int
+    sockets: int
+    memory_mib: float
+
+
+def held() -> Held:
+    """Counted now, after a collection."""
+    gc.collect()
+    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return Held(
+        len(asyncio.all_tasks()),
+        sum(link.startswith("socket:") for link in links),
+        pages * resource.getpagesize() / 2**20,
+    )
+
+
+def _descriptors() -> list[str]:
+    """The open ones; without the one that looks."""
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+
+
+BODIES: tuple[dict[str, Any], ...] = (
+    {"messages": [user("Tell me about yourself")], **ENDLESS},
+    {"messages": [SUM], "max_tokens": 200, **ON},
+    {"messages": [PRIYA], "max_tokens": 200, "tools": [MEMORY, WEB]},
+    {"messages": [user("hello " * 2000)], **ENDLESS, "max_tokens": 500},
+)
+
+
+async def ask_and_leave(it: Bench, draw: random.Random) -> str:
+    """One caller: asks something, waits for a random moment or the first bytes, and is gone."""
+    address = urlsplit(it.front.url)
+    body = {"model": "annie", "stream": draw.random() < 0.7, **draw.choice(BODIES)}
+    data = msgspec.json.encode(body)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(data)}\r\n\r\n".encode()
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    phase = draw.choice(("in the request", "at once", "at a moment", "at a moment", "at the first bytes"))
+    writer.write(head + (data[: draw.randrange(len(data))] if phase == "in the request" else data))
+    if phase == "at the first bytes":
+        await reader.read(draw.choice((1, 300, 4000)))
+    if phase == "at a moment":
+        await asyncio.sleep(draw.uniform(0, LONGEST_WAIT))
+    if draw.random() < 0.5:
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, linger)
+        writer.transport.abort()
+    else:
+        writer.close()
+    return phase
+
+
+async def leave_often(it: Bench, count: int, draw: random.Random) -> None:
+    """So many of them, some at a time, until the gateway holds nothing for any."""
+    left = iter(range(count))
+
+    async def caller() -> None:
+        for _ in left:
+            await ask_and_leave(it, draw)
+
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    async with asyncio.timeout(FREE_SECONDS):
+        while it.front.outstanding or await it.engine.running():
+            await asyncio.sleep(0.02)
+
+
+async def test_500_callers_who_leave_at_random_moments_leave_nothing_behind(
+    engine: Engine, record_property: Any
+) -> None:
+    if engine.kind.name not in FULL:
+        return  # parsers and templates make no difference to it
+    draw, loop = random.Random(500), asyncio.get_running_loop()
+    async with bench(engine.url, engine.kind.dialect, PLACES) as it:
+        await leave_often(it, WARM_UP, draw)
+        await idle_connections_gone(it)
+        first, start = held(), loop.time()
+        await leave_often(it, CANCELS, draw)
+        seconds = loop.time() - start
+        await idle_connections_gone(it)
+        last = held()
+    record_property("seconds", seconds)
+    print(f"\n{engine.kind.name}: {CANCELS} cancels in {seconds:.1f} s; {first} -> {last}")
+    assert last.tasks <= first.tasks
+    assert last.sockets <= first.sockets
+    assert last.memory_mib <= first.memory_mib + NOISE_MIB
+
+
+async def idle_connections_gone(it: Bench) -> None:
+    """Close what the pools keep on purpose, so that only what is forgotten is counted."""
+    for member in it.front.gateway.fleet._members.values():
+        member.upstream.close()
+    await asyncio.sleep(0.1)

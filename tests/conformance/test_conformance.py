@@ -1,0 +1,57 @@
+"""Every engine is heard to do the same, row by row; `docs/engines.md` says so and is up to date."""
+
+import os
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from tests.conformance import report
+from tests.conformance.engine_api import EngineAPI
+from tests.conformance.engines import Engine
+from tests.conformance.known import KNOWN
+from tests.conformance.report import Column
+from tests.conformance.suite import check
+
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(420)]
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def column(engine: Engine) -> AsyncIterator[Column]:
+    """All rows of one engine."""
+    results = await check(engine.url, engine.kind.dialect)
+    async with aiohttp.ClientSession() as session:
+        version = await EngineAPI(session, engine.url, engine.kind.dialect).version()
+    known = KNOWN.get(engine.kind.name, {})
+    told = tuple(
+        r if r.right or r.name not in known else type(r)(r.name, False, known[r.name]) for r in results
+    )
+    print(f"\n{engine.kind.title}, {version}\n{report.plain(results)}")
+    kept = Column(engine.kind.name, version, told)
+    if os.environ.get("CONFORMANCE_WRITE"):
+        report.save(kept)
+    yield kept
+
+
+@pytest.mark.parametrize("name", report.NAMES)
+async def test_an_engine_is_heard_to_do_what_every_engine_does(
+    engine: Engine, column: Column, name: str
+) -> None:
+    result, reason = column.of(name), KNOWN.get(engine.kind.name, {}).get(name)
+    assert result is not None, f"the row {name!r} was not run"
+    if reason is not None:
+        assert not result.right, f"{name!r} is right now: strike it from tests/conformance/known.py"
+        pytest.xfail(reason)
+    assert result.right, result.why
+
+
+async def test_the_document_shows_this_engine_as_it_is(engine: Engine, column: Column) -> None:
+    kept = report.load().get(engine.kind.name)
+    assert kept is not None, "not in the document yet: run again with CONFORMANCE_WRITE=1"
+    assert kept.results == column.results, "the document is old: run again with CONFORMANCE_WRITE=1"
+
+
+async def test_the_document_is_made_from_the_results_that_are_kept() -> None:
+    document = report.DOCUMENT.read_text("utf-8")
+    assert document == report.written(document, report.load())

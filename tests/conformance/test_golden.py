@@ -1,0 +1,64 @@
+"""What real engines sent is heard the same on every split, by every kind of caller."""
+
+import json
+import random
+from collections.abc import Iterator
+from functools import partial
+from itertools import repeat
+
+import pytest
+
+from tests.conformance.engines import COLUMNS
+from tests.conformance.golden import Golden, expectation, load, shots_for
+from tests.conformance.rows import TAGS
+
+GOLDENS = load()
+golden_each = pytest.mark.parametrize("golden", GOLDENS, ids=[golden.name for golden in GOLDENS])
+
+
+def expected(golden: Golden) -> object:
+    return json.loads(expectation(golden.name).read_text("utf-8"))
+
+
+def test_every_engine_has_said_everything_that_is_recorded() -> None:
+    wanted = {f"{kind}-{shot.name}" for kind in (*COLUMNS, "llama-stranger") for shot in shots_for(kind)}
+    assert {golden.name for golden in GOLDENS} == wanted
+
+
+@golden_each
+def test_a_recorded_reply_is_heard_as_written(golden: Golden) -> None:
+    assert golden.heard() == expected(golden)
+
+
+@golden_each
+def test_a_recorded_reply_is_heard_the_same_byte_by_byte(golden: Golden) -> None:
+    assert golden.heard(repeat(1, len(golden.raw))) == expected(golden)
+
+
+@golden_each
+def test_a_recorded_reply_is_heard_the_same_in_pieces_of_any_size(golden: Golden) -> None:
+    draw = random.Random(golden.name)
+    for longest in (3, 40, 700):
+        sizes = iter(partial(draw.randint, 1, longest), None)
+        assert golden.heard(_until(sizes, len(golden.raw))) == expected(golden)
+
+
+@golden_each
+def test_of_no_recorded_reply_is_a_tag_heard(golden: Golden) -> None:
+    for heard in golden.heard().values():
+        assert not TAGS.search(heard.get("content", "") + heard.get("thought", ""))
+
+
+@golden_each
+def test_no_recorded_reply_ends_well_unless_its_engine_said_so(golden: Golden) -> None:
+    for heard in golden.heard().values():
+        assert ("finish" in heard) == (b'"finish_reason":"' in golden.raw)
+        assert ("error" in heard) != heard.get("done", False)
+
+
+def _until(sizes: Iterator[int], total: int) -> list[int]:
+    """As many sizes as it takes."""
+    out: list[int] = []
+    while sum(out) < total:
+        out.append(next(sizes))
+    return out
