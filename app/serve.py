@@ -67,16 +67,22 @@ async def serve(config: Config) -> None:
             "gateway.listen: without an API key only a loopback address is served: "
             "set MANNERS_API_KEYS or gateway.api_keys_file"
         )
-    public = bind(config.listen, "gateway.listen")
-    admin = bind(config.admin, "gateway.admin")
-    log = logs.configure()
-    try:
-        token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
-    except OSError as error:
-        raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
-    gateway = create_gateway(config, token, log)
+    with bind(config.listen, "gateway.listen") as public, bind(config.admin, "gateway.admin") as admin:
+        log = logs.configure()
+        try:
+            token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
+        except OSError as error:
+            raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
+        await _run(create_gateway(config, token, log), public, admin, token_file)
+
+
+async def _run(
+    gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
+) -> None:
+    """From the first engine to the last byte."""
     await gateway.fleet.start()
-    servers = [_server(gateway.public, config.gateway.drain_seconds), _server(gateway.admin, 1)]
+    drain = gateway.config.gateway.drain_seconds
+    servers = [_server(gateway.public, drain), _server(gateway.admin, 1)]
     running = [
         asyncio.create_task(server.serve(sockets=[sock]))
         for server, sock in zip(servers, (public, admin), strict=True)
