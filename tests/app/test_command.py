@@ -1,0 +1,109 @@
+"""The `manners` command says no in one line, with sysexits' code, and never with a traceback."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from app.__main__ import main
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No secrets from outside; the log's settings are put back."""
+    for name in [name for name in os.environ if name.startswith("MANNERS_")]:
+        monkeypatch.delenv(name)
+    outer = structlog.get_config()
+    yield
+    structlog.configure(**outer)
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """An address that somebody else listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def write(folder: Path, **gateway: str) -> Path:
+    """A configuration with these keys."""
+    table = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state", **gateway}
+    lines = ["[gateway]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    lines += ["[engines.far]", 'dialect = "vllm"', 'driver = "url"', 'url = "http://127.0.0.1:9"']
+    path = folder / "manners.toml"
+    path.write_text("\n".join([*lines, "[models.annie]", 'live = "far"', ""]))
+    return path
+
+
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "a public port in use": ({"listen": "TAKEN"}, "gateway.listen: cannot listen on TAKEN: Address already in use; set another"),
+    "an admin port in use": ({"admin": "TAKEN"}, "gateway.admin: cannot listen on TAKEN: Address already in use; set another"),
+    "an address of another host": ({"listen": "203.0.113.7:0", "api_keys_file": "keys"}, "gateway.listen: cannot listen on 203.0.113.7:0: "),
+    "a name of no host": ({"admin": "no-such-host.invalid:0"}, "gateway.admin: cannot listen on no-such-host.invalid:0: "),
+    "an open address without keys": ({"listen": "0.0.0.0:0"}, "gateway.listen: without an API key only a loopback address is served"),
+    "an open address with an empty file of keys": ({"listen": "[::]:0", "api_keys_file": "file"}, "gateway.listen: without an API key"),
+    "a state folder below a file": ({"state": "file/state"}, "gateway.state: "),
+    "a state folder that is a file": ({"state": "file"}, "gateway.state: "),
+    "an unknown key": ({"lisen": "x"}, "gateway.lisen: unknown key; did you mean 'listen'?"),
+    "no such file of keys": ({"api_keys_file": "none"}, "gateway.api_keys_file: none: No such file or directory"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_served_is_one_line_and_code_78(
+    name: str, tmp_path: Path, taken: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The key that is to be changed, and why."""
+    gateway, expected = WRONG[name]
+    (tmp_path / "file").write_text("")
+    (tmp_path / "keys").write_text("key-1\n")
+    path = write(tmp_path, **{key: value.replace("TAKEN", taken) for key, value in gateway.items()})
+    assert main(["serve", "--config", str(path)]) == 78
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("manners: ") and err.count("\n") == 1
+    assert expected.replace("TAKEN", taken) in err
+
+
+@pytest.mark.parametrize("name", ["nothing.toml", "."])
+def test_a_file_that_is_none_is_code_78(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Named, as it was written."""
+    assert main(["serve", "--config", str(tmp_path / name)]) == 78
+    assert str(tmp_path / name) in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["srve"],
+        ["serve", "--confg", "x"],
+        ["serve", "--config"],
+        ["serve", "extra"],
+        ["chat", "Hi", "there"],
+        ["chat", "--modle", "x"],
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_code_64(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """With the command to ask for help."""
+    with pytest.raises(SystemExit) as caught:
+        main(args)
+    assert caught.value.code == 64
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("manners") and "--help" in err and err.count("\n") == 1
+
+
+def test_chat_without_a_gateway_is_one_line_and_code_69(
+    taken: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It says how to start one."""
+    assert main(["chat", "Hi", "--url", "http://127.0.0.1:9"]) == 69
+    err = capfd.readouterr().err
+    assert "start one with `manners serve`" in err and err.count("\n") == 1
