@@ -20,6 +20,7 @@ from app.config import Config, Model
 from app.errors import EngineDown, UnknownModel
 from app.log import Logger
 from app.metrics import Metrics
+from app.rounds import Round
 from app.upstream import Upstream
 from deploy.drivers import make_engine
 from deploy.embedded import EmbeddedEngine
@@ -65,9 +66,9 @@ class Route:
 class _Member:
     """One engine and what is known of it."""
 
-    def __init__(self, spec: EngineSpec, connect_timeout: float) -> None:
+    def __init__(self, spec: EngineSpec, connect_timeout: float, round_: Round) -> None:
         self.spec = spec
-        self.upstream = Upstream(connect_timeout)
+        self.upstream = Upstream(connect_timeout, round_)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # when it last gave a token; monotonic seconds
         self.breaker = _WELL
@@ -132,6 +133,7 @@ class Fleet:
         self._log = log
         self._factory = factory
         self._members: dict[str, _Member] = {}
+        self._round = Round()
 
     async def start(self) -> None:
         """Begin to bring up every engine that a model needs."""
@@ -144,7 +146,7 @@ class Fleet:
 
     def _add(self, name: str, model: Model) -> _Member:
         spec = self._config.engines[name]
-        member = _Member(spec, model.timeouts.connect)
+        member = _Member(spec, model.timeouts.connect, self._round)
         self._metrics.engine(name, False, 0)
         image = (spec.image or "").partition("@")[2]
         self._metrics.describe_engine(name, spec.dialect, spec.driver, artefact_digest(spec.artefact), image)

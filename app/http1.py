@@ -15,6 +15,7 @@ from typing import Protocol, cast
 import httptools
 
 from app.errors import EngineBroke, EngineDown, MannersError
+from app.rounds import Round
 
 MAX_HEAD_BYTES = 64 << 10
 DISCONNECTED = "upstream_disconnected"
@@ -52,7 +53,8 @@ class Sink(Protocol):
 class EngineReply(asyncio.Protocol):
     """One connection, and the reply that it carries at the moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, round_: Round) -> None:
+        self.round = round_
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.complete = True  # no reply is outstanding: the connection may be used
@@ -117,6 +119,9 @@ class EngineReply(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
+        self.round.read(self._received, data)
+
+    def _received(self, data: bytes) -> None:
         if self.complete:
             return self.close()  # bytes that nobody asked for
         if not self.status:
@@ -136,6 +141,7 @@ class EngineReply(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.round.work()  # what was read before the end comes before it
         self.lost = True
         if self.complete:
             return

@@ -10,6 +10,8 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
 from typing import Any, cast
 
+from app.rounds import Round
+
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
@@ -35,35 +37,39 @@ class _Uvicorn:
     it changes. `of` is None for any other server, and `write` is False when `send` must decide.
     """
 
-    def __init__(self, cycle: Any) -> None:
+    def __init__(self, cycle: Any, round_: Round) -> None:
         self._cycle = cycle
+        self._round = round_
         self._flow = cycle.flow
         self._transport = cycle.transport
 
     @classmethod
-    def of(cls, send: Send) -> "_Uvicorn | None":
+    def of(cls, send: Send, round_: Round) -> "_Uvicorn | None":
         cycle = getattr(send, "__self__", None)
         needed = ("flow", "transport", "disconnected", "chunked_encoding", "response_started")
-        return cls(cycle) if all(hasattr(cycle, name) for name in needed) else None
+        return cls(cycle, round_) if all(hasattr(cycle, name) for name in needed) else None
 
     def write(self, body: bytes) -> bool:
         cycle = self._cycle
         if self._flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
             return False
-        self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        self._round.write(self._transport, b"%x\r\n%b\r\n" % (len(body), body))
         return True
 
 
 class Outlet:
     """Sends messages in order. `on_full` and `on_free` are called when a slow reader blocks it."""
 
-    def __init__(self, send: Send, on_full: Callable[[], None], on_free: Callable[[], None]) -> None:
+    def __init__(
+        self, send: Send, round_: Round, on_full: Callable[[], None], on_free: Callable[[], None]
+    ) -> None:
         self._send = send
+        self._round = round_
         self._on_full = on_full
         self._on_free = on_free
         self._queue: list[MutableMapping[str, Any]] = []
         self._task: asyncio.Task[None] | None = None
-        self._server = _Uvicorn.of(send)
+        self._server = _Uvicorn.of(send, round_)
 
     def write(self, body: bytes) -> None:
         """More of a body whose head has been put."""
@@ -76,6 +82,7 @@ class Outlet:
         if self._task is not None:
             self._queue.append(message)
             return
+        self._round.flush()
         coroutine = cast(Coroutine[Any, Any, None], self._send(message))
         try:
             waits_for = coroutine.send(None)

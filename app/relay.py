@@ -118,6 +118,8 @@ class _Flow:
 
     def data(self, data: bytes) -> None:
         """A read from the engine."""
+        if self.over.done():
+            return
         now = time.perf_counter()
         try:
             texts = self.pipeline.passes(data)
@@ -203,7 +205,7 @@ class _Streaming(_Flow):
         self._encoder = exchange.surface.encoder(exchange.head, exchange.asked)
         exchange.encoder = self._encoder
         self._reply = reply
-        self._outlet = Outlet(send, self._pause, self._resume)
+        self._outlet = Outlet(send, reply.round, self._pause, self._resume)
 
     def _pause(self) -> None:
         self._reply.pause()

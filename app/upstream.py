@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from app.errors import EngineBroke
 from app.http1 import DISCONNECTED, EngineReply, translate
+from app.rounds import Round
 
 KEEP_ALIVE_SECONDS = 4.0
 """Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
@@ -23,8 +24,9 @@ KEEP_ALIVE_SECONDS = 4.0
 class Upstream:
     """A pool of connections to one engine. Close it when its route is gone."""
 
-    def __init__(self, connect_timeout: float) -> None:
+    def __init__(self, connect_timeout: float, round_: Round) -> None:
         self._connect_timeout = connect_timeout
+        self._round = round_
         self._idle: deque[EngineReply] = deque()
         self._tls: ssl.SSLContext | None = None
         self.open = 0  # replies outstanding
@@ -86,7 +88,7 @@ class Upstream:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, reply = await loop.create_connection(EngineReply, host, port, ssl=tls)
+                _, reply = await loop.create_connection(lambda: EngineReply(self._round), host, port, ssl=tls)
         except OSError as error:
             raise translate(error) from error
         return reply

@@ -6,7 +6,7 @@ Only the fields that carry speech are declared; msgspec skips the rest without b
 """
 
 import re
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -85,22 +85,38 @@ def parse_payload(payload: bytes) -> list[Event]:
     return events
 
 
+class _PlainDelta(Struct, gc=False, forbid_unknown_fields=True):
+    content: Annotated[str, msgspec.Meta(min_length=1)]
+    role: Any = None
+    reasoning: None = None
+    reasoning_content: None = None
+    tool_calls: None = None
+    refusal: None = None
+
+
+class _PlainChoice(Struct, gc=False):
+    delta: _PlainDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+
+
+class _PlainChunk(Struct, gc=False):
+    """A chunk that is text and nothing else, as a type: msgspec does the looking, in C."""
+
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
+
+
+_decode_plain = msgspec.json.Decoder(_PlainChunk).decode
+
+
 def plain_text(payload: bytes) -> str | None:
     """The text, if the payload is one delta of visible text of choice 0 and says nothing else."""
     try:
-        chunk = _decode(payload)
+        return _decode_plain(payload).choices[0].delta.content
     except msgspec.DecodeError:
         return None
-    choices = chunk.choices
-    if not choices or len(choices) != 1 or chunk.usage or chunk.error is not None:
-        return None
-    choice = choices[0]
-    delta = choice.delta
-    if delta is None or choice.index or choice.finish_reason:
-        return None
-    if delta.reasoning or delta.reasoning_content or delta.tool_calls:
-        return None
-    return delta.content or None
 
 
 def _read_choice(choice: _Choice, events: list[Event]) -> None:
