@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from app import catalog, http_errors
+from app import catalog, http_errors, openapi
 from app.auth import KeyRing
 from app.chat import Chat
 from app.config import Config
@@ -18,9 +18,10 @@ from app.surfaces.chat_completions import ChatCompletions
 from app.surfaces.completions import Completions
 from app.surfaces.embeddings import Embeddings
 from app.surfaces.messages import Messages
+from app.surfaces.responses import Responses
 from app.surfaces.surface import Surface
 
-SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Completions(), Embeddings())
+SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
 
 
@@ -46,8 +47,9 @@ def create_gateway(
     fleet = Fleet(config, metrics, log, factory)
     chat = Chat(config, fleet, metrics, log)
     straight = {surface.path: chat.at(surface) for surface in SURFACES}
-    public = _application("Manners", log)
+    public = _application("Manners", log, "/openapi.json")
     public.include_router(catalog.public_router(config, fleet, chat, int(time.time())))
+    openapi.document(public, SURFACES)
     admin = _application("Manners: operators", log)
     admin.include_router(catalog.admin_router(config, fleet, chat, metrics))
     return Gateway(
@@ -61,8 +63,8 @@ def create_gateway(
     )
 
 
-def _application(title: str, log: Logger) -> FastAPI:
-    app = FastAPI(title=title, openapi_url=None, redirect_slashes=False)
+def _application(title: str, log: Logger, openapi_url: str | None = None) -> FastAPI:
+    app = FastAPI(title=title, openapi_url=openapi_url, docs_url=None, redoc_url=None, redirect_slashes=False)
     http_errors.install(app, log)
     return app
 

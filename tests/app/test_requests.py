@@ -231,7 +231,6 @@ async def test_a_body_of_exactly_the_limit_is_taken(home: House) -> None:
         ("GET", "/v1/models/nobody", 404, "model_not_found"),
         ("GET", "/metrics", 404, "not_found"),
         ("GET", "/admin/status", 404, "not_found"),
-        ("GET", "/openapi.json", 404, "not_found"),
         ("GET", "/docs", 404, "not_found"),
     ],
 )

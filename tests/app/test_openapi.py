@@ -1,0 +1,38 @@
+"""The public listener's OpenAPI document."""
+
+import json
+import re
+
+import jsonschema
+import pytest
+
+from app.main import SURFACES
+from tests.app.house import HELLO, House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BODIES = {
+    "/v1/chat/completions": {"model": "annie", "messages": HELLO},
+    "/v1/messages": {"model": "annie", "messages": HELLO, "max_tokens": 9},
+    "/v1/responses": {"model": "annie", "input": [{"role": "user", "content": "Hi."}]},
+    "/v1/completions": {"model": "annie", "prompt": "Hi"},
+    "/v1/embeddings": {"model": "annie", "input": ["Hi"]},
+}
+
+
+async def test_every_surface_is_listed_with_its_request(home: House) -> None:
+    """Each path has a schema that takes a right request, refuses {}, and points at nothing missing."""
+    document = (await home.get(f"{home.url}/openapi.json")).json
+    assert {s.path for s in SURFACES} == BODIES.keys() <= document["paths"].keys()
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(document))) <= known
+    for path, body in BODIES.items():
+        schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        validator = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
+        validator.validate(body)
+        assert not validator.is_valid({})
+    assert "/v1/models" in document["paths"]
+
+
+async def test_the_operators_listener_has_none(home: House) -> None:
+    assert (await home.operate("/openapi.json")).status == 404
