@@ -46,7 +46,15 @@ class Books:
         self._metrics.manners(model, engine, stripped, breaches, exchange.calls)
         tokens = exchange.usage.tokens("completion_tokens") if exchange.usage else 0
         if error is None and exchange.ended is not None:
-            self._metrics.latency(model, engine, clocks, exchange.ended, tokens, exchange.overhead)
+            self._metrics.latency(
+                model,
+                engine,
+                clocks,
+                streamed=exchange.stream,
+                end=exchange.ended,
+                tokens=tokens,
+                overhead=exchange.overhead,
+            )
         return {
             "first_token": _since(clocks.start, clocks.first_token),
             "first_content": _since(clocks.start, clocks.first_content),

@@ -141,15 +141,30 @@ class Metrics:
         self._of(self._failovers, model, engine, known).inc()
 
     def latency(
-        self, model: str, engine: str, clocks: Clocks, end: float, tokens: int, overhead: float
+        self,
+        model: str,
+        engine: str,
+        clocks: Clocks,
+        *,
+        streamed: bool,
+        end: float,
+        tokens: int,
+        overhead: float,
     ) -> None:
-        """Record a served reply. A cancelled or failed one must not come here."""
+        """Record a served reply. A cancelled or failed one must not come here.
+
+        What is not streamed is seen all at once, at its end: it has a duration, and no first
+        content, first sentence or gap that would tell a voice anything.
+        """
         start = clocks.start
-        for histogram, mark in (
-            (self._first_token, clocks.first_token),
-            (self._first_content, clocks.first_content),
-            (self._first_sentence, clocks.first_sentence),
-        ):
+        marks = [(self._first_token, clocks.first_token)]
+        if streamed:
+            marks += [
+                (self._first_content, clocks.first_content),
+                (self._first_sentence, clocks.first_sentence),
+            ]
+            self._of(self._max_gap, model, engine).observe(clocks.max_gap)
+        for histogram, mark in marks:
             if mark is not None:
                 self._of(histogram, model, engine).observe(mark - start)
         per_token = clocks.time_per_output_token(tokens)
@@ -157,7 +172,6 @@ class Metrics:
             self._of(self._per_token, model, engine).observe(per_token)
         self._of(self._duration, model, engine).observe(end - start)
         self._of(self._overhead, model, engine).observe(overhead)
-        self._of(self._max_gap, model, engine).observe(clocks.max_gap)
 
     def manners(
         self, model: str, engine: str, stripped: set[str], breaches: set[str], calls: list[str]

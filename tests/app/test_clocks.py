@@ -105,14 +105,21 @@ THOUGHTFUL = paced(
 THINK = {"chat_template_kwargs": {"enable_thinking": True}}
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_each_clock_stops_at_its_own_event(home: House, stream: bool) -> None:
+async def test_each_clock_stops_at_its_own_event(home: House) -> None:
     """Role, nulls, progress, empty deltas and usage stop none; a thought stops the first only."""
-    reading = await measure(home, *THOUGHTFUL, stream=stream, **THINK)
+    reading = await measure(home, *THOUGHTFUL, stream=True, **THINK)
     reading.stops_at(TOKEN, "thought")
     reading.stops_at(CONTENT, "text")
     reading.stops_at(SENTENCE, "sentence")
     reading.stops_at(DURATION, "done")
+
+
+async def test_a_reply_that_is_not_streamed_has_no_first_content(home: House) -> None:
+    """It is seen all at once, at its end: in the voice's histograms it would only be a lie."""
+    reading = await measure(home, *THOUGHTFUL, stream=False, **THINK)
+    reading.stops_at(TOKEN, "thought")
+    reading.stops_at(DURATION, "done")
+    assert [reading.count(name) for name in (CONTENT, SENTENCE, GAP)] == [0, 0, 0]
 
 
 async def test_text_that_is_held_back_is_no_content_yet(home: House) -> None:
