@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from app.errors import EngineBroke, EngineDown, MannersError
 from app.http1 import BodyReader, translate
+from app.rounds import Round
 from app.upstream import Upstream
 from tests.app.house import House
 from tests.script import CloseNow, Hang, Head, Raw, Reset, Say, Until, Wait, reply, status, text
@@ -124,7 +125,7 @@ def full() -> Iterator[int]:
 
 async def test_an_engine_too_busy_to_accept_is_given_up_after_the_connect_timeout(full: int) -> None:
     """A host that answers nothing must not cost the whole patience of a caller."""
-    upstream = Upstream(connect_timeout=0.2)
+    upstream = Upstream(0.2, Round())
     start = time.perf_counter()
     with pytest.raises(EngineDown) as caught:
         await ask(upstream, f"http://127.0.0.1:{full}")
@@ -135,13 +136,13 @@ async def test_an_engine_too_busy_to_accept_is_given_up_after_the_connect_timeou
 async def test_a_name_that_does_not_exist_is_an_engine_that_is_down() -> None:
     """And no traceback."""
     with pytest.raises(EngineDown) as caught:
-        await ask(Upstream(1.0), "http://no-such-host.invalid:80")
+        await ask(Upstream(1.0, Round()), "http://no-such-host.invalid:80")
     assert caught.value.code in ("connect_failed", "connect_timeout")
 
 
 async def test_a_caller_who_leaves_while_we_connect_leaves_no_connection(full: int) -> None:
     """Cancelled in the first phase of all."""
-    upstream = Upstream(connect_timeout=5)
+    upstream = Upstream(5, Round())
     asking = asyncio.create_task(ask(upstream, f"http://127.0.0.1:{full}"))
     await asyncio.sleep(0.05)
     asking.cancel()
@@ -154,7 +155,7 @@ async def test_a_body_over_the_limit_is_refused(engine: ScriptedEngine) -> None:
     """A reply that does not stream is kept whole, so its size is limited."""
     reader = BodyReader(limit=10)
     engine.play(*status(200, b"x" * 11))
-    async with Upstream(1.0).ask(engine.url + "/v1/chat/completions", b"{}", {}) as answer:
+    async with Upstream(1.0, Round()).ask(engine.url + "/v1/chat/completions", b"{}", {}) as answer:
         answer.pour(reader)
         with pytest.raises(EngineBroke, match="too large"):
             await reader.done
@@ -163,7 +164,7 @@ async def test_a_body_over_the_limit_is_refused(engine: ScriptedEngine) -> None:
 async def test_headers_that_could_split_the_request_are_not_sent(engine: ScriptedEngine) -> None:
     """Whatever a caller wrote into its trace."""
     engine.always(*status(200, {}))
-    await ask(Upstream(1.0), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"})
+    await ask(Upstream(1.0, Round()), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"})
     seen = await engine.request()
     assert "x-evil" not in seen.headers and "traceparent" not in seen.headers
     assert seen.headers["x-request-id"] == "one"
