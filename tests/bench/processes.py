@@ -5,10 +5,12 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 STOP_SECONDS = 8.0
+_SCHED_CLOCK = 2  # what clock_getcpuclockid(3) makes a clock id with
 
 
 def free_port() -> int:
@@ -90,10 +92,7 @@ def tree(pid: int) -> list[int]:
 
 
 def _cpu_nanoseconds(pid: int) -> int:
-    """Sum over the threads that live; a server's threads do not end within a measurement."""
-    total = 0
+    """By the kernel's CPU clock of that process: threads that have ended count, too."""
     with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                total += int((task / "schedstat").read_text().split()[0])
-    return total
+        return time.clock_gettime_ns((~pid << 3) | _SCHED_CLOCK)
+    return 0
