@@ -10,6 +10,7 @@ import random
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,6 +27,7 @@ from app.lifeline import ClientGone, Lifeline
 from app.log import Logger, where
 from app.metrics import Metrics
 from app.relay import Exchange
+from app.shaping import without_parser
 from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead
 from app.surfaces.surface import Asked, HandsOn, Surface
@@ -162,6 +164,8 @@ class Turn:
         """The exchange with this engine."""
         self.engine = route.engine
         surface, asked = self._surface, self._asked
+        if not route.abilities.parses_tools:
+            asked = replace(asked, body=without_parser(asked.chat, asked.body))
         self.ignored = surface.ignored(asked, route.dialect)
         chat, model = self.chat, self.model
         thinking = chat.thinking_or(_configured(model))

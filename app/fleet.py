@@ -22,6 +22,7 @@ from app.log import Logger
 from app.metrics import Metrics
 from app.rounds import Round
 from app.upstream import Upstream
+from deploy.abilities import Abilities
 from deploy.drivers import make_engine
 from deploy.embedded import EmbeddedEngine
 from deploy.engine import Engine, EngineState, Phase
@@ -56,6 +57,7 @@ class Route:
 
     engine: str
     dialect: Dialect
+    abilities: Abilities
     url: str  # of the engine, without /v1
     served_name: str
     upstream: Upstream
@@ -100,6 +102,7 @@ class _Member:
         return Route(
             self.spec.name,
             self.spec.dialect,
+            self.engine.state.abilities if self.engine else Abilities(),
             self.url,
             self.served_name,
             self.upstream,

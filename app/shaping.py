@@ -39,6 +39,14 @@ def upstream_body(
     return msgspec.json.encode(sent)
 
 
+def without_parser(request: ChatRequest, body: dict[str, Any]) -> dict[str, Any]:
+    """The request for an engine that has no tool parser: it may only tell the model of the tools.
+
+    Then it leaves the model's calls in the text, where the stream core finds them.
+    """
+    return {**body, "tool_choice": "none"} if request.uses_tools else body
+
+
 def stream_policy(
     request: ChatRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
 ) -> StreamPolicy:

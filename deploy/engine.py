@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from deploy.abilities import Abilities
+
 
 class Phase(StrEnum):
     """Where an engine stands. Only `READY` may be given traffic."""
@@ -32,7 +34,7 @@ class EngineState:
     now, if the driver has one. `restarts` counts the children after the first since `start()`.
     `since` is when `state` was entered, in monotonic seconds (`time.monotonic`). `last_error`
     says why the engine last left `READY` or did not reach it, and is kept until the next
-    `start()`.
+    `start()`. `abilities` is what it was found to do when it came up.
     """
 
     name: str
@@ -43,6 +45,7 @@ class EngineState:
     restarts: int = 0
     since: float = 0.0
     last_error: str | None = None
+    abilities: Abilities = Abilities()
 
 
 OnChange = Callable[[EngineState], None]

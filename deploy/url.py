@@ -5,11 +5,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from deploy.abilities import Abilities, abilities
 from deploy.board import StateBoard
 from deploy.engine import EngineState, OnChange, Phase
 from deploy.errors import SpecError, StartCancelled, StartTimeout
 from deploy.probe import served_model, wait_until_streams
 from deploy.spec import EngineSpec
+
+ABILITIES_SECONDS = 5.0
 
 
 class UrlEngine:
@@ -106,7 +109,14 @@ class UrlEngine:
             why = f"{self._base} does not stream: {result.verdict}: {result.detail}"
             self._enter(Phase.FAILED, error=why)
             raise StartTimeout(self.name, why)
-        self._enter(Phase.READY, url=self._base, model=model)
+        found = await abilities(
+            self._base,
+            model=model or self.name,
+            dialect=self._spec.dialect,
+            deadline_s=ABILITIES_SECONDS,
+            headers=self._headers,
+        )
+        self._enter(Phase.READY, url=self._base, model=model, found=found)
         return self.state
 
     def _enter(
@@ -116,6 +126,9 @@ class UrlEngine:
         url: str | None = None,
         model: str | None = None,
         error: str | None = None,
+        found: Abilities | None = None,
     ) -> None:
         fresh = EngineState(name=self.name, state=phase, since=time.monotonic())
-        self._board.publish(replace(fresh, url=url, model=model, last_error=error))
+        self._board.publish(
+            replace(fresh, url=url, model=model, last_error=error, abilities=found or Abilities())
+        )

@@ -1,5 +1,6 @@
 """What engines are sent: everything they need, nothing that they choke on, and no secrets."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any, get_args
@@ -7,7 +8,8 @@ from typing import Any, get_args
 import pytest
 import pytest_asyncio
 
-from app.shaping import without_thoughts
+from app.requests import ChatRequest
+from app.shaping import upstream_body, without_parser, without_thoughts
 from deploy.spec import Dialect
 from tests.app.house import HELLO, TOOLS, Answer, House, house
 
@@ -205,6 +207,20 @@ async def test_no_tools_means_no_word_of_tools(houses: dict[str, House]) -> None
         assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
         body = await sent(houses[dialect], tools=TOOLS, tool_choice="none", parallel_tool_calls=False)
         assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
+
+
+async def test_an_engine_without_a_parser_is_told_of_tools_that_it_may_not_call() -> None:
+    """vLLM then leaves the calls in the text; a request without tools is not touched."""
+    for more, choice in (
+        ({"tools": TOOLS}, "none"),
+        ({"tools": TOOLS, "tool_choice": "required"}, "none"),
+        ({}, None),
+    ):
+        body = {"model": "annie", "messages": HELLO, **more}
+        request = ChatRequest.model_validate(body)
+        sent = json.loads(upstream_body(request, without_parser(request, body), "vllm", "m", 0))
+        assert sent.get("tool_choice") == choice
+        assert ("tools" in sent) == ("tools" in more)
 
 
 async def test_an_answer_that_the_caller_began_is_gone_on_with_and_not_thought_about(
