@@ -7,19 +7,10 @@ from collections.abc import Mapping
 
 TIME = {"thinking time budget": "The gateway has no time budget for thinking yet."}
 
-NO_PARSER = (
-    "vLLM without a tool parser answers 400 to tools, unless tool_choice is none; then it gives the raw text, "
-    "which the stream core makes calls of (recorded: `vllm-raw-tool*`). The gateway does not know yet which "
-    "engine wants to be asked so."
-)
 NO_BUDGET = (
     "vLLM without a reasoning parser answers 400 to thinking_token_budget. The gateway cannot stop a thought "
     "by itself yet."
 )
-_TOOL_ROWS = (
-    "a tool call", "typed arguments, parallel calls", "a tool's result is spoken", "tools that are not needed",
-    "tool_choice required", "a thought, then a call",
-)  # fmt: skip
 _BUDGET_ROWS = ("thinking budget 1", "thinking budget 8", "thinking budget 64")
 
 KNOWN: Mapping[str, Mapping[str, str]] = {
@@ -27,5 +18,5 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
     "llama-xml": TIME,
     "vllm-hermes": TIME,
     "vllm-xml": TIME,
-    "vllm-raw": {**TIME, **dict.fromkeys(_TOOL_ROWS, NO_PARSER), **dict.fromkeys(_BUDGET_ROWS, NO_BUDGET)},
+    "vllm-raw": {**TIME, **dict.fromkeys(_BUDGET_ROWS, NO_BUDGET)},
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from app.shaping import upstream_body
+from app.shaping import upstream_body, without_parser
 from tests.conformance.engine_api import EngineAPI
 from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
 from tests.conformance.golden import FOLDER, Golden, Shot, expectation, read, shots_for
@@ -26,16 +26,12 @@ MODEL = "annie-nano"
 
 
 def engine_request(kind: Kind, shot: Shot) -> dict[str, Any]:
-    """What the gateway sends for this request.
-
-    vLLM without parsers refuses tools unless they may not be called; then it gives the raw text.
-    """
-    request = read(shot.asked)
-    body = upstream_body(request, dict(shot.asked), kind.dialect, MODEL, request.thinking_or(0))
-    sent: dict[str, Any] = json.loads(body)
-    if kind.name == "vllm-raw" and "tools" in sent:
-        sent["tool_choice"] = "none"
-    return sent
+    """What the gateway sends for this request."""
+    request, body = read(shot.asked), dict(shot.asked)
+    if kind.name == "vllm-raw":
+        body = without_parser(request, body)
+    sent = upstream_body(request, body, kind.dialect, MODEL, request.thinking_or(0))
+    return dict(json.loads(sent))
 
 
 async def take(session: aiohttp.ClientSession, engine: Engine, shot: Shot) -> tuple[int, str, bytes]:
