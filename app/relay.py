@@ -10,6 +10,7 @@ count, encode, write. Tasks are woken once a reply, at its end.
 import asyncio
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,7 +102,7 @@ class Exchange:
                 await send({"type": "http.response.body", "body": out, "more_body": False})
 
 
-class _Flow:
+class _Flow(ABC):
     """The sink of one reply. `over` is done when the reply is complete, or raises its fault."""
 
     def __init__(
@@ -179,19 +180,19 @@ class _Flow:
         if not self.over.done():
             self.over.set_exception(error)
 
+    @abstractmethod
     def show_texts(self, texts: Sequence[str]) -> None:
         """Plain texts of choice 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def show(self, events: Sequence[Event]) -> None:
         """Events that became certain."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def deliver(self, send: Send) -> None:
         """Wait until the caller has everything."""
-        raise NotImplementedError
 
-    def abandon(self) -> None:
+    def abandon(self) -> None:  # noqa: B027 (a whole reply has nothing to abandon)
         """Write nothing more."""
 
 

@@ -164,7 +164,9 @@ async def test_a_body_over_the_limit_is_refused(engine: ScriptedEngine) -> None:
 async def test_headers_that_could_split_the_request_are_not_sent(engine: ScriptedEngine) -> None:
     """Whatever a caller wrote into its trace."""
     engine.always(*status(200, {}))
-    await ask(Upstream(1.0, Round()), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"})
+    await ask(
+        Upstream(1.0, Round()), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"}
+    )
     seen = await engine.request()
     assert "x-evil" not in seen.headers and "traceparent" not in seen.headers
     assert seen.headers["x-request-id"] == "one"
