@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 
 from tests.bench import machine
 from tests.bench.figures import Sample, quantile
@@ -127,9 +127,9 @@ def measure(subject: Subject, row: Row, number: int, scale: float) -> Sample:
     """One row on one subject in one round. Raises Failed."""
     process = subject.process
     plan = row.plan(subject, number, scale)
-    others = machine.others_seconds()
+    others, began = machine.others_seconds(), monotonic()
     result, cpu = load(plan, process.cpu_seconds if process else lambda: 0.0)
-    others = machine.others_seconds() - others
+    others = (machine.others_seconds() - others) / (monotonic() - began)
     chunks = result.streams * (row.tokens + OVERHEAD_CHUNKS)
     return Sample(
         row=row.name,
@@ -144,7 +144,7 @@ def measure(subject: Subject, row: Row, number: int, scale: float) -> Sample:
         joined=result.streams * row.tokens / result.events,
         rss_mib=process.rss_mib() if process else 0.0,
         wall=result.wall,
-        others=max(0.0, others / result.wall),
+        others=max(0.0, others),
     )
 
 
