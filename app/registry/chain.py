@@ -1,0 +1,79 @@
+"""The hash chain over the events. Pure.
+
+The hash of an event is the SHA-256, in hex, of the hash before it and its own content as canonical
+JSON (sorted keys, no spaces): who changes, drops or swaps an event has to write all later ones anew.
+A chain cannot show by itself that its end was cut off; for that, compare with a `Head` kept elsewhere.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from app.registry.errors import ChainBroken
+from app.registry.values import Entry, Event, Head
+from gates.report.codec import CodecError, canonical
+
+GENESIS: Final = Head(0, "0" * 64)
+"""Before the first event."""
+
+
+def link(head: Head, entry: Entry) -> Event:
+    """The event that follows `head`. Raises CodecError if JSON has no form for the detail."""
+    detail = canonical(entry.detail).decode()
+    event = Event(
+        seq=head.seq + 1,
+        at=entry.at,
+        actor=entry.actor,
+        verb=entry.verb,
+        subject=entry.subject,
+        operation=entry.operation,
+        detail=detail,
+        prev_hash=head.hash,
+        hash="",
+    )
+    return replace(event, hash=digest(event))
+
+
+def digest(event: Event) -> str:
+    """The hash that the event should have."""
+    content = {
+        "seq": event.seq,
+        "at": event.at,
+        "actor": event.actor,
+        "verb": event.verb,
+        "subject": event.subject,
+        "operation": event.operation,
+        "detail": event.detail,
+    }
+    return hashlib.sha256(event.prev_hash.encode() + canonical(content)).hexdigest()
+
+
+def verify(events: Iterable[Event], known: Head = GENESIS) -> Head:
+    """The head of a whole chain, from its first event on. `known` must lie on it.
+
+    Raises:
+        ChainBroken: names the first event that is missing, altered or out of place.
+    """
+    head = GENESIS
+    for event in events:
+        _check(head, event)
+        head = Head(event.seq, event.hash)
+        if head.seq == known.seq and head.hash != known.hash:
+            raise ChainBroken(head.seq, "is not the one that was there before")
+    if head.seq < known.seq:
+        raise ChainBroken(head.seq + 1, f"is missing, and so is everything up to event {known.seq}")
+    return head
+
+
+def _check(head: Head, event: Event) -> None:
+    if event.seq != head.seq + 1:
+        raise ChainBroken(head.seq + 1, f"is missing; event {event.seq} comes next")
+    if event.prev_hash != head.hash:
+        raise ChainBroken(event.seq, "does not follow from the one before")
+    try:
+        expected = digest(event)
+    except CodecError:
+        raise ChainBroken(event.seq, "is not text") from None
+    if event.hash != expected:
+        raise ChainBroken(event.seq, "was changed after it was written")

@@ -1,0 +1,129 @@
+"""Looking things up in the registry; also while a gateway writes to it. Nothing here changes anything."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from app.registry import chain
+from app.registry.errors import UnknownRow
+from app.registry.store import open_to_read, translated
+from app.registry.values import (
+    Alias,
+    AliasName,
+    Event,
+    Head,
+    KnownArtefact,
+    KnownEngine,
+    KnownReport,
+    Operation,
+    Revocation,
+    Thing,
+)
+
+
+class Reader:
+    """A registry to read. What is not there is None; what cannot be read raises StorageFailed."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def at(cls, path: Path) -> "Reader":
+        """The registry at `path`, without the writer's lock. Raises NotARegistry, RegistryTooNew."""
+        return Reader(open_to_read(path))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def artefact(self, root: str) -> KnownArtefact | None:
+        row = self._one("SELECT * FROM artefact WHERE root = ?", root)
+        return KnownArtefact(**{**row, "parents": json.loads(row["parents"])}) if row else None
+
+    def engine(self, digest: str) -> KnownEngine | None:
+        row = self._one("SELECT * FROM engine WHERE digest = ?", digest)
+        return KnownEngine(**row) if row else None
+
+    def report(self, digest: str) -> KnownReport | None:
+        row = self._one("SELECT * FROM report WHERE digest = ?", digest)
+        return KnownReport(**row) if row else None
+
+    def revocation(self, thing: Thing, id: str) -> Revocation | None:
+        row = self._one("SELECT * FROM revocation WHERE thing = ? AND id = ?", thing, id)
+        return Revocation(**row) if row else None
+
+    def alias(self, model: str, name: AliasName) -> Alias | None:
+        """Where it points; an alias that was moved to nothing has a generation and no engine."""
+        row = self._one("SELECT * FROM alias WHERE model = ? AND name = ?", model, name)
+        return Alias(**row) if row else None
+
+    def aliases(self) -> tuple[Alias, ...]:
+        """Every alias, by model and name."""
+        return tuple(Alias(**row) for row in self._all("SELECT * FROM alias ORDER BY model, name"))
+
+    def operation(self, id: str) -> Operation:
+        """Raises UnknownRow."""
+        row = self._one("SELECT * FROM operation WHERE id = ?", id)
+        if row is None:
+            raise UnknownRow(f"there is no operation {id:.64}")
+        return _operation(row)
+
+    def operation_of_key(self, key: str) -> Operation | None:
+        """The operation that an idempotency key began."""
+        row = self._one("SELECT * FROM operation WHERE key = ?", key)
+        return _operation(row) if row else None
+
+    def unfinished(self, model: str) -> Operation | None:
+        """The operation that is under way on a model."""
+        row = self._one("SELECT * FROM operation WHERE model = ? AND done = 0", model)
+        return _operation(row) if row else None
+
+    def operations(self, *, unfinished_only: bool = False) -> tuple[Operation, ...]:
+        """All operations, the oldest first."""
+        where = "WHERE done = 0" if unfinished_only else ""
+        return tuple(_operation(row) for row in self._all(f"SELECT * FROM operation {where} ORDER BY rowid"))
+
+    def events(self, *, after: int = 0, operation: str | None = None, limit: int = 1000) -> tuple[Event, ...]:
+        """At most `limit` events with a higher `seq` than `after`, in order; of one operation, if given."""
+        rows = self._all(
+            "SELECT * FROM event WHERE seq > ? AND (? IS NULL OR operation = ?) ORDER BY seq LIMIT ?",
+            after, operation, operation, limit,
+        )  # fmt: skip
+        return tuple(Event(**row) for row in rows)
+
+    def head(self) -> Head:
+        """The last event, or the genesis before the first."""
+        row = self._one("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1")
+        return Head(**row) if row else chain.GENESIS
+
+    def verify_chain(self, known: Head = chain.GENESIS) -> Head:
+        """The head, after every event was hashed again; `known` is one that was noted down elsewhere.
+
+        Raises:
+            ChainBroken: names the first event that is missing, altered or out of place.
+        """
+        rows = self._all("SELECT * FROM event ORDER BY seq")
+        return chain.verify((Event(**row) for row in rows), known)
+
+    def _one(self, sql: str, *values: object) -> dict[str, Any] | None:
+        return next(self._all(sql, *values), None)
+
+    def _all(self, sql: str, *values: object) -> Iterator[dict[str, Any]]:
+        with translated():
+            for row in self._connection.execute(sql, values):
+                yield dict(row)
+
+
+def _operation(row: dict[str, Any]) -> Operation:
+    return Operation(**{**row, "done": bool(row["done"])})

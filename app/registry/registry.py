@@ -1,0 +1,164 @@
+"""The book of what may serve and what serves: artefacts, engines, reports, aliases, operations, events.
+
+Every change is one transaction, and is on the disk when the call returns; the event that tells of it
+is part of it. Values go in and come out. It decides nothing: whether an engine may go live is for
+`app.promotion` to say. Calls come one at a time; they block for as long as the disk takes.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from app.registry import chain
+from app.registry.errors import Conflict, GenerationMoved, KeyReused, OperationUnderWay, UnknownRow
+from app.registry.reader import Reader
+from app.registry.store import open_to_write, take_lock, transaction
+from app.registry.values import (
+    AliasMove,
+    Entry,
+    Event,
+    KnownArtefact,
+    KnownEngine,
+    KnownReport,
+    Operation,
+    Revocation,
+)
+from gates.report.codec import canonical
+
+
+class Registry(Reader):
+    """The registry, to read and to write; holds the writer's lock until it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it, make it, or bring it up to date.
+
+        Raises:
+            RegistryLocked, NotARegistry, RegistryTooNew, StorageFailed
+        """
+        self._lock: int | None = take_lock(path)
+        try:
+            super().__init__(open_to_write(path))
+        except BaseException:
+            self._unlock()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file and let the next writer in. Idempotent."""
+        super().close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        # Only once: by then the descriptor's number may be another file's.
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # ------------------------------------------------------------------------------ what is known
+
+    def add_artefact(self, artefact: KnownArtefact, entry: Entry) -> None:
+        """Remember an artefact; once. Raises Conflict if it is known as something else."""
+        row = {**asdict(artefact), "parents": canonical(artefact.parents).decode()}
+        self._add("artefact", "root", row, artefact, self.artefact(artefact.root), entry)
+
+    def add_engine(self, engine: KnownEngine, entry: Entry) -> None:
+        """Remember an engine; once. Raises Conflict if it is known as something else, or its artefact is not."""
+        self._add("engine", "digest", asdict(engine), engine, self.engine(engine.digest), entry)
+
+    def add_report(self, report: KnownReport, entry: Entry) -> None:
+        """Remember a report; once. Raises Conflict if it is known as something else."""
+        self._add("report", "digest", asdict(report), report, self.report(report.digest), entry)
+
+    def _add(
+        self, table: str, key: str, row: dict[str, object], value: object, known: object, entry: Entry
+    ) -> None:
+        if known == value:
+            return
+        if known is not None:
+            raise Conflict(f"{table} {row[key]} is known already, and as something else")
+        with transaction(self._connection):
+            self._insert(table, row)
+            self._note(entry)
+
+    def revoke(self, revocation: Revocation, entry: Entry) -> None:
+        """Never trust this again; the first reason stands."""
+        if self.revocation(revocation.thing, revocation.id) is None:
+            with transaction(self._connection):
+                self._insert("revocation", asdict(revocation))
+                self._note(entry)
+
+    # ----------------------------------------------------------------------------------- changes
+
+    def move(self, moves: Iterable[AliasMove], entry: Entry) -> None:
+        """Point aliases elsewhere, all or none. Raises GenerationMoved, Conflict (no such engine)."""
+        with transaction(self._connection):
+            self._move(moves, entry)
+            self._note(entry)
+
+    def begin(self, operation: Operation, entry: Entry) -> Operation:
+        """A new operation; or the one that the same key and request began before.
+
+        Raises:
+            KeyReused: the key came with another request.
+            OperationUnderWay: the model has an unfinished one.
+        """
+        with transaction(self._connection):
+            if operation.key is not None and (known := self.operation_of_key(operation.key)):
+                if known.request != operation.request:
+                    raise KeyReused(
+                        f"the idempotency key {operation.key:.64} belongs to another request; take a new one"
+                    )
+                return known
+            if other := self.unfinished(operation.model):
+                raise OperationUnderWay(operation.model, other.id)
+            self._insert("operation", {**asdict(operation), "done": int(operation.done)})
+            self._note(entry)
+        return operation
+
+    def advance(self, operation: Operation, moves: Iterable[AliasMove], entry: Entry) -> None:
+        """An operation's next state, and the aliases that move with it, in one transaction.
+
+        Raises:
+            UnknownRow: there is no such operation, or it has ended.
+            GenerationMoved, Conflict: of a move; nothing was changed.
+        """
+        with transaction(self._connection):
+            changed = self._connection.execute(
+                "UPDATE operation SET phase = ?, state = ?, done = ?, result = ?, error = ? WHERE id = ? AND done = 0",
+                (operation.phase, operation.state, int(operation.done), operation.result, operation.error, operation.id),
+            ).rowcount  # fmt: skip
+            if not changed:
+                raise UnknownRow(f"there is no unfinished operation {operation.id}")
+            self._move(moves, entry)
+            self._note(entry)
+
+    def note(self, entry: Entry) -> Event:
+        """Something that only the audit has to know."""
+        with transaction(self._connection):
+            return self._note(entry)
+
+    # ------------------------------------------------------------------------ inside a transaction
+
+    def _insert(self, table: str, row: dict[str, object]) -> None:
+        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))
+
+    def _note(self, entry: Entry) -> Event:
+        event = chain.link(self.head(), entry)
+        self._insert("event", asdict(event))
+        return event
+
+    def _move(self, moves: Iterable[AliasMove], entry: Entry) -> None:
+        for move in moves:
+            known = self.alias(move.model, move.name)
+            generation = known.generation if known else 0
+            if move.generation not in (None, generation):
+                raise GenerationMoved(
+                    f"{move.model}/{move.name} is of generation {generation}, not {move.generation}; read it again"
+                )
+            self._connection.execute(
+                "INSERT INTO alias (model, name, engine, generation, since) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (model, name) DO UPDATE"
+                " SET engine = excluded.engine, generation = excluded.generation, since = excluded.since",
+                (move.model, move.name, move.engine, generation + 1, entry.at),
+            )

@@ -1,0 +1,150 @@
+"""The one file that talks to SQLite: opening, migrating, transactions, and its errors as ours.
+
+Write-ahead log with `synchronous=FULL`: a transaction that was committed survives the loss of power,
+one that was not leaves no trace. One process writes at a time, which an advisory lock on a file
+beside the database sees to; the kernel drops it when the process ends, however it ends.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from app.registry.errors import Conflict, NotARegistry, RegistryLocked, RegistryTooNew, StorageFailed
+from app.registry.schema import APPLICATION_ID, MIGRATIONS, script
+
+_BUSY_SECONDS: Final = 5.0
+"""How long to wait for a reader that holds the file, as a checkpoint may."""
+
+
+def take_lock(path: Path) -> int:
+    """The writer's lock on a registry, as a descriptor to close. Raises RegistryLocked, StorageFailed."""
+    descriptor = _open(path.with_name(f"{path.name}.lock"))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise RegistryLocked(f"{path}: another gateway uses this state folder; stop it first") from None
+    return descriptor
+
+
+def _open(path: Path) -> int:
+    """A descriptor of a file that only its owner reads, made if it is not there. Raises StorageFailed."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageFailed(f"{path}: {error.strerror}") from None
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """The registry at `path`, made or migrated where needed. The caller holds the lock.
+
+    Raises:
+        NotARegistry, RegistryTooNew, StorageFailed: nothing was changed.
+    """
+    # SQLite would make the file readable for all.
+    os.close(_open(path))
+    # The actor that owns it may run it in a thread of its own, one call at a time.
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    with _closing_on_error(connection, path):
+        if not _is_new(connection):
+            _check_is_ours(connection, path)
+        _prepare(connection)
+        for number in range(_version(connection), len(MIGRATIONS)):
+            connection.executescript(script(number))
+    return connection
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """The registry at `path`, for looking only; a writer may work on it meanwhile.
+
+    Raises:
+        NotARegistry, RegistryTooNew, StorageFailed
+    """
+    if not path.is_file():
+        raise NotARegistry(f"{path}: there is no registry; a gateway makes it when it first starts")
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    with _closing_on_error(connection, path):
+        _check_is_ours(connection, path)
+        connection.row_factory = sqlite3.Row
+    return connection
+
+
+@contextlib.contextmanager
+def _closing_on_error(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.OperationalError):
+            raise StorageFailed(f"{path}: {error}") from None
+        if isinstance(error, sqlite3.DatabaseError):
+            raise NotARegistry(f"{path}: {error}; put it aside, or back from a copy") from None
+        raise
+
+
+def _is_new(connection: sqlite3.Connection) -> bool:
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return tables == 0 and _number(connection, "application_id") == 0
+
+
+def _check_is_ours(connection: sqlite3.Connection, path: Path) -> None:
+    if _number(connection, "application_id") != APPLICATION_ID:
+        raise NotARegistry(f"{path}: is the database of another program")
+    if _version(connection) > len(MIGRATIONS):
+        raise RegistryTooNew(f"{path}: was written by a later version of manners; use that one")
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise sqlite3.OperationalError(
+            "this file system has no write-ahead log; keep the state on a local disk"
+        )
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.row_factory = sqlite3.Row
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return _number(connection, "user_version")
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing of it, and on the disk when it ends.
+
+    Raises:
+        Conflict: a constraint was not met.
+        StorageFailed: SQLite could not do it.
+    """
+    with translated():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """SQLite's errors as ours."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise Conflict(f"the registry refuses it: {error}") from None
+    except sqlite3.Error as error:
+        raise StorageFailed(f"the registry could not be used: {error}") from None

@@ -1,0 +1,195 @@
+"""A gateway and its engines, simulated: a real registry, effects on a small world, and sudden death.
+
+`Gateway.life` is a generator that yields before and after every commit and every effect; to kill the
+gateway is to drop it there. It runs operations as a runner has to: commit, effect, outcome.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from app.promotion import book
+from app.promotion.effects import Effect, Verb
+from app.promotion.machine import IllegalEvent, Machine, Step, recover, step
+from app.promotion.phases import Begin, Done, Event, Failed, Fault, Refused, Restart
+from app.promotion.plan import Kind, Plan, Strategy
+from app.promotion.reconcile import reconcile
+from app.registry.registry import Registry
+from app.registry.values import AliasMove, Entry, KnownEngine
+
+SPARE = "spare"
+NOW = "2026-11-21T06:00:00Z"
+FAULT = Fault("simulated", "it was told to")
+
+
+class Failure(Exception):
+    """An effect was told to fail; `refusal`: it is a check that says no."""
+
+    def __init__(self, refusal: bool) -> None:
+        self.refusal = refusal
+
+
+@dataclass
+class World:
+    """Engines that run, and where new requests go; `room` is for engines beside the fallback."""
+
+    room: int
+    outlive: bool  # engines run on when the gateway dies: containers do, children do not
+    running: set[str] = field(default_factory=set)
+    route: str | None = None
+    lease: str | None = None
+    trouble: list[str] = field(
+        default_factory=list
+    )  # of the effects to come: "fail", "refuse", "half" or "ok"
+
+    def apply(self, effect: Effect, operation: str) -> None:
+        """Bring it about; refuse what would be heard by somebody."""
+        trouble = self.trouble.pop(0) if self.trouble else "ok"
+        if trouble == "refuse" and effect.verb in (Verb.CHECK, Verb.IDENTIFY):
+            raise Failure(refusal=True)
+        if trouble == "fail":
+            raise Failure(refusal=False)
+        getattr(self, f"_{effect.verb}", lambda *_: None)(effect.engine, operation)
+        if trouble == "half":
+            raise Failure(refusal=False)  # it was brought about, and nobody was told
+
+    def _lease(self, engine: str, operation: str) -> None:
+        assert self.lease in (None, operation)
+        self.lease = operation
+
+    def _release(self, engine: str, operation: str) -> None:
+        self.lease = None
+
+    def _start(self, engine: str, operation: str) -> None:
+        self.running.add(engine)
+        assert len(self.running - {SPARE}) <= self.room, f"no memory for {engine} beside {self.running}"
+
+    def _route(self, engine: str, operation: str) -> None:
+        assert engine in self.running, f"new requests would go to {engine}, which does not run"
+        self.route = engine
+
+    def _drain(self, engine: str, operation: str) -> None:
+        assert self.route != engine, f"{engine} would never drain: new requests go there"
+
+    def _stop(self, engine: str, operation: str) -> None:
+        assert self.route != engine, f"{engine} would be stopped while it serves"
+        self.running.discard(engine)
+
+    def die(self) -> None:
+        """The gateway was killed."""
+        self.route = self.lease = None
+        if not self.outlive:
+            self.running.clear()
+
+
+class Gateway:
+    """The gateway's lives, one after the other, over one registry file."""
+
+    def __init__(self, path: Path, world: World) -> None:
+        self.world = world
+        self.path = path
+        self.registry = Registry(path)
+        self.inbox: list[Event] = []
+        self.life: Iterator[str] = iter(())
+        if self.registry.alias("annie", "live") is None:
+            self._found()
+
+    def _found(self) -> None:
+        entry = Entry(at=NOW, actor="test", verb="found", subject="annie")
+        for name in ("a", "b", "c", SPARE):
+            self.registry.add_engine(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
+        self.registry.move([AliasMove(model="annie", name="live", engine="a")], entry)
+
+    @property
+    def live(self) -> str:
+        """Where the alias points."""
+        alias = self.registry.alias("annie", "live")
+        assert alias is not None and alias.engine is not None
+        return alias.engine
+
+    def plan(self, kind: Kind, candidate: str) -> Plan:
+        """An operation as the gateway stands."""
+        live, previous = self.registry.alias("annie", "live"), self.registry.alias("annie", "previous")
+        assert live is not None
+        return Plan(
+            operation=f"op{self.registry.head().seq}", kind=kind, model="annie", candidate=candidate, incumbent=self.live,
+            strategy=Strategy.BLUE_GREEN if self.world.room > 1 else Strategy.STOP_THEN_START,
+            generation=live.generation, previous=previous.engine if previous else None, fallback=SPARE,
+            resident=(SPARE,), report="r" if kind is Kind.PROMOTE else None,
+        )  # fmt: skip
+
+    def begin(self, plan: Plan) -> None:
+        """Queue it and be ready to run it."""
+        book.begin(self.registry, plan, at=NOW, actor="test")
+        self.life = self._operate(Machine(plan), Begin())
+
+    def boot(self) -> None:
+        """Come up, as after a death."""
+        self.registry.close()
+        self.world.die()
+        self.inbox.clear()
+        self.registry = Registry(self.path)
+        self.life = self._come_up()
+
+    def _come_up(self) -> Iterator[str]:
+        found = book.unfinished(self.registry)
+        live = {a.model: a.engine for a in self.registry.aliases() if a.name == "live" and a.engine}
+        for effect in reconcile(live, found, {SPARE}, self.world.running):
+            yield f"before {effect.key}"
+            self.world.trouble.clear()
+            self.world.apply(effect, "start")
+        for machine in found:
+            yield from self._drive(recover(machine), Restart())
+
+    def _operate(self, machine: Machine, event: Event) -> Iterator[str]:
+        yield from self._drive(step(machine, event), event)
+
+    def _drive(self, at: Step, event: Event) -> Iterator[str]:
+        while True:
+            yield "before the commit"
+            book.commit(self.registry, at, event, at=NOW, actor="test")
+            yield "after the commit"
+            if at.effect is None:
+                return
+            event = self._mail(at.machine) or self._outcome(at)
+            yield f"after {at.effect.key}"
+            at = step(at.machine, event)
+
+    def _mail(self, machine: Machine) -> Event | None:
+        """What came from outside, if it is legal now."""
+        for event in [*self.inbox]:
+            self.inbox.remove(event)
+            try:
+                step(machine, event)
+            except IllegalEvent:
+                continue
+            return event
+        return None
+
+    def _outcome(self, at: Step) -> Event:
+        assert at.effect is not None
+        try:
+            self.world.apply(at.effect, at.machine.plan.operation)
+        except Failure as failure:
+            return (Refused if failure.refusal else Failed)(at.effect.key, FAULT)
+        return Done(at.effect.key)
+
+    def run(self, points: int | None = None) -> bool:
+        """Live on for so many points, or to the end. Whether it came to the end."""
+        for _ in range(points) if points is not None else count():
+            if next(self.life, None) is None:
+                return True
+            self.check_nobody_is_lost()
+        return False
+
+    def check_nobody_is_lost(self) -> None:
+        """Requests go to an engine that runs."""
+        assert self.world.route is None or self.world.route in self.world.running
+
+    def check_all_is_well(self) -> None:
+        """One live route, to the engine of the alias, which runs; no orphan; the chain is whole."""
+        assert not self.registry.operations(unfinished_only=True)
+        assert self.world.route == self.live
+        assert self.world.running == {self.live, SPARE}
+        self.registry.verify_chain()

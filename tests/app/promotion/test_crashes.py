@@ -1,0 +1,177 @@
+"""The gateway dies, effects fail, operators and callers interfere: afterwards one engine serves, and no other runs."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from app.promotion.phases import Breached, Cancel, Phase
+from app.promotion.plan import Kind
+from tests.app.promotion.simulated import FAULT, SPARE, Gateway, World
+
+SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+KINDS = pytest.mark.parametrize("kind", Kind)
+ROOM = pytest.mark.parametrize("room", [2, 1], ids=["blue_green", "stop_then_start"])
+OUTLIVE = pytest.mark.parametrize("outlive", [True, False], ids=["containers", "children"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where there is such a place: it is the simulated gateway that dies here, not the disk."""
+    where = tempfile.mkdtemp(dir=SHARED or tmp_path)
+    yield Path(where)
+    shutil.rmtree(where)
+
+
+def up(path: Path, room: int, outlive: bool) -> Gateway:
+    """A gateway that serves a."""
+    gateway = Gateway(path, World(room, outlive))
+    gateway.boot()
+    gateway.run()
+    return gateway
+
+
+def change(gateway: Gateway, kind: Kind = Kind.PROMOTE) -> tuple[str, str]:
+    """Queue an operation between a and b; what is live, and what is to be."""
+    old, new = ("a", "b") if gateway.live == "a" else ("b", "a")
+    gateway.begin(gateway.plan(kind, new))
+    return old, new
+
+
+def last(gateway: Gateway) -> str:
+    """How the last operation stands."""
+    return gateway.registry.operations()[-1].phase
+
+
+@KINDS
+@ROOM
+@OUTLIVE
+def test_killed_at_any_commit_or_effect_it_goes_back_or_forward(
+    folder: Path, kind: Kind, room: int, outlive: bool
+) -> None:
+    """Where the alias pointed when it died is where it points when it has recovered."""
+    gateway, ended, points, ends = up(folder / "it.sqlite", room, outlive), False, 0, set()
+    while not ended:
+        points += 1
+        old, new = change(gateway, kind)
+        ended = gateway.run(points)
+        live = gateway.live
+        gateway.boot()
+        gateway.run()
+        gateway.check_all_is_well()
+        assert gateway.live == live
+        ends.add(("back" if live == old else "forward", last(gateway)))
+        assert live in (old, new)
+    assert points > 20
+    assert ends == {("back", Phase.FAILED), ("forward", Phase.SUCCEEDED)}
+
+
+@KINDS
+@ROOM
+@pytest.mark.parametrize("how", ["fail", "half"])
+def test_whichever_effect_fails_nobody_is_lost(folder: Path, kind: Kind, room: int, how: str) -> None:
+    """Also one that worked, and said that it did not."""
+    gateway, ends = up(folder / "it.sqlite", room, True), []
+    while not ends or gateway.world.trouble == []:
+        change(gateway, kind)
+        gateway.world.trouble = ["ok"] * len(ends) + [how]
+        assert gateway.run()
+        gateway.check_all_is_well()
+        ends.append(last(gateway))
+    assert {*ends} == {Phase.FAILED, Phase.ROLLED_BACK, Phase.SUCCEEDED}
+
+
+def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
+    gateway = up(folder / "it.sqlite", 2, True)
+    change(gateway)
+    gateway.world.trouble = (
+        ["ok"] * 3 + ["half"] + ["fail"] * 3
+    )  # it starts, is not believed, and cannot be stopped
+    assert gateway.run()
+    assert last(gateway) == Phase.STUCK
+    assert gateway.world.running == {"a", "b", SPARE}
+    gateway.boot()
+    gateway.run()
+    gateway.check_all_is_well()
+    assert gateway.live == "a"
+
+
+@pytest.mark.parametrize("room", [2, 1])
+def test_a_breach_while_it_bakes_brings_the_old_one_back(folder: Path, room: int) -> None:
+    gateway = up(folder / "it.sqlite", room, True)
+    change(gateway)
+    while last(gateway) != Phase.BAKING:
+        next(gateway.life)
+    gateway.inbox.append(Breached(FAULT))
+    assert gateway.run()
+    gateway.check_all_is_well()
+    assert gateway.live == "a"
+    assert gateway.registry.operations()[-1].error == '{"code":"simulated","message":"it was told to"}'
+
+
+class Years(RuleBasedStateMachine):
+    """Many operations, many deaths."""
+
+    @initialize(room=st.sampled_from([1, 2]), outlive=st.booleans())
+    def built(self, room: int, outlive: bool) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=SHARED))
+        self.gateway = Gateway(self.folder / "it.sqlite", World(room, outlive))
+        self.gateway.boot()
+        self.gateway.run()
+
+    @precondition(lambda self: not self.gateway.registry.operations(unfinished_only=True))
+    @rule(choice=st.integers(0, 1), rollback=st.booleans())
+    def operate(self, choice: int, rollback: bool) -> None:
+        gateway = self.gateway
+        gateway.run()
+        if gateway.registry.operations() and last(gateway) == Phase.STUCK:
+            gateway.boot()
+            gateway.run()
+        previous = gateway.registry.alias("annie", "previous")
+        if rollback and previous and previous.engine:
+            gateway.begin(gateway.plan(Kind.ROLLBACK, previous.engine))
+        else:
+            others = [name for name in "abc" if name != gateway.live]
+            gateway.begin(gateway.plan(Kind.PROMOTE, others[choice]))
+
+    @rule(points=st.integers(1, 20))
+    def time_passes(self, points: int) -> None:
+        self.gateway.run(points)
+
+    @rule(trouble=st.lists(st.sampled_from(["ok", "ok", "fail", "half", "refuse"]), max_size=6))
+    def effects_will_fail(self, trouble: list[str]) -> None:
+        self.gateway.world.trouble = trouble
+
+    @rule(event=st.sampled_from([Breached(FAULT), Cancel("ann")]))
+    def somebody_interferes(self, event: Breached | Cancel) -> None:
+        self.gateway.inbox.append(event)
+
+    @rule(points=st.integers(0, 20))
+    def killed(self, points: int) -> None:
+        self.gateway.boot()
+        self.gateway.run(points)
+
+    @invariant()
+    def nobody_is_lost_and_the_chain_is_whole(self) -> None:
+        self.gateway.check_nobody_is_lost()
+        self.gateway.registry.verify_chain()
+
+    def teardown(self) -> None:
+        if hasattr(self, "gateway"):
+            self.gateway.boot()
+            self.gateway.run()
+            self.gateway.check_all_is_well()
+            self.gateway.registry.close()
+            shutil.rmtree(self.folder)
+
+
+TestYears = Years.TestCase
+TestYears.settings = settings(
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

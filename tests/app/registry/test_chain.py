@@ -1,0 +1,66 @@
+"""The chain as a pure value: whatever is written verifies, and nothing else does."""
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.registry.chain import GENESIS, link, verify
+from app.registry.errors import ChainBroken
+from app.registry.values import Entry, Event, Head
+
+words = st.text(st.characters(codec="utf-8"), max_size=8)
+entries = st.builds(
+    Entry, at=words, actor=words, verb=words, subject=words, operation=st.none() | words,
+    detail=st.dictionaries(words, st.none() | st.integers() | words | st.lists(words, max_size=2), max_size=3),
+)  # fmt: skip
+
+
+def chained(items: list[Entry]) -> list[Event]:
+    """The events of these entries."""
+    events, head = list[Event](), GENESIS
+    for item in items:
+        events.append(link(head, item))
+        head = Head(events[-1].seq, events[-1].hash)
+    return events
+
+
+@given(st.lists(entries, max_size=6))
+def test_what_was_linked_verifies_up_to_its_head(items: list[Entry]) -> None:
+    events = chained(items)
+    head = verify(events)
+    assert head == (Head(len(events), events[-1].hash) if events else GENESIS)
+    assert verify(events, head) == head
+
+
+@given(st.lists(entries, min_size=1, max_size=6), st.data())
+def test_any_change_of_any_event_is_found_at_that_event(items: list[Entry], data: st.DataObject) -> None:
+    events = chained(items)
+    at = data.draw(st.integers(0, len(events) - 1))
+    name = data.draw(st.sampled_from([f.name for f in fields(Event) if f.name != "seq"]))
+    value = data.draw(words.filter(lambda value: value != getattr(events[at], name)))
+    events[at] = replace(events[at], **{name: value})
+    with pytest.raises(ChainBroken) as caught:
+        verify(events)
+    assert caught.value.seq == at + 1
+
+
+@given(st.lists(entries, min_size=2, max_size=6, unique_by=repr), st.data())
+def test_a_swap_is_found_at_its_first_event(items: list[Entry], data: st.DataObject) -> None:
+    events = chained(items)
+    at = data.draw(st.integers(0, len(events) - 2))
+    events[at], events[at + 1] = events[at + 1], events[at]
+    with pytest.raises(ChainBroken) as caught:
+        verify(events)
+    assert caught.value.seq == at + 1
+
+
+def test_a_forger_has_to_write_all_that_follows_anew() -> None:
+    """One who changes an event, seals it again, and mends the link from the next is found at the next."""
+    entry = Entry(at="now", actor="ann", verb="promote", subject="annie")
+    first, second, third = chained([entry] * 3)
+    forged = link(GENESIS, replace(entry, actor="eve"))
+    with pytest.raises(ChainBroken, match="event 2: was changed") as caught:
+        verify([forged, replace(second, prev_hash=forged.hash), third])
+    assert (caught.value.seq, first.seq) == (2, 1)

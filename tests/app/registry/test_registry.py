@@ -1,0 +1,341 @@
+"""The registry: what goes in comes out, changes are all or nothing, and its history cannot be rewritten."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.registry.errors import (
+    ChainBroken,
+    Conflict,
+    GenerationMoved,
+    KeyReused,
+    NotARegistry,
+    OperationUnderWay,
+    RegistryError,
+    RegistryLocked,
+    RegistryTooNew,
+    StorageFailed,
+    UnknownRow,
+)
+from app.registry.reader import Reader
+from app.registry.registry import Registry
+from app.registry.values import (
+    Alias,
+    AliasMove,
+    Entry,
+    Head,
+    KnownArtefact,
+    KnownEngine,
+    KnownReport,
+    Operation,
+    Revocation,
+)
+
+NOW = "2026-11-21T06:00:00Z"
+ENTRY = Entry(at=NOW, actor="ann", verb="test", subject="annie", detail={"n": 1})
+ARTEFACT = KnownArtefact(
+    root="sha256:a", name="annie-nano", format="gguf-q4_k_m", base_model="annie", parents={"source": "sha256:p"}, created=NOW,
+)  # fmt: skip
+ENGINE = KnownEngine(digest="sha256:e", name="annie-nano", artefact="sha256:a", spec='{"driver":"embedded"}')
+OTHER = replace(ENGINE, digest="sha256:o", name="other")
+REPORT = KnownReport(
+    digest="sha256:r", statement="sha256:s", artefact="sha256:a", suite="sha256:u", policy="sha256:p",
+    baseline="sha256:b", verdict="pass", created=NOW, path="reports/r.json",
+)  # fmt: skip
+OPERATION = Operation(
+    id="op1", kind="promote", model="annie", phase="queued", state="{}", created=NOW, key="k", request="q"
+)
+LIVE = AliasMove(model="annie", name="live", engine="sha256:e", generation=0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "registry.sqlite"
+
+
+@pytest.fixture
+def registry(path: Path) -> Iterator[Registry]:
+    """A registry that knows two engines."""
+    with Registry(path) as it:
+        it.add_artefact(ARTEFACT, ENTRY)
+        it.add_engine(ENGINE, ENTRY)
+        it.add_engine(OTHER, ENTRY)
+        yield it
+
+
+def everything(registry: Reader) -> list[tuple[object, ...]]:
+    """Every row of every table."""
+    rows = []
+    for table in ("artefact", "engine", "report", "alias", "revocation", "operation", "event"):
+        rows += [(table, *row) for row in registry._connection.execute(f"SELECT * FROM {table}")]
+    return rows
+
+
+def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: Registry) -> None:
+    registry.add_report(REPORT, ENTRY)
+    registry.revoke(Revocation(thing="report", id="sha256:r", reason="leaks", at=NOW), ENTRY)
+    registry.begin(OPERATION, ENTRY)
+    registry.move([LIVE], ENTRY)
+    registry.close()
+    with Registry(path) as again:
+        assert again.artefact("sha256:a") == ARTEFACT
+        assert again.engine("sha256:e") == ENGINE
+        assert again.report("sha256:r") == REPORT
+        assert again.revocation("report", "sha256:r") == Revocation(
+            thing="report", id="sha256:r", reason="leaks", at=NOW
+        )
+        assert again.operation("op1") == OPERATION
+        assert again.aliases() == (
+            Alias(model="annie", name="live", engine="sha256:e", generation=1, since=NOW),
+        )
+        assert again.verify_chain().seq == 7
+
+
+def test_what_is_not_there_is_none(registry: Registry) -> None:
+    assert registry.artefact("x") is registry.engine("x") is registry.report("x") is None
+    assert registry.alias("annie", "baseline") is registry.revocation("key", "x") is None
+    with pytest.raises(UnknownRow, match="no operation op9"):
+        registry.operation("op9")
+
+
+def test_adding_the_same_again_writes_nothing(registry: Registry) -> None:
+    before = everything(registry)
+    registry.add_artefact(ARTEFACT, ENTRY)
+    registry.add_engine(ENGINE, ENTRY)
+    assert everything(registry) == before
+
+
+@pytest.mark.parametrize(
+    "change, error, why",
+    [
+        (lambda r: r.add_artefact(replace(ARTEFACT, name="x"), ENTRY), Conflict, "known already"),
+        (lambda r: r.add_engine(replace(ENGINE, spec="{}"), ENTRY), Conflict, "known already"),
+        (lambda r: r.add_engine(replace(ENGINE, digest="d", artefact="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
+        (lambda r: r.add_report(replace(REPORT, verdict="perhaps"), ENTRY), Conflict, "CHECK"),
+        (lambda r: r.move([replace(LIVE, engine="nobody")], ENTRY), Conflict, "FOREIGN KEY"),
+        (lambda r: r.move([replace(LIVE, generation=3)], ENTRY), GenerationMoved, "generation 0, not 3"),
+        (lambda r: r.move([LIVE, replace(LIVE, name="previous", generation=9)], ENTRY), GenerationMoved, "previous"),
+        (lambda r: r.advance(OPERATION, [], ENTRY), UnknownRow, "op1"),
+        (lambda r: r.note(replace(ENTRY, detail={"x": float("nan")})), ValueError, "JSON"),
+    ],
+    ids=["artefact", "engine", "no artefact", "verdict", "no engine", "stale", "second of two", "no operation", "detail"],
+)  # fmt: skip
+def test_what_is_refused_leaves_no_trace(
+    registry: Registry, change: object, error: type[Exception], why: str
+) -> None:
+    before = everything(registry)
+    with pytest.raises(error, match=why):
+        change(registry)  # type: ignore[operator]
+    assert everything(registry) == before
+    registry.note(ENTRY)  # and the next change works
+
+
+def test_of_two_who_move_an_alias_the_second_is_told(registry: Registry) -> None:
+    registry.move([LIVE], ENTRY)
+    registry.move([replace(LIVE, engine="sha256:o", generation=1)], ENTRY)
+    with pytest.raises(GenerationMoved):
+        registry.move([replace(LIVE, generation=1)], ENTRY)
+    alias = registry.alias("annie", "live")
+    assert alias and (alias.engine, alias.generation) == ("sha256:o", 2)
+
+
+def test_an_alias_to_nothing_keeps_counting(registry: Registry) -> None:
+    registry.move([LIVE], ENTRY)
+    registry.move([replace(LIVE, engine=None, generation=1)], ENTRY)
+    alias = registry.alias("annie", "live")
+    assert alias and (alias.engine, alias.generation) == (None, 2)
+
+
+def test_the_same_key_and_request_give_the_same_operation_also_when_it_is_done(registry: Registry) -> None:
+    registry.begin(OPERATION, ENTRY)
+    done = replace(OPERATION, phase="succeeded", done=True, result="{}")
+    registry.advance(done, [], ENTRY)
+    head = registry.head()
+    assert registry.begin(replace(OPERATION, id="op2"), ENTRY) == done
+    assert registry.head() == head
+
+
+def test_a_key_with_another_request_is_refused(registry: Registry) -> None:
+    registry.begin(OPERATION, ENTRY)
+    with pytest.raises(KeyReused):
+        registry.begin(replace(OPERATION, id="op2", request="another"), ENTRY)
+
+
+def test_a_model_has_one_unfinished_operation(registry: Registry) -> None:
+    registry.begin(OPERATION, ENTRY)
+    second = replace(OPERATION, id="op2", key=None)
+    with pytest.raises(OperationUnderWay, match="op1") as caught:
+        registry.begin(second, ENTRY)
+    assert caught.value.operation == "op1"
+    registry.begin(replace(second, model="bertha"), ENTRY)
+    registry.advance(replace(OPERATION, done=True), [], ENTRY)
+    registry.begin(replace(second, id="op3"), ENTRY)
+    assert [found.id for found in registry.operations(unfinished_only=True)] == ["op2", "op3"]
+
+
+def test_an_operation_its_aliases_and_its_event_change_together_or_not_at_all(registry: Registry) -> None:
+    registry.begin(OPERATION, ENTRY)
+    registry.advance(replace(OPERATION, phase="switching"), [LIVE], ENTRY)
+    before = everything(registry)
+    with pytest.raises(GenerationMoved):
+        registry.advance(replace(OPERATION, phase="baking"), [LIVE], ENTRY)
+    assert everything(registry) == before
+    assert registry.operation("op1").phase == "switching"
+
+
+def test_what_has_ended_does_not_move(registry: Registry) -> None:
+    registry.begin(OPERATION, ENTRY)
+    registry.advance(replace(OPERATION, done=True), [], ENTRY)
+    with pytest.raises(UnknownRow, match="op1"):
+        registry.advance(OPERATION, [], ENTRY)
+
+
+def test_events_can_be_read_from_where_one_stopped(registry: Registry) -> None:
+    for n in range(5):
+        registry.note(replace(ENTRY, operation=f"op{n % 2}", detail={"n": n}))
+    assert [event.seq for event in registry.events(after=3)] == [4, 5, 6, 7, 8]
+    assert [event.detail for event in registry.events(operation="op0", after=4)] == ['{"n":2}', '{"n":4}']
+    assert len(registry.events(limit=2)) == 2
+
+
+# ------------------------------------------------------------------------------------- the history
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE event SET actor = 'eve' WHERE seq = 2",
+        "DELETE FROM event WHERE seq = 3",
+        "DELETE FROM event",
+        "INSERT OR REPLACE INTO event SELECT 2, at, 'eve', verb, subject, operation, detail, prev_hash, hash FROM event WHERE seq = 2",
+        "INSERT INTO event SELECT 9, at, actor, verb, subject, operation, detail, prev_hash, hash FROM event WHERE seq = 2",
+        "INSERT INTO event SELECT 4, at, actor, verb, subject, operation, detail, prev_hash, hash FROM event WHERE seq = 2",
+    ],
+    ids=["update", "delete", "delete all", "replace", "gap", "wrong hash"],
+)
+def test_sql_cannot_change_the_events(registry: Registry, path: Path, sql: str) -> None:
+    """Whoever opens the file, as long as the triggers are there."""
+    stranger = sqlite3.connect(path, isolation_level=None)
+    with pytest.raises(sqlite3.IntegrityError, match="event"):
+        stranger.execute(sql)
+    stranger.close()
+    assert registry.verify_chain().seq == 3
+
+
+@pytest.mark.parametrize(
+    "column", ["at", "actor", "verb", "subject", "operation", "detail", "prev_hash", "hash"]
+)
+def test_a_changed_column_is_named_by_its_row(registry: Registry, column: str) -> None:
+    registry._connection.execute("DROP TRIGGER event_is_never_changed")
+    registry._connection.execute(f"UPDATE event SET {column} = 'x' WHERE seq = 2")
+    with pytest.raises(ChainBroken, match="event 2") as caught:
+        registry.verify_chain()
+    assert caught.value.seq == 2
+
+
+def test_a_row_that_was_taken_out_is_missed(registry: Registry) -> None:
+    registry._connection.execute("DROP TRIGGER event_is_never_deleted")
+    registry._connection.execute("DELETE FROM event WHERE seq = 2")
+    with pytest.raises(ChainBroken, match="event 2: is missing; event 3 comes next"):
+        registry.verify_chain()
+
+
+def test_an_end_that_was_cut_off_is_missed_by_who_knew_the_head(registry: Registry) -> None:
+    head = registry.head()
+    registry._connection.execute("DROP TRIGGER event_is_never_deleted")
+    registry._connection.execute("DELETE FROM event WHERE seq = 3")
+    assert registry.verify_chain().seq == 2
+    with pytest.raises(ChainBroken, match="event 3: is missing"):
+        registry.verify_chain(head)
+
+
+def test_a_chain_written_anew_is_not_the_one_that_was_known(registry: Registry) -> None:
+    with pytest.raises(ChainBroken, match="event 2: is not the one"):
+        registry.verify_chain(Head(2, "f" * 64))
+
+
+# ----------------------------------------------------------------------------------------- the file
+
+
+def test_there_is_one_writer_and_closing_lets_the_next_in(path: Path) -> None:
+    with Registry(path), pytest.raises(RegistryLocked, match="another gateway"):
+        Registry(path)
+    Registry(path).close()
+
+
+def test_closing_twice_closes_no_other_file(path: Path) -> None:
+    registry = Registry(path)
+    registry.close()
+    with path.open("rb") as other:  # it gets the number that the lock had
+        registry.close()
+        assert other.read(6) == b"SQLite"
+
+
+def test_a_reader_sees_what_is_committed_and_cannot_write(registry: Registry, path: Path) -> None:
+    with Reader.at(path) as reader:
+        assert reader.head() == registry.head()
+        registry.note(ENTRY)
+        assert reader.verify_chain() == registry.head()
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            reader._connection.execute("DELETE FROM alias")
+
+
+def test_a_commit_is_on_the_disk_and_only_its_owner_reads_it(registry: Registry, path: Path) -> None:
+    pragmas = {
+        name: registry._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "foreign_keys")
+    }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+    assert [oct(p.stat().st_mode & 0o777) for p in path.parent.iterdir()] == ["0o600"] * 4
+
+
+def foreign(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+
+
+def newer(path: Path) -> None:
+    Registry(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "make, error",
+    [
+        (foreign, NotARegistry),
+        (newer, RegistryTooNew),
+        (lambda path: path.write_bytes(b"not a database, and long enough to be taken for one" * 20), NotARegistry),
+        (lambda path: path.mkdir(), RegistryError),
+    ],
+    ids=["another program's", "a later version's", "no database", "a folder"],
+)  # fmt: skip
+@pytest.mark.parametrize("open_it", [Registry, Reader.at])
+def test_a_file_that_is_not_ours_is_left_alone(
+    path: Path, make: object, error: type[Exception], open_it: object
+) -> None:
+    make(path)  # type: ignore[operator]
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(error):
+        open_it(path)  # type: ignore[operator]
+    assert before == (path.read_bytes() if path.is_file() else None)
+
+
+def test_a_reader_makes_no_registry(path: Path) -> None:
+    with pytest.raises(NotARegistry, match="no registry"):
+        Reader.at(path)
+    assert not path.exists()
+
+
+def test_a_failing_disk_is_one_error_and_loses_nothing(registry: Registry) -> None:
+    pages = registry._connection.execute("PRAGMA page_count").fetchone()[0]
+    before = everything(registry)
+    registry._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageFailed, match="full"):
+        registry.note(replace(ENTRY, detail={"much": "x" * 100_000}))
+    assert everything(registry) == before
