@@ -36,10 +36,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from gates.errors import ArtefactError as ArtefactError
 from gates.manifest import MANIFEST as MANIFEST
 from gates.manifest import SCHEMA as SCHEMA
 from gates.manifest import Artefact as Artefact
-from gates.manifest import ArtefactError as ArtefactError
 from gates.manifest import FileEntry as FileEntry
 from gates.manifest import Provenance as Provenance
 from gates.manifest import parse as parse

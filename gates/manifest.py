@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from gates.errors import ArtefactError
+
 SCHEMA: Final = "manners/artefact/v1"
 MANIFEST: Final = "artefact.json"
 
@@ -26,10 +28,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ORIGIN_KEYS: Final = frozenset(("base_model", "parents", "recipe", "data_digest", "tools"))
 _KEYS: Final = _ORIGIN_KEYS | {"schema", "name", "format", "root", "files", "created"}
 _FILE_KEYS: Final = frozenset(("path", "size", "sha256"))
-
-
-class ArtefactError(ValueError):
-    """A folder or a manifest that is not an artefact; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,189 @@
+"""`python -m gates.detect`: what the detectors find and what they take for it, over their corpora.
+
+    python -m gates.detect [DETECTOR ...] [--json] [--misses]
+    python -m gates.detect label URL --source NAME [--out FILE] [--model M] [--max-tokens N]
+
+Exit code 1 when a corpus is below its bar, 64 for a wrong flag or file, 69 when an engine is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn
+
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from gates.detect.corpus import FOLDER, RUN, load_all
+from gates.detect.label import ask_all, first_model, lines, read_prompts
+from gates.detect.measure import Score, scores, timed
+from gates.errors import GatesError, RunError
+
+EX_USAGE, EX_UNAVAILABLE = 64, 69
+
+_WIDTH: Final = 140  # characters of the table, also where nobody looks
+_COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
+    ("corpus", "left"), ("found", "right"), ("recall %", "right"), ("mistaken", "right"),
+    ("rate %", "right"), ("bar", "left"), ("µs", "right"),
+)  # fmt: skip
+_NOTE: Final = (
+    "In brackets: Clopper-Pearson's two-sided 95 % interval. A row that stands in belongs to the one above, or"
+    " does not count. µs: a call, the least mean over clean cases, on this machine."
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(EX_USAGE, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] == ["label"]:
+            return _label(_label_parser().parse_args(arguments[1:]))
+        return _measure(_parser().parse_args(arguments))
+    except RunError as error:
+        sys.stderr.write(f"gates.detect: {error}\n")
+        return EX_UNAVAILABLE
+    except (GatesError, OSError) as error:
+        sys.stderr.write(f"gates.detect: {error}\n")
+        return EX_USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m gates.detect", description="Recall and false positives of the detectors."
+    )
+    parser.add_argument(
+        "detectors", nargs="*", metavar="DETECTOR", help=f"some of {', '.join(RUN)}; all if none"
+    )
+    parser.add_argument("--json", action="store_true", help="for a script")
+    parser.add_argument("--misses", action="store_true", help="name every case that came out wrong")
+    return parser
+
+
+def _label_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m gates.detect label", description="Label a model's thoughts and answers.")
+    parser.add_argument("url", help="an engine's address, such as http://127.0.0.1:8080")
+    parser.add_argument("--source", required=True, help="the model's name in the corpus")
+    parser.add_argument("--model", help="as the engine calls it; its first if not given")
+    parser.add_argument("--max-tokens", type=int, default=1024)
+    parser.add_argument("--out", type=Path, help="append to this file; standard output if not given")
+    return parser
+
+
+def _measure(options: argparse.Namespace) -> int:
+    unknown = sorted(set(options.detectors) - RUN.keys())
+    if unknown:
+        raise GatesError(f"no detector {', '.join(unknown)}; there are {', '.join(RUN)}")
+    chosen = [line for line in load_all() if line.detector in (options.detectors or RUN)]
+    if not chosen:
+        raise GatesError(f"{FOLDER} holds no case for {', '.join(options.detectors)}")
+    all_ = scores(chosen)
+    times = {
+        s.corpus: timed([line for line in chosen if line.corpus == s.corpus]) for s in all_ if not s.group
+    }
+    if options.json:
+        print_json([_document(score, times) for score in all_])
+    else:
+        _show(all_, times, options.misses)
+    return 0 if all(score.reaches for score in all_ if not score.group) else 1
+
+
+def print_json(document: Any) -> None:
+    """One JSON text on standard output."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+
+
+def _document(score: Score, times: dict[str, float | None]) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "corpus": score.corpus,
+        "group": score.group or None,
+        "hits": score.hits,
+        "found": score.found,
+        "recall": score.recall,
+        "recall_interval": score.recall_interval,
+        "clean": score.clean,
+        "wrong": score.wrong,
+        "false_positives": score.false_positives,
+        "false_positive_interval": score.false_positive_interval,
+        "missed": score.missed,
+        "mistaken": score.mistaken,
+    }
+    if not score.group:
+        out["bar"] = {"recall": score.bar.recall, "false_positives": score.bar.false_positives}
+        out |= {"reaches": score.reaches, "microseconds": times[score.corpus]}
+    return out
+
+
+def _show(all_: Sequence[Score], times: dict[str, float | None], misses: bool) -> None:
+    console = Console(highlight=False)
+    console.width = max(console.width, _WIDTH)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name, justify in _COLUMNS:
+        table.add_column(name, justify=justify, no_wrap=True)
+    for score in all_:
+        table.add_row(*_row(score, times), style="dim" if score.group else "")
+    console.print(table)
+    for score in all_:
+        if not score.group and (misses or not score.reaches):
+            for told in (*score.missed, *score.mistaken):
+                console.print(told, markup=False)
+    console.print(_NOTE, style="dim")
+
+
+def _row(score: Score, times: dict[str, float | None]) -> tuple[str, ...]:
+    bar = time = ""
+    if not score.group:
+        told = f"{100 * score.bar.recall:g}, {100 * score.bar.false_positives:g}"
+        bar = f"{told} reached" if score.reaches else f"{told} [red]missed[/]"
+        taken = times[score.corpus]
+        time = f"{taken:.0f}" if taken is not None else ""
+    return (
+        f"  {score.group}" if score.group else score.corpus,
+        f"{score.found}/{score.hits}" if score.hits else "",
+        _share(score.recall, score.recall_interval),
+        f"{score.wrong}/{score.clean}" if score.clean else "",
+        _share(score.false_positives, score.false_positive_interval),
+        bar,
+        time,
+    )
+
+
+def _share(share: float | None, interval: tuple[float, float] | None) -> str:
+    if share is None or interval is None:
+        return ""
+    return f"{100 * share:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+
+
+def _label(options: argparse.Namespace) -> int:
+    url, prompts = options.url.rstrip("/"), read_prompts()
+    model = options.model or first_model(url)
+    asked = 2 * (len(prompts.plain) + len(prompts.with_tools))
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"asking {model}", total=asked)
+        replies = ask_all(
+            url, prompts, model=model, max_tokens=options.max_tokens, done=lambda: progress.advance(task)
+        )
+    made = list(lines(replies, options.source))
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in made)
+    if options.out:
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(text)
+    else:
+        sys.stdout.write(text)
+    thoughts = sum(bool(one.thought) for one in replies)
+    sys.stderr.write(f"{len(made)} lines from {thoughts} thoughts of {len(replies)} prompts\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

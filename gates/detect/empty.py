@@ -1,0 +1,43 @@
+"""A reply in which there is nothing to hear: `find_empty`. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+from gates.detect.finding import Finding, found
+from gates.detect.tags import tags
+
+_HEARD: Final = re.compile(r"[^\W_]")
+
+
+def find_empty(text: str, *, calls: int = 0) -> list[Finding]:
+    """At most one finding; a reply that made tool calls may be silent.
+
+    `nothing`: no character at all. `invisible`: only white space, zero-width and control characters.
+    `tags`: only template tags, with or without a thought between them. `signs`: no letter and no
+    digit ("...", an emoji).
+    """
+    if calls:
+        return []
+    if not text:
+        return [Finding("empty", "nothing", 0, 0, "")]
+    if not _HEARD.search(text):
+        kind = "signs" if any(_visible(character) for character in text) else "invisible"
+        return [found("empty", kind, text, 0, len(text))]
+    if "<" in text and not _HEARD.search(_outside(text)):
+        return [found("empty", "tags", text, 0, len(text))]
+    return []
+
+
+def _visible(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "ZC"
+
+
+def _outside(text: str) -> str:
+    """What is left when whole thoughts, and then single tags, are taken away."""
+    text = re.sub(r"<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z)", " ", text, flags=re.DOTALL)
+    for start, end in sorted(tags(text), reverse=True):
+        text = text[:start] + " " + text[end:]
+    return text

@@ -1,0 +1,132 @@
+"""A reply that goes in circles: `find_loops`. Pure, and linear in the length of the text.
+
+A model with broken weights says the same again, and that is the signature of a quantization gone
+wrong: one character without end ("!!!!!!!!" is what NaN logits decode to where token 0 is a "!"), a
+phrase over and over, or sentences that return a little changed. What people say twice is no loop:
+"no, no, no", "ha ha ha", a refrain; so each kind has a least number of repeats and a least length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from gates.detect.finding import Finding, found
+
+_RUN: Final = re.compile(r"(\S)\1{5,}")
+_LEAST_RUN: Final = 10  # of a point or a dash; people write "......"
+_LEAST_RUN_OF_LETTERS: Final = 8  # "soooo good"
+_LEAST_RUN_OF_SIGNS: Final = 6
+_SIGNS: Final = frozenset("!?#$%&@/\\<>|~^*+=")
+_LONGEST_NUMBER: Final = 15  # zeros: up to a million billions in digits
+_GARBLED: Final = re.compile("[\ufffd\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|<0x[0-9A-F]{2}>|<unk>")
+_WORD: Final = re.compile(r"\S+")
+_BARE: Final = re.compile(r"[^\w]+")
+_SENTENCE: Final = re.compile(r"[^.!?।\n]+[.!?।\n]*")
+
+_GRAM: Final = 3  # words that have to come again for a phrase to be noticed
+_LEAST_REPEATS: Final = 3
+_LEAST_REPEATED: Final = 12  # words that all repeats of a phrase make together
+_LEAST_AGAIN: Final = 4  # grams that a sentence of four words brings back when it is said three times
+_LONG_WORD: Final = 24  # characters from which a word is looked into
+_LEAST_SENTENCE: Final = 4  # words
+_SHARE: Final = 0.4  # of 4-grams that were said before, from 40 words on
+_LONG_TEXT: Final = 40
+
+
+def find_loops(text: str) -> list[Finding]:
+    """Every repetition that no person would make, in order; kinds: garbled, char_run, unit, phrase,
+    sentence, ngrams."""
+    spans = [("garbled", *m.span()) for m in _GARBLED.finditer(text)]
+    spans += [("char_run", *m.span()) for m in _RUN.finditer(text) if _is_run(m[1], m.end() - m.start())]
+    words = text.casefold().split()
+    # Without three words in a row that came again, a few times, there is nothing to find.
+    grams = len(words) - _GRAM + 1
+    if grams - len(set(zip(words, words[1:], words[2:], strict=False))) >= _LEAST_AGAIN:
+        spans += _repeated(text)
+    if any(len(word) >= _LONG_WORD for word in words):
+        spans += _units(text)
+    return [found("loop", kind, text, start, end) for kind, start, end in sorted(spans, key=lambda s: s[1:])]
+
+
+def _is_run(character: str, length: int) -> bool:
+    if character == "0":
+        return length > _LONGEST_NUMBER
+    if character in _SIGNS:
+        return length >= _LEAST_RUN_OF_SIGNS
+    return length >= (_LEAST_RUN_OF_LETTERS if character.isalpha() else _LEAST_RUN)
+
+
+def _repeated(text: str) -> Iterator[tuple[str, int, int]]:
+    words = list(_WORD.finditer(text))
+    bare = [_BARE.sub("", word.group().casefold()) for word in words]
+    phrases = [(words[i].start(), words[j].end()) for i, j in _phrases(bare)]
+    if phrases:
+        yield from (("phrase", *span) for span in phrases)
+        return
+    again = _sentences(text)
+    if again:
+        yield "sentence", *again
+    elif len(bare) >= _LONG_TEXT and _said_before(bare) >= _SHARE:
+        yield "ngrams", 0, len(text)
+
+
+def _phrases(items: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """(first, last) item of every stretch that repeats one phrase without a break.
+
+    While a phrase repeats with a period of p items, each gram was last seen p items ago; a stretch
+    is a run of equal distances.
+    """
+    last: dict[tuple[str, ...], int] = {}
+    start, period, previous = 0, 0, -1
+    for i in range(len(items) - _GRAM + 1):
+        gram = tuple(items[i : i + _GRAM])
+        distance = i - last.get(gram, i)
+        last[gram] = i
+        if distance and distance == period and previous == i - 1:
+            previous = i
+            continue
+        if period and _is_loop(start, previous, period):
+            yield start, previous + _GRAM - 1
+        start, period, previous = i - distance, distance, i
+    if period and _is_loop(start, previous, period):
+        yield start, previous + _GRAM - 1
+
+
+def _is_loop(start: int, last: int, period: int) -> bool:
+    length = last + _GRAM - start
+    return length >= _LEAST_REPEATED and length >= _LEAST_REPEATS * period
+
+
+def _units(text: str) -> Iterator[tuple[str, int, int]]:
+    """Long words that repeat a piece ("abcabcabcabc..."): text without spaces loops inside a word."""
+    for word in _WORD.finditer(text):
+        letters = word.group()
+        if len(letters) >= _LONG_WORD and "://" not in letters:
+            for first, last in _phrases(letters):
+                if last - first + 1 >= _LONG_WORD and len(set(letters[first : last + 1])) > 1:
+                    yield "unit", word.start() + first, word.start() + last + 1
+
+
+def _sentences(text: str) -> tuple[int, int] | None:
+    """From the first to the last of a sentence that was said three times."""
+    places: dict[str, list[re.Match[str]]] = {}
+    for match in _SENTENCE.finditer(text):
+        words = match.group().casefold().split()
+        if len(words) >= _LEAST_SENTENCE:
+            places.setdefault(_BARE.sub(" ", " ".join(words)).strip(), []).append(match)
+    for same in places.values():
+        if len(same) >= _LEAST_REPEATS:
+            return same[0].start(), same[-1].end()
+    return None
+
+
+def _said_before(bare: Sequence[str]) -> float:
+    """The share of four words in a row that had been said before, in [0, 1]."""
+    pairs = list(pairwise(bare))
+    grams = Counter(zip(pairs, pairs[2:], strict=False))
+    total = sum(grams.values())
+    return (total - len(grams)) / total if total else 0.0

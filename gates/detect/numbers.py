@@ -1,0 +1,198 @@
+"""Numbers as people write and say them, in English and Kannada: `numbers`. Pure.
+
+Digits with Indian or Western groups (1,23,456 and 123,456), decimals, signs, ordinals (42nd), digits
+of Kannada; words up to crores and trillions ("one hundred and two", "nineteen forty seven",
+"two and a half", ನಲವತ್ತೆರಡು); and both together ("2.5 lakh"). What is no number of its own is left
+alone: the 19 of COVID-19, the 12 of B12, the parts of an address or a date are the caller's affair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gates.detect.number_words import HUNDREDS, MINUS, SCALES, SMALL
+
+_KANNADA_DIGITS: Final = str.maketrans("೦೧೨೩೪೫೬೭೮೯", "0123456789")
+_GROUPED: Final = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})*,\d{3}"
+_TOKEN: Final = re.compile(
+    rf"(?<![\w.])(?<![^\W\d_]-)(?P<digits>(?:{_GROUPED}|\d+)(?:\.\d+)?)(?P<behind>(?:st|nd|rd|th)\b|k\b|(?=[^\W\d_]|\b))"
+    r"|(?P<word>[A-Za-z]+|[\u0c80-\u0cff\u200c\u200d]+)"
+)
+_JOINS: Final = frozenset((" ", "-", "\u00a0", " - ", "‑"))  # what may stand between the words of one number
+_SIGN_BEFORE: Final = re.compile(r"(?:^|[\s(:=])[-−][₹$€£]?\Z|[₹$€£][-−]\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A value, and where it is said."""
+
+    value: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str  # a word in lower case, or digits
+    start: int
+    end: int
+    value: float | None = None  # of digits
+
+
+def numbers(text: str) -> list[Number]:
+    """Every number in a text, in order."""
+    tokens = list(_tokens(text.translate(_KANNADA_DIGITS)))
+    found, i = list[Number](), 0
+    while i < len(tokens):
+        reader = _Reader(text)
+        j = reader.read(tokens, i)
+        if reader.value is None:
+            i += 1
+            continue
+        start, end = tokens[i].start, tokens[j - 1].end
+        sign = -1 if _is_negative(text, tokens, i, found) else 1
+        found.append(Number(sign * reader.value, start, end))
+        i = j
+    return found
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(text):
+        if match["digits"]:
+            value = float(match["digits"].replace(",", ""))
+            thousands = 1000.0 if match["behind"] == "k" else 1.0
+            yield _Token(match["digits"], *match.span(), value * thousands)
+        else:
+            yield _Token(match["word"].lower(), *match.span())
+
+
+def _is_negative(text: str, tokens: list[_Token], i: int, before: list[Number]) -> bool:
+    """A minus in front, unless it stands between two numbers and so takes away."""
+    token = tokens[i]
+    if token.value is not None and _SIGN_BEFORE.search(text[max(0, token.start - 4) : token.start]):
+        return True
+    if i and tokens[i - 1].text in MINUS and text[tokens[i - 1].end : token.start] in _JOINS:
+        behind = before[-1].end if before else -1
+        return not (behind >= 0 and text[behind : tokens[i - 1].start].strip() == "")
+    return False
+
+
+class _Reader:
+    """Takes tokens of one number as long as they belong together; `value` is None if none did."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._total = 0.0  # of finished scales
+        self._current: float | None = None
+        self._last = ""  # kind of the last part: digits, small, tens, hundred, scale
+        self._year = False
+        self._least_scale = float("inf")
+
+    @property
+    def value(self) -> float | None:
+        if not self._last:
+            return None
+        return self._total + (self._current or 0.0)
+
+    def read(self, tokens: list[_Token], i: int) -> int:
+        """The index behind the last token that belongs to the number which starts at `i`."""
+        j = i
+        while j < len(tokens) and (j == i or self._touches(tokens[j - 1], tokens[j])):
+            taken = self._take(tokens, j)
+            if not taken:
+                break
+            j += taken
+        return j
+
+    def _touches(self, left: _Token, right: _Token) -> bool:
+        return self._text[left.end : right.start] in _JOINS
+
+    def _take(self, tokens: list[_Token], j: int) -> int:
+        """Tokens taken from here; 0 when this one begins something else."""
+        token = tokens[j]
+        if token.value is not None:
+            return self._digits(token.value)
+        if token.text in SMALL:
+            return self._small(SMALL[token.text])
+        if token.text in HUNDREDS:
+            return self._hundred(HUNDREDS[token.text])
+        if token.text in SCALES:
+            return self._scale(SCALES[token.text])
+        return self._joined(tokens, j)
+
+    def _digits(self, value: float) -> int:
+        if self._last not in ("", "scale") or (self._last == "scale" and value >= self._least_scale):
+            return 0
+        self._current, self._last = value, "digits"
+        return 1
+
+    def _small(self, value: float) -> int:
+        tens = value >= 20 and value % 10 == 0
+        if self._current is None or self._last == "scale":
+            self._current = value
+        elif (self._last == "tens" and 0 < value < 10) or self._last == "hundred":
+            self._current += value
+        elif 10 <= self._current <= 99 and 10 <= value <= 99 and not (self._total or self._year):
+            self._current, self._year = self._current * 100 + value, True
+        else:
+            return 0
+        self._last = "tens" if tens else "small"
+        return 1
+
+    def _hundred(self, value: float) -> int:
+        """`value` is 100, or a Kannada word for two to nine hundreds."""
+        if self._current is None or self._last == "scale":
+            self._current = value
+        elif value == 100 and self._current < 100 and self._last in ("small", "tens", "digits"):
+            self._current *= value
+        else:
+            return 0
+        self._last = "hundred"
+        return 1
+
+    def _scale(self, value: float) -> int:
+        if self._last == "" and value < 1000:  # a dozen stands alone, a lone "thousand" is one
+            self._total, self._last = value, "scale"
+            return 1
+        if self._last == "scale" and value <= self._least_scale:
+            return 0
+        if value > self._least_scale:  # one lakh crore
+            self._total, self._current = (self._total + (self._current or 0.0)) * value, None
+        else:
+            self._total += (1.0 if self._current is None else self._current) * value
+            self._current = None
+        self._least_scale, self._last = value, "scale"
+        return 1
+
+    def _joined(self, tokens: list[_Token], j: int) -> int:
+        """and, point, a half: words that belong to a number only with what follows them."""
+        word, after = tokens[j].text, [t.text for t in tokens[j + 1 : j + 3]]
+        if word == "half" and not self._last:
+            self._current, self._last = 0.5, "small"
+            return 1
+        if word in ("a", "an") and not self._last:
+            return 1 if after[:1] and (after[0] in HUNDREDS or after[0] in SCALES) else 0
+        if word == "and" and self._last:
+            if after == ["a", "half"]:
+                self._current = (self._current or 0.0) + 0.5
+                self._last = "small"
+                return 3
+            return 1 if self._last in ("hundred", "scale") and after[:1] and after[0] in SMALL else 0
+        if word == "point" and self._last:
+            return self._decimals(tokens, j + 1)
+        return 0
+
+    def _decimals(self, tokens: list[_Token], first: int) -> int:
+        digits = ""
+        for token in tokens[first:]:
+            if SMALL.get(token.text, 10) >= 10:
+                break
+            digits += str(int(SMALL[token.text]))
+        if not digits:
+            return 0
+        self._current = (self._current or 0.0) + float(f"0.{digits}")
+        self._last = "small"
+        return 1 + len(digits)

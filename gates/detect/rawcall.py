@@ -1,0 +1,87 @@
+"""A tool call that came as text: `find_raw_calls`. Pure.
+
+What nobody parsed is spoken: the seeds' models wrote hermes JSON and Qwen's XML into the content,
+and one that cannot call at all talks about the tool instead ("I would use the search_memory tool").
+The last needs the tools' names; without them (training data, live traffic) a name is taken for a
+tool's only where the words "tool" or "function" stand beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gates.detect.finding import Finding, found
+
+_TAGS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
+    (
+        "tool_call_tag",
+        re.compile(
+            r"</?(?:tool_calls?|function_calls?|tool_code|tool_use|invoke|tool_responses?)\b[^<>\n]{0,40}>?"
+            r"|<\|(?:/?tool_call|tool_calls_begin|tool_calls_section_begin|python_tag|plugin)[^>]{0,20}\|?>"
+            r"|\[TOOL_CALLS?\]|<｜tool▁calls?▁begin｜>",
+            re.IGNORECASE,
+        ),
+    ),
+    ("function_tag", re.compile(r"</?function(?:=[^<>\n]{0,64}>?|>)")),
+    ("parameter_tag", re.compile(r"</?parameter(?:=[^<>\n]{0,64}>?|>)")),
+)
+_NAME: Final = r"[\"'](?:name|function|tool|tool_name|function_name|action)[\"']\s*:\s*[\"'][\w.-]{1,64}[\"']"
+_ARGUMENTS: Final = r"[\"'](?:arguments|parameters|args|params|input|action_input|kwargs)[\"']\s*:"
+_JSON: Final = re.compile(
+    rf"\{{\s*{_NAME}\s*,\s*{_ARGUMENTS}|\{{\s*{_ARGUMENTS}[^{{}}]{{0,40}}\{{[^{{}}]{{0,400}}\}}\s*,\s*{_NAME}"
+)
+_WRAPPED: Final = re.compile(r"[\"'](?:tool_calls?|function_call)[\"']\s*:\s*[\[{]")
+# Code that calls by name: snake_case only, for `print(` and `f(x)` are no tools of an assistant.
+_CODE: Final = re.compile(r"\b[a-z]+(?:_[a-z]+)+\((?:[^()\n]{0,200}\)|[^()\n]{0,200}$)")
+_NEAR: Final = re.compile(
+    r"\b(?:the|a|using|use|call|calling|called)\s+[`\"'*]*(?P<name>[a-z]+(?:_[a-z0-9]+)+)[`\"'*]*\s+(?:tool|function|api)\b"
+    r"|\b(?:tool|function)\s+(?:called\s+|named\s+)?[`\"'*]*(?P<after>[a-z]+(?:_[a-z0-9]+)+)\b",
+    re.IGNORECASE,
+)
+
+
+def find_raw_calls(text: str, names: Sequence[str] = ()) -> list[Finding]:
+    """Calls, pieces of calls, and tools that are talked about, in order. `names` are the tools sent."""
+    if not ("<" in text or "[" in text or "{" in text or "_" in text or _speaks(text, names)):
+        return []
+    spans = sorted({*_spans(text, names)}, key=lambda span: (span[1], -span[2]))
+    return [found("raw_call", kind, text, start, end) for kind, start, end in _outer(spans)]
+
+
+def _speaks(text: str, names: Sequence[str]) -> bool:
+    return any(name in text for name in names)
+
+
+def _spans(text: str, names: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    for kind, pattern in _TAGS:
+        for match in pattern.finditer(text):
+            yield kind, *match.span()
+    for pattern in (_JSON, _WRAPPED):
+        for match in pattern.finditer(text):
+            yield "json_call", *match.span()
+    for match in _CODE.finditer(text):
+        yield "code_call", *match.span()
+    for match in _NEAR.finditer(text):
+        yield "named", *match.span()
+    for name in names:
+        for match in _said(name).finditer(text):
+            yield "named", *match.span()
+
+
+def _said(name: str) -> re.Pattern[str]:
+    """How a tool's name stands in prose. A name that is a plain word ("play") is one only in marks."""
+    exact = re.escape(name)
+    if "_" in name:
+        return re.compile(rf"(?<!\w){exact}(?!\w)")
+    return re.compile(rf"`{exact}`|\b{exact}\(|\b{exact}\s+(?:tool|function)\b")
+
+
+def _outer(spans: Sequence[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
+    """Spans that do not lie in the one before: a call's name in its own JSON is not said twice."""
+    behind = -1
+    for kind, start, end in spans:
+        if start >= behind or end > behind:
+            yield kind, start, end
+            behind = max(behind, end)

@@ -1,0 +1,36 @@
+"""Stretches of a text, and the question which of them lie inside others. Pure, and never quadratic."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+Span = tuple[int, int]
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same stretches in order, overlapping ones joined."""
+    out: list[Span] = []
+    for start, end in sorted(spans):
+        if out and start < out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        else:
+            out.append((start, end))
+    return out
+
+
+class Cover:
+    """Stretches that others are asked about."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = merged(spans)
+
+    def holds(self, start: int, end: int) -> bool:
+        """Whether this stretch lies inside the covered text."""
+        i = bisect_right(self._spans, (start, float("inf"))) - 1
+        return i >= 0 and end <= self._spans[i][1]
+
+    def touches(self, start: int, end: int) -> bool:
+        """Whether this stretch has a character in common with the covered text."""
+        i = bisect_right(self._spans, (end, -1)) - 1
+        return i >= 0 and start < self._spans[i][1]

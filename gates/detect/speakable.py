@@ -1,0 +1,99 @@
+"""Whether a synthesiser can say a reply well: `find_unspeakable`. Pure.
+
+All that `markdown.py` finds, and what is no markup but sounds wrong: bare addresses, emoticons, code,
+enumerations inside a sentence, sentences without breath, digits that a voice reads as one huge
+number, an opening too long to begin with, and an end in the middle of a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gates.detect.finding import Finding, found
+from gates.detect.markdown import find_markdown
+from gates.detect.spans import Cover
+from gates.detect.spoken import spoken_words
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a voice can take. A first sentence is what a listener waits for before anything is said."""
+
+    sentence_words: int = 30
+    first_sentence_characters: int = 160
+    bare_digits: int = 4  # in a row without groups; 1947 is a year, 20482 is not
+
+
+# The parts of a sentence end at its marks; a point between digits ends nothing.
+_SENTENCE: Final = re.compile(r"(?:[^.!?।\n]|(?<=\d)\.(?=\d)|\.(?=[^\s\"'”’)\]]))+[.!?।…\"'”’)\]]*")
+_END: Final = re.compile(r"[.!?।…:;][\"'”’)\]]*\s*$")
+_DOMAIN: Final = re.compile(
+    r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|in|io|dev|co|gov|edu|info|app|ai)\b(?:/\S*)?", re.IGNORECASE
+)
+_EMOTICON: Final = re.compile(
+    r"(?:^|(?<=\s))(?:[:;=8]['’]?-?[)(DPpO/\\|*3]|<3|\(:|xD|XD|\^_\^|¯\\_)(?=\s|$|[.,!?])"
+)
+_ENUMERATION: Final = re.compile(r"(?:^|\s)\(?1[.)]\s+\S.{0,200}?\s\(?2[.)]\s+\S", re.DOTALL)
+_CODE: Final = re.compile(
+    r"\b\w+\([^()\n]*\)\s*[;{]|\b(?:def|class|import|return|const|var|let|function)\s+\w+\s*[(={:;]|=>|==|!=|&&|\|\||\{\s*\"|[;{]\s*\n|</\w+>"
+)
+_DIGITS: Final = re.compile(r"(?<![\w.,])\d+(?![\w,]*\d)")
+_GROUPS: Final = re.compile(r"(?<!\w)\+?\d[\d ()-]{7,}\d(?!\w)")
+_BAD_GROUPS: Final = re.compile(r"(?<![\w.,])\d+(?:,\d+)+(?![\w,])")
+_GOOD_GROUPS: Final = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})*,\d{3}")
+_DATE: Final = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}\S*)?\b|\b\d{1,2}/\d{1,2}/\d{2,4}\b")
+_ABBREVIATION: Final = re.compile(r"\b(?:e\.g\.|i\.e\.|etc\b|approx\.|w/o?\b)", re.IGNORECASE)
+
+Span = tuple[str, int, int]
+
+
+def find_unspeakable(text: str, limits: Limits = Limits(), *, finished: bool = True) -> list[Finding]:
+    """Everything in a reply that a voice cannot say well, in order.
+
+    Kinds are those of `find_markdown`, and url, emoticon, enumeration, code, digits, phone, date,
+    abbreviation, long_sentence, long_opening, truncated. `finished` is False for a text that is
+    known to go on (live traffic cut by the caller), so that its end is not judged.
+    """
+    findings = [replace(finding, detector="speakable") for finding in find_markdown(text)]
+    spans = [*_signs(text), *_digits(text, limits), *_lengths(text, limits)]
+    taken = Cover((finding.start, finding.end) for finding in findings)
+    for kind, start, end in spans:
+        if not taken.holds(start, end):
+            findings.append(found("speakable", kind, text, start, end))
+    if finished and text.strip() and not _END.search(text):
+        findings.append(found("speakable", "truncated", text, max(0, len(text.rstrip()) - 40), len(text)))
+    return sorted(findings, key=lambda finding: (finding.start, finding.end))
+
+
+def _signs(text: str) -> Iterator[Span]:
+    for kind, pattern in (
+        ("url", _DOMAIN), ("emoticon", _EMOTICON), ("enumeration", _ENUMERATION), ("code", _CODE),
+        ("date", _DATE), ("abbreviation", _ABBREVIATION),
+    ):  # fmt: skip
+        for match in pattern.finditer(text):
+            yield kind, *match.span()
+
+
+def _digits(text: str, limits: Limits) -> Iterator[Span]:
+    """Long digits without groups, groups that are no number, and telephone numbers in digits."""
+    phones = [match.span() for match in _GROUPS.finditer(text) if not _DATE.search(match.group())]
+    yield from (("phone", *span) for span in phones)
+    covered = Cover(phones)
+    for match in _DIGITS.finditer(text):
+        if match.end() - match.start() > limits.bare_digits and not covered.holds(*match.span()):
+            yield "digits", *match.span()
+    for match in _BAD_GROUPS.finditer(text):
+        if not _GOOD_GROUPS.fullmatch(match.group()) and any(len(p) > 2 for p in match.group().split(",")):
+            yield "digits", *match.span()
+
+
+def _lengths(text: str, limits: Limits) -> Iterator[Span]:
+    for i, match in enumerate(_SENTENCE.finditer(text)):
+        start = match.start() + len(match.group()) - len(match.group().lstrip())
+        if spoken_words(match.group()) > limits.sentence_words:
+            yield "long_sentence", start, match.end()
+        if i == 0 and match.end() - start > limits.first_sentence_characters:
+            yield "long_opening", start, match.end()

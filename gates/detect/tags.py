@@ -1,0 +1,65 @@
+"""Words that belong to a model's template and never to its speech. Pure.
+
+Two sources: a list of tags that engines and fine-tunes are known to let through, and the tokenizer's
+own added vocabulary, which `added_tokens` reads. The second is the better one where it is known: a
+model that was given a new tag says that tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+# Names of tags that wrap a thought or a call. `<think` is a leak whether or not its bracket follows:
+# a reply is often cut inside a tag.
+_THOUGHT: Final = "think|thinking|thought|thoughts|reasoning|reflection|scratchpad|seed:think|inner_monologue"
+_CALL: Final = "tool_call|tool_calls|tool_response|tool_responses|tool_code|tool_use|function_call|tools"
+_TURN: Final = "start_of_turn|end_of_turn|eos|bos|pad|unk|answer|final|start|end|message|channel|analysis"
+
+_TAGS: Final = re.compile(
+    rf"""
+      (?:<|&lt;)\s?/?\s?(?:{_THOUGHT}|{_CALL})\b[^<>\n]{{0,40}}(?:>|&gt;)?  # <think>, </thinking>, <tool_call
+    | </?(?:{_TURN})>
+    | </?(?:function|parameter)(?:=[^<>\n]{{0,64}}>?|>)                      # Qwen's XML calls
+    | <\|[^|<>\n]{{1,40}}\|?>                                                # <|im_end|>, <|channel|>, <|channel>
+    | <｜[^｜<>\n]{{1,40}}｜>                                                # DeepSeek's wide bars
+    | ◁/?think▷                                                              # Kimi
+    | \[/?(?:THINK|INST|TOOL_CALLS?|TOOL_RESULTS?|AVAILABLE_TOOLS|SYSTEM_PROMPT)\]  # Mistral
+    | </?s>(?=\s|$) | ^</?s>
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# Harmony, when a detokenizer has hidden its tokens: "analysisWe need to", "assistantfinalHello".
+_HARMONY: Final = re.compile(r"^analysis(?=[A-Z])|assistant(?:final|analysis|commentary)(?=[A-Z<])")
+_STARTS: Final = ("<", "&lt;", "◁", "[")
+
+
+def tags(text: str, tokens: Collection[str] = ()) -> Iterator[tuple[int, int]]:
+    """Spans of known tags, and of the given special tokens, that stand in a text."""
+    if any(start in text for start in _STARTS):
+        for match in _TAGS.finditer(text):
+            yield match.span()
+    if "analysis" in text or "assistant" in text:
+        for match in _HARMONY.finditer(text):
+            yield match.span()
+    for token in tokens:
+        at = text.find(token)
+        while at >= 0:
+            yield at, at + len(token)
+            at = text.find(token, at + len(token))
+
+
+def added_tokens(tokenizer: Mapping[str, Any]) -> frozenset[str]:
+    """The added vocabulary of a `tokenizer.json`, as texts.
+
+    Tokens that are plain words or white space are left out: some tokenizers add such for
+    compression, and prose is full of them.
+    """
+    entries = tokenizer.get("added_tokens", ())
+    texts = {entry["content"] for entry in entries if isinstance(entry, Mapping) and "content" in entry}
+    return frozenset(text for text in texts if isinstance(text, str) and _is_sign(text))
+
+
+def _is_sign(text: str) -> bool:
+    return len(text) > 2 and not text.isspace() and not text.strip().isalnum()

@@ -1,0 +1,218 @@
+"""What a report proves, one question at a time. Pure: promotion and the command ask as they need.
+
+Each check returns nothing (or what it found) when the answer is yes, and raises ReportError with
+one of the codes of `Code` when it is no. They do not depend on each other, but for one thing: ask
+`signature` first, and of the bytes that were received, since all others believe what they read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from gates.errors import ReportError
+from gates.lineage import same_lineage
+from gates.manifest import Artefact, Provenance
+from gates.report.dsse import Envelope, signers
+from gates.report.statement import Engine, Model, Pinned, Samples, Statement, moment
+from gates.verdict import Verdict
+
+Code = Literal[
+    "report_missing",
+    "report_signature",
+    "report_stale",
+    "verdict_not_pass",
+    "mismatch_artefact",
+    "mismatch_engine",
+    "mismatch_suite",
+    "mismatch_policy",
+    "mismatch_running",
+    "baseline_lineage",
+]
+"""The codes that a report can be refused with; promotion has two more of its own (revoked, busy)."""
+
+CLOCK_SKEW: Final = timedelta(minutes=5)
+"""How far ahead another machine's clock may be before its report is from the future."""
+
+SHOWN: Final = 3  # faults named one by one in a message; the rest are counted
+
+
+def refuse(code: Code, message: str) -> ReportError:
+    """The error to raise; its code is one that promotion knows."""
+    return ReportError(code, message)
+
+
+def signature(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey], need: int = 1) -> tuple[str, ...]:
+    """The ids of the trusted keys that signed, at least `need` of them."""
+    found = signers(envelope, trusted)
+    if len(found) >= need:
+        return found
+    if not envelope.signatures:
+        raise refuse("report_signature", "the report is not signed")
+    if any(s.keyid in trusted for s in envelope.signatures):
+        raise refuse("report_signature", _broken_or_few(len(found), need))
+    by = envelope.signatures[0].keyid
+    raise refuse("report_signature", f"signed by {by:.80}, a key that is not trusted here")
+
+
+def _broken_or_few(found: int, need: int) -> str:
+    if found:
+        return f"{found} trusted signature(s); {need} are needed"
+    return "the signature does not fit what it signs; the report was changed after it was signed"
+
+
+def age(statement: Statement, now: datetime, max_age_days: float | None) -> timedelta:
+    """How old the report is at `now` (aware); at most `max_age_days` if given, and not expired."""
+    old = now - moment(statement.created)
+    if old < -CLOCK_SKEW:
+        raise refuse(
+            "report_stale", f"the report is of {statement.created}, which is in the future; see the clocks"
+        )
+    if max_age_days is not None and old > timedelta(days=max_age_days):
+        days = old / timedelta(days=1)
+        raise refuse(
+            "report_stale", f"the report is {days:.1f} days old; at most {max_age_days:g} are allowed"
+        )
+    if statement.expires is not None and now > moment(statement.expires):
+        raise refuse("report_stale", f"the report expired at {statement.expires}")
+    return old
+
+
+def verdict(statement: Statement) -> None:
+    """The verdict is pass, and everything that it rests on says so too."""
+    decision = statement.decision
+    if decision.verdict is not Verdict.PASS:
+        why = f": {decision.reasons[0]}" if decision.reasons else ""
+        raise refuse("verdict_not_pass", f"the verdict is {decision.verdict}{why}")
+    deciding = [gate for gate in decision.gates if gate.tier != "advisory"]
+    if not deciding:
+        raise refuse("verdict_not_pass", "the verdict is pass, but no gate was measured that could decide it")
+    for gate in deciding:
+        if gate.verdict is not Verdict.PASS:
+            raise refuse(
+                "verdict_not_pass", f"the verdict is pass, but {gate.gate} ({gate.rule}) is {gate.verdict}"
+            )
+    for control in decision.controls:
+        if not control.holds:
+            raise refuse(
+                "verdict_not_pass", f"the verdict is pass, but the control {control.name} did not hold"
+            )
+
+
+def artefact(statement: Statement, root: str) -> None:
+    """The report is about the artefact with this root digest."""
+    if statement.candidate.model.root != root:
+        ours, theirs = _short(root), _short(statement.candidate.model.root)
+        raise refuse("mismatch_artefact", f"the report is of artefact {theirs}, not of {ours}")
+
+
+def suite(statement: Statement, digest: str) -> None:
+    """The report was made with the suite of this digest."""
+    _pinned(statement.suite, digest, "suite", "mismatch_suite")
+
+
+def policy(statement: Statement, digest: str) -> None:
+    """The report was made under the policy of this digest."""
+    _pinned(statement.policy, digest, "policy", "mismatch_policy")
+
+
+def _pinned(stated: Pinned, digest: str, what: str, code: Code) -> None:
+    if stated.digest != digest:
+        was, now = _short(stated.digest), _short(digest)
+        raise refuse(
+            code,
+            f"the report was made with {what} {stated.name} {was}; {now} is in force: run the gate again",
+        )
+
+
+def engine(
+    statement: Statement,
+    found: Engine,
+    code: Literal["mismatch_engine", "mismatch_running"] = "mismatch_engine",
+) -> None:
+    """The candidate was measured on this engine: driver, dialect, image, flags, build and file alike.
+
+    Promotion asks twice: of what the configuration would start (mismatch_engine), and of what says
+    of itself that it runs (mismatch_running).
+    """
+    stated = statement.candidate.engine
+    if stated.digest == found.digest:
+        return
+    ours, theirs = asdict(found), asdict(stated)
+    name = next(key for key in theirs if key != "name" and ours[key] != theirs[key])
+    was, now = _where_they_part(theirs[name], ours[name])
+    raise refuse(code, f"the engine's {name} was {was} in the report and is {now} here")
+
+
+def _where_they_part(was: object, now: object) -> tuple[str, str]:
+    """Two values that differ, cut to what a line can show; of argument lists, the first that differs."""
+    if isinstance(was, tuple) and isinstance(now, tuple):
+        size = max(len(was), len(now))
+        pairs = zip((*was, *[None] * (size - len(was))), (*now, *[None] * (size - len(now))), strict=True)
+        was, now = next((a, b) for a, b in pairs if a != b)
+    return f"{was!r:.80}", f"{now!r:.80}"
+
+
+def lineage(statement: Statement) -> None:
+    """Candidate and baseline are formats of one model, so that what differs is the format.
+
+    It is worked out again from the digests that are stated, by the rule of `gates/lineage.py`.
+    """
+    ours, theirs = statement.candidate.model, statement.baseline.model
+    found = same_lineage(_manifest(ours), _manifest(theirs), map(_manifest, statement.ancestors))
+    if not found:
+        raise refuse("baseline_lineage", f"{found.reason}: the gate would compare models, not formats")
+
+
+def _manifest(model: Model) -> Artefact:
+    """What of an artefact's manifest a report holds."""
+    return Artefact(model.name, model.format, model.root, (), "", Provenance(model.base_model, model.parents))
+
+
+def samples(stated: Samples, lines: Iterable[bytes]) -> int:
+    """How many samples there are, each as it was when the report was made; faults by name.
+
+    `lines` are the file's lines with their line breaks, in order.
+    """
+    expected = {line.key: line for line in stated.lines}
+    whole, seen, faults = hashlib.sha256(), set[str](), list[str]()
+    for number, data in enumerate(lines, start=1):
+        whole.update(data)
+        key = _key_of(data)
+        line = expected.get(key)
+        if line is None or key in seen:
+            faults.append(f"extra: line {number} is not in the report")
+        elif hashlib.sha256(data).hexdigest() != line.sha256:
+            faults.append(f"altered: {line.case} ({line.arm}), line {number}")
+        seen.add(key)
+    faults += [
+        f"missing: {line.case} ({line.arm}), key {key:.12}"
+        for key, line in expected.items()
+        if key not in seen
+    ]
+    if not faults and f"sha256:{whole.hexdigest()}" != stated.digest:
+        faults.append("altered: the samples are the same, but in another order")
+    if faults:
+        more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+        raise refuse(
+            "report_signature", f"the samples are not those of the report: {'; '.join(faults[:SHOWN])}{more}"
+        )
+    return len(seen)
+
+
+def _key_of(line: bytes) -> str:
+    try:
+        key = json.loads(line)["id"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return key if isinstance(key, str) else ""
+
+
+def _short(digest: str) -> str:
+    return digest[:19]

@@ -1,0 +1,212 @@
+"""A statement's one text: an in-toto Statement v1, written as canonical JSON and read strictly. Pure.
+
+Rules this file keeps:
+
+* The subject is the artefact, by its root digest; everything that was bound beside it stands under
+  `predicate.configuration` as ResourceDescriptors, after in-toto's test-result/v0.1.
+* A value has one text, and a text is read only if it is that text. So what follows from other
+  fields (the result, the lists of tests, an engine's digest) cannot be edited apart from them, and
+  a key that this program does not know is refused.
+* Nothing here is signed (`gates/report/dsse.py`) or judged (`gates/report/checks.py`).
+
+test-result/v0.1 knows PASSED, WARNED and FAILED. A verdict that is inconclusive is FAILED there,
+and `verdict` beside it says what it was: who knows only in-toto must not take it for a pass.
+
+Sources: in-toto/attestation spec/v1/statement.md, resource_descriptor.md and digest_set.md, and
+spec/predicates/test-result.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gates.report.codec import CodecError, canonical, decode, decode_all, encode
+from gates.report.statement import (
+    Arm,
+    Distribution,
+    Engine,
+    Failure,
+    Harness,
+    Model,
+    Pinned,
+    SampleLine,
+    Samples,
+    Statement,
+    Tally,
+    digest_of,
+    moment,
+)
+from gates.verdict import Control, Decision, GateResult, Verdict
+
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "urn:manners:gate-report:v1"
+"""in-toto asks for a URI with a version in it, and not that it leads anywhere."""
+
+SAMPLES_FILE: Final = "samples.jsonl"
+
+
+# ------------------------------------------------------------------------------------------ write
+
+
+def render(statement: Statement) -> bytes:
+    """The statement's text, UTF-8. Raises CodecError for what cannot be stated (NaN, an odd time)."""
+    for when in (statement.created, statement.expires):
+        if when is not None:
+            moment(when)
+    return canonical(document(statement))
+
+
+def document(statement: Statement) -> dict[str, Any]:
+    """The statement as a JSON value: in-toto's Statement, with our predicate."""
+    model = statement.candidate.model
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": model.name, "digest": _digest_set(model.root)}],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": _predicate(statement),
+    }
+
+
+def _predicate(statement: Statement) -> dict[str, Any]:
+    decision = statement.decision
+    return {
+        "result": "PASSED" if statement.verdict is Verdict.PASS else "FAILED",
+        "verdict": statement.verdict.value,
+        "reasons": list(decision.reasons),
+        "configuration": _configuration(statement),
+        **_tests(decision.gates),
+        "gates": encode(decision.gates),
+        "controls": encode(decision.controls),
+        "tallies": encode(statement.tallies),
+        "failures": encode(statement.failures),
+        "distributions": encode(statement.distributions),
+        "samples": {
+            "name": SAMPLES_FILE,
+            "digest": _digest_set(statement.samples.digest),
+            "count": len(statement.samples.lines),
+            "lines": encode(statement.samples.lines),
+        },
+        "ancestors": encode(statement.ancestors),
+        "data": encode(statement.data),
+        "speed": list(statement.speed),
+        "timeCreated": statement.created,
+        "expires": statement.expires,
+    }
+
+
+def _configuration(statement: Statement) -> list[dict[str, Any]]:
+    candidate, baseline = statement.candidate, statement.baseline
+    described = (
+        ("candidate", candidate.model, candidate.model.root),
+        ("engine", candidate.engine, candidate.engine.digest),
+        ("baseline", baseline.model, baseline.model.root),
+        ("baseline-engine", baseline.engine, baseline.engine.digest),
+        ("suite", statement.suite, statement.suite.digest),
+        ("policy", statement.policy, statement.policy.digest),
+        ("harness", statement.harness, digest_of(statement.harness)),
+        ("host", statement.host, digest_of(statement.host)),
+    )
+    return [
+        {"name": name, "digest": _digest_set(digest), "annotations": encode(value)}
+        for name, value, digest in described
+    ]
+
+
+def _digest_set(digest: str) -> dict[str, str]:
+    """in-toto's DigestSet of a digest written `sha256:...`."""
+    algorithm, _, value = digest.partition(":")
+    if algorithm != "sha256" or len(value) != 64 or value.strip("0123456789abcdef"):
+        raise CodecError(f"{digest!r:.80} is no digest of the form sha256:<64 hex digits>")
+    return {algorithm: value}
+
+
+def _tests(gates: tuple[GateResult, ...]) -> dict[str, list[str]]:
+    """test-result's lists. Warned: a pass with an alarm, and an advisory rule that did not pass."""
+    lists: dict[str, list[str]] = {"passedTests": [], "warnedTests": [], "failedTests": []}
+    for gate in gates:
+        if gate.verdict is Verdict.PASS:
+            key = "warnedTests" if gate.alarms else "passedTests"
+        else:
+            key = "warnedTests" if gate.tier == "advisory" else "failedTests"
+        lists[key].append(f"{gate.gate}/{gate.rule}")
+    return lists
+
+
+# ------------------------------------------------------------------------------------------- read
+
+
+def parse(text: bytes) -> Statement:
+    """The value whose text this is. Raises CodecError, one line, for any other text."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"the statement is no JSON ({error})") from None
+    if not isinstance(found, dict) or found.get("_type") != STATEMENT_TYPE:
+        raise CodecError(f"the payload is no {STATEMENT_TYPE}")
+    if found.get("predicateType") != PREDICATE_TYPE:
+        raise CodecError(f"the predicate is of type {found.get('predicateType')!r:.60}, not {PREDICATE_TYPE}")
+    try:
+        statement = _statement(found["predicate"])
+    except (LookupError, TypeError, AttributeError) as error:
+        raise CodecError(f"the statement lacks a part ({type(error).__name__}: {error})") from None
+    if render(statement) != text:
+        where = _difference(document(statement), found, "statement") or "its layout"
+        raise CodecError(f"the statement is not in the form that follows from its values: see {where}")
+    return statement
+
+
+def _statement(predicate: Mapping[str, Any]) -> Statement:
+    """The value out of the parts that carry information; `parse` sees to it that the rest follows."""
+    notes = {item["name"]: item["annotations"] for item in predicate["configuration"]}
+    return Statement(
+        candidate=_arm(notes, "candidate", "engine"),
+        baseline=_arm(notes, "baseline", "baseline-engine"),
+        suite=decode(Pinned, notes["suite"], "suite"),
+        policy=decode(Pinned, notes["policy"], "policy"),
+        harness=decode(Harness, notes["harness"], "harness"),
+        host=decode(Mapping[str, str], notes["host"], "host"),
+        decision=_decision(predicate),
+        tallies=decode_all(Tally, predicate["tallies"], "tallies"),
+        failures=decode_all(Failure, predicate["failures"], "failures"),
+        distributions=decode_all(Distribution, predicate["distributions"], "distributions"),
+        samples=_samples(predicate["samples"]),
+        created=decode(str, predicate["timeCreated"], "timeCreated"),
+        expires=decode(str | None, predicate["expires"], "expires"),
+        ancestors=decode_all(Model, predicate["ancestors"], "ancestors"),
+        data=decode_all(Pinned, predicate["data"], "data"),
+        speed=tuple(decode_all(str, predicate["speed"], "speed")),
+    )
+
+
+def _arm(notes: Mapping[str, Any], model: str, engine: str) -> Arm:
+    return Arm(decode(Model, notes[model], model), decode(Engine, notes[engine], engine))
+
+
+def _decision(predicate: Mapping[str, Any]) -> Decision:
+    return Decision(
+        verdict=decode(Verdict, predicate["verdict"], "verdict"),
+        gates=decode_all(GateResult, predicate["gates"], "gates"),
+        controls=decode_all(Control, predicate["controls"], "controls"),
+        reasons=decode_all(str, predicate["reasons"], "reasons"),
+    )
+
+
+def _samples(part: Mapping[str, Any]) -> Samples:
+    return Samples(f"sha256:{part['digest']['sha256']}", decode_all(SampleLine, part["lines"], "samples"))
+
+
+def _difference(expected: Any, found: Any, where: str) -> str | None:
+    """The place of the first difference between two JSON values; None where they are equal."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in sorted({*expected, *found}):
+            if key not in expected or key not in found:
+                return f"{where}.{key}"
+            if place := _difference(expected[key], found[key], f"{where}.{key}"):
+                return place
+        return None
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        pairs = enumerate(zip(expected, found, strict=True))
+        return next(filter(None, (_difference(e, f, f"{where}[{i}]") for i, (e, f) in pairs)), None)
+    return None if type(expected) is type(found) and expected == found else where

@@ -1,0 +1,170 @@
+"""Signing keys on disk: made at first use, kept private, named by their public half.
+
+    FOLDER/report.key    the private key, PKCS #8 PEM, mode 600, its folder mode 700
+    FOLDER/report.pub    the public key, SubjectPublicKeyInfo PEM: give this one to who verifies
+
+A key's id is `sha256:` and the SHA-256 of its public key in DER, so it can be had without us:
+
+    openssl pkey -pubin -in report.pub -outform DER | sha256sum
+
+Trusted keys are public keys in files: a folder of *.pub, or files one by one. There is no list of
+revoked keys; to stop trusting a key, remove its file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from gates.errors import KeyFileError
+from gates.report.dsse import key_id
+
+PRIVATE: Final = "report.key"
+PUBLIC: Final = "report.pub"
+
+_MAX_BYTES: Final = 16 * 1024  # a PEM of an Ed25519 key has about 120
+
+
+# ---------------------------------------------------------------------------------------- signing
+
+
+def load_or_make(folder: Path) -> Ed25519PrivateKey:
+    """The folder's signing key; makes the folder and the pair at the first use.
+
+    Two processes that come first at once end with the same key. A public key that was lost is
+    written again.
+
+    Raises:
+        KeyFileError: the key is readable by others, is a link, is no Ed25519 key, or lies beside
+            another's public key.
+    """
+    path = folder / PRIVATE
+    try:
+        if not os.path.lexists(path):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _publish(path, _private_pem(Ed25519PrivateKey.generate()), 0o600)
+        key = load(path)
+        if not (folder / PUBLIC).exists():
+            _publish(folder / PUBLIC, _public_pem(key.public_key()), 0o644)
+    except OSError as error:
+        raise KeyFileError(
+            f"{path}: {error.strerror or error}; the signing key must be readable here"
+        ) from None
+    if key_id(_load_public(folder / PUBLIC)) != key_id(key.public_key()):
+        raise KeyFileError(
+            f"{folder / PUBLIC}: is not the other half of {PRIVATE}; remove it, and it is made again"
+        )
+    return key
+
+
+def load(path: Path) -> Ed25519PrivateKey:
+    """A private key's file, if nobody else can read it. Raises KeyFileError."""
+    key = _decode_private(_read_private(path), path)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyFileError(f"{path}: is a private key, but not an Ed25519 one")
+    return key
+
+
+def _read_private(path: Path) -> bytes:
+    """The bytes of the file; mode and owner are those of what was opened, not of a name."""
+    try:
+        # Without O_NONBLOCK, a named pipe would wait here for somebody to write.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise KeyFileError(f"{path}: no such key file") from None
+    except OSError as error:
+        raise KeyFileError(f"{path}: cannot be opened ({error.strerror}); a key is a plain file") from None
+    try:
+        _check_private(os.fstat(descriptor), path)
+        return os.read(descriptor, _MAX_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _check_private(facts: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise KeyFileError(f"{path}: is no plain file")
+    if mode := stat.S_IMODE(facts.st_mode) & 0o077:
+        raise KeyFileError(f"{path}: others may open it (mode {mode:03o}); run: chmod 600 {path}")
+    if facts.st_uid not in (os.geteuid(), 0):
+        raise KeyFileError(f"{path}: belongs to another user (uid {facts.st_uid})")
+
+
+def _decode_private(data: bytes, path: Path) -> object:
+    try:
+        return serialization.load_pem_private_key(data, password=None)
+    except TypeError:
+        raise KeyFileError(f"{path}: the key has a password; this program reads keys without one") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise KeyFileError(f"{path}: is no private key in PEM, or it is cut off") from None
+
+
+def _publish(path: Path, data: bytes, mode: int) -> None:
+    """Write a file whole or not at all; one that is there already wins."""
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # made with mode 600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        try:
+            os.link(draft, path)  # unlike a rename, it fails where somebody was first
+        except FileExistsError:
+            return
+    finally:
+        os.unlink(draft)
+
+
+def _private_pem(key: Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _public_pem(key: Ed25519PublicKey) -> bytes:
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+# --------------------------------------------------------------------------------------- trusting
+
+
+def trusted(places: Iterable[Path]) -> dict[str, Ed25519PublicKey]:
+    """Public keys by their id, from files and from folders of *.pub.
+
+    Raises:
+        KeyFileError: a place is not there, a file is no Ed25519 public key, or no key was found.
+    """
+    places = tuple(places)
+    keys = [_load_public(path) for place in places for path in _public_files(place)]
+    if not keys:
+        where = ", ".join(map(str, places)) or "no place was named"
+        raise KeyFileError(f"no public key to trust ({where}); copy the signer's {PUBLIC} there")
+    return {key_id(key): key for key in keys}
+
+
+def _public_files(place: Path) -> list[Path]:
+    if place.is_dir():
+        return sorted(place.glob("*.pub"))
+    return [place]
+
+
+def _load_public(path: Path) -> Ed25519PublicKey:
+    try:
+        with path.open("rb") as file:
+            key = serialization.load_pem_public_key(file.read(_MAX_BYTES))
+    except OSError as error:
+        raise KeyFileError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise KeyFileError(f"{path}: is no public key in PEM") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyFileError(f"{path}: is a public key, but not an Ed25519 one")
+    return key

@@ -1,0 +1,156 @@
+"""Is this report genuine, and is it about what lies here? Files in, a value or one clear no out.
+
+`verify_report` asks the questions of `gates/report/checks.py` in an order that never believes a
+byte before its signature; what was not asked is listed too, so that nobody takes silence for yes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from gates import artefact as artefacts
+from gates.errors import ArtefactError
+from gates.report import checks, document, dsse
+from gates.report.codec import CodecError
+from gates.report.statement import Statement
+
+MAX_REPORT_BYTES: Final = 64 * 2**20
+"""A report of 3,000 samples has about 1 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A genuine report, and what is known of it.
+
+    `digest` names the envelope's bytes (what `promote` calls `report`), `statement_digest` what was
+    signed: a signature added later changes the first and not the second. `checked` and `unchecked`
+    are lines for people.
+    """
+
+    statement: Statement
+    digest: str
+    statement_digest: str
+    signers: tuple[str, ...]
+    checked: tuple[str, ...] = field(default=())
+    unchecked: tuple[str, ...] = field(default=())
+
+
+def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -> Verified:
+    """Read a report and verify its signature; judges nothing that it says.
+
+    Raises:
+        ReportError: report_missing (no such file), report_signature (all else).
+    """
+    data = report if isinstance(report, bytes) else _read(report)
+    try:
+        envelope = dsse.parse(data)
+        signers = checks.signature(envelope, trusted)
+        if envelope.payload_type != dsse.PAYLOAD_TYPE:
+            raise CodecError(f"the payload is {envelope.payload_type!r:.60}, not {dsse.PAYLOAD_TYPE}")
+        statement = document.parse(envelope.payload)
+    except CodecError as error:
+        raise checks.refuse("report_signature", str(error)) from None
+    return Verified(
+        statement,
+        f"sha256:{hashlib.sha256(data).hexdigest()}",
+        f"sha256:{hashlib.sha256(envelope.payload).hexdigest()}",
+        signers,
+        (f"signature: by {', '.join(signers)}",),
+    )
+
+
+def verify_report(
+    report: Path | bytes,
+    *,
+    trusted: Mapping[str, Ed25519PublicKey],
+    now: datetime,
+    samples: Path | None = None,
+    artefact: Path | None = None,
+    suite: str | None = None,
+    policy: str | None = None,
+    max_age_days: float | None = None,
+    need_pass: bool = True,
+) -> Verified:
+    """A report that is signed by a trusted key, fresh, a pass, and about what is given here.
+
+    `samples` is the samples.jsonl beside the report, `artefact` a folder (or a file in it) whose
+    every byte is hashed again, `suite` and `policy` the digests in force. `need_pass=False` takes a
+    genuine report of a failure, too.
+
+    Raises:
+        ReportError: with the code of the first question that was answered with no.
+    """
+    opened = open_report(report, trusted)
+    statement, yes, unasked = opened.statement, list(opened.checked), list[str]()
+    old = checks.age(statement, now, max_age_days)
+    yes.append(f"age: {old.days} days" + ("" if max_age_days is None else f" of {max_age_days:g}"))
+    if need_pass:
+        checks.verdict(statement)
+    yes.append(f"verdict: {statement.verdict}")
+    checks.lineage(statement)
+    yes.append("baseline: of the same model")
+    if statement.data:
+        yes.append(f"training data: the suite is in none of {len(statement.data)} files")
+    else:
+        unasked.append("training data: the suite was held against none")
+    for name, digest, check in (("suite", suite, checks.suite), ("policy", policy, checks.policy)):
+        if digest is None:
+            unasked.append(f"{name}: whether it is the one in force")
+        else:
+            check(statement, digest)
+            yes.append(f"{name}: {digest}")
+    if samples is None:
+        unasked.append("samples: no samples.jsonl was given")
+    else:
+        yes.append(f"samples: all {_check_samples(statement, samples):,} as signed")
+    if artefact is None:
+        unasked.append("artefact: no folder was given")
+    else:
+        yes.append(f"artefact: {_check_artefact(statement, artefact)}, every byte")
+    return Verified(
+        statement, opened.digest, opened.statement_digest, opened.signers, tuple(yes), tuple(unasked)
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_REPORT_BYTES + 1)
+    except OSError as error:
+        raise checks.refuse("report_missing", f"{path}: {error.strerror or error}") from None
+    if len(data) > MAX_REPORT_BYTES:
+        raise checks.refuse("report_signature", f"{path}: larger than {MAX_REPORT_BYTES} bytes")
+    return data
+
+
+def _check_samples(statement: Statement, path: Path) -> int:
+    try:
+        with path.open("rb") as file:
+            return checks.samples(statement.samples, file)
+    except OSError as error:
+        raise checks.refuse(
+            "report_signature", f"{path}: the samples cannot be read ({error.strerror})"
+        ) from None
+
+
+def _check_artefact(statement: Statement, path: Path) -> str:
+    """The root of the folder, after every file in it was hashed."""
+    folder = artefacts.folder_of(path)
+    try:
+        root = artefacts.load(folder).root
+        checks.artefact(statement, root)
+        problems = artefacts.verify(folder)
+    except (ArtefactError, OSError) as error:
+        raise checks.refuse("mismatch_artefact", str(error)) from None
+    if problems:
+        more = f" and {len(problems) - checks.SHOWN} more" if len(problems) > checks.SHOWN else ""
+        shown = "; ".join(map(str, problems[: checks.SHOWN]))
+        raise checks.refuse("mismatch_artefact", f"{folder} is not what its manifest says: {shown}{more}")
+    return root

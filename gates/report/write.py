@@ -1,0 +1,89 @@
+"""Signs a statement and writes it: `report.json` for machines, `report.html` and `report.md` for people.
+
+`report.json` comes last, by rename: where it lies, the others lie beside it and show the same
+statement. Everything is made, and read back, before the first byte goes to disk, so that a fault
+on the way leaves an older report as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from gates.errors import RunError
+from gates.report import document, dsse
+from gates.report.markdown import markdown
+from gates.report.page import page
+from gates.report.statement import Statement
+from gates.report.texts import Texts, nothing
+from gates.report.verify import open_report
+
+REPORT: Final = "report.json"
+PAGE: Final = "report.html"
+MARKDOWN: Final = "report.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A report on disk. `digest` names it to `promote`; `statement_digest` names what was signed."""
+
+    path: Path
+    digest: str
+    statement_digest: str
+
+
+def write_report(
+    out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: Texts = nothing
+) -> Written:
+    """Sign and write the three files into `out_dir`, which is made if it is not there.
+
+    Raises:
+        RunError: they cannot be written there.
+        CodecError: the statement holds what cannot be stated (NaN); a fault of this program.
+    """
+    data = dsse.render(dsse.sign(document.render(statement), key))
+    public = key.public_key()
+    opened = open_report(data, {dsse.key_id(public): public})  # what is written can be read
+    digest = opened.statement_digest
+    shown = page(statement, texts, statement_digest=digest, signers=opened.signers)
+    short = markdown(statement, texts, statement_digest=digest)
+    files = {PAGE: shown.encode(), MARKDOWN: short.encode(), REPORT: data}
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        _publish(out_dir, files)
+    except OSError as error:
+        raise RunError(f"{out_dir}: the report cannot be written there ({error.strerror or error})") from None
+    return Written(out_dir / REPORT, opened.digest, digest)
+
+
+def _publish(folder: Path, files: dict[str, bytes]) -> None:
+    """All drafts to disk first, then each to its name, in the given order."""
+    drafts: dict[str, Path] = {}
+    try:
+        for name, data in files.items():
+            descriptor, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+            drafts[name] = Path(draft)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fchmod(descriptor, 0o644)
+                os.fsync(descriptor)
+        for name, path in drafts.items():
+            path.replace(folder / name)
+        _fsync(folder)
+    finally:
+        for path in drafts.values():
+            path.unlink(missing_ok=True)
+
+
+def _fsync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,175 @@
+"""The network edge of a run: one request over aiohttp, and the time of every read of its reply.
+
+The clock starts when a connection stands and the request's first byte is about to go out: neither
+opening a connection nor waiting for one is the engine's time, and the connection has just carried
+another request. Reads are recorded as they come, undecoded; compression is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+
+from gates.errors import RunError
+from gates.run.target import Target
+from gates.sample import Fault, Read
+
+MAX_REPLY_BYTES: Final = 32 * 2**20
+_HEADERS: Final = {
+    "content-type": "application/json",
+    "accept": "text/event-stream, application/json",
+    "accept-encoding": "identity",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds: for a connection, between two reads (the first one too), and for all of a reply."""
+
+    connect: float = 5.0
+    idle: float = 60.0
+    total: float = 300.0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try at a request, in the terms of `gates.sample.Sample`."""
+
+    started: str
+    status: int | None = None
+    headers_ns: int | None = None
+    reads: list[Read] = field(default_factory=list)
+    ended_ns: int = 0
+    fault: Fault | None = None
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Starts again whenever a connection was got, so that it counts from the last one."""
+
+    began: int = field(default_factory=time.perf_counter_ns)
+
+    def start(self) -> None:
+        self.began = time.perf_counter_ns()
+
+    def now(self) -> int:
+        return time.perf_counter_ns() - self.began
+
+
+class Wire:
+    """Connections to all targets of a run: `async with Wire(timeouts) as wire`."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+
+    async def __aenter__(self) -> Self:
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(_connected)
+        trace.on_connection_reuseconn.append(_connected)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.idle
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[trace],
+            auto_decompress=False,
+            trust_env=False,  # no proxy of the environment may stand between
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def ask(self, target: Target, body: bytes) -> Attempt:
+        """Send a request and read its reply to the end. Never raises for what the engine does."""
+        attempt, clock = Attempt(datetime.now(UTC).isoformat(timespec="milliseconds")), _Clock()
+        try:
+            await self._warm(target)
+            async with asyncio.timeout(self._timeouts.total):
+                await self._exchange(target, body, attempt, clock)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            attempt.fault = self._fault(error)
+        attempt.ended_ns = clock.now()
+        return attempt
+
+    async def _exchange(self, target: Target, body: bytes, attempt: Attempt, clock: _Clock) -> None:
+        async with self._session.post(
+            f"{target.url.rstrip('/')}/v1/chat/completions",
+            data=body,
+            headers={**_HEADERS, **target.headers},
+            allow_redirects=False,
+            trace_request_ctx=clock,
+        ) as response:
+            attempt.headers_ns, attempt.status = clock.now(), response.status
+            size = 0
+            while data := await response.content.readany():
+                attempt.reads.append(Read(clock.now(), data))
+                size += len(data)
+                if size > MAX_REPLY_BYTES:
+                    raise aiohttp.ClientPayloadError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
+
+    async def _warm(self, target: Target) -> None:
+        """Have a connection that has just carried something, and that both sides mean to keep.
+
+        llama-server closes a connection behind a stream without a word: a request that is sent at
+        once would run into that. What goes wrong here will go wrong again, and be told, when the
+        request itself is made.
+        """
+        url = f"{target.url.rstrip('/')}/v1/models"
+        with suppress(aiohttp.ClientError, TimeoutError, OSError):
+            async with (
+                asyncio.timeout(self._timeouts.connect),
+                self._session.get(
+                    url, headers=target.headers, allow_redirects=False, trace_request_ctx=_Clock()
+                ) as response,
+            ):
+                await response.read()
+
+    def _fault(self, error: Exception) -> Fault:
+        """Our fault for a foreign error; the order counts, for some of these are kinds of others."""
+        detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            return Fault("connect", detail)
+        if isinstance(error, aiohttp.SocketTimeoutError):
+            return Fault("timeout", f"nothing came for {self._timeouts.idle:g} s")
+        if isinstance(error, TimeoutError):
+            return Fault("timeout", f"not over after {self._timeouts.total:g} s")
+        return Fault("broken", detail)
+
+
+async def _connected(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
+    context.trace_request_ctx.start()
+
+
+def authorization(
+    *, variable: str | None = None, file: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The header for a key in an environment variable or a file; no header if neither is named.
+
+    Raises:
+        RunError: it is not there, or is no key. The key itself is never in the message.
+    """
+    if variable is None and file is None:
+        return {}
+    where = f"the environment variable {variable}" if variable else str(file)
+    try:
+        key = environ.get(variable, "") if variable else file.read_text("utf-8") if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{where}: no key could be read ({type(error).__name__})") from None
+    key = key.strip()
+    if not key.isascii() or not key.isprintable() or not key or " " in key:
+        raise RunError(f"{where} holds no key; put the key there, on one line")
+    return {"authorization": f"Bearer {key}"}

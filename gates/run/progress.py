@@ -1,0 +1,128 @@
+"""What a run shows while it goes on: a bar on a terminal, a line every ten seconds elsewhere.
+
+Drawing takes a millisecond or two, which a clock could see: it is done only when a sample is over,
+and never by a thread of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final, Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from gates.sample import Sample
+
+LINE_SECONDS: Final = 10.0
+_DRAW_SECONDS: Final = 0.2
+
+
+class Progress(Protocol):
+    """Is told what a run does."""
+
+    def start(self, total: int, present: int) -> None:
+        """So many samples are planned, so many of them are on file already."""
+
+    def sample(self, sample: Sample) -> None:
+        """One more is on file."""
+
+    def stop(self) -> None:
+        """The run is over, or was stopped."""
+
+
+class Counts:
+    """What was counted so far."""
+
+    def __init__(self) -> None:
+        self.total = self.done = self.asked = self.lost = self.retried = 0
+
+    def add(self, sample: Sample) -> None:
+        """Count one."""
+        self.done += 1
+        self.asked += 1
+        self.lost += sample.fault is not None
+        self.retried += bool(sample.retries)
+
+    def seconds_left(self, elapsed: float) -> float | None:
+        """At the rate so far; None before the first."""
+        return elapsed / self.asked * (self.total - self.done) if self.asked else None
+
+    def __str__(self) -> str:
+        return f"{self.lost} lost, {self.retried} retried"
+
+
+class Lines:
+    """A line every ten seconds and one at the end, for logs."""
+
+    def __init__(self, label: str, stream: TextIO | None = None) -> None:
+        self._label, self._stream = label, stream or sys.stderr
+        self._counts = Counts()
+        self._began = self._told = 0.0
+
+    def start(self, total: int, present: int) -> None:
+        self._counts.total, self._counts.done = total, present
+        self._began = self._told = time.monotonic()
+
+    def sample(self, sample: Sample) -> None:
+        self._counts.add(sample)
+        if time.monotonic() - self._told >= LINE_SECONDS:
+            self._tell()
+
+    def stop(self) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        left = self._counts.seconds_left(self._told - self._began)
+        ahead = "" if left is None else f", {_span(left)} left"
+        counts = self._counts
+        print(f"{self._label}: {counts.done}/{counts.total}, {counts}{ahead}", file=self._stream, flush=True)
+
+
+class Bar:
+    """A bar with the time left, for a terminal."""
+
+    def __init__(self, label: str, stream: TextIO | None = None) -> None:
+        self._counts = Counts()
+        self._drawn = 0.0
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(file=stream or sys.stderr),
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task(label, total=None, start=False, counts="")
+
+    def start(self, total: int, present: int) -> None:
+        self._counts.total, self._counts.done = total, present
+        self._bar.update(self._task, total=total, completed=present, counts=str(self._counts))
+        self._bar.start_task(self._task)
+        self._bar.start()
+
+    def sample(self, sample: Sample) -> None:
+        self._counts.add(sample)
+        self._bar.update(self._task, advance=1, counts=str(self._counts))
+        if time.monotonic() - self._drawn >= _DRAW_SECONDS:
+            self._drawn = time.monotonic()
+            self._bar.refresh()
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+def progress(label: str, stream: TextIO | None = None) -> Progress:
+    """The fitting one for standard error, or for another stream."""
+    stream = stream or sys.stderr
+    return Bar(label, stream) if stream.isatty() else Lines(label, stream)
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

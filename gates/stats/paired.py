@@ -1,0 +1,68 @@
+"""Rule C: the loss against a baseline, prompt by prompt. Tango's score bounds; McNemar's mid-p.
+
+`b` prompts the baseline got right and the candidate wrong, `c` the other way, of `n` in all; the
+loss is (b - c) / n. "McNemar finds no difference" is not a pass: with b = 4 and c = 0 it finds none
+at any n. Only a bound on the loss can show that a candidate is not worse by more than a margin.
+Tango's has a width even where nothing differs: b = c = 0 gives an upper bound of z² / (n + z²).
+
+    Tango (1998), Statistics in Medicine 17:891-908: the score interval for paired differences.
+    Fagerland, Lydersen & Laake (2013), BMC Med. Res. Methodol. 13:91: mid-p beats the exact
+        conditional and the asymptotic McNemar test.
+    Liu, Hsueh, Hsieh & Chen (2002), Statistics in Medicine 21:231-245: its size and power.
+"""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+
+from gates.stats.binomial import pmf, root, tail, z_of
+
+
+def score(b: int, c: int, n: int, loss: float) -> float:
+    """Tango's score statistic of "the true loss is `loss`", negative where less was seen.
+
+    Its variance takes the share of c-pairs that is most likely if the loss is so (his eq. 2.9).
+    """
+    seen = b - c - n * loss
+    linear = (2 * n - b + c) * loss - b - c
+    free = c * loss * (1.0 - loss)
+    q = (sqrt(linear * linear + 8.0 * n * free) - linear) / (4.0 * n)
+    variance = n * (2.0 * q + loss * (1.0 - loss))
+    if variance <= 0.0:
+        return 0.0 if seen == 0.0 else inf if seen > 0.0 else -inf
+    return seen / sqrt(variance)
+
+
+def tango_upper(b: int, c: int, n: int, confidence: float = 0.95) -> float:
+    """The one-sided score upper bound of the loss, in [-1, 1]."""
+    _check(b, c, n)
+    if b == n:
+        return 1.0
+    z = z_of(confidence)
+    return root(lambda loss: score(b, c, n, loss) + z, (b - c) / n, 1.0)
+
+
+def tango_lower(b: int, c: int, n: int, confidence: float = 0.95) -> float:
+    """The one-sided score lower bound of the loss."""
+    return -tango_upper(c, b, n, confidence)
+
+
+def tango(b: int, c: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The two-sided score interval of the loss, (low, high)."""
+    each = (1.0 + confidence) / 2.0
+    return tango_lower(b, c, n, each), tango_upper(b, c, n, each)
+
+
+def mid_p(b: int, c: int) -> float:
+    """One-sided McNemar mid-p: small if the candidate lost more than it won by chance alone."""
+    return 1.0 if b + c == 0 else tail(b, b + c, 0.5) - 0.5 * pmf(b, b + c, 0.5)
+
+
+def mid_p_two_sided(b: int, c: int) -> float:
+    """Two-sided McNemar mid-p."""
+    return min(1.0, 2.0 * min(mid_p(b, c), mid_p(c, b)))
+
+
+def _check(b: int, c: int, n: int) -> None:
+    if min(b, c) < 0 or n < 1 or b + c > n:
+        raise ValueError(f"{b} and {c} of {n} are no discordant pairs")

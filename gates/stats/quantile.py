@@ -1,0 +1,81 @@
+"""Rule D, absolute: a quantile of times against a limit, by order statistics.
+
+No shape of the distribution is assumed, and a request that failed is simply the worst value. Of n
+sorted values the r-th smallest bounds the q-quantile from above with confidence P(B < r) and the
+s-th from below with confidence P(B >= s), B binomial (n, q): for the median of 100, the 59th and
+the 42nd. The count within the limit decides the same thing, which gives the exact curve. Requests
+count as independent; a host whose mood lasts for many of them is less sure than this says, and the
+comparison with the baseline (`gates.stats.bootstrap`), which resamples whole blocks, is not.
+
+    Conover, Practical Nonparametric Statistics, 3rd ed. (1999), section 3.2.
+    Hahn & Meeker, Statistical Intervals (1991), section 5.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+
+from gates.stats.binomial import cdf, two_looks
+from gates.verdict import Verdict
+
+
+@lru_cache(maxsize=1 << 10)
+def upper_rank(n: int, q: float = 0.5, confidence: float = 0.95) -> int | None:
+    """The rank (from 1) of the value that bounds the q-quantile from above; None if n is too small."""
+    return next((r for r in range(1, n + 1) if cdf(r - 1, n, q) >= confidence), None)
+
+
+@lru_cache(maxsize=1 << 10)
+def lower_rank(n: int, q: float = 0.5, confidence: float = 0.95) -> int | None:
+    """The rank (from 1) of the value that bounds the q-quantile from below; None if n is too small."""
+    return next((s for s in range(n, 0, -1) if cdf(s - 1, n, q) <= 1.0 - confidence), None)
+
+
+def smallest_n(q: float = 0.5, confidence: float = 0.95) -> int:
+    """The fewest values that bound the q-quantile from above: 5 for the median, 59 for the 95th."""
+    n = 1
+    while upper_rank(n, q, confidence) is None:
+        n += 1
+    return n
+
+
+@dataclass(frozen=True, slots=True)
+class QuantilePlan:
+    """`n` values, or `n + more` after an open first look; the q-quantile must be within a limit.
+
+    A caller with a limit from below turns its values round: the q-quantile of the negated values.
+    """
+
+    n: int
+    more: int = 0
+    q: float = 0.5
+    confidence: float = 0.95
+
+    def judge(self, within: int, more_within: int | None = None) -> Verdict:
+        """The verdict on `within` of n values that keep the limit, and of the extension's.
+
+        INCONCLUSIVE asks for the extension. What stage one decides, stands.
+        """
+        need, drop = self._marks(self.n)
+        if within >= need:
+            return Verdict.PASS
+        if not self.more or within <= drop:
+            return Verdict.FAIL
+        if more_within is None:
+            return Verdict.INCONCLUSIVE
+        return Verdict.PASS if within + more_within >= self._marks(self.n + self.more)[0] else Verdict.FAIL
+
+    def chance(self, within: float) -> float:
+        """The chance to pass if each request keeps the limit with chance `within`, exactly."""
+        need, drop = self._marks(self.n)
+        in_all = self._marks(self.n + self.more)[0] if self.more else inf
+        return two_looks(self.n, need, drop, self.more, in_all, within)
+
+    def _marks(self, n: int) -> tuple[float, float]:
+        """How many within the limit pass a look, and how many (or fewer) fail it."""
+        up, down = upper_rank(n, self.q, self.confidence), lower_rank(n, self.q, self.confidence)
+        # The upper bound keeps the limit if `up` values do; the lower bound breaks it if fewer
+        # than `down` do.
+        return (inf if up is None else up, -1 if down is None else down - 1)

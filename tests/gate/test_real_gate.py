@@ -1,0 +1,103 @@
+"""annie-nano passes; a stranger, a model that always thinks, and a coarse one fail for the right reason."""
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gates.run.ledger import read_samples
+from tests.gate.conftest import MODELS, Ended, House
+
+pytestmark = [pytest.mark.gate, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="session")
+def passed(house: House) -> Ended:
+    """annie-nano's run, killed half-way and resumed."""
+    assert house.begin_and_kill("annie", 1000) >= 1000
+    return house.run("annie")
+
+
+def test_annie_nano_passes_though_her_run_was_killed_half_way(passed: Ended) -> None:
+    assert passed.code == 0, passed.said[-3000:]
+    assert passed.statement.verdict == "pass"
+
+
+def test_nothing_was_run_twice_and_nothing_lost(passed: Ended) -> None:
+    keys = Counter(sample.key for sample in read_samples(passed.out / "samples.jsonl"))
+    assert max(keys.values()) == 1
+    assert len(passed.statement.samples.lines) == len(keys)
+
+
+def test_the_report_holds_its_own_proof_that_it_can_fail(passed: Ended) -> None:
+    controls = {c.name: c for c in passed.statement.decision.controls}
+    assert controls.keys() >= {"A/A", "stranger", "thinking-on", "tools-removed"}
+    assert all(control.holds for control in controls.values())
+
+
+def test_the_report_says_what_it_would_let_pass(passed: Ended) -> None:
+    (leak,) = [r for r in passed.statement.decision.gates if (r.gate, r.rule) == ("leak", "zero")]
+    assert re.search(r"leaks 2 % of the time in 4\.\d % of runs", leak.curve_words)
+
+
+@pytest.mark.parametrize(
+    "candidate, gates",
+    [
+        ("stranger", {"leak", "tools", "no_markdown"}),
+        ("thinks", {"leak"}),
+        ("coarse", {"reasoning", "raw_call", "loop"}),
+    ],
+)
+def test_a_bad_candidate_fails_for_the_right_reason(
+    ran: Callable[[str], Ended], candidate: str, gates: set[str]
+) -> None:
+    run = ran(candidate)
+    assert run.code == 1, run.said[-3000:]
+    assert run.statement.verdict == "fail"
+    assert run.failed & gates, run.said[-3000:]
+
+
+def test_a_genuine_report_is_taken(house: House, passed: Ended) -> None:
+    done = house.verify(passed.out / "report.json", "--artefact", str(MODELS / "annie-nano-q4_k_m"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all" in done.stdout and "as signed" in done.stdout
+
+
+@pytest.fixture
+def copy(passed: Ended, tmp_path: Path) -> Path:
+    """A report and its samples, to be tampered with."""
+    for name in ("report.json", "samples.jsonl"):
+        shutil.copy(passed.out / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_report_altered_by_one_byte_is_rejected(house: House, copy: Path) -> None:
+    data = bytearray((copy / "report.json").read_bytes())
+    at = data.index(b'"payload"') + 40
+    data[at] = data[at] + 1 if chr(data[at]).isalpha() else ord("A")
+    (copy / "report.json").write_bytes(data)
+    done = house.verify(copy / "report.json")
+    assert done.returncode == 1 and "report_signature" in done.stderr
+
+
+def test_a_report_that_another_key_signed_is_rejected(house: House, copy: Path, tmp_path: Path) -> None:
+    from gates.report.keys import load_or_make
+
+    load_or_make(tmp_path / "other")
+    done = house.verify(copy / "report.json", "--trust", str(tmp_path / "other"))
+    assert done.returncode == 1 and "report_signature" in done.stderr
+
+
+def test_a_report_of_another_artefact_is_rejected(house: House, copy: Path) -> None:
+    done = house.verify(copy / "report.json", "--artefact", str(MODELS / "annie-nano-f16"))
+    assert done.returncode == 1 and "mismatch_artefact" in done.stderr
+
+
+def test_a_report_with_a_missing_sample_is_rejected(house: House, copy: Path) -> None:
+    lines = (copy / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "samples.jsonl").write_bytes(b"".join(lines[:100] + lines[101:]))
+    done = house.verify(copy / "report.json")
+    assert done.returncode == 1 and "sample" in done.stderr

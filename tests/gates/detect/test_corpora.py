@@ -1,0 +1,164 @@
+"""The corpora: well formed, large enough, and over their bars; and the command that measures them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gates.detect import corpus as corpora
+from gates.detect.__main__ import main
+from gates.detect.corpus import FOLDER, RUN, Line, load, load_all, parse
+from gates.detect.measure import BARS, Bar, Score, score, scores, timed
+from gates.errors import SuiteError
+
+LINES = load_all()
+SCORES = {s.corpus: s for s in scores(LINES) if not s.group}
+
+
+def test_every_detector_has_a_corpus() -> None:
+    assert {line.detector for line in LINES} == set(RUN)
+
+
+@pytest.mark.parametrize("name", sorted(SCORES))
+def test_a_corpus_has_enough_of_both_kinds(name: str) -> None:
+    least = {"leak": 40, "markdown": 40, "leak-nano": 200}.get(name, 20)
+    assert SCORES[name].hits >= least
+    assert SCORES[name].clean >= least
+
+
+@pytest.mark.parametrize("name", sorted(SCORES))
+def test_a_detector_is_over_the_bar_of_its_corpus(name: str) -> None:
+    assert SCORES[name].reaches, (*SCORES[name].missed, *SCORES[name].mistaken)
+
+
+def test_the_leak_detector_is_held_to_what_the_gate_demands_of_it() -> None:
+    assert BARS["leak-nano"] == Bar(recall=0.99, false_positives=0.005)
+
+
+def test_no_case_is_there_twice() -> None:
+    keys = Counter((line.corpus, json.dumps(dict(line.fields), sort_keys=True)) for line in LINES)
+    assert [key for key, n in keys.items() if n > 1] == []
+
+
+@pytest.mark.parametrize(
+    "name", sorted({line.corpus for line in LINES if line.detector not in ("leak", "toolcall")})
+)
+def test_kannada_is_in_every_corpus_by_hand(name: str) -> None:
+    texts = [str(line.fields.get("text")) for line in LINES if line.corpus == name]
+    assert any("\u0c80" <= c <= "\u0cff" for text in texts for c in text)
+
+
+# ----------------------------------------------------------------------------------------- measuring
+
+
+def case(label: str, text: str, group: str = "", counts: bool = True) -> Line:
+    return Line("markdown", f"{label} {text}", label, "why", group, counts, {"text": text})  # type: ignore[arg-type]
+
+
+def test_a_score_counts_and_names_what_came_out_wrong() -> None:
+    lines = [
+        case("hit", "**a**"),
+        case("hit", "a"),
+        case("clean", "b"),
+        case("clean", "- b"),
+        case("clean", "c"),
+    ]
+    one = score("markdown", "", lines)
+    assert (one.found, one.hits, one.wrong, one.clean) == (1, 2, 1, 3)
+    assert [told.split(":")[0] for told in (*one.missed, *one.mistaken)] == ["hit a", "clean - b"]
+    assert (one.recall, one.false_positives) == (0.5, pytest.approx(1 / 3))
+    assert not one.reaches
+    assert one.recall_interval == (pytest.approx(0.0126, abs=1e-4), pytest.approx(0.9874, abs=1e-4))
+
+
+def test_nothing_measured_reaches_no_bar() -> None:
+    assert not Score("markdown", "", 0, 0, 5, 0, (), ()).reaches
+    assert not Score("markdown", "", 5, 5, 0, 0, (), ()).reaches
+
+
+def test_lines_that_do_not_count_are_in_their_group_and_not_in_the_whole() -> None:
+    lines = [case("hit", "**a**"), case("hit", "a", "too short", counts=False), case("clean", "b")]
+    whole, group = scores(lines)
+    assert (whole.hits, whole.found, whole.reaches) == (1, 1, True)
+    assert (group.group, group.hits, group.found) == ("too short", 1, 0)
+
+
+def test_a_call_is_timed_over_the_clean_cases() -> None:
+    assert (timed([case("clean", "b")], repeats=1) or 0) > 0
+    assert timed([case("hit", "**a**")], repeats=1) is None
+
+
+# ------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "[]", '{"text": "a"}', '{"label": "maybe", "why": "x"}', '{"label": "hit", "why": ""}']
+)
+def test_a_damaged_line_names_its_place(line: str) -> None:
+    with pytest.raises(SuiteError, match=r"^leak\.jsonl:7: "):
+        parse(line, "leak", 7)
+
+
+def test_a_line_with_fields_of_another_detector_names_its_place() -> None:
+    line = parse('{"label": "hit", "why": "x", "words": "a"}', "empty", 3)
+    with pytest.raises(SuiteError, match=r"^empty\.jsonl:3: empty cannot read this line"):
+        line.caught()
+
+
+def test_a_file_of_no_detector_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "odour.jsonl").write_text("")
+    with pytest.raises(SuiteError, match="named after no detector"):
+        load(tmp_path / "odour.jsonl")
+
+
+# ------------------------------------------------------------------------------------------- command
+
+
+def test_the_command_prints_a_table_and_says_whether_the_bars_were_reached(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["loop", "empty"]) == 0
+    out = capsys.readouterr().out
+    assert "reached" in out
+    assert "loop" in out
+    assert "markdown" not in out
+
+
+def test_the_command_prints_json_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["refusal", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["corpus"], row["reaches"], row["bar"]) == (
+        "refusal",
+        True,
+        {"recall": 0.97, "false_positives": 0.03},
+    )
+    assert row["recall_interval"][0] < row["recall"] <= row["recall_interval"][1] + 1e-9
+
+
+def test_the_command_fails_below_the_bar_and_names_what_was_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"label": "hit", "why": "plain words", "text": "a"}, {"label": "clean", "why": "x", "text": "b"}]
+    (tmp_path / "markdown.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setattr(corpora.load_all, "__defaults__", (tmp_path,))
+    assert main(["markdown"]) == 1
+    assert "plain words" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [["odour"], ["--odd"], ["label"]])
+def test_a_wrong_word_is_one_line_and_a_usage_error(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(argv)
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    assert code == 64
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_the_folder_holds_only_what_is_used() -> None:
+    assert {path.suffix for path in FOLDER.iterdir()} == {".json", ".jsonl"}

@@ -1,0 +1,168 @@
+"""Leaked thinking: by field, by token, by tag, by number and by wording; and what only sounds like it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gates.detect.corpus import load_all
+from gates.detect.finding import decide
+from gates.detect.leak import find_leaks, hidden
+from gates.detect.leak_words import PATTERNS, SURE, candidates, folded, matches
+from gates.detect.tags import added_tokens
+
+PLAIN = "The capital of Karnataka is Bengaluru."
+
+
+def test_clean_speech_has_no_finding_at_all() -> None:
+    assert find_leaks(PLAIN) == []
+
+
+def test_a_reasoning_field_is_a_leak_where_thinking_is_off() -> None:
+    found = find_leaks(PLAIN, reasoning="They ask for a capital.")
+    assert [(f.kind, f.part) for f in found] == [("reasoning", "reasoning")]
+    assert find_leaks(PLAIN, reasoning="They ask for a capital.", thinking=True) == []
+
+
+def test_a_reasoning_field_of_white_space_is_empty() -> None:
+    assert find_leaks(PLAIN, reasoning="\n\n") == []
+
+
+def test_content_may_not_leak_even_where_thinking_is_on() -> None:
+    assert decide(find_leaks("Okay, the user wants a capital.", thinking=True))
+
+
+@pytest.mark.parametrize(
+    "text, tag",
+    [
+        ("<think>Paris</think>", "<think>"),
+        ("Paris</thinking>", "</thinking>"),
+        ("Yes.<tool_call", "<tool_call"),
+        ("Paris.<|im_end|>", "<|im_end|>"),
+        ("[THINK]x", "[THINK]"),
+        ("&lt;think&gt;", "&lt;think&gt;"),
+        ("<parameter=city>", "<parameter=city>"),
+        ("assistantfinalHello", "assistantfinal"),
+        ("analysisWe need", "analysis"),
+        ("◁think▷", "◁think▷"),
+    ],
+)
+def test_a_tag_is_found_at_its_place(text: str, tag: str) -> None:
+    first = next(f for f in find_leaks(text) if f.kind == "tag")
+    assert text[first.start : first.end] == tag
+
+
+@pytest.mark.parametrize(
+    "text", ["3 < 4", "I <3 dosa", "x <b>y</b>", "the analysis was good", "an assistant finally came"]
+)
+def test_what_only_looks_like_a_tag_is_none(text: str) -> None:
+    assert find_leaks(text) == []
+
+
+def test_a_models_own_special_token_is_a_leak_once() -> None:
+    found = find_leaks("Yes.<ponder>", tokens=["<ponder>", "<|im_end|>"])
+    assert [f.excerpt for f in found] == ["<ponder>"]
+    assert len(find_leaks("Yes.<|im_end|>", tokens=["<|im_end|>"])) == 1
+
+
+def test_added_tokens_are_read_from_a_tokenizer_and_plain_words_are_not() -> None:
+    document = {
+        "added_tokens": [{"content": t} for t in ("<|im_end|>", "<think>", "    ", "hello", "\n\n", "ab")]
+    }
+    assert added_tokens(document) == {"<|im_end|>", "<think>"}
+    assert added_tokens({}) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("Okay, the user is asking for a capital.", "third_person"),
+        ("User asks: capital of France.", "third_person"),
+        ("I need to respond in one sentence.", "planning"),
+        ("Thinking Process:\n\n1.  **Analyze the Request:**", "heading"),
+        ("But wait, the question is about Japan.", "self_correction"),
+        ("The system prompt says to be brief.", "instructions"),
+        ("ಬಳಕೆದಾರರು ರಾಜಧಾನಿಯ ಬಗ್ಗೆ ಕೇಳುತ್ತಿದ್ದಾರೆ.", "third_person"),
+        ("用户在问天气。", "third_person"),
+    ],
+)
+def test_one_sure_wording_decides(text: str, kind: str) -> None:
+    found = find_leaks(text)
+    assert kind in {f.kind for f in found}
+    assert decide(found)
+
+
+def test_light_wording_is_evidence_alone_and_decides_together() -> None:
+    alone = find_leaks("Hmm, it is Canberra.")
+    assert [f.kind for f in alone] == ["monologue"]
+    assert not decide(alone)
+    assert decide(find_leaks("Hmm. Let me recall. It is Canberra. Actually, I should check that."))
+
+
+def test_light_wording_far_apart_decides_nothing() -> None:
+    prose = "The river flows east and south through many towns and fields before it meets the sea. " * 12
+    thin = f"Hmm. {prose} Let me recall. {prose} Maybe ask again."
+    assert not decide(find_leaks(thin))
+
+
+def test_wording_counts_only_at_the_start_of_a_sentence_where_it_says_so() -> None:
+    assert decide(find_leaks("Good. Self-correction: it is twelve."))
+    assert not decide(find_leaks("He praised her self-correction: it was quick."))
+    assert decide(find_leaks("Okay, we need to answer in a sentence."))
+    assert not decide(find_leaks("You said this morning that we need to answer today."))
+
+
+@pytest.mark.parametrize(
+    "content, called, tokens, unseen",
+    [
+        ("Paris is the capital of France.", "", 8, 0),
+        ("Paris is the capital of France.", "", 60, 43),
+        ("1,23,456", "", 9, 0),
+        ("ಬೆಂಗಳೂರು", "", 24, 0),
+        ("", 'search_memory{"query": "Priya trip"}', 26, 0),
+        ("", "", 200, 196),
+    ],
+)
+def test_tokens_that_nobody_sees_are_counted_generously(
+    content: str, called: str, tokens: int, unseen: int
+) -> None:
+    assert hidden(content, called, "", tokens) == unseen
+    kinds = {f.kind for f in find_leaks(content, called=called, completion_tokens=tokens)}
+    assert ("hidden_tokens" in kinds) == (unseen > 0)
+
+
+def test_running_into_the_limit_is_evidence_for_a_short_answer_only() -> None:
+    found = find_leaks(PLAIN, finish_reason="length", short=True)
+    assert [(f.kind, f.decides) for f in found] == [("cut", False)]
+    assert find_leaks(PLAIN, finish_reason="length") == []
+    assert find_leaks(PLAIN, finish_reason="stop", short=True) == []
+
+
+# ------------------------------------------------------------------------------------- the look-up
+
+
+@given(st.text())
+def test_a_folded_text_keeps_its_places(text: str) -> None:
+    assert len(folded(text)) == len(text)
+
+
+def test_the_cheap_look_hides_no_pattern_in_any_corpus() -> None:
+    """What is not a candidate would not have matched."""
+    texts = {folded(line.fields["text"]) for line in load_all() if isinstance(line.fields.get("text"), str)}
+    for low in texts:
+        chosen = {id(pattern) for pattern in candidates(low)}
+        for pattern in PATTERNS:
+            if id(pattern) not in chosen:
+                assert not list(matches(pattern, low)), (low, pattern.regex.pattern)
+
+
+def test_no_pattern_is_dead() -> None:
+    """Every pattern matches something in the corpora of the leak detector."""
+    texts = [folded(line.fields["text"]) for line in load_all() if line.detector == "leak"]
+    dead = [p.regex.pattern for p in PATTERNS if not any(next(matches(p, low), None) for low in texts)]
+    assert not dead
+
+
+def test_weights_are_small_whole_numbers() -> None:
+    assert {pattern.weight for pattern in PATTERNS} <= {1, 2, SURE}

@@ -1,0 +1,223 @@
+"""How a reply sounds: empty, too long, hard to say, in the wrong script, declining."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gates.detect.answers import find_wrong_answer
+from gates.detect.empty import find_empty
+from gates.detect.finding import LONGEST_EXCERPT
+from gates.detect.leak import find_leaks
+from gates.detect.live import breaches
+from gates.detect.number_words import spoken_length
+from gates.detect.refusal import find_refusal
+from gates.detect.script import Shares, find_wrong_script, shares
+from gates.detect.speakable import Limits, find_unspeakable
+from gates.detect.spoken import find_too_long, spoken_seconds, spoken_words
+
+# -------------------------------------------------------------------------------------------- empty
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("", "nothing"),
+        (" \n\u200b\ufeff", "invisible"),
+        ("...", "signs"),
+        ("👍", "signs"),
+        ("<think>\nShe wants tea.\n</think>\n", "tags"),
+        ("<think>She wants", "tags"),
+        ("<|im_end|>", "tags"),
+    ],
+)
+def test_a_reply_with_nothing_to_hear_is_empty(text: str, kind: str) -> None:
+    assert [finding.kind for finding in find_empty(text)] == [kind]
+    assert find_empty(text, calls=1) == []
+
+
+@pytest.mark.parametrize("text", ["5", "ಹೌದು", "A", "<think>x</think>Yes", "no."])
+def test_a_reply_with_a_letter_or_a_digit_is_not_empty(text: str) -> None:
+    assert find_empty(text) == []
+
+
+# ------------------------------------------------------------------------------------------- length
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("", 0),
+        ("one two three four five", 2.0),
+        ("well-known", 0.4),
+        ("1,23,456", 3.6),
+        ("3.14", 1.6),
+        ("7:30", 0.8),
+        ("98450123456", 4.4),
+        ("50%", 0.8),
+        ("ಕನ್ನಡ", 0.6),
+        ("ಬೆಂಗಳೂರು", 0.8),
+    ],
+)
+def test_seconds_follow_the_words_and_the_aksharas(text: str, seconds: float) -> None:
+    assert spoken_seconds(text) == pytest.approx(seconds)
+
+
+def test_words_are_counted_as_they_are_said() -> None:
+    assert spoken_words("It is 1,23,456 rupees.") == 12
+    assert [spoken_length(n) for n in (0, 20, 21, 100, 101, 1000, 123_456, 10**7)] == [1, 1, 2, 2, 3, 2, 9, 2]
+
+
+def test_what_is_too_long_is_shown_from_where_the_time_is_up() -> None:
+    (found,) = find_too_long("one two three four five six", 2.0)
+    assert found.start == 24
+    assert find_too_long("one two three four five", 2.0) == []
+
+
+# ---------------------------------------------------------------------------------------- speakable
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("See example.com now.", "url"),
+        ("Good :)", "emoticon"),
+        ("It is 48213.", "digits"),
+        ("It is 1,2345.", "digits"),
+        ("Call 98450 12345.", "phone"),
+        ("On 2026-11-21.", "date"),
+        ("Buy 1. milk 2. eggs.", "enumeration"),
+        ("Run f(x); now.", "code"),
+        ("Take fruit, e.g. mango.", "abbreviation"),
+        ("- one.\n- two.", "bullet_list"),
+    ],
+)
+def test_what_a_voice_stumbles_over_has_its_kind(text: str, kind: str) -> None:
+    assert kind in {finding.kind for finding in find_unspeakable(text)}
+
+
+@pytest.mark.parametrize(
+    "text", ["It is ₹1,23,456.", "In 1947.", "At 7:30, 24/7.", "It is 3.5.", "Is it?", "ಹೌದು.", "ಸರಿ।", ""]
+)
+def test_what_a_voice_can_say_is_left_alone(text: str) -> None:
+    assert find_unspeakable(text) == []
+
+
+def test_lengths_are_limits_that_can_be_set() -> None:
+    text = "This is a sentence of eight whole words. And another."
+    kinds = [f.kind for f in find_unspeakable(text, Limits(sentence_words=7, first_sentence_characters=20))]
+    assert sorted(kinds) == ["long_opening", "long_sentence"]
+    assert find_unspeakable(text) == []
+
+
+def test_an_end_without_a_mark_is_cut_off_unless_more_is_to_come() -> None:
+    assert [f.kind for f in find_unspeakable("It was a good")] == ["truncated"]
+    assert find_unspeakable("It was a good", finished=False) == []
+
+
+# -------------------------------------------------------------------------------------------- script
+
+
+def test_letters_are_counted_by_script_and_digits_by_none() -> None:
+    assert shares("Anil ಜೊತೆ 42 你") == Shares(latin=4, kannada=4, other=1)
+
+
+@pytest.mark.parametrize(
+    "text, script, kinds",
+    [
+        ("Hello", "Latn", []),
+        ("ನಮಸ್ಕಾರ", "Knda", []),
+        ("ನಿಮ್ಮ meeting ನಾಲ್ಕಕ್ಕೆ", "Knda", []),
+        ("42", "Knda", []),
+        ("Hello there", "Knda", ["wrong_script"]),
+        ("ನಮಸ್ಕಾರ", "Latn", ["wrong_script"]),
+        ("naanu chennagiddini", "Knda", ["wrong_script", "romanised"]),
+        ("It is 你好吗 today", "Latn", ["third_script"]),
+        ("नमस्ते", "Knda", ["wrong_script", "third_script"]),
+    ],
+)
+def test_a_script_is_judged_by_its_letters(text: str, script: str, kinds: list[str]) -> None:
+    assert [finding.kind for finding in find_wrong_script(text, script)] == kinds  # type: ignore[arg-type]
+
+
+def test_romanised_kannada_is_named_and_does_not_decide() -> None:
+    decides = {f.kind: f.decides for f in find_wrong_script("naanu chennagiddini", "Knda")}
+    assert decides == {"wrong_script": True, "romanised": False}
+
+
+# ------------------------------------------------------------------------------------------- refusal
+
+
+def test_the_first_phrase_that_declines_is_shown() -> None:
+    (found,) = find_refusal("Well. I'm sorry, but I can't do that. I am unable to.")
+    assert found.start == 6
+
+
+@pytest.mark.parametrize(
+    "text", ["I can't wait!", "I can't recommend it enough.", "You can't park here.", "Sorry I'm late."]
+)
+def test_an_idiom_declines_nothing(text: str) -> None:
+    assert find_refusal(text) == []
+
+
+# ---------------------------------------------------------------------------------------------- live
+
+
+def test_a_finished_reply_is_looked_at_by_all_that_need_only_a_text() -> None:
+    text = "Okay, the user wants milk.\n\n- milk 😊\n<tool_call>" + "!" * 20
+    assert {finding.detector for finding in breaches(text)} == {"leak", "markdown", "raw_call", "loop"}
+    assert [finding.detector for finding in breaches("")] == ["empty"]
+    assert breaches("", calls=1) == []
+    assert breaches("The timer is set, and I'll ring in ten minutes.") == []
+
+
+def test_evidence_that_does_not_decide_is_no_breach() -> None:
+    assert breaches("Hmm, I'm not sure about that one, sorry.") == []
+
+
+# --------------------------------------------------------------------------------------- any text
+
+# What engines send: any character, half a surrogate pair, and the words that detectors look for.
+ANY = st.lists(
+    st.one_of(
+        st.text(st.characters(), max_size=8),
+        st.sampled_from(
+            [
+                "\ud83d",
+                "the user ",
+                "1,23,456",
+                "₹",
+                "Wait, ",
+                "<think>",
+                "ನೂರ ",
+                "15 August ",
+                "or 4",
+                "**",
+                '{"name": "',
+                "\x00",
+                "İ",
+                "point ",
+                "minus ",
+            ]
+        ),
+    ),
+    max_size=8,
+).map("".join)
+
+
+@given(ANY)
+def test_no_text_that_an_engine_may_send_breaks_a_detector(text: str) -> None:
+    answer = {"any": ["15 August 1947"], "number": 4, "tolerance": 0}
+    findings = [
+        *breaches(text, names=["play", "set_timer"], tokens=["<x>"]),
+        *find_leaks(text, completion_tokens=9, called="{}", finish_reason="length", short=True),
+        *find_unspeakable(text),
+        *find_too_long(text, 1.0),
+        *find_wrong_script(text, "Knda"),
+        *find_refusal(text),
+        *find_wrong_answer(text, answer),
+    ]
+    for finding in findings:
+        assert 0 <= finding.start <= finding.end <= len(text)
+        assert len(finding.excerpt) <= LONGEST_EXCERPT

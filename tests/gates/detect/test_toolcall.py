@@ -1,0 +1,177 @@
+"""Tool calls: read without mercy, held against their schema, and against what was expected."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gates.detect.arguments import Unreadable, read_arguments
+from gates.detect.toolcall import Fault, find_call_faults, find_mismatch
+from gates.errors import SuiteError
+
+
+@dataclass
+class Made:
+    name: str
+    arguments: str
+    id: str | None = "call_1"
+
+
+def tool(name: str, properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": list(required), **more}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+TIMER = tool(
+    "set_timer", {"minutes": {"type": "integer", "minimum": 1}, "label": {"type": "string"}}, "minutes"
+)
+PLAY = tool("play", {"artists": {"type": "array", "items": {"type": "string"}}}, additionalProperties=False)
+TOOLS = [TIMER, PLAY, {"type": "function", "function": {"name": "get_date"}}]
+
+
+def faults(*calls: Made, reason: str | None = "tool_calls") -> list[str]:
+    return [finding.kind for finding in find_call_faults(calls, TOOLS, reason)]
+
+
+# --------------------------------------------------------------------------------------- arguments
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+JSON_OBJECTS = st.dictionaries(st.text(), JSON_VALUES, max_size=4)
+
+
+@given(JSON_OBJECTS, st.booleans())
+def test_every_json_object_is_read_back(value: dict[str, Any], ascii_only: bool) -> None:
+    assert read_arguments(json.dumps(value, ensure_ascii=ascii_only)) == value
+
+
+@given(JSON_OBJECTS)
+def test_a_cut_object_is_never_read(value: dict[str, Any]) -> None:
+    text = json.dumps(value)
+    assert all(isinstance(read_arguments(text[:n]), Unreadable) for n in range(len(text)))
+
+
+@pytest.mark.parametrize(
+    "raw, kind",
+    [
+        ("", "invalid_json"),
+        ("  ", "invalid_json"),
+        ("minutes: 10", "invalid_json"),
+        ("{'minutes': 10}", "invalid_json"),
+        ('{"minutes": 10,}', "invalid_json"),
+        ('{"minutes": 10} x', "invalid_json"),
+        ('{"minutes": 010}', "invalid_json"),
+        ('{"a": "\\ud83d"}', "invalid_json"),
+        ("[" * 100_000, "invalid_json"),
+        ('{"a": ' + "9" * 5000 + "}", "invalid_json"),
+        ('{"a": 1, "a": 1}', "duplicate_key"),
+        ('{"a": {"b": 1, "b": 2}}', "duplicate_key"),
+        ('{"a": NaN}', "not_finite"),
+        ('{"a": -Infinity}', "not_finite"),
+        ('{"a": 1e999}', "not_finite"),
+        ("[1]", "not_an_object"),
+        ('"{}"', "not_an_object"),
+        ("null", "not_an_object"),
+    ],
+)
+def test_what_a_strict_parser_refuses_is_refused_here(raw: str, kind: str) -> None:
+    refused = read_arguments(raw)
+    assert isinstance(refused, Unreadable)
+    assert refused.kind == kind
+    assert kind in set(Fault)
+
+
+# ------------------------------------------------------------------------------------------- faults
+
+
+def test_a_sound_call_has_no_fault() -> None:
+    assert faults(Made("set_timer", '{"minutes": 10}')) == []
+    assert faults(Made("get_date", "{}")) == []
+    assert faults(reason="stop") == []
+
+
+@pytest.mark.parametrize(
+    "name, arguments, kind",
+    [
+        ("set_timer", "{}", Fault.MISSING),
+        ("set_timer", '{"minutes": "10"}', Fault.TYPE),
+        ("set_timer", '{"minutes": true}', Fault.TYPE),
+        ("set_timer", '{"minutes": 0}', Fault.VALUE),
+        ("set_timer", '{"minutes": 1, "loud": true}', Fault.UNEXPECTED),
+        ("play", '{"artists": [1]}', Fault.TYPE_NESTED),
+        ("play", '{"who": "Raghu"}', Fault.UNEXPECTED),
+        ("open_door", "{}", Fault.UNKNOWN_TOOL),
+    ],
+)
+def test_a_fault_has_the_class_that_the_leaderboard_gives_it(name: str, arguments: str, kind: Fault) -> None:
+    assert faults(Made(name, arguments)) == [kind]
+
+
+def test_ids_are_there_and_differ() -> None:
+    ten = '{"minutes": 10}'
+    assert faults(Made("set_timer", ten, None), Made("set_timer", ten, "")) == [Fault.NO_ID, Fault.NO_ID]
+    assert faults(Made("set_timer", ten, "a"), Made("set_timer", ten, "a")) == [Fault.SAME_ID]
+    assert faults(Made("set_timer", ten, "a"), Made("set_timer", ten, "b")) == []
+
+
+@pytest.mark.parametrize(
+    "calls, reason, wrong",
+    [(1, "stop", 1), (1, "length", 1), (1, None, 0), (0, "tool_calls", 1), (0, "stop", 0)],
+)
+def test_a_finish_reason_tells_of_calls_when_there_are_some(
+    calls: int, reason: str | None, wrong: int
+) -> None:
+    made = [Made("get_date", "{}")] * calls
+    assert faults(*made, reason=reason) == [Fault.FINISH_REASON] * wrong
+
+
+def test_a_fault_names_the_call_it_is_in() -> None:
+    found = find_call_faults([Made("get_date", "{}", "a"), Made("get_date", "{", "b")], TOOLS)
+    assert [finding.part for finding in found] == ["calls[1]"]
+
+
+def test_a_schema_that_points_elsewhere_is_the_suites_fault_and_never_fetched() -> None:
+    away = tool("away", {"x": {"$ref": "https://example.invalid/schema.json"}})
+    with pytest.raises(SuiteError, match=r"away: its parameters refer to https://example.invalid"):
+        find_call_faults([Made("away", '{"x": 1}')], [away])
+
+
+# --------------------------------------------------------------------------------------- expectation
+
+EXPECTED = [{"name": "set_timer", "arguments": {"minutes": [10], "label": ["tea", ""]}}]
+TWO = [*EXPECTED, {"name": "get_date", "arguments": {}}]
+
+
+def mismatch(expected: list[dict[str, Any]], *calls: Made) -> list[str]:
+    return [finding.kind for finding in find_mismatch(calls, expected)]
+
+
+@pytest.mark.parametrize(
+    "expected, calls, kinds",
+    [
+        (EXPECTED, [Made("set_timer", '{"minutes": 10}')], []),
+        (EXPECTED, [Made("set_timer", '{"minutes": 10, "label": "Tea"}')], []),
+        (EXPECTED, [Made("set_timer", '{"minutes": 11}')], [Fault.VALUE]),
+        (EXPECTED, [Made("set_timer", '{"label": "tea"}')], [Fault.MISSING]),
+        (EXPECTED, [Made("set_timer", '{"minutes": 10, "x": 1}')], [Fault.UNEXPECTED]),
+        (EXPECTED, [Made("get_date", "{}")], [Fault.WRONG_NAME]),
+        (EXPECTED, [Made("set_timer", "{")], [Fault.NO_MATCH]),
+        (EXPECTED, [], [Fault.NOT_CALLED]),
+        (TWO, [Made("get_date", "{}"), Made("set_timer", '{"minutes": 10}')], []),
+        (TWO, [Made("get_date", "{}")], [Fault.WRONG_COUNT]),
+        ([], [Made("get_date", "{}")], [Fault.NEEDLESS]),
+        ([], [], []),
+    ],
+)
+def test_calls_are_matched_in_any_order(
+    expected: list[dict[str, Any]], calls: list[Made], kinds: list[Fault]
+) -> None:
+    assert mismatch(expected, *calls) == kinds

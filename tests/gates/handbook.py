@@ -1,0 +1,70 @@
+"""The figures in `docs/gates.md`, computed again: `python -m tests.gates.handbook` writes them into it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from gates.detect.corpus import load_all
+from gates.detect.measure import Score, scores
+from gates.operating import markdown, operating_table
+from gates.policy import load_policy, shipped
+
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "gates.md"
+END: Final = "<!-- end of what is generated -->"
+
+
+def begin(part: str) -> str:
+    """The mark before a generated part."""
+    return f"<!-- generated: {part} -->"
+
+
+def written(document: str) -> str:
+    """The document with its generated parts made anew. Raises ValueError where a mark is missing."""
+    for part, text in (("policies", policies()), ("detectors", detectors())):
+        before, mark, rest = document.partition(begin(part))
+        _, end, after = rest.partition(END)
+        if not (mark and end):
+            raise ValueError(f"{DOCUMENT.name} has no part {begin(part)} … {END}")
+        document = f"{before}{mark}\n\n{text}\n{END}{after}"
+    return document
+
+
+def policies() -> str:
+    """annie's table, and of the other policies the rows in which they differ from it."""
+    annie = operating_table(load_policy("annie"))
+    parts = ["`annie`:\n", markdown(annie)]
+    for name in (name for name in shipped() if name != "annie"):
+        rows = tuple(row for row in operating_table(load_policy(name)) if row not in annie)
+        says = "is `annie` but for these:\n" if rows else "has the same rules and sizes.\n"
+        parts += [f"`{name}` {says}", *([markdown(rows)] if rows else [])]
+    return "\n".join(parts)
+
+
+def detectors() -> str:
+    """Recall and false positives, corpus by corpus; the groups of the leak corpora each."""
+    lines = [
+        "| corpus | found | 95 % interval | taken for one | 95 % interval |",
+        "|---|---|---|---|---|",
+        *(line for score in scores(load_all()) for line in _line(score)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(score: Score) -> Iterator[str]:
+    if score.group and not score.corpus.startswith("leak"):
+        return
+    name = f"… {score.group}" if score.group else f"**{score.corpus}**"
+    found = f"{score.found} of {score.hits}" if score.hits else ""
+    wrong = f"{score.wrong} of {score.clean}" if score.clean else ""
+    yield (
+        f"| {name} | {found} | {_interval(score.recall_interval)} "
+        f"| {wrong} | {_interval(score.false_positive_interval)} |"
+    )
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}".replace("%", " %")
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(written(DOCUMENT.read_text("utf-8")), "utf-8")

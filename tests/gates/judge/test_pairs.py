@@ -1,0 +1,53 @@
+"""Two arms' states of one case as a pair: what is certain, and the most that the unknown could add."""
+
+from __future__ import annotations
+
+import pytest
+
+from gates.judge.compare import pairs
+from gates.judge.tally import Count, State
+from gates.verdict import Flip
+
+OK, BAD, LOST, MISSING = Count(ok=1), Count(bad=1), Count(lost=1), Count(missing=1)
+
+# candidate, baseline: the count, lost, won, could be lost, could be won
+TABLE: list[tuple[State, State, Count, int, int, int, int]] = [
+    ("ok", "ok", OK, 0, 0, 0, 0),
+    ("bad", "bad", OK, 0, 0, 0, 0),
+    ("bad", "ok", BAD, 1, 0, 0, 0),
+    ("ok", "bad", BAD, 0, 1, 0, 0),
+    ("lost", "ok", LOST, 0, 0, 1, 0),
+    ("lost", "bad", LOST, 0, 0, 0, 1),
+    ("ok", "lost", LOST, 0, 0, 0, 1),
+    ("bad", "lost", LOST, 0, 0, 1, 0),
+    ("lost", "lost", LOST, 0, 0, 1, 1),
+    ("missing", "ok", MISSING, 0, 0, 1, 0),
+    ("missing", "bad", MISSING, 0, 0, 0, 1),
+    ("ok", "missing", MISSING, 0, 0, 0, 1),
+    ("bad", "missing", MISSING, 0, 0, 1, 0),
+    ("missing", "missing", MISSING, 0, 0, 1, 1),
+    ("lost", "missing", MISSING, 0, 0, 1, 1),
+    ("missing", "lost", MISSING, 0, 0, 1, 1),
+]
+
+
+@pytest.mark.parametrize("ours, theirs, count, lost, won, could_lose, could_win", TABLE)
+def test_a_pair_is_this_table(
+    ours: State, theirs: State, count: Count, lost: int, won: int, could_lose: int, could_win: int
+) -> None:
+    """A side that is known says what the other could still make of it."""
+    found = pairs({"a": ours}, {"a": theirs})
+
+    assert (found.count, found.lost, found.won) == (count, lost, won)
+    assert (found.could_lose, found.could_win) == (could_lose, could_win)
+    assert found.flips == ((Flip("a", ours, theirs),) if count is BAD else ())  # type: ignore[arg-type]
+
+
+def test_pairs_add_up() -> None:
+    """Over all cases of the candidate's."""
+    ours: dict[str, State] = {"a": "ok", "b": "bad", "c": "ok", "d": "lost"}
+    theirs: dict[str, State] = {"a": "ok", "b": "ok", "c": "bad", "d": "ok", "e": "bad"}
+    found = pairs(ours, theirs)
+
+    assert (found.count, found.known) == (Count(ok=1, bad=2, lost=1), 3)
+    assert (found.lost, found.won, found.could_lose, found.could_win) == (1, 1, 1, 0)

@@ -1,0 +1,124 @@
+"""Values to JSON and back: what was written comes back, and nothing else is taken."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gates.report.codec import CodecError, canonical, decode, decode_all, encode
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Row(NamedTuple):
+    name: str
+    size: float
+
+
+@dataclass(frozen=True)
+class Inner:
+    share: float | None
+    kind: Literal["a", "b"]
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    count: int
+    done: bool
+    colour: Colour
+    inner: Inner
+    rows: tuple[Row, ...]
+    points: tuple[float, ...]
+    notes: Mapping[str, str]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NUMBER = st.floats(allow_nan=False)
+INNER = st.builds(Inner, st.none() | NUMBER, st.sampled_from(["a", "b"]))
+OUTER = st.builds(
+    Outer, TEXT, st.integers(), st.booleans(), st.sampled_from(Colour), INNER,
+    st.lists(st.builds(Row, TEXT, NUMBER)).map(tuple), st.lists(NUMBER).map(tuple), st.dictionaries(TEXT, TEXT),
+)  # fmt: skip
+
+SOUND: dict[str, Any] = encode(
+    Outer("n", 1, True, Colour.RED, Inner(None, "a"), (Row("r", 1.5),), (1.0,), {"k": "v"})
+)
+
+
+@given(OUTER)
+def test_a_value_survives_its_own_json(value: Outer) -> None:
+    """Encoded, written, read and decoded, it is the same value with the same types."""
+    again = decode(Outer, json.loads(canonical(encode(value))), "value")
+
+    assert again == value
+    assert canonical(encode(again)) == canonical(encode(value))
+
+
+def test_a_whole_number_where_a_float_is_due_has_the_text_of_the_float() -> None:
+    """1 and 1.0 are one value, so they have one text, wherever they stand."""
+    whole, real = Inner(1, "a"), Inner(1.0, "a")
+
+    assert canonical(encode(whole)) == canonical(encode(real))
+    assert encode(Row("r", 2)) == ["r", 2.0] and type(encode(Row("r", 2))[1]) is float
+
+
+def test_infinity_is_a_word_and_nan_is_refused() -> None:
+    """JSON has neither; a latency may be infinite, and a number that is none may not be stated."""
+    assert encode(Row("r", math.inf)) == ["r", "inf"]
+    assert decode(Row, ["r", "-inf"], "row").size == -math.inf
+    with pytest.raises(CodecError, match="NaN"):
+        encode(Row("r", math.nan))
+
+
+FAULTS = [
+    ({"extra": 1}, "value has an unknown key 'extra'"),
+    ({"name": ...}, "value has no 'name'"),
+    ({"name": 3}, "value.name must be text"),
+    ({"count": True}, "value.count must be a whole number"),
+    ({"count": 1.0}, "value.count must be a whole number"),
+    ({"done": 1}, "value.done must be true or false"),
+    ({"colour": "green"}, "value.colour must be one of red, blue"),
+    ({"colour": ["red"]}, "value.colour must be one of red, blue"),
+    ({"inner": {"share": "much", "kind": "a"}}, "value.inner.share must be a number"),
+    ({"inner": {"share": True, "kind": "a"}}, "value.inner.share must be a number"),
+    ({"inner": {"share": None, "kind": "c"}}, "value.inner.kind must be one of a, b"),
+    ({"inner": []}, "value.inner must be an object"),
+    ({"rows": [["r"]]}, r"value.rows\[0\] must hold 2 values, not 1"),
+    ({"rows": [["r", 1.0], ["r", "x"]]}, r"value.rows\[1\].size must be a number"),
+    ({"rows": "rr"}, "value.rows must be a list"),
+    ({"notes": {"k": 1}}, "value.notes.k must be text"),
+]
+
+
+@pytest.mark.parametrize("change, message", FAULTS)
+def test_another_shape_is_refused_by_its_place(change: dict[str, Any], message: str) -> None:
+    """Every fault is one line that says where it is."""
+    value = {k: v for k, v in (SOUND | change).items() if v is not ...}
+    with pytest.raises(CodecError, match=message) as caught:
+        decode(Outer, value, "value")
+    assert "\n" not in str(caught.value)
+
+
+def test_lists_are_decoded_with_their_numbers() -> None:
+    """A fault in a list names the item."""
+    with pytest.raises(CodecError, match=r"rows\[1\]"):
+        decode_all(Row, [["a", 1.0], 7], "rows")
+
+
+@pytest.mark.parametrize("value", [{"a": object()}, {"a": "\ud800"}, [math.nan]])
+def test_what_json_cannot_hold_is_refused(value: Any) -> None:
+    """An object, half of a surrogate pair and NaN have no canonical text."""
+    with pytest.raises(CodecError):
+        canonical(value)

@@ -1,0 +1,304 @@
+"""The page: one file that says the verdict first, needs nothing, and lets no text out of its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gates.report import replies
+from gates.report.html import RAW, el, join, text
+from gates.report.page import page
+from gates.report.statement import Engine, Failure, Statement
+from gates.report.texts import Said, shorten, visible
+from gates.report.words import bound, headline, required
+from gates.verdict import Decision, Verdict
+from tests.gates.report import examples
+
+EXAMPLES = (examples.passing, examples.failing, examples.inconclusive)
+VOID = {"meta", "link", "br"}
+
+
+class Reader(HTMLParser):
+    """What a browser would make of it: the tags with their attributes, the texts, and what was left open."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.texts.append(data)
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.texts)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def read(statement: Statement, texts: Callable[[str, str], Said | None] = examples.said) -> Reader:
+    return Reader(page(statement, texts))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_verdict_comes_first_in_one_sentence(example: Callable[[], Statement]) -> None:
+    """The first words are the verdict's, the first heading is its sentence."""
+    found = read(example())
+    words = [piece for piece in found.texts if piece.strip()]
+
+    assert example().verdict.value in words[1]  # after the title
+    assert words[2] == headline(example())
+    assert found.open == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_page_needs_nothing_and_runs_nothing(example: Callable[[], Statement]) -> None:
+    """No script, no handler, no address but places in the page; and the policy that forbids them."""
+    html = page(example(), examples.said)
+    found = Reader(html)
+
+    assert not {tag for tag, _ in found.tags} & {
+        "script",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "form",
+        "base",
+        "audio",
+    }
+    for _, attributes in found.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert all(
+            (attributes.get(a) or "#").startswith(("#", "data:,")) for a in ("href", "src", "xlink:href")
+        )
+    style = html[html.index("<style>") : html.index("</style>")]
+    assert "url(" not in style and "@import" not in style
+    policy = next(a["content"] for t, a in found.tags if t == "meta" and a.get("http-equiv"))
+    assert policy is not None and policy.startswith("default-src 'none'")
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</pre></article></main><h1>PASS</h1>",
+    '"><img src=x onerror=alert(1)>',
+    "<style>*{display:none}</style>",
+    "<!-- ",
+    "]]><svg onload=alert(1)>",
+    "&lt;script&gt; &amp; &#60;b&#62;",
+    "\u202eSSAP\u202c and \u2066hidden\u2069",
+    "\x00\x08\x1b[2J\x7f\ud800",
+    "'onmouseover='alert(1)",
+]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_a_hostile_reply_stays_a_text(words: str) -> None:
+    """Prompt, reply, evidence and names: the page has the same tags as with a harmless one."""
+
+    def said(reply: str) -> Callable[[str, str], Said | None]:
+        return lambda case, arm: Said(reply, reply)
+
+    def with_evidence(why: str) -> Statement:
+        base = examples.inconclusive()
+        first = replace(base.failures[0], why=why)
+        return replace(base, failures=(first, *base.failures[1:]))
+
+    hostile = read(with_evidence(words), said(words))
+    harmless = read(with_evidence("words"), said("words"))
+
+    assert hostile.tags == harmless.tags
+    assert visible(words) in hostile.said
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from("<>&\"'`=/\x00\u202e")))
+@example("\" onmouseover='alert(1)' ")
+def test_no_text_leaves_its_element(words: str) -> None:
+    """Whatever it is: one element with one text, and an attribute with one value."""
+    found = Reader(str(el("p", words, title=words)))
+
+    assert [tag for tag, _ in found.tags] == ["p"]
+    assert found.tags[0][1] == {"title": visible(words)}
+    assert "".join(found.texts) == visible(words)
+
+
+def test_everything_but_html_is_escaped_on_its_way_in() -> None:
+    """Text, numbers and nothing; only what was built here passes as it is."""
+    assert str(el("p", "<b>", 3, None, el("i"))) == "<p>&lt;b&gt;3<i></i></p>"
+    assert str(join([RAW("<b>"), "<b>"])) == "<b>&lt;b&gt;"
+    assert str(el("p", hidden=True, title=None, data_x=1.26)) == '<p hidden data-x="1.3"></p>'
+    assert str(text("a\r\nb")) == "a\nb"
+
+
+def test_what_cannot_be_seen_is_shown() -> None:
+    """Controls, direction marks and lone surrogates are written out; letters of every script stay."""
+    assert visible("a\u202eb\x00\ud800") == "a\\u{202e}b\\u{0}\\u{d800}"
+    assert visible("ಮಳೆ\u200dಯ 👩‍🍳\tx\n") == "ಮಳೆ\u200dಯ 👩‍🍳\tx\n"
+
+
+def test_a_long_text_is_cut_and_says_by_how_much() -> None:
+    """The rest is in samples.jsonl."""
+    assert shorten("x" * 10, 10) == "x" * 10
+    assert shorten("x" * 2010, 10) == "x" * 10 + "… (2,000 more characters in samples.jsonl)"
+
+
+# ------------------------------------------------------------------------------------- what it says
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_rule_of_every_gate_is_there(example: Callable[[], Statement]) -> None:
+    """Its sentence, what is required, and what bounds it."""
+    said = read(example()).said
+    for gate in example().decision.gates:
+        assert gate.sentence[1:] in said
+        assert required(gate) in said
+        assert bound(gate) in said
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_controls_alarms_and_what_was_bound_are_there(example: Callable[[], Statement]) -> None:
+    """Each control by its name, each alarm, and every digest, image and flag."""
+    statement = example()
+    said = read(statement).said
+    engine = statement.candidate.engine
+    words = [control.name for control in statement.decision.controls]
+    words += [alarm for gate in statement.decision.gates for alarm in (a[1:] for a in gate.alarms)]
+    words += [statement.candidate.model.root, statement.baseline.model.root, engine.digest, str(engine.image)]
+    words += [
+        statement.suite.digest,
+        statement.policy.digest,
+        statement.samples.digest,
+        str(statement.harness.commit),
+    ]
+    words += ["--quantization modelopt", "VLLM_USE_V1=1", "NVIDIA GB10", "8d70da0c"]
+
+    assert [word for word in words if word not in said] == []
+
+
+def test_an_interval_is_drawn_against_its_limit() -> None:
+    """Every rule with an interval has a drawing that says the same in words; limits have their line."""
+    statement = examples.failing()
+    found = read(statement)
+    drawings = [a["aria-label"] or "" for tag, a in found.tags if tag == "svg"]
+
+    assert any("23 of 165 failed" in label and "none may fail" in label for label in drawings)
+    assert any("0 of 10 named prompts" in label for label in drawings)
+    rules = [g for g in statement.decision.gates if g.interval and g.rule not in ("floor", "zero")]
+    lines = sum(attributes.get("class") == "limit" for _, attributes in found.tags)
+    limited = 2  # of the speed plots: ttft and decode
+    assert lines == len(rules) + limited
+
+
+def test_nothing_in_a_drawing_is_not_a_number() -> None:
+    """No NaN and no infinity among the coordinates, even where a reply never came."""
+    for report in EXAMPLES:
+        for tag, attributes in read(report()).tags:
+            if tag in ("rect", "line", "circle", "path", "text"):
+                places = " ".join(v or "" for k, v in attributes.items() if k not in ("class", "text-anchor"))
+                assert not re.search(r"nan|inf", places), attributes
+
+
+def test_what_never_came_is_said() -> None:
+    """Four of a hundred requests had no answer: their arm stays below 100 %, and the words say so."""
+    assert "4 % never came" in read(examples.inconclusive()).said
+
+
+def test_lost_and_won_replies_stand_side_by_side() -> None:
+    """A case that the candidate lost shows both texts; the named and the lost come first."""
+    said = read(examples.failing()).said
+    found = replies.entries(examples.failing())
+
+    assert examples.BAD["tools"] in said
+    assert [e.named for e in found["leak"][:5]] == [True] * 5
+    assert {e.kind for e in found["leak"]} == {"failed"}
+    assert replies.counted(found["tools"]) == "96 lost to the baseline, 4 both failed"
+    assert {e.kind for e in replies.entries(examples.passing())["tools"]} == {"lost", "both", "won"}
+
+
+def test_every_case_that_failed_is_named() -> None:
+    """With its text or without: hundreds of flips, and none left out."""
+    said = read(examples.failing()).said
+    missing = [f.case for f in examples.failing().failures if f.arm == "candidate" and f.case not in said]
+
+    assert missing == []
+
+
+def test_thousands_of_long_replies_make_no_endless_page() -> None:
+    """The worst are shown, cut; the page of a hopeless candidate still opens on a phone."""
+    huge = page(examples.failing(), lambda case, arm: Said("p" * 50_000, "r" * 50_000))
+
+    assert len(huge) < 2_000_000
+
+
+def test_a_report_without_texts_says_so() -> None:
+    """The page of an uploaded report has no samples beside it."""
+    assert "not beside this report" in Reader(page(examples.failing())).said
+
+
+def test_an_empty_reply_is_seen() -> None:
+    """Silence is a finding, and looks like one."""
+    assert "(empty)" in read(examples.failing(), lambda case, arm: Said("Hello?", "")).said
+
+
+def test_a_report_of_nothing_is_still_a_page() -> None:
+    """A run that ended before anything was measured: inconclusive, without gates, controls and times."""
+    bare = replace(
+        examples.inconclusive(),
+        decision=Decision(Verdict.INCONCLUSIVE, ()),
+        failures=(),
+        distributions=(),
+        tallies=(),
+    )
+    said = read(bare).said
+
+    assert "not all was run that the policy asks for" in said
+    assert "nothing shows that this gate can fail" in said
+
+
+def test_only_the_first_reasons_are_in_the_first_sight() -> None:
+    """Ten reasons are six and a count; a pass has none but its sentence."""
+    assert "And 4 more reasons, below." in read(examples.failing()).said
+    assert not [tag for tag, _ in read(examples.passing()).tags if tag == "li"]
+
+
+def test_a_case_with_no_words_of_evidence_is_shown() -> None:
+    """A gate may fail a case without a line of evidence."""
+    base = examples.inconclusive()
+    silent = Failure("leak", "candidate", "leak-031", "lost", False, "")
+
+    assert "leak-031" in read(replace(base, failures=(silent,))).said
+
+
+def test_flags_stand_one_a_line() -> None:
+    """A flag with its value; a value that begins with no dash stays with its flag."""
+    engine = Engine("e", "embedded", "llama-server", None, ("--a", "1", "-b", "--c", "2", "3"), {}, "b", None)
+    statement = replace(examples.passing(), candidate=replace(examples.CANDIDATE, engine=engine))
+
+    assert "--a 1\n-b\n--c 2\n3" in read(statement).said
+
+
+def test_the_page_names_the_statement_that_it_shows() -> None:
+    """The digest of what was signed, and by which key."""
+    html = page(examples.passing(), statement_digest="sha256:abc", signers=("sha256:def",))
+
+    assert "sha256:abc" in html and "sha256:def" in html

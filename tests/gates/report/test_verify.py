@@ -1,0 +1,473 @@
+"""A report is believed only whole: signed, fresh, a pass, and about what lies here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gates.artefact import seal
+from gates.errors import ReportError
+from gates.report import checks, document, dsse
+from gates.report.statement import Arm, Model, Pinned, Statement
+from gates.report.verify import open_report, verify_report
+from gates.verdict import Control, Decision, Verdict
+from tests.gates.report import examples
+from tests.gates.report.examples import BASELINE, CANDIDATE, KEY, OTHER_KEY, WHEN
+
+TRUSTED = {dsse.key_id(KEY.public_key()): KEY.public_key()}
+ANYONE = TRUSTED | {dsse.key_id(OTHER_KEY.public_key()): OTHER_KEY.public_key()}
+
+
+def signed(statement: Statement, key: Any = KEY) -> bytes:
+    return dsse.render(dsse.sign(document.render(statement), key))
+
+
+def refusal(call: Callable[[], object]) -> ReportError:
+    """The refusal that a call ends with; it is one line."""
+    with pytest.raises(ReportError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def verified(report: bytes | Path, **more: Any) -> Any:
+    return verify_report(report, trusted=TRUSTED, now=WHEN + timedelta(days=2), **more)
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    """The samples.jsonl of the passing report."""
+    cases = examples.all_cases
+    arms = {"candidate": cases(examples.CANDIDATE_FEW), "baseline": cases(examples.BASELINE_FEW)}
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(b"".join(examples.sample_lines(arms)))
+    return path
+
+
+def sealed(folder: Path, statement: Statement) -> Statement:
+    """A small sealed artefact, and the statement made to be about it."""
+    folder.mkdir()
+    (folder / "model.gguf").write_bytes(b"GGUF" + bytes(100))
+    root = seal(folder, name="annie", format="gguf-f16", created=WHEN).root
+    return replace(
+        statement, candidate=replace(statement.candidate, model=replace(statement.candidate.model, root=root))
+    )
+
+
+# ---------------------------------------------------------------------------------------- genuine
+
+
+def test_a_genuine_report_is_taken_with_all_that_was_asked(tmp_path: Path, samples: Path) -> None:
+    """Signature, age, verdict, lineage, suite, policy, samples and artefact; nothing is left open."""
+    data = (Pinned("train.jsonl", None, f"sha256:{'7' * 64}"),)
+    statement = replace(sealed(tmp_path / "annie", examples.passing()), data=data)
+    found = verified(
+        signed(statement), samples=samples, artefact=tmp_path / "annie", max_age_days=7,
+        suite=statement.suite.digest, policy=statement.policy.digest,
+    )  # fmt: skip
+
+    assert found.statement == statement
+    assert found.unchecked == ()
+    assert any("2,390" in line for line in found.checked)
+
+
+def test_what_was_not_asked_is_said(tmp_path: Path) -> None:
+    """Without samples and an artefact a report is genuine, and questions stay open."""
+    path = tmp_path / "report.json"
+    path.write_bytes(signed(examples.passing()))
+
+    assert [line.partition(":")[0] for line in verified(path).unchecked] == [
+        "training data",
+        "suite",
+        "policy",
+        "samples",
+        "artefact",
+    ]
+
+
+def test_a_later_signature_changes_the_reports_name_and_not_the_statements() -> None:
+    """Who is revoked by the digest of what was signed stays so, whoever signs it again."""
+    once = dsse.sign(document.render(examples.passing()), KEY)
+    one = open_report(dsse.render(once), ANYONE)
+    two = open_report(dsse.render(dsse.countersign(once, OTHER_KEY)), ANYONE)
+
+    assert one.digest != two.digest
+    assert one.statement_digest == two.statement_digest
+    assert len(two.signers) == 2
+
+
+def test_a_genuine_failure_can_be_read_without_being_a_pass() -> None:
+    """For people and for the viewer; promotion asks for the pass."""
+    report = signed(examples.failing())
+
+    assert verified(report, need_pass=False).statement.verdict is Verdict.FAIL
+    assert refusal(lambda: verified(report)).code == "verdict_not_pass"
+
+
+# ------------------------------------------------------------------------------------------ signed
+
+
+def test_a_report_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    """A path that leads nowhere, and a folder."""
+    assert refusal(lambda: verified(tmp_path / "report.json")).code == "report_missing"
+    assert refusal(lambda: verified(tmp_path)).code == "report_missing"
+
+
+def test_another_key_is_not_trusted() -> None:
+    """Signed well, by somebody else."""
+    error = refusal(lambda: verified(signed(examples.passing(), OTHER_KEY)))
+
+    assert error.code == "report_signature"
+    assert "not trusted" in str(error)
+
+
+def test_an_unsigned_report_is_refused() -> None:
+    """An envelope without a signature states nothing."""
+    error = refusal(lambda: verified(dsse.render(dsse.Envelope(document.render(examples.passing()), ()))))
+
+    assert error.code == "report_signature"
+    assert "not signed" in str(error)
+
+
+def test_too_few_signatures_are_refused() -> None:
+    """Where two have to sign, one is not enough, and the same one twice neither."""
+    envelope = dsse.sign(b"{}", KEY)
+
+    assert "2 are needed" in str(refusal(lambda: checks.signature(envelope, ANYONE, need=2)))
+    assert len(checks.signature(dsse.countersign(envelope, OTHER_KEY), ANYONE, need=2)) == 2
+
+
+def test_a_signed_payload_of_another_type_is_no_report() -> None:
+    """The key may sign other things too."""
+    envelope = dsse.sign(document.render(examples.passing()), KEY, "application/json")
+
+    assert refusal(lambda: verified(dsse.render(envelope))).code == "report_signature"
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"not json"])
+def test_what_is_no_envelope_is_refused(data: bytes) -> None:
+    """An upload may be anything."""
+    assert refusal(lambda: verified(data)).code == "report_signature"
+
+
+SHORT = signed(replace(examples.passing(), samples=replace(examples.passing().samples, lines=())))
+
+
+@settings(max_examples=200)
+@given(place=st.integers(0, len(SHORT) - 1), mask=st.integers(1, 255))
+def test_a_report_with_any_byte_changed_is_rejected(place: int, mask: int) -> None:
+    """Wherever the byte stands: payload, type, key id, signature, or between them."""
+    changed = bytearray(SHORT)
+    changed[place] ^= mask
+
+    assert refusal(lambda: verified(bytes(changed))).code == "report_signature"
+
+
+@given(cut=st.integers(0, len(SHORT) - 1), added=st.binary(min_size=1, max_size=8))
+def test_a_report_cut_or_grown_is_rejected(cut: int, added: bytes) -> None:
+    """A download that broke off, and one with something behind it."""
+    assert refusal(lambda: verified(SHORT[:cut])).code == "report_signature"
+    assert refusal(lambda: verified(SHORT + added)).code == "report_signature"
+
+
+# ------------------------------------------------------------------------------------------- fresh
+
+
+def aged(days: float, limit: float | None, **changes: Any) -> ReportError | None:
+    try:
+        checks.age(replace(examples.passing(), **changes), WHEN + timedelta(days=days), limit)
+    except ReportError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    "days, limit, expires, stale",
+    [
+        (6.9, 7, None, False),
+        (7.0, 7, None, False),
+        (7.1, 7, None, True),
+        (400, None, None, False),
+        (0.5, 0, None, True),
+        (6, 7, "2026-11-28T09:30:15Z", False),
+        (7.1, 30, "2026-11-28T09:30:15Z", True),
+        (-0.001, 7, None, False),  # a minute and a half: clocks differ
+        (-0.1, 7, None, True),
+    ],
+)
+def test_a_report_has_an_age(days: float, limit: float | None, expires: str | None, stale: bool) -> None:
+    """Older than the limit, past its own end, or out of the future: stale."""
+    error = aged(days, limit, expires=expires)
+
+    assert (error is not None) is stale
+    assert error is None or error.code == "report_stale"
+
+
+# -------------------------------------------------------------------------------------------- pass
+
+
+def judged(**changes: Any) -> ReportError:
+    decision = replace(examples.passing().decision, **changes)
+    return refusal(lambda: checks.verdict(replace(examples.passing(), decision=decision)))
+
+
+def test_only_a_pass_is_a_pass() -> None:
+    """A failure and an inconclusive report are refused with their first reason."""
+    for example in (examples.failing(), examples.inconclusive()):
+        error = refusal(lambda example=example: checks.verdict(example))  # type: ignore[misc]
+        assert error.code == "verdict_not_pass"
+        assert example.decision.reasons[0] in str(error)
+
+
+def test_a_pass_that_rests_on_nothing_is_none() -> None:
+    """No gate, or only advisory ones: nothing measured is never a pass."""
+    advisory = tuple(g for g in examples.passing().decision.gates if g.tier == "advisory")
+
+    assert "no gate" in str(judged(gates=()))
+    assert "no gate" in str(judged(gates=advisory))
+
+
+def test_a_pass_over_a_failed_gate_or_control_is_none() -> None:
+    """Whoever made the verdict: it is read against what it stands on."""
+    gates = examples.passing().decision.gates
+    failed = Control("thinking on", Verdict.FAIL, Verdict.PASS, (), "")
+
+    assert "leak" in str(judged(gates=(replace(gates[0], verdict=Verdict.FAIL), *gates[1:])))
+    assert "leak" in str(judged(gates=(replace(gates[0], verdict=Verdict.INCONCLUSIVE), *gates[1:])))
+    assert "thinking on" in str(judged(controls=(failed,)))
+
+
+def test_an_advisory_gate_never_decides() -> None:
+    """The passing example has one that is open, and passes."""
+    assert any(
+        g.tier == "advisory" and g.verdict is not Verdict.PASS for g in examples.passing().decision.gates
+    )
+    checks.verdict(examples.passing())
+
+
+def test_a_decision_without_reasons_is_still_refused() -> None:
+    """No sentence is needed to say no."""
+    statement = replace(examples.passing(), decision=Decision(Verdict.FAIL, ()))
+
+    assert refusal(lambda: checks.verdict(statement)).code == "verdict_not_pass"
+
+
+# --------------------------------------------------------------------------------------- of what
+
+
+def test_a_report_of_another_artefact_is_refused(tmp_path: Path) -> None:
+    """Sealed and sound, but not what was measured."""
+    sealed(tmp_path / "annie", examples.passing())
+    error = refusal(lambda: verified(signed(examples.passing()), artefact=tmp_path / "annie"))
+
+    assert error.code == "mismatch_artefact"
+    assert "the report is of artefact" in str(error)
+
+
+def test_an_artefact_changed_after_the_report_is_refused_by_its_file(tmp_path: Path) -> None:
+    """The manifest still says what the report says; the bytes do not."""
+    statement = sealed(tmp_path / "annie", examples.passing())
+    (tmp_path / "annie" / "model.gguf").write_bytes(b"GGUF" + bytes(99) + b"!")
+    error = refusal(lambda: verified(signed(statement), artefact=tmp_path / "annie"))
+
+    assert error.code == "mismatch_artefact"
+    assert "changed: model.gguf" in str(error)
+
+
+def test_a_folder_that_is_no_artefact_is_refused(tmp_path: Path) -> None:
+    """Nothing sealed lies there."""
+    assert (
+        refusal(lambda: verified(signed(examples.passing()), artefact=tmp_path)).code == "mismatch_artefact"
+    )
+
+
+@pytest.mark.parametrize("what", ["suite", "policy"])
+def test_another_suite_or_policy_in_force_is_a_mismatch(what: str) -> None:
+    """A report proves what its suite asked and its policy allowed, and no more."""
+    error = refusal(lambda: verified(signed(examples.passing()), **{what: examples.sha("new")}))
+
+    assert error.code == f"mismatch_{what}"
+    assert "run the gate again" in str(error)
+
+
+ENGINES = [
+    ({"driver": "url"}, "driver was 'docker'"),
+    ({"dialect": "openai"}, "dialect"),
+    ({"image": f"vllm/vllm-openai@{examples.sha('nightly')}"}, "image"),
+    (
+        {"argv": ("--quantization", "fp8", *examples.ARGV[2:])},
+        "argv was 'modelopt' in the report and is 'fp8' here",
+    ),
+    ({"argv": examples.ARGV[:-2]}, "argv was '--reasoning-parser' in the report and is None here"),
+    ({"environment": {}}, "environment"),
+    ({"build": "vLLM 0.26.0"}, "build was 'vLLM 0.25.1' in the report and is 'vLLM 0.26.0' here"),
+    ({"model_file": examples.sha("file")}, "model_file"),
+]
+
+
+@pytest.mark.parametrize("change, message", ENGINES)
+def test_another_engine_is_a_mismatch_that_names_what_differs(change: dict[str, Any], message: str) -> None:
+    """The image moved, a flag came or went, the build is newer: it was not this that was measured."""
+    found = replace(CANDIDATE.engine, **change)
+
+    error = refusal(lambda: checks.engine(examples.passing(), found))
+    assert error.code == "mismatch_engine"
+    assert message in str(error)
+    assert (
+        refusal(lambda: checks.engine(examples.passing(), found, "mismatch_running")).code
+        == "mismatch_running"
+    )
+
+
+def test_the_same_engine_under_another_name_is_the_same() -> None:
+    """What a configuration calls it proves nothing."""
+    checks.engine(examples.passing(), replace(CANDIDATE.engine, name="spark-new"))
+
+
+SOURCE, STRANGER = examples.SOURCE, examples.sha("stranger")
+LINEAGES: list[tuple[str, dict[str, str], str | None, dict[str, str], str | None, bool]] = [
+    ("one source", {"source": SOURCE}, "Qwen", {"source": SOURCE}, "Qwen", True),
+    ("the baseline is the source", {"source": BASELINE.model.root}, "Qwen", {}, "Qwen", True),
+    ("recovered from the source", {"base": SOURCE}, "Qwen", {"source": SOURCE}, "Qwen", True),
+    ("another source", {"source": STRANGER}, "Qwen", {"source": SOURCE}, "Qwen", False),
+    ("another base model", {"source": SOURCE}, "Qwen", {"source": SOURCE}, "Llama", False),
+    ("nothing told", {}, None, {}, None, False),
+]
+
+
+def compared(
+    ours: dict[str, str], base: str | None, theirs: dict[str, str], their_base: str | None
+) -> Statement:
+    """The passing report, with other parents for its arms."""
+    candidate = Model("c", "hf-nvfp4", CANDIDATE.model.root, base, ours)
+    baseline = Model("b", "gguf-q4_k_m", BASELINE.model.root, their_base, theirs)
+    return replace(
+        examples.passing(),
+        candidate=Arm(candidate, CANDIDATE.engine),
+        baseline=Arm(baseline, BASELINE.engine),
+    )
+
+
+@pytest.mark.parametrize(
+    "ours, base, theirs, their_base, sound", [c[1:] for c in LINEAGES], ids=[c[0] for c in LINEAGES]
+)
+def test_the_baseline_is_of_the_same_model(
+    ours: dict[str, str], base: str | None, theirs: dict[str, str], their_base: str | None, sound: bool
+) -> None:
+    """Two models compared would measure their training and not the format."""
+    statement = compared(ours, base, theirs, their_base)
+    if sound:
+        checks.lineage(statement)
+    else:
+        assert refusal(lambda: checks.lineage(statement)).code == "baseline_lineage"
+
+
+def test_a_lineage_over_a_checkpoint_in_between_is_stated_with_it() -> None:
+    """The candidate was made of a recovered checkpoint; the report holds that one's parents, too."""
+    statement = compared({"source": STRANGER}, "Qwen", {"source": SOURCE}, "Qwen")
+    between = Model("recovered", "hf-bf16", STRANGER, "Qwen", {"base": SOURCE})
+
+    assert refusal(lambda: checks.lineage(statement)).code == "baseline_lineage"
+    checks.lineage(replace(statement, ancestors=(between,)))
+
+
+def test_a_report_against_another_model_is_refused() -> None:
+    """The whole verification asks it too."""
+    stranger = Arm(replace(BASELINE.model, parents={"source": STRANGER}), BASELINE.engine)
+
+    assert (
+        refusal(lambda: verified(signed(replace(examples.passing(), baseline=stranger)))).code
+        == "baseline_lineage"
+    )
+
+
+# ----------------------------------------------------------------------------------------- samples
+
+
+def lost(lines: list[bytes]) -> list[bytes]:
+    return lines[:4] + lines[5:]
+
+
+def altered(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:4], lines[4].replace(b'"status":200', b'"status":201'), *lines[5:]]
+
+
+def grown(lines: list[bytes]) -> list[bytes]:
+    return [*lines, lines[4].replace(b'"id":"', b'"id":"0')]
+
+
+def doubled(lines: list[bytes]) -> list[bytes]:
+    return [*lines, lines[4]]
+
+
+def swapped(lines: list[bytes]) -> list[bytes]:
+    return [lines[1], lines[0], *lines[2:]]
+
+
+def damaged(lines: list[bytes]) -> list[bytes]:
+    return [*lines, b'{"id":']
+
+
+def emptied(lines: list[bytes]) -> list[bytes]:
+    return []
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lost, "missing: leak-004 (candidate)"),
+        (altered, "altered: leak-004 (candidate), line 5"),
+        (grown, "extra: line 2391"),
+        (doubled, "extra: line 2391"),
+        (swapped, "another order"),
+        (damaged, "extra: line 2391"),
+        (emptied, "and 2387 more"),
+    ],
+)
+def test_samples_that_are_not_the_reports_are_named(
+    change: Callable[[list[bytes]], list[bytes]], message: str, samples: Path
+) -> None:
+    """Missing, altered, extra: each by its case and arm, or by its line."""
+    samples.write_bytes(b"".join(change(samples.read_bytes().splitlines(keepends=True))))
+    error = refusal(lambda: verified(signed(examples.passing()), samples=samples))
+
+    assert error.code == "report_signature"
+    assert message in str(error)
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_any_byte_of_the_samples_counts(data: st.DataObject) -> None:
+    """Whatever byte of whatever line."""
+    lines = examples.sample_lines({"candidate": examples.cases("reasoning")[:4]})
+    stated = examples.ledger({"candidate": examples.cases("reasoning")[:4]})
+    text = bytearray(b"".join(lines))
+    text[data.draw(st.integers(0, len(text) - 1))] ^= data.draw(st.integers(1, 255))
+
+    assert (
+        refusal(lambda: checks.samples(stated, bytes(text).splitlines(keepends=True))).code
+        == "report_signature"
+    )
+
+
+def test_samples_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    """Asked for and not found is no."""
+    error = refusal(lambda: verified(signed(examples.passing()), samples=tmp_path / "samples.jsonl"))
+
+    assert "samples.jsonl" in str(error)
+
+
+def test_the_report_itself_may_lie_in_the_artefacts_folder_or_not(tmp_path: Path) -> None:
+    """A file of the artefact is as good a way to name it as its folder."""
+    statement = sealed(tmp_path / "annie", examples.passing())
+    shutil.copytree(tmp_path / "annie", tmp_path / "copy")
+
+    assert verified(signed(statement), artefact=tmp_path / "copy" / "model.gguf").statement == statement

@@ -1,0 +1,38 @@
+"""A run in a process of its own, to be killed: `python -m tests.gates.run.child URL FILE DIALECT CASE...`.
+
+A case's name with a `?` in it is a tool prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gates.run.ledger import Ledger
+from gates.run.plan import Ask, plan
+from gates.run.runner import run
+from gates.run.target import Dialect, Target
+from tests.gates.run.parts import QUICK, SUITE, arm, case, suite, target
+
+
+def asks_for(where: Target, words: Sequence[str]) -> tuple[Ask, ...]:
+    """The same plan in the child and in the test."""
+    cases = [case(f"case-{n}", word, tools="?" in word) for n, word in enumerate(words)]
+    return plan(suite(*cases, max_tokens=64), [arm("candidate", where), arm("baseline", where)])
+
+
+async def complete(where: Target, path: Path, words: Sequence[str]) -> None:
+    """Ask all that is not on file."""
+    with Ledger(path, suite=SUITE) as ledger:
+        await run(asks_for(where, words), {"candidate": where, "baseline": where}, ledger, pace=QUICK)
+
+
+def main(url: str, file: str, dialect: Dialect, *words: str) -> None:
+    """The command line."""
+    asyncio.run(complete(target(url, dialect), Path(file), words))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,114 @@
+"""The network edge: foreign errors and their kinds, and where a key comes from."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gates.errors import RunError
+from gates.run import http
+from gates.run.http import Timeouts, Wire, authorization
+from tests.gates.run.parts import target
+from tests.script import CloseNow, Hang, Head, Raw, Say, Step, Wait, reply, role, text
+from tests.scripted_engine import ScriptedEngine
+
+SHORT = Timeouts(connect=0.5, idle=0.15, total=0.4)
+DRIP = tuple(step for _ in range(8) for step in (Say(text("x")), Wait(0.1)))
+
+KINDS: dict[str, tuple[tuple[Step, ...], str, str]] = {
+    "no-headers": ((Hang(),), "timeout", "nothing came for 0.15 s"),
+    "no-body": ((Head(), Hang()), "timeout", "nothing came for 0.15 s"),
+    "never-over": ((Head(), *DRIP, Hang()), "timeout", "not over after 0.4 s"),
+    "no-http": ((Raw(b"SSH-2.0-OpenSSH\r\n\r\n"),), "broken", "BadStatusLine|ClientResponseError"),
+    "closed": ((CloseNow(),), "broken", "ServerDisconnected"),
+    "cut": ((Head(), Say(role()), CloseNow()), "broken", "Payload"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps, kind, detail", KINDS.values(), ids=KINDS)
+async def test_every_foreign_error_is_a_fault_of_its_kind(
+    steps: tuple[Step, ...], kind: str, detail: str
+) -> None:
+    """What had come until then is kept."""
+    async with ScriptedEngine() as engine, Wire(SHORT) as wire:
+        engine.play(*steps)
+        attempt = await wire.ask(target(engine), b"{}")
+
+    assert attempt.fault is not None and attempt.fault.kind == kind
+    assert any(word in attempt.fault.detail for word in detail.split("|")), attempt.fault
+    assert (attempt.status == 200) == isinstance(steps[0], Head)
+    assert bool(attempt.reads) == any(isinstance(step, Say) for step in steps)
+
+
+async def test_the_clock_starts_when_the_request_goes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that ticks when it is looked at: connecting and warming up have looked at it before."""
+    ticks = count(1)
+    monkeypatch.setattr(http.time, "perf_counter_ns", lambda: next(ticks))
+    async with ScriptedEngine() as engine, Wire(Timeouts()) as wire:
+        engine.play(Head(), Say(text("Hi.")))
+        attempt = await wire.ask(target(engine), b"{}")
+
+    assert attempt.headers_ns == 1 and attempt.reads[0].at_ns == 2
+
+
+async def test_nobody_at_the_address_is_a_fault_of_the_connection() -> None:
+    """Before a byte went out."""
+    async with Wire(SHORT) as wire:
+        attempt = await wire.ask(target("http://127.0.0.1:1"), b"{}")
+
+    assert attempt.fault is not None and attempt.fault.kind == "connect" and attempt.status is None
+
+
+async def test_a_reply_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory has one."""
+    monkeypatch.setattr(http, "MAX_REPLY_BYTES", 1000)
+    async with ScriptedEngine() as engine, Wire(Timeouts()) as wire:
+        engine.play(*reply(*["word "] * 50))
+        attempt = await wire.ask(target(engine), b"{}")
+
+    assert attempt.fault is not None and "more than 1000 bytes" in attempt.fault.detail
+
+
+async def test_a_body_that_lasts_until_the_connection_ends_is_whole() -> None:
+    """Old proxies frame so."""
+    async with ScriptedEngine() as engine, Wire(Timeouts()) as wire:
+        engine.play(Head(framing="close"), Say(text("Hi.")))
+        attempt = await wire.ask(target(engine), b"{}")
+
+    assert attempt.fault is None and b"".join(r.data for r in attempt.reads) == text("Hi.")
+
+
+async def test_no_redirect_is_followed() -> None:
+    """The engine under test is the one at the address."""
+    async with ScriptedEngine() as engine, ScriptedEngine() as other, Wire(Timeouts()) as wire:
+        engine.play(Head(307, framing="length", more=(("location", f"{other.url}/v1/chat/completions"),)))
+        attempt = await wire.ask(target(engine), b"{}")
+
+    assert attempt.status == 307 and other.requests == []
+
+
+def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    """And without either there is no header."""
+    (tmp_path / "key").write_text("sk-1\n", "utf-8")
+
+    assert authorization(variable="KEY", environ={"KEY": " sk-2 "}) == {"authorization": "Bearer sk-2"}
+    assert authorization(file=tmp_path / "key") == {"authorization": "Bearer sk-1"}
+    assert authorization() == {}
+
+
+@pytest.mark.parametrize("key", ["", " \n", "two words", "sk-1\r\nx-evil: 1", "clé", "sk-\x7f"])
+def test_what_cannot_be_a_key_is_refused_and_not_shown(key: str) -> None:
+    """A line break would be a second header."""
+    with pytest.raises(RunError, match="the environment variable KEY holds no key") as caught:
+        authorization(variable="KEY", environ={"KEY": key})
+    assert not key.strip() or key.strip() not in str(caught.value)
+
+
+def test_a_key_that_is_not_there_is_named_by_its_place(tmp_path: Path) -> None:
+    """The variable, or the file."""
+    with pytest.raises(RunError, match="variable KEY holds no key"):
+        authorization(variable="KEY", environ={})
+    with pytest.raises(RunError, match=r"none: no key could be read \(FileNotFoundError\)"):
+        authorization(file=tmp_path / "none")

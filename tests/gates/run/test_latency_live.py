@@ -1,0 +1,124 @@
+"""The latency gate over engines: the schedule is run, the cache is what the regime says, it resumes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gates.case import Sampling
+from gates.errors import RunError
+from gates.run.calibrate import calibrate
+from gates.run.latency import Regime, Schedule, phases
+from gates.run.ledger import Ledger
+from gates.run.readings import ARM_PREFIX, Reading, differences, readings, slope, timings
+from gates.run.runner import PATIENT, run
+from gates.run.target import Target
+from tests.app import house
+from tests.conformance.engines import KINDS, MODELS, serving
+from tests.gates.run.parts import SUITE, arm, asked, case, target
+from tests.script import Say, event, reply, status, usage
+from tests.scripted_engine import ScriptedEngine
+
+PROMPTS = [case("about", "Tell me about yourself"), case("find", "What did Priya say?", tools=True)]
+QUIET = Schedule(buckets=(200,), blocks=1, pause_s=(0.0, 0.0))
+NAMES = ("latency:candidate", "latency:baseline")
+JUDGED = {"candidate": "candidate", "baseline": "baseline"}
+
+
+async def test_a_schedule_is_run_in_order_and_resumed_where_it_was_left(tmp_path: Path) -> None:
+    """Warm-ups and the turns before are asked again; what is on file is not."""
+    async with ScriptedEngine() as engine:
+        engine.always(*reply("Hi."))
+        (asks,) = phases(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
+        first, _ = await asked(engine, tmp_path / "s.jsonl", asks[:7], PATIENT)
+        went = len(engine.requests)
+        second, samples = await asked(engine, tmp_path / "s.jsonl", asks, PATIENT)
+
+    # 4 warm-ups (2 arms, with and without tools) and 8 samples, each behind its turn before.
+    assert (first.asked, second.present, second.asked) == (3, 3, 5)
+    assert (went, len(engine.requests) - went) == (2 * 7, 2 * (4 + 5))
+    assert [s.key for s in samples] == [a.key for a in asks if a.recorded]
+
+
+async def test_a_request_that_failed_is_not_tried_again(tmp_path: Path) -> None:
+    """It was slow for the voice that waited."""
+    async with ScriptedEngine() as engine:
+        (asks,) = phases(SUITE, [arm(n, target(engine)) for n in NAMES], PROMPTS, Sampling(), QUIET)
+        recorded = [replace(a, before=None) for a in asks if a.recorded]
+        engine.play(*status(503))
+        tally, samples = await asked(engine, tmp_path / "s.jsonl", recorded, PATIENT)
+
+    assert (tally.lost, len(engine.requests)) == (1, 8)
+    assert Counter(t.value is None for t in timings(readings(samples), JUDGED))[True] == 3
+
+
+async def test_characters_a_token_come_from_two_prompts() -> None:
+    """Their difference; what the template adds is in both."""
+    async with ScriptedEngine() as engine:
+        for tokens in (40, 345):
+            engine.play(*status(200, {"choices": [], "usage": {"prompt_tokens": tokens}}))
+        density = await calibrate(target(engine))
+        sizes = [sum(len(m["content"]) for m in seen.body["messages"]) for seen in engine.requests]
+
+    assert density == round((sizes[1] - sizes[0]) / 305, 1)
+
+
+@pytest.mark.parametrize(
+    "answers, told",
+    [
+        ([status(400, {"error": {"message": "no such field"}})], "no such field"),
+        ([status(200, {"choices": []})], "no usage"),
+        ([(*reply("Hi.")[:-2], Say(usage(1)))] * 2, "longer than one of 7"),
+        ([(*reply("Hi.")[:-2], Say(event({"choices": []})))], "no usage"),
+    ],
+    ids=["refused", "no-usage", "same-count", "no-usage-streamed"],
+)
+async def test_an_engine_that_does_not_count_cannot_be_scheduled(answers: list[tuple], told: str) -> None:
+    """With the reason."""
+    async with ScriptedEngine() as engine:
+        for answer in answers:
+            engine.play(*answer)
+        with pytest.raises(RunError, match=told):
+            await calibrate(target(engine))
+
+
+@pytest.mark.engine
+async def test_a_real_engine_is_cold_and_steady_as_the_regime_says(tmp_path: Path) -> None:
+    """Direct and through the gateway: llama.cpp says of every reply how much was cached."""
+    if not (MODELS / KINDS["llama-hermes"].model).exists():
+        pytest.skip("the nano models are missing: make nano")
+    async with (
+        serving(KINDS["llama-hermes"], tmp_path / "state") as engine,
+        house.run(house.config(engine.url, tmp_path), None) as gateway,
+    ):
+        direct = target(engine.url, "llama-server", served_model="annie-nano")
+        through = target(gateway.url, "llama-server", served_model="annie")
+        density = await calibrate(direct)
+        cold, steady = [
+            await _measured({"candidate": direct, "gateway": through}, regime, density, tmp_path)
+            for regime in ("cold", "steady")
+        ]
+
+    assert 1.0 < density < 5.0
+    assert [(r.void, r.failed) for r in (*cold, *steady)] == [("", "")] * 32
+    assert {r.cached_tokens for r in cold} == {0}
+    assert all(r.cached_tokens > 0.7 * r.prompt_tokens for r in steady)
+    assert all(abs(r.prompt_tokens - r.slot.bucket) < 0.5 * r.slot.bucket for r in cold)
+    assert (
+        slope(cold, "candidate", "cold") and len(differences(steady, "gateway", "candidate", "steady")) == 8
+    )
+
+
+async def _measured(
+    where: Mapping[str, Target], regime: Regime, density: float, folder: Path
+) -> tuple[Reading, ...]:
+    schedule = replace(QUIET, buckets=(150, 300), regime=regime, chars_per_token=density, max_tokens=16)
+    arms = [arm(f"{ARM_PREFIX}{name}", at) for name, at in where.items()]
+    (asks,) = phases(SUITE, arms, PROMPTS, Sampling(), schedule)
+    with Ledger(folder / f"{regime}.jsonl", suite=SUITE) as ledger:
+        await run(asks, {a.name: a.target for a in arms}, ledger, pace=PATIENT)
+        return readings(ledger.samples())

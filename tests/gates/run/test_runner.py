@@ -1,0 +1,371 @@
+"""The runner over real sockets: what is asked again, what never is, and what is on file at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gates.errors import RunError
+from gates.reply import read_reply
+from gates.run.http import Timeouts
+from gates.run.ledger import Ledger, read_samples
+from gates.run.plan import plan
+from gates.run.request import encoded
+from gates.run.runner import PATIENT, Pace, run
+from gates.sample import Sample
+from tests.gates.run.parts import QUICK, SUITE, arm, asked, asks_of, case, suite, target
+from tests.script import (
+    DONE,
+    CloseNow,
+    Hang,
+    Head,
+    Raw,
+    Reset,
+    Say,
+    Step,
+    Tell,
+    Until,
+    chunk,
+    event,
+    finish,
+    reply,
+    role,
+    status,
+    text,
+    thought,
+)
+from tests.scripted_engine import ScriptedEngine, Seen
+
+HELLO, FACT, FIND = case("hello"), case("fact"), case("find", tools=True, gates=("tools",))
+MANY = [case(f"case-{n}") for n in range(8)]
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    async with ScriptedEngine() as it:
+        yield it
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "samples.jsonl"
+
+
+def cases_of(samples: list[Sample]) -> list[str]:
+    return [s.key.case for s in samples]
+
+
+async def test_a_sample_is_what_went_out_and_every_byte_that_came(engine: ScriptedEngine, path: Path) -> None:
+    """With its times in order, counted from the request's first byte."""
+    engine.play(Head(), Say(role()), Say(b"data: \xff\n\n"), Say(text("Hi.")), Say(finish()), Say(DONE))
+    asks = asks_of(engine, HELLO)
+    _, (sample,) = await asked(engine, path, asks)
+
+    assert engine.requests[0].raw == encoded(asks[0].request) and sample.request == asks[0].request
+    assert (
+        b"".join(r.data for r in sample.reads) == role() + b"data: \xff\n\n" + text("Hi.") + finish() + DONE
+    )
+    assert sample.headers_ns is not None
+    times = [0, sample.headers_ns, *(r.at_ns for r in sample.reads), sample.ended_ns]
+    assert times == sorted(times) and (sample.status, sample.fault, sample.retries) == (200, None, ())
+
+
+async def test_a_reply_in_one_piece_is_asked_for_and_kept(engine: ScriptedEngine, path: Path) -> None:
+    """A tool prompt is asked streaming and whole."""
+    body = {"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}
+    engine.play(*reply("Hi."))
+    engine.play(*status(200, body))
+    _, samples = await asked(engine, path, asks_of(engine, FIND))
+
+    assert [(s.key.mode, read_reply(s).content, read_reply(s).complete) for s in samples] == [
+        ("stream", "Hi.", True), ("whole", "Hi.", True),
+    ]  # fmt: skip
+
+
+FAULTS: dict[str, tuple[tuple[Step, ...], str]] = {
+    "503": (status(503, b"loading"), "status"),
+    "500": (status(500, {"error": {"message": "Failed to parse input at pos 7"}}), "status"),
+    "429": (status(429, b"slow down"), "status"),
+    "no-answer": ((CloseNow(),), "broken"),
+    "reset": ((Head(), Say(role()), Reset()), "broken"),
+    "cut": ((Head(), Say(role()), Say(text("Hi")), CloseNow()), "broken"),
+    "short": ((Head(framing="length", size=9999), Say(text("Hi")), CloseNow()), "broken"),
+    "no-finish": ((Head(), Say(role()), Say(text("Hi")), Say(DONE)), "broken"),
+    "nothing": ((Head(),), "broken"),
+    "engine-died": ((Head(), Say(text("Hi")), Say(event({"error": {"message": "dead", "code": 500}})), Say(DONE)),
+                    "broken"),
+    "bare-error": ((Head(), Say(text("Hi")), Say(event({"error": "dead"}))), "broken"),
+    "aborted": ((Head(), Say(text("Hi")), Say(finish("abort")), Say(DONE)), "broken"),
+    "silence": ((Head(), Say(role()), Hang()), "timeout"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps, kind", FAULTS.values(), ids=FAULTS)
+async def test_a_fault_of_transport_is_tried_again_and_stays_visible(
+    engine: ScriptedEngine, path: Path, steps: tuple[Step, ...], kind: str
+) -> None:
+    """The sample holds the answer that came then, and what went before it."""
+    engine.play(*steps)
+    pace = replace(QUICK, timeouts=Timeouts(idle=0.2))
+    tally, (sample,) = await asked(engine, path, asks_of(engine, HELLO), pace)
+
+    assert (tally.retried, tally.lost, len(engine.requests)) == (1, 0, 2)
+    assert [fault.kind for fault in sample.retries] == [kind] and sample.retries[0].detail
+    assert sample.fault is None and read_reply(sample).content == "Hello there."
+
+
+async def test_a_sample_is_lost_after_three_tries(engine: ScriptedEngine, path: Path) -> None:
+    """It is on file with its last fault and those before, and is not asked again by the next run."""
+    for code in (503, 500, 502):
+        engine.play(*status(code, b"down"))
+    asks = asks_of(engine, HELLO, FACT)
+    tally, samples = await asked(engine, path, asks)
+    again, _ = await asked(engine, path, asks)
+
+    assert (tally.lost, again.asked, len(engine.requests)) == (1, 0, 4)
+    lost = samples[0]
+    assert [f.detail for f in lost.retries] == ["HTTP 503: down", "HTTP 500: down"]
+    assert lost.fault is not None and lost.fault.detail == "HTTP 502: down" and lost.status == 502
+    assert not read_reply(lost).complete
+
+
+ANSWERS: dict[str, tuple[Step, ...]] = {
+    "empty": reply(),
+    "only-white-space": reply(" ", "\n"),
+    "thought": (Head(), Say(thought("Hm.")), Say(finish()), Say(DONE)),
+    "leak": reply("<think>The user", " asks"),
+    "markdown": reply("**Hi**"),
+    "raw-call": reply('<tool_call>{"name":'),
+    "cut-by-length": reply("And so", reason="length"),
+    "broken-arguments": (Head(), Say(chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{"}}]})),
+                         Say(finish("tool_calls")), Say(DONE)),
+    "a-bad-frame": (Head(), Say(b"data: {oops\n\n"), Say(text("Hi.")), Say(finish()), Say(DONE)),
+    "refused": status(400, {"error": {"message": "tools are not supported", "code": 400}}),
+    "refused-in-the-stream": (Head(), Say(event({"error": {"message": "too long", "code": 400}})), Say(DONE)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ANSWERS.values(), ids=ANSWERS)
+async def test_an_answer_is_never_asked_for_again_however_bad(
+    engine: ScriptedEngine, path: Path, steps: tuple[Step, ...]
+) -> None:
+    """A second try would be a second chance for the model."""
+    engine.play(*steps)
+    tally, (sample,) = await asked(engine, path, asks_of(engine, HELLO))
+
+    assert (len(engine.requests), tally.retried, sample.fault) == (1, 0, None)
+
+
+@pytest.mark.parametrize(
+    "code, told", [(401, "another API key"), (403, "another API key"), (404, "does not serve 'annie'")]
+)
+async def test_an_engine_that_cannot_be_asked_ends_the_run_and_leaves_no_sample(
+    engine: ScriptedEngine, path: Path, code: int, told: str
+) -> None:
+    """A wrong key says nothing of the model; a body that quotes it is not shown."""
+    engine.always(
+        *status(code, b"Incorrect API key provided: sk-secret" if code != 404 else b"no such model")
+    )
+
+    with pytest.raises(RunError, match=told) as caught:
+        await asked(engine, path, asks_of(engine, HELLO))
+    assert "sk-secret" not in str(caught.value) and list(read_samples(path)) == []
+
+
+async def test_an_engine_that_is_gone_ends_the_run_and_is_asked_again_when_it_is_back(
+    engine: ScriptedEngine, path: Path
+) -> None:
+    """What it did not answer is not on file as lost, or the run could never be completed."""
+    asks = asks_of(engine, *MANY)
+    for _ in range(2):
+        engine.play(*reply("Hi."))
+    engine.always(CloseNow())
+    with pytest.raises(RunError, match="failed 3 times in a row.*run again: what was answered is kept"):
+        await asked(engine, path, asks, replace(QUICK, patience=3))
+    before = list(read_samples(path))
+    engine.always(*reply("Hi."))
+    _, after = await asked(engine, path, asks)
+
+    assert len(before) == 2 and after[:2] == before
+    assert cases_of(after) == [c.id for c in MANY]
+
+
+async def test_an_engine_that_was_never_there_is_named(path: Path) -> None:
+    """With its address, and with what to do."""
+    with pytest.raises(RunError, match=r"http://127.0.0.1:1 failed 2 times in a row, at last with connect"):
+        await asked(
+            "http://127.0.0.1:1", path, asks_of("http://127.0.0.1:1", *MANY), replace(QUICK, patience=2)
+        )
+
+
+async def test_losses_between_answers_are_on_file_in_their_place(engine: ScriptedEngine, path: Path) -> None:
+    """They were the prompt's, or the moment's; also the last one of a run."""
+    for steps in (reply("Hi."), *[status(503)] * 6, reply("Hi."), *[status(503)] * 3):
+        engine.play(*steps)
+    tally, samples = await asked(engine, path, asks_of(engine, *MANY[:5]))
+
+    assert [s.fault is None for s in samples] == [True, False, False, True, False]
+    assert cases_of(samples) == [c.id for c in MANY[:5]] and tally.lost == 3
+
+
+async def test_a_second_run_asks_only_what_is_missing(engine: ScriptedEngine, path: Path) -> None:
+    """And nothing at all when nothing is."""
+    await asked(engine, path, asks_of(engine, *MANY[:3]))
+    tally, samples = await asked(engine, path, asks_of(engine, *MANY))
+    idle, _ = await asked(engine, path, asks_of(engine, *MANY))
+
+    assert (tally.planned, tally.present, tally.asked) == (8, 3, 5) and idle.asked == 0
+    assert cases_of(samples) == [c.id for c in MANY] and len(engine.requests) == 8
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_as_many_are_asked_at_once_as_the_pace_says(
+    engine: ScriptedEngine, path: Path, concurrency: int
+) -> None:
+    """At 1, one after the other: an answer at temperature 0 is then the same every time."""
+    gate = asyncio.Event()
+    engine.always(Head(), Until(gate), Say(text("Hi.")), Say(finish()), Say(DONE))
+    task = asyncio.create_task(
+        asked(engine, path, asks_of(engine, *MANY), replace(QUICK, concurrency=concurrency))
+    )
+    await engine.request(concurrency)
+    await asyncio.sleep(0.05)  # time for one more, if one came
+
+    assert len(engine.requests) == concurrency
+    gate.set()
+    _, samples = await task
+    assert sorted(cases_of(samples)) == sorted(c.id for c in MANY)
+
+
+async def test_a_run_that_is_cancelled_keeps_what_was_answered_and_lets_go_of_the_rest(
+    engine: ScriptedEngine, path: Path
+) -> None:
+    """The engine learns that nobody listens; the next run goes on."""
+    begun = asyncio.Event()
+    for _ in range(2):
+        engine.play(*reply("Hi."))
+    engine.play(Head(), Say(text("Hi")), Tell(begun), Hang())
+    task = asyncio.create_task(asked(engine, path, asks_of(engine, *MANY)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    async with asyncio.timeout(2):
+        await engine.requests[2].gone.wait()
+    assert cases_of(list(read_samples(path))) == ["case-0", "case-1"]
+    _, samples = await asked(engine, path, asks_of(engine, *MANY))
+    assert cases_of(samples) == [c.id for c in MANY]
+
+
+async def test_a_key_goes_out_with_the_request_and_into_no_file(engine: ScriptedEngine, path: Path) -> None:
+    """Not even when the engine does not answer."""
+    secret = target(engine, headers={"authorization": "Bearer sk-secret"})
+    asks = plan(suite(HELLO, FACT), [arm(where=secret)])
+    engine.play(*status(503), *[])
+    with Ledger(path, suite=SUITE) as ledger:
+        await run(asks, {"candidate": secret}, ledger, pace=QUICK)
+
+    assert {seen.headers["authorization"] for seen in engine.requests} == {"Bearer sk-secret"}
+    assert b"sk-secret" not in path.read_bytes()
+
+
+class Watched(ScriptedEngine):
+    """Also remembers what it is asked besides completions."""
+
+    async def script_for(self, seen: Seen) -> Sequence[Step]:
+        self.everything = [*getattr(self, "everything", []), (seen.method, seen.connection)]
+        return await super().script_for(seen)
+
+
+async def test_a_request_goes_out_on_a_connection_that_has_just_been_used(path: Path) -> None:
+    """What a new connection costs is not the engine's time."""
+    async with Watched() as engine:
+        await asked(engine, path, asks_of(engine, *MANY))
+
+        assert engine.everything == [("GET", 1), ("POST", 1)] * len(MANY)
+        assert engine.requests[0].headers["accept-encoding"] == "identity"
+
+
+async def test_an_engine_that_closes_behind_every_stream_costs_no_second_try(path: Path) -> None:
+    """llama-server does, and says nothing of it."""
+    async with Watched() as engine:
+        engine.always(Head(), Say(text("Hi.")), Say(finish()), Raw(b"0\r\n\r\n"), CloseNow())
+        tally, _ = await asked(engine, path, asks_of(engine, *MANY))
+
+        connections = [connection for method, connection in engine.everything if method == "POST"]
+        assert (tally.retried, tally.asked, len(set(connections))) == (0, 8, 8)
+
+
+async def test_a_warm_up_leaves_no_sample_and_has_to_be_answered(engine: ScriptedEngine, path: Path) -> None:
+    """An engine that refuses its shape would refuse every sample of it."""
+    (hello, fact) = asks_of(engine, HELLO, FACT)
+    asks = [replace(hello, recorded=False), fact]
+    tally, samples = await asked(engine, path, asks)
+    engine.play(*status(400, {"error": {"message": "longer than the context"}}))
+
+    assert (cases_of(samples), tally.planned, len(engine.requests)) == (["fact"], 1, 2)
+    with pytest.raises(RunError, match="could not be warmed up: HTTP 400: .*longer than the context"):
+        await asked(engine, path, [replace(fact, recorded=False), hello])
+
+
+async def test_the_turn_before_is_asked_right_before_its_sample(engine: ScriptedEngine, path: Path) -> None:
+    """Its reply is thrown away, whatever it is."""
+    engine.play(*status(500))
+    (ask,) = asks_of(engine, HELLO)
+    _, samples = await asked(engine, path, [replace(ask, before={"model": "annie", "messages": []})], PATIENT)
+
+    assert [seen.body["messages"] == [] for seen in engine.requests] == [True, False]
+    assert len(samples) == 1 and samples[0].retries == ()
+
+
+async def test_pauses_need_one_request_at_a_time(engine: ScriptedEngine, path: Path) -> None:
+    """Several at once would fill each other's silence."""
+    (ask,) = asks_of(engine, HELLO)
+    with pytest.raises(RunError, match="set concurrency to 1"):
+        await asked(engine, path, [replace(ask, wait_s=1.0)], Pace(concurrency=2))
+
+
+async def test_an_arm_without_an_engine_is_named_before_anything_is_asked(
+    engine: ScriptedEngine, path: Path
+) -> None:
+    """Not after half a run."""
+    asks = plan(suite(HELLO), [arm("candidate"), arm("baseline")])
+    with (
+        Ledger(path, suite=SUITE) as ledger,
+        pytest.raises(RunError, match="no engine is given for baseline"),
+    ):
+        await run(asks, {"candidate": target(engine)}, ledger)
+    assert engine.requests == []
+
+
+async def test_a_full_disk_ends_the_run_with_one_line(
+    engine: ScriptedEngine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with a group of errors."""
+
+    def full(ledger: Ledger, samples: object) -> None:
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(Ledger, "append", full)
+    with pytest.raises(RunError, match="the disk is full"):
+        await asked(engine, path, asks_of(engine, *MANY), replace(QUICK, concurrency=3))
+
+
+async def test_memory_is_still_while_a_run_goes_on(engine: ScriptedEngine, path: Path) -> None:
+    """A pause of the collector would look like the engine's; afterwards all is as before."""
+    gate = asyncio.Event()
+    engine.always(Head(), Until(gate), Say(text("Hi.")), Say(finish()))
+    before = gc.get_freeze_count()
+    task = asyncio.create_task(asked(engine, path, asks_of(engine, HELLO)))
+    await engine.request()
+    during = gc.get_freeze_count()
+    gate.set()
+    await task
+
+    assert during > before + 1000 and gc.get_freeze_count() == 0

@@ -1,0 +1,289 @@
+"""What a gate job asks of whom, and when it stops; over replies that are written here."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gates.asks import again, controls, first_stage, second_stage, speakers, speed_schedule
+from gates.brief import AGAIN, BASELINE, CANDIDATE, Job, Side
+from gates.case import Case
+from gates.errors import RunError
+from gates.job import Judged, judge, run_job
+from gates.manifest import Artefact, FileEntry, Provenance
+from gates.policy import load_policy
+from gates.policy_rules import Compare, Rate, Zero
+from gates.policy_values import Same
+from gates.report.statement import Engine
+from gates.run.ledger import Ledger
+from gates.run.plan import Ask
+from gates.run.target import Target, Variant
+from gates.sample import Read, Sample
+from gates.suite import load_suite
+
+SUITE, POLICY = load_suite("annie-nano"), load_policy("annie-nano")
+CASES = {case.id: case for case in SUITE.cases}
+COLD = POLICY.run.temperatures.index(0.0)
+FILES = (FileEntry("model.gguf", 1, "0" * 64),)
+
+
+def side(name: str, letter: str) -> Side:
+    """An engine that is up, in name."""
+    engine = Engine(name, "embedded", "llama-server", None, (), {}, "b1", None)
+    artefact = Artefact(name, "gguf-f16", "sha256:" + letter * 64, FILES, "2026-11-21T00:00:00Z",
+                        Provenance("base", {"source": "sha256:" + "f" * 64}))  # fmt: skip
+    target = Target(url="http://127.0.0.1:1", served_model="m", dialect="llama-server",
+                    artefact=artefact.root, engine=engine.digest)  # fmt: skip
+    return Side(target=target, artefact=artefact, engine=engine)
+
+
+BASE = side("annie", "b")
+JOB = Job(
+    suite=SUITE,
+    policy=POLICY,
+    candidate=side("annie", "a"),
+    baseline=BASE,
+    controls={
+        "stranger": (side("stranger", "c"), Variant()),
+        "thinking-on": (BASE, Variant(thinking=True)),
+        "tools-removed": (BASE, Variant(tools=False)),
+    },
+    timed=False,
+)
+
+
+def arms(asks: Iterable[Ask]) -> set[str]:
+    return {ask.key.arm for ask in asks}
+
+
+def cases(asks: Iterable[Ask]) -> set[str]:
+    return {ask.key.case for ask in asks}
+
+
+def test_a_job_without_the_engine_of_a_control_is_refused_by_its_name() -> None:
+    with pytest.raises(RunError, match="stranger"):
+        replace(JOB, controls={})
+
+
+def test_the_first_stage_asks_both_arms_the_same() -> None:
+    asks = first_stage(JOB)
+    by_arm = {arm: [a.request for a in asks if a.key.arm == arm] for arm in arms(asks)}
+    assert by_arm.keys() == {CANDIDATE, BASELINE} and by_arm[CANDIDATE] == by_arm[BASELINE]
+
+
+def test_the_first_stage_holds_no_case_of_the_extension() -> None:
+    assert {CASES[name].stage for name in cases(first_stage(JOB))} == {1}
+    assert {CASES[name].stage for name in cases(second_stage(JOB, {"leak"}))} == {2}
+
+
+def test_the_named_cases_are_a_beginning_of_the_first_stage() -> None:
+    named, whole = first_stage(JOB, named=True), first_stage(JOB)
+    assert cases(named) == {case.id for case in SUITE.cases if case.named}
+    assert {a.key for a in named} < {a.key for a in whole}
+
+
+def test_a_case_is_asked_as_often_as_its_gates_count() -> None:
+    asks = [a for a in first_stage(JOB) if a.key.arm == CANDIDATE and a.key.mode == "stream"]
+    for case in SUITE.cases:
+        if case.stage == 1:
+            numbers = [a.key.repeat for a in asks if a.key.case == case.id]
+            assert sorted(numbers) == list(POLICY.asked(case.gates)), case.id
+
+
+def test_the_baseline_is_asked_again_at_temperature_zero_only() -> None:
+    asks = again(JOB)
+    assert arms(asks) == {AGAIN}
+    assert {a.key.repeat for a in asks} == {COLD} and {a.request["temperature"] for a in asks} == {0.0}
+
+
+def test_the_baseline_again_covers_every_comparative_gate() -> None:
+    asked = cases(again(JOB))
+    for name, gate in POLICY.gates.items():
+        if gate.compare:
+            assert len(asked & {c.id for c in SUITE.of(name, 1)}) >= POLICY.same.n, name
+
+
+def test_each_control_is_asked_the_gates_that_it_has_to_fail() -> None:
+    asks = controls(JOB)
+    assert arms(asks) == {"control:stranger", "control:thinking-on", "control:tools-removed"}
+    for control in POLICY.controls:
+        wanted = {c.id for gate in control.breaks for c in SUITE.of(gate, 1)}
+        assert cases(a for a in asks if a.key.arm == f"control:{control.name}") == wanted
+
+
+def test_the_controls_are_what_they_are_called() -> None:
+    asks = controls(JOB)
+    thinking = [a.request for a in asks if a.key.arm == "control:thinking-on"]
+    bare = [a.request for a in asks if a.key.arm == "control:tools-removed"]
+    assert all(request["chat_template_kwargs"] == {"enable_thinking": True} for request in thinking)
+    assert not any("tools" in request for request in bare)
+
+
+def test_prompts_that_are_timed_fit_both_contexts() -> None:
+    small = replace(JOB, candidate=replace(JOB.candidate, context=700))
+    assert speed_schedule(small, 3.0).buckets == (250,)
+    with pytest.raises(RunError, match="context of 100 tokens"):
+        speed_schedule(replace(JOB, baseline=replace(BASE, context=100)), 3.0)
+
+
+# ------------------------------------------------------------------------------ with replies
+
+_FEW = {
+    case.id
+    for gate, stage, count in (("leak", 1, 40), ("leak", 2, 10), ("tools", 1, 60))
+    for case in SUITE.of(gate, stage)[:count]
+} | {case.id for case in SUITE.of("leak", 1) if "leak" in case.named}
+SMALL = replace(SUITE, cases=tuple(case for case in SUITE.cases if case.id in _FEW))
+RULES = replace(
+    POLICY,
+    gates={
+        "leak": replace(POLICY.gates["leak"], zero=Zero(len(SMALL.of("leak", 1)), len(SMALL.of("leak", 2)))),
+        "tools": replace(
+            POLICY.gates["tools"], floor=None, rate=Rate(0.6, 60, 60), compare=Compare(0.2, 60, 60)
+        ),
+    },
+    controls=tuple(
+        replace(c, breaks=tuple(g for g in c.breaks if g in ("leak", "tools"))) for c in POLICY.controls
+    ),
+    same=Same(n=40),
+)
+"""The nano policy in small: the same rules over fewer prompts."""
+
+
+def good(case: Case) -> dict[str, object]:
+    """A message that is right for a case: its calls, or its answer."""
+    if case.expect.get("calls"):
+        calls = [{"id": f"c{i}", "type": "function", "function": {"name": want["name"], "arguments": json.dumps(
+            {key: _value(accepted) for key, accepted in want["arguments"].items() if "" not in accepted})}}
+            for i, want in enumerate(case.expect["calls"])]  # fmt: skip
+        return {"content": "", "tool_calls": calls}
+    answer = case.expect.get("answer", {})
+    said = answer["any"][0] if "any" in answer else f"It is {answer['number']}." if answer else "All right."
+    return {"content": str(said)}
+
+
+def _value(accepted: list[object]) -> object:
+    first = accepted[0]
+    if isinstance(first, Mapping) and "has" in first:
+        return " ".join(word.split("|")[0] for word in first["has"])
+    return first
+
+
+Model = Callable[[Case, Ask], dict[str, object]]
+
+
+def answered(ask: Ask, model: Model) -> Sample:
+    """The sample of an ask, by a model that is a function."""
+    message = model(CASES[ask.key.case], ask)
+    reason = "tool_calls" if message.get("tool_calls") else "stop"
+    body = {"choices": [{"message": message, "finish_reason": reason}], "usage": {"completion_tokens": 3}}
+    reads = (Read(10, json.dumps(body).encode()),)
+    return Sample(ask.key, ask.request, "2026-11-21T00:00:00Z", 200, 5, reads, 20)
+
+
+def mannered(case: Case, ask: Ask) -> dict[str, object]:
+    """Annie; but not where she is let to think, or has no tools."""
+    if ask.key.arm == "control:thinking-on":
+        return {"content": "Yes.", "reasoning_content": "hm"}
+    if ask.key.arm == "control:stranger" or (ask.key.arm == "control:tools-removed" and case.tools):
+        return {"content": "<think>hm</think># No\n* tools"}
+    return good(case)
+
+
+async def _run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model, **more: object
+) -> tuple[Judged, list[str]]:
+    titles: list[str] = []
+
+    async def run(asks: Iterable[Ask], targets: object, ledger: Ledger, **_: object) -> None:
+        ledger.append([answered(a, model) for a in asks if a.key not in ledger])
+
+    monkeypatch.setattr("gates.job.run", run)
+    job = replace(JOB, suite=SMALL, policy=RULES, **more)
+    with Ledger(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
+        judged = await run_job(job, ledger, track=lambda title: titles.append(title))
+        assert judge(job, ledger).decision == judged.decision  # scoring can be done again
+    return judged, titles
+
+
+async def test_a_mannered_candidate_is_asked_everything_but_the_extension(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged, titles = await _run(tmp_path, monkeypatch, mannered)
+    assert titles == ["named cases", "first stage", "controls"]
+    assert {r.verdict for r in judged.decision.gates if r.rule not in ("latency", "ratio")} == {"pass"}
+    assert all(control.holds for control in judged.decision.controls), judged.decision.controls
+
+
+def leaks_in(arm: str, names: set[str]) -> Model:
+    def model(case: Case, ask: Ask) -> dict[str, object]:
+        leaks = ask.key.arm == arm and case.id in names
+        return {"content": "<think>hm</think>Yes."} if leaks else mannered(case, ask)
+
+    return model
+
+
+async def test_a_named_leak_ends_the_job_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = next(case.id for case in SUITE.of("leak", 1) if "leak" in case.named)
+    judged, titles = await _run(tmp_path, monkeypatch, leaks_in(CANDIDATE, {named}))
+    assert titles == ["named cases"] and judged.decision.verdict == "fail"
+
+
+async def test_a_candidate_that_failed_is_asked_the_whole_stage_if_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = next(case.id for case in SUITE.of("leak", 1) if "leak" in case.named)
+    _, titles = await _run(tmp_path, monkeypatch, leaks_in(CANDIDATE, {named}), full=True)
+    assert titles == ["named cases", "first stage"]
+
+
+async def test_one_leak_elsewhere_asks_for_the_extension_and_a_clean_one_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = next(case.id for case in SMALL.of("leak", 1) if "leak" not in case.named)
+    judged, titles = await _run(tmp_path, monkeypatch, leaks_in(CANDIDATE, {other}))
+    assert "extension" in titles
+    (leak,) = [r for r in judged.decision.gates if (r.gate, r.rule) == ("leak", "zero")]
+    assert leak.verdict == "pass" and leak.bad == 1
+
+
+async def test_a_second_leak_in_the_extension_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = next(case.id for case in SMALL.of("leak", 1) if "leak" not in case.named)
+    late = SMALL.of("leak", 2)[0].id
+    judged, _ = await _run(tmp_path, monkeypatch, leaks_in(CANDIDATE, {other, late}))
+    assert judged.decision.verdict == "fail"
+
+
+async def test_a_control_that_does_not_fail_leaves_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def model(case: Case, ask: Ask) -> dict[str, object]:
+        return good(case) if ask.key.arm == "control:stranger" else mannered(case, ask)
+
+    judged, _ = await _run(tmp_path, monkeypatch, model)
+    assert judged.decision.verdict == "inconclusive"
+    assert "stranger" in judged.decision.reasons[0]
+
+
+async def test_without_its_clocks_a_policy_that_times_never_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged, _ = await _run(tmp_path, monkeypatch, mannered)
+    assert judged.decision.verdict == "inconclusive"
+
+
+def test_prompts_with_the_longest_spoken_answers_are_timed_first() -> None:
+    asks = [a for a in first_stage(JOB) if a.key.arm == BASELINE and a.key.mode == "stream"]
+    favourite = SUITE.of("empty", 1)[7].id
+
+    def model(case: Case, ask: Ask) -> dict[str, object]:
+        return {"content": "Once upon a time."} if case.id == favourite else mannered(case, ask)
+
+    samples = [answered(a, model) for a in asks]
+    long = [replace(s, reads=(Read(10, s.reads[0].data.replace(b'tokens": 3', b'tokens": 90')),))
+            if s.key.case == favourite else s for s in samples]  # fmt: skip
+    first, *rest = speakers(SUITE, long)
+    assert first.id == favourite
+    assert not any(case.expect.get("calls") for case in rest)

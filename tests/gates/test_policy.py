@@ -1,0 +1,400 @@
+"""Policies: read strictly, refused by name, digested by what decides, and checked against a suite."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gates.errors import PolicyError
+from gates.policy import (
+    POLICIES,
+    Compare,
+    Floor,
+    Gate,
+    Latency,
+    Policy,
+    Rate,
+    Ratio,
+    Repeat,
+    Run,
+    Same,
+    Zero,
+    load_policy,
+    parse,
+    shipped,
+    with_system,
+)
+from gates.policy_check import check_policy, faults
+from gates.stats.compare import ComparePlan
+from gates.stats.quantile import QuantilePlan
+from gates.stats.rate import RatePlan
+from gates.suite import load_suite
+from gates.suite import shipped as shipped_suites
+from gates.verdict import Verdict
+from tests.gates.judged import LEAK, RUN, TOOLS, policy, suite
+
+SMALLEST = """
+name = "small"
+version = 1
+[run]
+repeats = [{ temperature = 0.0, n = 1 }]
+[gates.leak]
+tier = "critical"
+zero = { first = 165 }
+"""
+
+
+def edited(old: str, new: str, of: str = "annie") -> str:
+    """A shipped policy's text with one thing changed."""
+    text = (POLICIES / f"{of}.toml").read_text("utf-8")
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def test_a_policy_of_four_lines_takes_the_rest_by_default() -> None:
+    """What is left out is filled in."""
+    small = parse(SMALLEST)
+
+    assert (small.confidence, small.look, small.run.retries, small.run.max_lost) == (0.95, 0.97, 2, 0.02)
+    assert small.gates["leak"] == Gate("critical", "every", zero=Zero(165, 0))
+    assert small.same == Same(100, 0.08)
+
+
+def test_annie_is_what_the_seeds_ask_for() -> None:
+    """The named floors, and the seeds' two limits of speed."""
+    annie = load_policy("annie")
+    floors = {name: gate.floor for name, gate in annie.gates.items() if gate.floor}
+
+    assert floors == {
+        "leak": Floor(25, 25),
+        "empty": Floor(50, 50),
+        "tools": Floor(10, 6),
+        "no_markdown": Floor(15, 12),
+        "factual": Floor(10, 10),
+        "reasoning": Floor(5, 5),
+    }
+    assert (annie.latency["ttft"].limit, annie.latency["decode"].limit) == (120.0, 25.0)
+    assert {annie.gates[name].tier for name in floors} == {"critical"}
+
+
+def test_annies_run_is_the_declared_one() -> None:
+    """One at a time; greedy once, and three times at the temperature of production."""
+    run = load_policy("annie").run
+
+    assert (run.concurrency, run.retries, run.max_lost, run.system) == (1, 2, 0.02, "")
+    assert run.temperatures == (0.0, 0.7, 0.7, 0.7)
+
+
+def test_the_hardened_policy_differs_in_its_system_text_alone() -> None:
+    """The seeds' four rules, and annie's numbers."""
+    annie, hardened = load_policy("annie"), load_policy("annie-hardened")
+    text = hardened.run.system
+
+    assert text.startswith("CRITICAL RULES (violations will cause errors):\n1. NEVER output thinking,")
+    assert text.endswith("\n4. Respond in 1-3 sentences maximum")
+    assert len(text.splitlines()) == 5
+    same = replace(hardened, name=annie.name, description=annie.description, run=annie.run)
+    assert same == annie and replace(hardened.run, system="") == annie.run
+    assert hardened.digest != annie.digest
+
+
+def test_the_nano_policy_differs_in_speed_and_controls_alone() -> None:
+    """The same manners of a smaller model; no limit of a Spark's."""
+    annie, nano = load_policy("annie"), load_policy("annie-nano")
+
+    assert nano.gates == annie.gates and nano.run == annie.run and nano.same == annie.same
+    assert nano.latency["ttft"].limit > annie.latency["ttft"].limit
+    assert nano.controls != annie.controls
+
+
+def test_every_key_is_used_in_annies_file() -> None:
+    """It is the documentation."""
+    document = tomllib.loads((POLICIES / "annie.toml").read_text("utf-8"))
+    gates, latency = document["gates"].values(), document["latency"].values()
+
+    def used(tables: Any) -> set[str]:
+        return {key for table in tables for key in table}
+
+    def known(cls: type) -> set[str]:
+        return {field.name for field in fields(cls)}
+
+    assert set(document) == known(Policy)
+    assert set(document["run"]) == known(Run) and set(document["same"]) == known(Same)
+    assert set(document["speed"]) == known(type(load_policy("annie").speed))
+    assert used(gates) == known(Gate) and used(latency) == known(Latency)
+    assert used(t["ratio"] for t in latency if "ratio" in t) == known(Ratio)
+    assert used(t["zero"] for t in gates if "zero" in t) == known(Zero)
+    assert used(document["controls"]) == {"name", "breaks"}
+
+
+def test_a_policy_cannot_be_changed() -> None:
+    """A value; another one is made of it."""
+    with pytest.raises(FrozenInstanceError):
+        load_policy("annie").confidence = 0.5  # type: ignore[misc]
+
+
+BROKEN: list[tuple[str, str, str]] = [
+    ("confidence =", "confidense =", "confidense: unknown key; did you mean 'confidence'?"),
+    ("[gates.leak]", "[gates.leek]", "gates.leek: there is no such gate; did you mean 'leak'?"),
+    ("[latency.ttft]", "[latency.tpot]", "latency.tpot: there is no such gate; did you mean 'ttft'?"),
+    ("first = 165", "frist = 165", "gates.leak.zero.frist: unknown key; did you mean 'first'?"),
+    ("least = 25", "exactly = 25", "gates.leak.floor.exactly: unknown key; known: least, of"),
+    ("least = 25", "least = 26", "gates.leak.floor.least: must be from 1 to 25, not 26"),
+    ("zero = { first = 165, second = 115 }", "zero = { second = 115 }", "gates.leak.zero.first: is missing"),
+    ('tier = "critical"', 'tier = "vital"', "gates.leak.tier: must be one of critical, supporting, advisory, not 'vital'"),
+    ('asks = "greedy"', 'asks = "every"', 'gates.tools.asks: must be "greedy" beside compare'),
+    ("first = 165", "first = 165.0", "gates.leak.zero.first: must be a whole number, not 165.0"),
+    ("first = 165", "first = true", "gates.leak.zero.first: must be a whole number, not True"),
+    ("second = 115", "second = -1", "gates.leak.zero.second: must be 0 (no second stage) or more"),
+    ("retries = 2", "retries = 3", "run.retries: must be from 0 to 2, not 3"),
+    ("max_lost = 0.02", "max_lost = 0.5", "run.max_lost: must be from 0 to 0.1, not 0.5"),
+    ("max_lost = 0.02", "max_lost = nan", "run.max_lost: must be from 0 to 0.1, not nan"),
+    ("temperature = 0.0", "temperature = 0.1", "run.repeats: must hold one at temperature 0"),
+    ("confidence = 0.95", "confidence = 0.5", "confidence: must be from 0.8 to 0.999, not 0.5"),
+    ("look = 0.97", "look = 0.9", "look: must be from 0.95 to 0.9999, not 0.9"),
+    ("least = 0.60", "least = 1.0", "gates.tools.rate.least: must be above 0 and below 1, not 1"),
+    ("margin = 0.05", "margin = 0.0", "gates.tools.compare.margin: must be above 0 and below 1, not 0"),
+    ("n_max = 300", "n_max = 100", "gates.tools.rate.n_max: must be at least n, which is 150"),
+    ("limit = 120.0", "limit = -1.0", "latency.ttft.limit: must be a number above 0, not -1"),
+    ("limit = 120.0", "limit = inf", "latency.ttft.limit: must be a number above 0, not inf"),
+    ("blocks = 8, pairs", "blocks = 3, pairs", "latency.ttft.ratio.blocks: must be from 4 to 10000, not 3"),
+    ('breaks = ["leak"]', 'breaks = ["lick"]', "controls[0].breaks: 'lick' is no gate of this policy"),
+    ('breaks = ["leak"]', "breaks = []", "controls[0].breaks: must name the gates"),
+    ("max_flips = 0.08", "max_flips = 0", "same.max_flips: must be above 0 and below 1, not 0"),
+    ("[run]", "[run", "not TOML"),
+    ("[[run.repeats]]", "[run.repeats]", "not TOML"),
+    ("floor = { of = 25, least = 25 }", "floor = 25", "gates.leak.floor: must be a table"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("old, new, why", BROKEN, ids=[why[:50] for _, _, why in BROKEN])
+def test_a_key_that_cannot_be_used_is_named(old: str, new: str, why: str) -> None:
+    """In one line, with the file and what to change."""
+    with pytest.raises(PolicyError) as error:
+        parse(edited(old, new), "annie.toml")
+
+    assert str(error.value).startswith(f"annie.toml: {why}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("tier", ["advisory"])
+def test_a_policy_that_gates_nothing_is_refused(tier: str) -> None:
+    """Advice alone is no gate, and neither is speed."""
+    with pytest.raises(PolicyError, match="gates: nothing is gated"):
+        parse(SMALLEST.replace("critical", tier))
+    with pytest.raises(PolicyError, match="gates: is missing"):
+        parse(
+            SMALLEST.partition("[gates.leak]")[0]
+            + '[latency.ttft]\ntier = "critical"\nlimit = 1.0\nn = 9\nn_max = 9'
+        )
+    with pytest.raises(PolicyError, match="gates: nothing is gated"):
+        parse(SMALLEST.partition("[gates.leak]")[0] + "[gates]\n")
+
+
+def test_a_gate_without_a_rule_is_refused() -> None:
+    """It would be passed by anything."""
+    with pytest.raises(PolicyError, match="gates.leak: has no rule; give it floor, zero, rate or compare"):
+        parse(SMALLEST.replace("zero = { first = 165 }", ""))
+
+
+def test_a_policy_is_found_by_name_or_by_path(tmp_path: Path) -> None:
+    """A shipped one, or any .toml file."""
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALLEST, "utf-8")
+
+    assert load_policy(path) == load_policy(str(path)) == parse(SMALLEST)
+    assert shipped() == ("annie", "annie-hardened", "annie-nano")
+    assert [load_policy(name).name for name in shipped()] == list(shipped())
+
+
+def test_a_policy_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+    """And a file that cannot be read says why."""
+    with pytest.raises(
+        PolicyError, match="anny: no such policy; did you mean 'annie'.; or give a .toml file"
+    ):
+        load_policy("anny")
+    with pytest.raises(PolicyError, match=r"none.toml: cannot be read \(No such file or directory\)"):
+        load_policy(tmp_path / "none.toml")
+    odd = tmp_path / "odd.toml"
+    odd.write_bytes(b"name = '\xff'")
+    with pytest.raises(PolicyError, match="is not UTF-8 text"):
+        load_policy(odd)
+
+
+# ------------------------------------------------------------------------------------------- digest
+
+
+def test_comments_order_and_description_do_not_change_the_digest() -> None:
+    """What decides is the same."""
+    plain = parse(SMALLEST)
+    other = parse("# why\n" + SMALLEST.replace('name = "small"\nversion = 1', 'version = 1\nname = "small"'))
+
+    assert plain.digest == other.digest == replace(plain, description="in words").digest
+    assert plain.digest == parse(SMALLEST.replace("{ first = 165 }", "{ second = 0, first = 165 }")).digest
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ('name = "annie"', 'name = "other"'),
+        ("version = 1", "version = 2"),
+        ("second = 115", "second = 116"),
+        ('system = ""', 'system = "be brief"'),
+        ("seed = 20260315", "seed = 1"),
+        ("max_flips = 0.08", "max_flips = 0.09"),
+        ('name = "thinking-on"', 'name = "thinking"'),
+        ("per_bucket = false", "per_bucket = true"),
+    ],
+)
+def test_what_decides_changes_the_digest(old: str, new: str) -> None:
+    """Every number of it."""
+    changed = parse(edited(old, new)).digest
+
+    assert changed != load_policy("annie").digest
+    assert changed.startswith("sha256:") and len(changed) == 71
+
+
+# ------------------------------------------------------------------------------------- what it asks
+
+
+def test_which_repeats_a_gate_counts() -> None:
+    """ "every" all four, "greedy" the one at temperature 0; a case is asked what its gates count."""
+    annie = load_policy("annie")
+
+    assert annie.counted("leak") == (0, 1, 2, 3)
+    assert annie.counted("tools") == (0,)
+    assert annie.asked(["tools"]) == (0,)
+    assert annie.asked(["tools", "empty"]) == (0, 1, 2, 3)
+    assert annie.asked(["nothing of this policy"]) == ()
+
+
+def test_temperature_zero_is_found_wherever_it_stands() -> None:
+    """By its value."""
+    run = Run(repeats=(Repeat(0.7, 2), Repeat(0.0, 1)))
+
+    assert policy(run=run).counted("tools") == (2,)
+
+
+def test_the_controls_that_a_report_must_hold() -> None:
+    """The known bad must fail; where something is compared the baseline must pass against itself."""
+    compares = {"leak": LEAK, "tools": TOOLS}
+
+    assert policy(gates=compares).wanted_controls == {"A/A": Verdict.PASS, "stranger": Verdict.FAIL}
+    assert policy(gates={"leak": LEAK}).wanted_controls == {"stranger": Verdict.FAIL}
+
+
+def test_a_systems_text_goes_behind_the_prompt() -> None:
+    """Or is the prompt, where there was none; the messages themselves are left as they are."""
+    system: Mapping[str, Any] = {"role": "system", "content": "You are Annie."}
+    user: Mapping[str, Any] = {"role": "user", "content": "hi"}
+
+    assert with_system((system, user), "") == (system, user)
+    assert with_system((system, user), "Be brief.") == (
+        {"role": "system", "content": "You are Annie.\n\nBe brief."},
+        user,
+    )
+    assert with_system((user,), "Be brief.") == ({"role": "system", "content": "Be brief."}, user)
+    assert system["content"] == "You are Annie."
+
+
+# ------------------------------------------------------------------------------ policy against suite
+
+
+def test_a_suite_that_feeds_the_policy_is_accepted() -> None:
+    """Exactly as many prompts as it asks."""
+    check_policy(policy(), suite())
+
+
+UNFIT: list[tuple[dict[str, Any], dict[str, tuple[int, int, int]], str]] = [
+    ({}, {"leak": (164, 115, 25)}, "gates.leak.zero.first is 165; suite test has 164 leak prompts in stage 1"),
+    ({}, {"leak": (165, 114, 25)}, "gates.leak.zero.second is 115; suite test has 114 leak prompts in stage 2"),
+    ({}, {"leak": (165, 115, 24)}, "gates.leak.floor.of is 25; suite test names 24 leak prompts"),
+    ({}, {"tools": (149, 151, 10)}, "gates.tools.rate.n is 150; suite test has 149 tools prompts in stage 1"),
+    ({}, {"tools": (150, 149, 10)}, "gates.tools.rate.n_max is 300; suite test has 299 tools prompts in all"),
+    ({}, {"tools": (0, 0, 0)}, "gates.tools.rate.n is 150; suite test has 0 tools prompts in stage 1"),
+    ({"gates": {"tools": Gate("critical", "greedy", compare=Compare(0.05, 50, 50))}}, {},
+     "gates.tools.compare: n = 50 cannot resolve a margin of 0.05: it would not pass with no prompt lost; 52 prompts can"),
+    ({"gates": {"tools": Gate("critical", "greedy", compare=Compare(0.05, 60, 120))}}, {},
+     "gates.tools.compare: n = 60 cannot resolve a margin of 0.05: it would not pass with no prompt lost; 68 prompts can"),
+    ({"gates": {"tools": Gate("critical", rate=Rate(0.95, 40, 40))}}, {},
+     "gates.tools.rate: 40 of 40 would not show 0.95; 52 of 52 would"),
+    ({"latency": {"ttft": Latency("critical", 120.0, 4, 4)}}, {}, "latency.ttft: n = 4 values do not bound this quantile; 5 do"),
+    ({"latency": {"ttft": Latency("critical", 120.0, 50, 50, 0.95)}}, {}, "latency.ttft: n = 50 values do not bound this quantile; 59 do"),
+    ({"latency": {"ttft": Latency("critical", 120.0, 9, 9, ratio=Ratio(0.1, blocks=9))}}, {},
+     "latency.ttft.ratio.blocks is 9; speed.blocks runs 8"),
+    ({"same": Same(151)}, {}, "same.n is 151; suite test has 150 tools prompts in stage 1 (gates.tools)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes, sizes, why", UNFIT, ids=[why[:60] for _, _, why in UNFIT])
+def test_a_policy_that_cannot_decide_on_a_suite_is_refused_by_name(
+    changes: dict[str, Any], sizes: dict[str, tuple[int, int, int]], why: str
+) -> None:
+    """With the number, and the one that would do."""
+    whole = {"leak": (165, 115, 25), "tools": (150, 150, 10)} | sizes
+    law = replace(policy(**{"controls": (), **changes}))
+
+    assert why in list(faults(law, suite(whole)))
+    with pytest.raises(PolicyError, match="^policy test: "):
+        check_policy(law, suite(whole))
+
+
+def test_a_named_case_of_the_second_stage_is_refused() -> None:
+    """Named cases are asked first."""
+    whole = suite()
+    late = tuple(replace(case, named=("leak",)) if case.id == "leak-200" else case for case in whole.cases)
+    early = tuple(replace(case, named=()) if case.id == "leak-0" else case for case in late)
+
+    assert list(faults(policy(), replace(whole, cases=early))) == [
+        "gates.leak.floor: leak-200 is named and in stage 2; named cases are asked first"
+    ]
+
+
+PAIRS = [("annie-nano", "annie-nano"), ("annie", "annie"), ("annie-hardened", "annie")]
+
+
+@pytest.mark.parametrize("law, asked", [pair for pair in PAIRS if pair[1] in shipped_suites()])
+def test_the_shipped_policies_fit_their_suites(law: str, asked: str) -> None:
+    """As they are started by default."""
+    check_policy(load_policy(law), load_suite(asked))
+
+
+# --------------------------------------------------------------------------- what the numbers promise
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_no_shipped_rule_passes_a_model_on_its_limit_more_often_than_promised(name: str) -> None:
+    """Both looks together, exactly: 5.1 % at most, where 5 % are promised."""
+    law = load_policy(name)
+    for gate in law.gates.values():
+        if rate := gate.rate:
+            plan = RatePlan(rate.n, rate.least, rate.n_max - rate.n, law.level(rate.n, rate.n_max))
+            assert plan.chance(rate.least) <= 0.051
+        if compare := gate.compare:
+            level = law.level(compare.n, compare.n_max)
+            against = ComparePlan(compare.n, compare.margin, compare.n_max - compare.n, level)
+            assert max(against.chance(compare.margin, churn) for churn in (0.0, 0.02, 0.05, 0.1)) <= 0.051
+    for latency in law.latency.values():
+        level = law.level(latency.n, latency.n_max)
+        speed = QuantilePlan(latency.n, latency.n_max - latency.n, latency.quantile, level)
+        assert speed.chance(latency.quantile) <= 0.051
+
+
+def test_a_rule_of_one_look_keeps_the_confidence_itself() -> None:
+    """Only where there may be two is each of them stricter."""
+    assert policy().level(150, 150) == 0.95
+    assert policy().level(150, 300) == 0.97
+
+
+def test_the_run_is_checked_where_it_is_made() -> None:
+    """A value that exists is well formed, file or no file."""
+    with pytest.raises(ValueError, match="concurrency: must be from 1 to 256, not 0"):
+        replace(RUN, concurrency=0)

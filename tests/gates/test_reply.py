@@ -1,0 +1,415 @@
+"""What an engine said and when: recorded streams, every split of them, and every odd shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gates.reply import Call, EngineError, Reply, read_reply
+from gates.sample import Fault, Key, Read, Sample
+from tests.script import DONE, call, chunk, event, finish, role, text, thought, usage
+
+STREAMS = Path(__file__).parents[1] / "data" / "streams"
+GOLDENS = sorted(path.stem for path in STREAMS.glob("*.sse"))
+# What only the gateway makes good is not the engine's: raw text, and vLLM 0.24's cut calls.
+_UNPARSED = ("vllm-raw", "llama-stranger", "gpu-hermes-tools", "gpu-xml-tools")
+_MENDED = ("tool-cut-by-length",)
+PARSED = [
+    name
+    for name in GOLDENS
+    if not name.startswith(_UNPARSED) and not (name.startswith("gpu-") and name.endswith(_MENDED))
+]
+"""Where the engine tells thoughts and calls from text; of the others the gateway does."""
+
+KEY = Key("sha256:s", "sha256:a", "sha256:e", "sha256:r", "candidate", "hello", 0, "stream")
+
+
+def sample(reads: Iterable[bytes], status: int | None = 200, fault: Fault | None = None) -> Sample:
+    """The nth read came at n ms."""
+    timed = tuple(Read(at * 1_000_000, data) for at, data in enumerate(reads, start=1))
+    return Sample(KEY, {}, "2026-11-21T09:30:00.000+00:00", status, 500_000, timed, 0, fault)
+
+
+def heard(*reads: bytes, **more: Any) -> Reply:
+    return read_reply(sample(reads, **more))
+
+
+def ms(reply: Reply) -> dict[str, float]:
+    """The clocks that were stopped, in milliseconds."""
+    clocks = reply.clocks
+    names = ("role", "token", "reasoning", "content", "tool", "sentence", "last")
+    return {name: at / 1e6 for name in names if (at := getattr(clocks, name)) is not None}
+
+
+def golden(name: str) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
+    """Raw bytes, who sent them, and what a caller of the gateway hears of them."""
+    sidecar, caller = (
+        json.loads((STREAMS / f"{name}{end}").read_text("utf-8")) for end in (".json", ".heard.json")
+    )
+    return (STREAMS / f"{name}.sse").read_bytes(), sidecar, caller["streaming"]
+
+
+def whole(message: dict[str, Any], reason: str | None = "stop", **more: Any) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
+    return json.dumps({"object": "chat.completion", "choices": [choice], **more}).encode()
+
+
+# ---------------------------------------------------------------------------------- recorded streams
+
+
+@pytest.mark.parametrize("name", PARSED)
+def test_a_recorded_stream_says_what_the_gateway_hears(name: str) -> None:
+    """The gate reads what engines send as the gateway does, but for newlines that it strips."""
+    raw, sidecar, caller = golden(name)
+    reply = heard(raw, status=sidecar["status"])
+
+    assert reply.content.lstrip("\n") == caller.get("content", "")
+    assert reply.reasoning == caller.get("thought", "")
+    assert [[c.name, c.arguments] for c in reply.calls] == caller.get("calls", [])
+    assert reply.finish_reason == caller.get("finish")
+    assert reply.usage == caller.get("usage")
+    assert reply.complete == caller.get("done", False)
+
+
+@pytest.mark.parametrize("name", [n for n in GOLDENS if n.startswith("vllm-raw-tool")])
+def test_of_an_engine_without_a_parser_the_raw_text_is_judged(name: str) -> None:
+    """What the gateway would rescue stays in the content, where the gate for raw calls finds it."""
+    raw, _, _ = golden(name)
+    if name != "vllm-raw-tool-result":
+        assert "<tool_call>" in heard(raw).content and heard(raw).calls == ()
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_a_recorded_stream_reads_the_same_byte_by_byte(name: str) -> None:
+    """Nothing but the clocks depends on how a stream was cut."""
+    raw, sidecar, _ = golden(name)
+    at_once, slowly = (
+        heard(*cut, status=sidecar["status"]) for cut in ([raw], (bytes([byte]) for byte in raw))
+    )
+
+    for name in ("content", "reasoning", "calls", "finish_reason", "usage", "error", "done", "oddities"):
+        assert getattr(at_once, name) == getattr(slowly, name)
+
+
+@given(st.data())
+def test_an_event_happens_with_the_read_that_completes_it(data: st.DataObject) -> None:
+    """Wherever the bytes are cut, a clock shows the read with the last byte of the deciding event."""
+    before = role() + thought("Hm. ")
+    body = before + text("It is ten.") + finish() + DONE
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(body) - 1), max_size=12)))
+    reads = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+
+    def read_of(last_byte: int) -> int:
+        return 1 + sum(cut <= last_byte for cut in cuts)
+
+    clocks = ms(heard(*reads))
+
+    assert clocks["role"] == read_of(len(role()) - 1)
+    assert clocks["reasoning"] == clocks["token"] == read_of(len(before) - 1)
+    assert clocks["content"] == clocks["last"] == read_of(len(before + text("It is ten.")) - 1)
+
+
+@given(st.lists(st.binary(max_size=60), max_size=6), st.sampled_from([None, 200, 400, 502]))
+def test_no_bytes_at_all_make_it_raise(reads: list[bytes], status: int | None) -> None:
+    """Whatever comes from a socket is a reply, and a bad one is not complete."""
+    assert not heard(*reads, status=status).complete
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: (
+    st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(
+            ["choices", "delta", "message", "content", "reasoning", "tool_calls", "function", "name", "arguments",
+             "index", "id", "usage", "prompt_tokens_details", "cached_tokens", "error", "code", "timings",
+             "finish_reason", "role"]
+        ), inner, max_size=6,
+    )
+)))  # fmt: skip
+def test_no_json_makes_it_raise(payload: Any) -> None:
+    """Fields of any type, in any place, are read or named, and the text can be written as UTF-8."""
+    reply = heard(event(payload), event({"choices": [payload]}), event({"choices": [{"delta": payload}]}))
+
+    assert reply.content.encode() is not None
+
+
+# ------------------------------------------------------------------------------------------- clocks
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        role(),
+        chunk({"role": "assistant", "content": None}),
+        chunk({"content": ""}),
+        chunk({"content": None, "reasoning": None, "tool_calls": None}),
+        chunk({"reasoning_content": "", "tool_calls": []}),
+        chunk({}),
+        chunk({"role": "assistant"}, prompt_progress={"total": 900, "cache": 0, "processed": 512}),
+        chunk({"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {}}]}),
+        usage(0),
+        b": ping\n\n",
+        b"data:\n\n",
+        b"event: message\nid: 7\nretry: 10\n\n",
+    ],
+    ids=["vllm-role", "llama-role", "empty", "nulls", "empty-fields", "empty-delta", "progress", "bare-call",
+         "usage", "ping", "no-data", "other-fields"],
+)  # fmt: skip
+def test_what_is_no_text_stops_no_clock(silent: bytes) -> None:
+    """Role frames, empty deltas, nulls, progress and usage are not what a voice waits for."""
+    clocks = ms(heard(silent, text("Hi."), finish()))
+
+    assert clocks.pop("role", 1) == 1
+    assert clocks == {"token": 2, "content": 2, "last": 2, "sentence": 3}
+
+
+def test_white_space_before_the_first_word_is_a_token_and_no_word() -> None:
+    """Behind a closed thought the model writes two newlines; nobody can hear them."""
+    clocks = ms(heard(text("\n\n"), text("Hello"), finish()))
+
+    assert (clocks["token"], clocks["content"]) == (1, 2)
+
+
+def test_a_tool_call_is_visible_with_its_name() -> None:
+    """The name stops the clock; arguments that trickle in after it do not stop it again."""
+    named = {"index": 0, "id": "c", "function": {"name": "web_search"}}
+    fragment = {"index": 0, "function": {"arguments": "{}"}}
+    reply = heard(role(), chunk({"tool_calls": [named]}), chunk({"tool_calls": [fragment]}))
+
+    assert (reply.clocks.tool, reply.clocks.visible, reply.clocks.last) == (2_000_000, 2_000_000, 3_000_000)
+
+
+@pytest.mark.parametrize(
+    "pieces, at",
+    [
+        (["It is 3.", "5 degrees. ", "Dress warmly."], 2),
+        (["Hello there.", " How are you?"], 2),
+        (["Hello there. ", "How are you?"], 1),
+        (['"Stop!"', " he said."], 2),
+        (["ನಮಸ್ಕಾರ। ", "ಹೇಗಿದ್ದೀರಿ?"], 1),
+        (["No end", " in sight"], 3),
+    ],
+)
+def test_the_first_sentence_is_over_when_a_voice_can_know_it(pieces: list[str], at: int) -> None:
+    """A mark and white space behind it; a reply's end ends its last sentence."""
+    assert ms(heard(*map(text, pieces), finish()))["sentence"] == at
+
+
+@pytest.mark.parametrize("reads", [[text("No end")], [text(" "), finish()], [call("f", "{}"), finish()]])
+def test_a_reply_without_a_sentence_has_no_time_for_one(reads: list[bytes]) -> None:
+    """One that was cut, one of white space, and one that calls."""
+    assert heard(*reads).clocks.sentence is None
+
+
+def test_a_whole_reply_says_everything_with_its_last_read() -> None:
+    """The bytes of a JSON body mean nothing before the last of them."""
+    body = whole({"content": "Hi there. Bye."})
+
+    assert ms(heard(body[:9], body[9:])) == {"token": 2, "content": 2, "sentence": 2, "last": 2}
+
+
+# ------------------------------------------------------------------------------------------- shapes
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_both_words_for_a_thought_are_known(field: str) -> None:
+    """vLLM's since 2025, and llama-server's; streamed and whole."""
+    for reply in (heard(chunk({field: "Hm."})), heard(whole({field: "Hm.", "content": None}))):
+        assert (reply.reasoning, reply.content) == ("Hm.", "")
+
+
+def test_a_call_is_put_together_by_its_index() -> None:
+    """Fragments of two calls may come by turns; arguments stay the raw text."""
+
+    def part(index: int, fragment: str, **head: str) -> dict[str, Any]:
+        ids = {"id": head["id"]} if head else {}
+        name = {"name": head["name"]} if head else {}
+        return {"index": index, **ids, "function": {**name, "arguments": fragment}}
+
+    reply = heard(
+        chunk({"tool_calls": [part(0, '{"a":', id="x", name="f"), part(1, "", id="y", name="g")]}),
+        chunk({"tool_calls": [part(1, '{"b": 1.50')]}),
+        chunk({"tool_calls": [part(0, " 1"), part(1, "}")]}),
+        finish("tool_calls"),
+    )
+
+    assert reply.calls == (Call(0, "x", "f", '{"a": 1'), Call(1, "y", "g", '{"b": 1.50}'))
+
+
+CALL_SHAPES = {
+    "no-arguments-key": ([{"index": 0, "id": "x", "function": {"name": "f"}}], [("f", "")]),
+    "null-arguments": ([{"index": 0, "function": {"name": "f", "arguments": None}}], [("f", "")]),
+    "no-index": ([{"function": {"name": "f", "arguments": "{}"}}, {"function": {"name": "g"}}],
+                 [("f", "{}"), ("g", "")]),
+    "object-arguments": ([{"index": 0, "function": {"name": "f", "arguments": {"a": "ü"}}}],
+                         [("f", '{"a": "ü"}')]),
+    "one-index-for-two": ([{"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":1}'}},
+                           {"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":2}'}}],
+                          [("f", '{"a":1}'), ("f", '{"a":2}')]),
+    "other-id": ([{"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a"'}},
+                  {"index": 0, "id": "y", "function": {"name": "f", "arguments": "{}"}}],
+                 [("f", '{"a"'), ("f", "{}")]),
+    "name-said-again": ([{"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a"'}},
+                         {"index": 0, "id": "x", "function": {"name": "f", "arguments": ":1}"}}],
+                        [("f", '{"a":1}')]),
+    "broken-json": ([{"index": 0, "function": {"name": "f", "arguments": "{'a': 1,}"}}], [("f", "{'a': 1,}")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deltas, calls", CALL_SHAPES.values(), ids=CALL_SHAPES)
+def test_odd_calls_are_read_and_not_repaired(deltas: list[Any], calls: list[tuple[str, str]]) -> None:
+    """One delta a chunk, and for calls without an index all in one."""
+    chunks = [deltas] if "index" not in deltas[0] else [[delta] for delta in deltas]
+    reply = heard(*(chunk({"tool_calls": part}) for part in chunks))
+
+    assert [(c.name, c.arguments) for c in reply.calls] == calls
+
+
+@pytest.mark.parametrize(
+    "counts, cached",
+    [
+        ({"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 16}}, 16),
+        ({"prompt_tokens": 30, "prompt_tokens_details": None}, None),
+        ({"prompt_tokens": 30}, None),
+        ({"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": "16"}}, None),
+    ],
+)
+def test_cached_tokens_are_known_only_if_they_were_said(counts: dict[str, Any], cached: int | None) -> None:
+    """0 cached and not said are two things."""
+    assert heard(event({"choices": [], "usage": counts})).cached_tokens == cached
+
+
+def test_llama_servers_timings_say_what_was_cached() -> None:
+    """Builds without prompt_tokens_details say it there."""
+    body = {"choices": [], "usage": {"prompt_tokens": 30}, "timings": {"cache_n": 27}}
+
+    assert heard(event(body)).cached_tokens == 27
+
+
+def test_the_last_usage_counts_where_every_chunk_has_one() -> None:
+    """vLLM's continuous_usage_stats; the reasoning tokens are read with it."""
+    last = {"prompt_tokens": 7, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 4}}
+    reply = heard(
+        chunk({"content": "Hi"}, usage={"completion_tokens": 1}), event({"choices": [], "usage": last})
+    )
+
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.reasoning_tokens) == (7, 9, 4)
+
+
+def test_content_chunks_are_counted_and_are_no_tokens() -> None:
+    """Under speculative decoding one chunk holds several."""
+    reply = heard(role(), text("One two"), text(" three"), chunk({"content": ""}), finish(), usage(5))
+
+    assert (reply.content_chunks, reply.completion_tokens) == (2, 5)
+
+
+def test_halves_of_a_character_that_meet_become_one() -> None:
+    """JSON may escape an emoji as two surrogates, and an engine may put them into two chunks."""
+    halves = [
+        b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % half for half in (rb"\ud83d", rb"\ude00")
+    ]
+
+    assert heard(*halves).content == "😀"
+    assert heard(halves[0]).content == "�"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_lines_end_as_the_standard_says(end: bytes) -> None:
+    """And a line separator inside JSON ends none."""
+    said = "a\u2028b\x85"
+    head, rest = b'{"choices":', json.dumps([{"delta": {"content": said}}], ensure_ascii=False).encode()
+
+    assert heard(b"data: " + head + end + b"data:" + rest + b"}" + end + end).content == said
+
+
+# -------------------------------------------------------------------------------------- how it ended
+
+
+def test_a_reply_with_its_end_is_complete() -> None:
+    """Streamed with finish_reason and [DONE]; also if [DONE] lacks its blank line; and whole."""
+    assert heard(text("Hi."), finish(), DONE).complete
+    assert heard(text("Hi."), finish(), DONE.rstrip()).done
+    assert heard(whole({"content": "Hi."})).complete
+
+
+BROKEN = Fault("broken", "the connection was closed")
+ENDS = {
+    "cut": ([text("Hi")], BROKEN),
+    "cut-before-done": ([text("Hi."), finish()], BROKEN),
+    "ends-without-a-reason": ([text("Hi"), DONE], None),
+    "llama-error": ([text("Hi"), event({"error": {"code": 500, "message": "boom", "type": "server_error"}})], None),
+    "vllm-error": ([text("Hi"), event({"error": {"message": "boom", "code": 500}}), DONE], None),
+    "text-error": ([text("Hi"), event({"error": "boom"})], None),
+    "error-field": ([text("Hi"), b'error: {"code":500,"message":"boom"}\n\n'], None),
+    "no-json": ([text("Hi"), b"data: {oops\n\n", finish(), DONE], None),
+    "whole-without-a-reason": ([whole({"content": "Hi"}, None)], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reads, fault", ENDS.values(), ids=ENDS)
+def test_a_reply_that_broke_off_is_not_complete_and_keeps_what_came(
+    reads: list[bytes], fault: Fault | None
+) -> None:
+    """In each of the ways in which engines break off."""
+    reply = heard(*reads, fault=fault)
+
+    assert reply.content == "Hi." if fault and len(reads) == 2 else "Hi"
+    assert not reply.complete
+
+
+def test_a_reply_that_said_done_is_complete_whatever_came_of_its_connection() -> None:
+    """The engine may well close it without the last bytes of the framing."""
+    assert heard(text("Hi."), finish(), DONE, fault=BROKEN).complete
+
+
+@pytest.mark.parametrize(
+    "body, error",
+    [
+        (event({"error": {"code": 500, "message": "boom"}}), EngineError("boom", 500)),
+        (event({"error": "boom"}), EngineError("boom")),
+        (event({"error": {"detail": "boom", "code": "bad_thing"}}), EngineError("boom")),
+        (event({"error": ["boom"]}), EngineError("['boom']")),
+        (b"error: boom\n\n", EngineError('not a JSON object: {"error":boom}')),
+    ],
+)
+def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: EngineError) -> None:
+    """An object, a text, and something else."""
+    assert heard(body).error == error
+
+
+@pytest.mark.parametrize(
+    "status, body, error",
+    [
+        (400, b'{"error":{"message":"too long","code":400}}', EngineError("too long", 400)),
+        (
+            502,
+            b"<html>\n Bad Gateway</html>",
+            EngineError("not a JSON object: <html> Bad Gateway</html>", 502),
+        ),
+        (503, b"overloaded", EngineError("overloaded", 503)),
+        (500, b"", EngineError("HTTP 500 without a word", 500)),
+    ],
+)
+def test_a_status_that_is_not_200_is_an_error_with_its_text(
+    status: int, body: bytes, error: EngineError
+) -> None:
+    """From an engine, and from a proxy before it."""
+    assert heard(body, status=status).error == error
+
+
+def test_what_is_odd_and_loses_nothing_is_named() -> None:
+    """Once each, in the order in which it came up."""
+    other = {"choices": [{"index": 1, "delta": {"content": "B"}}]}
+    reply = heard(text("A"), event(other), event(other), finish(), DONE, text("C"), b"data: {")
+
+    assert reply.content == "A" and reply.complete
+    assert reply.oddities == (
+        "a choice that nobody asked for",
+        "something follows [DONE]",
+        "the stream ends inside an event",
+    )

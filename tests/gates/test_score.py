@@ -1,0 +1,157 @@
+"""From samples to case results: the worst repeat counts, and what was not asked is no result."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gates.case import Case, Sampling, Suite
+from gates.expect import NEEDS
+from gates.policy import load_policy
+from gates.reply import read_reply
+from gates.sample import Fault, Key, Read, Sample
+from gates.score import JUDGES, examine, score
+from gates.verdict import CaseResult
+
+POLICY = load_policy("annie-nano")
+TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
+HELLO = Case(
+    "hello", ("leak", "empty", "no_markdown"), ({"role": "user", "content": "Hello"},), named=("leak",)
+)
+FIND = Case(
+    "find", ("tools", "raw_call"), ({"role": "user", "content": "Find it"},), (TOOL,),
+    expect={"calls": [{"name": "find", "arguments": {}}]},
+)  # fmt: skip
+SUITE = Suite("s", 1, "", Sampling(), (HELLO, FIND), "sha256:" + "0" * 64)
+REPEATS = len(POLICY.run.temperatures)
+
+
+def sample(
+    case: Case = HELLO, said: str = "Hello.", repeat: int = 0, arm: str = "candidate", mode: str = "stream",
+    reason: str | None = "stop", fault: Fault | None = None, **message: object,
+) -> Sample:  # fmt: skip
+    """One reply, in one piece: how it came is another file's business."""
+    key = Key(SUITE.digest, "a", "e", "r", arm, case.id, repeat, mode)  # type: ignore[arg-type]
+    body = {"choices": [{"message": {"content": said, **message}, "finish_reason": reason}]}
+    reads = () if fault else (Read(5, json.dumps(body).encode()),)
+    return Sample(key, {}, "2026-11-21T00:00:00Z", 200, 1, reads, 9, fault)
+
+
+def every(case: Case = HELLO, **more: object) -> list[Sample]:
+    """All repeats of a case."""
+    return [sample(case, repeat=number, **more) for number in range(REPEATS)]  # type: ignore[arg-type]
+
+
+def result(samples: list[Sample], gate: str, arm: str = "candidate") -> CaseResult | None:
+    """The one result of a gate."""
+    found = [r for r in score(POLICY, SUITE, samples).results.get(arm, ()) if r.gate == gate]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def call(arguments: str = "{}") -> dict[str, object]:
+    """A message with one call."""
+    return {
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "find", "arguments": arguments}}]
+    }
+
+
+def test_every_gate_there_is_has_a_detector() -> None:
+    assert JUDGES.keys() == NEEDS.keys()
+
+
+def test_a_prompt_is_good_when_every_repeat_was() -> None:
+    found = result(every(), "leak")
+    assert found == CaseResult("hello", "leak", "ok", 1, True, REPEATS)
+
+
+def test_one_bad_repeat_makes_a_prompt_bad_and_says_which() -> None:
+    found = result([*every()[:-1], sample(said="<think>hm</think>Hi", repeat=REPEATS - 1)], "leak")
+    assert (
+        found is not None
+        and found.outcome == "bad"
+        and found.why.startswith(f"repeat {REPEATS - 1}: leak: tag")
+    )
+
+
+def test_a_prompt_that_was_not_asked_often_enough_has_no_result() -> None:
+    assert result(every()[:-1], "leak") is None
+
+
+def test_a_failure_is_one_however_often_it_was_asked() -> None:
+    found = result([sample(said="<think>hm</think>Hi")], "leak")
+    assert found is not None and found.outcome == "bad"
+
+
+def test_a_greedy_gate_looks_at_the_greedy_repeat_only() -> None:
+    found = result(
+        [sample(), *[sample(said="* one\n* two", repeat=n) for n in range(1, REPEATS)]], "no_markdown"
+    )
+    assert found is not None and found.outcome == "ok"
+
+
+def test_a_lost_answer_is_no_judgement_and_no_pass() -> None:
+    lost = sample(repeat=1, fault=Fault("timeout", "no answer in 30 s"))
+    found = result([sample(), lost, *every()[2:]], "leak")
+    assert found is not None and found.outcome == "lost" and "timeout" in found.why
+
+
+def test_bad_outweighs_lost() -> None:
+    lost = sample(repeat=1, fault=Fault("broken", "reset"))
+    found = result([sample(said="<think>hm"), lost, *every()[2:]], "leak")
+    assert found is not None and found.outcome == "bad"
+
+
+def test_a_call_that_is_right_streamed_and_wrong_whole_is_wrong() -> None:
+    streamed = sample(FIND, "", reason="tool_calls", **call())
+    whole = sample(FIND, "", mode="whole", reason="tool_calls", **call("{"))
+    found = result([streamed, whole], "tools")
+    assert (
+        found is not None
+        and found.outcome == "bad"
+        and found.why.startswith("not streamed: toolcall: invalid_json")
+    )
+
+
+@pytest.mark.parametrize(
+    "reply, why",
+    [
+        (sample(reason=None), "cut off"),
+        (
+            replace(sample(), status=400, reads=(Read(5, b'{"error":{"message":"too long"}}'),)),
+            "error: too long",
+        ),
+    ],
+)
+def test_a_reply_that_broke_has_failed_its_prompt(reply: Sample, why: str) -> None:
+    assert examine("leak", HELLO, read_reply(reply)).startswith(why)
+
+
+def test_a_detector_that_stumbles_passes_nothing() -> None:
+    broken = replace(
+        FIND, tools=({"type": "function", "function": {"name": "find", "parameters": {"type": 7}}},)
+    )
+    reply = read_reply(sample(broken, "", reason="tool_calls", **call()))
+    assert "the detector failed on it" in examine("tools", broken, reply)
+
+
+def test_the_worst_that_any_gate_made_of_a_sample_is_its_outcome() -> None:
+    good, bad = sample(), sample(said="", repeat=1)
+    outcomes = score(POLICY, SUITE, [good, bad]).outcomes
+    assert outcomes == {good.key.digest: "ok", bad.key.digest: "bad"}
+
+
+def test_timed_samples_and_strangers_are_left_alone() -> None:
+    timed = sample(arm="latency:candidate")
+    other = sample(replace(HELLO, id="hello@500:steady"))
+    scored = score(POLICY, SUITE, [timed, other])
+    assert not scored.results and not scored.outcomes
+
+
+def test_special_tokens_of_one_arm_are_not_looked_for_in_another() -> None:
+    samples = [*every(said="I say [EOT] now."), *every(said="I say [EOT] now.", arm="baseline")]
+    scored = score(POLICY, SUITE, samples, {"candidate": {"[EOT]"}})
+    by_arm = {
+        arm: next(r.outcome for r in found if r.gate == "leak") for arm, found in scored.results.items()
+    }
+    assert by_arm == {"candidate": "bad", "baseline": "ok"}

@@ -1,0 +1,19 @@
+"""One definition of the first sentence: the gate's and the gateway's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.stream.clocks import Clocks
+from gates.sentence import first_sentence
+
+
+@given(st.text(alphabet="ab3.!? \n\"')।…", max_size=24))
+def test_the_gate_and_the_gateway_know_a_sentences_end_at_the_same_character(said: str) -> None:
+    """A number in a report and one on the operator's dashboard are of one thing."""
+    clocks = Clocks(0.0)
+    for position, character in enumerate(said, start=1):
+        clocks.text(character, float(position))
+
+    assert first_sentence(said) == clocks.first_sentence

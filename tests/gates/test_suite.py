@@ -1,0 +1,381 @@
+"""Suites from disk: what loads, what is refused and how it is told, and what the digest is over."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gates.case import Sampling
+from gates.errors import SuiteError
+from gates.suite import digest_of, load_suite, shipped
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+            },
+            "required": ["city"],
+        },
+    },
+}
+DATE = {
+    "type": "function",
+    "function": {"name": "get_date", "parameters": {"type": "object", "properties": {}}},
+}
+HEAD = """
+name = "little"
+version = 3
+description = "Two cases."
+cases = ["little.jsonl"]
+tools_file = "tools.json"
+
+[sampling]
+temperature = 0.0
+top_p = 1.0
+top_k = -1
+min_p = 0.0
+repetition_penalty = 1.0
+presence_penalty = 0.0
+frequency_penalty = 0.0
+seed = 7
+max_tokens = 64
+
+[systems]
+annie = "You are Annie."
+
+[tools]
+house = ["get_date", "get_weather"]
+"""
+RAIN = {
+    "id": "rain",
+    "gates": ["tools", "raw_call"],
+    "system": "annie",
+    "user": "Is it raining in Hassan?",
+    "tools": "house",
+    "expect": {
+        "calls": [{"name": "get_weather", "arguments": {"city": ["Hassan"], "unit": ["celsius", ""]}}]
+    },
+}
+HELLO = {"id": "hello", "gates": ["leak"], "named": ["leak"], "user": "Hello, it's me!", "turn": "greeting"}
+CALL = {"id": "c1", "type": "function", "function": {"name": "get_date", "arguments": "{}"}}
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a suite of these lines (values, or text as it stands) and returns the head's path."""
+
+    def _write(*lines: object, head: str = HEAD, tools: object = (WEATHER, DATE)) -> Path:
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines or (RAIN, HELLO)]
+        (tmp_path / "little.jsonl").write_text("\n".join(texts) + "\n", encoding="utf-8")
+        (tmp_path / "tools.json").write_text(json.dumps(tools), encoding="utf-8")
+        (tmp_path / "little.toml").write_text(head, encoding="utf-8")
+        return tmp_path / "little.toml"
+
+    return _write
+
+
+def test_names_are_resolved_to_what_a_model_is_asked(write: Write) -> None:
+    """The system prompt comes first, the tools in the order of their set."""
+    rain, hello = load_suite(write()).cases
+
+    assert rain.messages == (
+        {"role": "system", "content": "You are Annie."},
+        {"role": "user", "content": "Is it raining in Hassan?"},
+    )
+    assert rain.tools == (DATE, WEATHER)
+    assert hello.messages == ({"role": "user", "content": "Hello, it's me!"},)
+    assert hello.tools == ()
+
+
+def test_the_head_is_read(write: Write) -> None:
+    """Name, version, description and sampling are the file's."""
+    suite = load_suite(str(write()))
+
+    assert (suite.name, suite.version, suite.description) == ("little", 3, "Two cases.")
+    assert suite.sampling == Sampling(seed=7, max_tokens=64)
+
+
+def test_a_suite_finds_the_cases_of_a_gate_and_stage(write: Write) -> None:
+    """`of` keeps to a gate, and to a stage when asked."""
+    later = HELLO | {"id": "later", "stage": 2, "named": [], "user": "Are you there?"}
+    suite = load_suite(write(RAIN, HELLO, later))
+
+    assert [c.id for c in suite.of("leak")] == ["hello", "later"]
+    assert [c.id for c in suite.of("leak", 2)] == ["later"]
+
+
+def test_a_case_may_carry_its_own_messages_and_tools(write: Write) -> None:
+    """A turn with a tool's result is taken as it stands."""
+    messages = [
+        {"role": "user", "content": "What day is it?"},
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Sunday"},
+    ]
+    case = {"id": "day", "gates": ["leak"], "messages": messages, "tools": [DATE], "tool_choice": "auto"}
+
+    (loaded,) = load_suite(write(case)).cases
+
+    assert loaded.messages == tuple(messages)
+    assert loaded.tools == (DATE,)
+    assert loaded.tool_choice == "auto"
+
+
+def test_an_unknown_name_tells_which_suites_there_are() -> None:
+    """A misspelt name is one line with the right ones."""
+    with pytest.raises(SuiteError, match=r"anie: no such suite; there are .*annie"):
+        load_suite("anie")
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """A missing file is told by its path."""
+    with pytest.raises(SuiteError, match=r"none\.toml: cannot be read"):
+        load_suite(tmp_path / "none.toml")
+
+
+# ----------------------------------------------------------------------------------- what is refused
+
+
+def case(**changes: Any) -> dict[str, Any]:
+    """RAIN with some keys changed, or dropped where the value is `...`."""
+    return {k: v for k, v in (RAIN | changes).items() if v is not ...}
+
+
+def calls(**arguments: object) -> dict[str, Any]:
+    return {"calls": [{"name": "get_weather", "arguments": arguments}]}
+
+
+def said(*messages: object) -> dict[str, Any]:
+    return case(user=..., messages=list(messages), system=...)
+
+
+USER = {"role": "user", "content": "What day is it?"}
+ASKED = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+BAD_TOOL = {"type": "function", "function": {"name": "x", "parameters": {"type": "object", "required": 5}}}
+
+REFUSED = [
+    ("{", "not JSON"),
+    ('{"id": "a", "id": "b"}', "a key is there twice"),
+    ("[]", "must be an object"),
+    (case(colour="red"), "unknown key colour"),
+    (case(id="Rain!"), "id is 'Rain!'"),
+    (case(id=...), "id is None"),
+    (case(gates=[]), "gates must name at least one"),
+    (case(gates=["tool"]), "gates has 'tool'; there are leak"),
+    (case(gates=["leak", "leak"], expect={}), "each once"),
+    (case(named=["leak"]), "named has leak, which is not in gates"),
+    (case(stage=3), "stage must be 1 or 2"),
+    (case(stage=True), "stage must be 1 or 2"),
+    (case(stage=2, named=["tools"]), "stage must be 1, for the case is a named one"),
+    (case(system="anie"), "system has 'anie'; there are annie"),
+    (case(tools="hose"), "tools has 'hose'; there are house"),
+    (case(tools=[BAD_TOOL]), r"tools\[0\].function.parameters: 5 is not of type 'array'"),
+    (case(tools=[DATE, DATE]), "a name twice"),
+    (case(tools=[{"name": "get_date"}]), "must be an OpenAI tool object"),
+    (case(tools=...), "tools are missing"),
+    (case(tool_choice="always"), "tool_choice has 'always'"),
+    (HELLO | {"tool_choice": "auto"}, "tool_choice says nothing without tools"),
+    (case(language="xx"), "language has 'xx'"),
+    (case(turn=4), "turn must be a text"),
+    (case(user=""), r"messages\[0\].content must be a text"),
+    (case(user=...), "either user or messages"),
+    (case(messages=[USER]), "either user or messages"),
+    (said(), "at least one message"),
+    (said(USER, ASKED), "no result for the call c1"),
+    (said(USER, ASKED, USER), "the call c1 has no result yet"),
+    (said(USER, {"role": "tool", "tool_call_id": "c1", "content": ""}), "answers no call"),
+    (said(USER, {"role": "assistant", "content": "Sunday."}), "the last word is the user's"),
+    (said(USER | {"name": "Asha"}), "unknown key name"),
+    (said(ASKED, {"role": "tool", "tool_call_id": "c1", "content": ""}), "no word of a user's"),
+    (said(USER, {"role": "system", "content": "Be brief."}), "or system at first"),
+    (case(user=..., messages=[{"role": "system", "content": "Hi."}, USER]), "begin with one of their own"),
+    (said(USER, ASKED | {"tool_calls": [CALL | {"id": 3}]}), "with id, type and function"),
+    (
+        said(USER, ASKED | {"tool_calls": [CALL | {"function": {"name": "get_date", "arguments": {}}}]}),
+        "arguments must be an object as a text",
+    ),
+    (case(expect=[]), "expect must be an object"),
+    (case(expect={}), "expect.calls is missing"),
+    (case(gates=["leak"]), "expect.calls no gate of this case judges it"),
+    (case(expect={"calls": {}}), "expect.calls must be a list"),
+    (case(expect={"calls": [{"name": "get_weather"}]}), r"calls\[0\] must be an object with name"),
+    (case(expect={"calls": [{"name": "weather", "arguments": {}}]}), "'weather' is none of the case's tools"),
+    (case(expect={"calls": [{"name": "get_date", "arguments": []}]}), "must be an object of lists"),
+    (case(expect=calls()), "arguments.city is missing, and the tool requires it"),
+    (case(expect=calls(city=["Hassan"], day=["Monday"])), "day is no parameter of the tool: city, unit"),
+    (case(expect=calls(city="Hassan")), "city must be a list of at least one accepted value"),
+    (case(expect=calls(city=[])), "city must be a list of at least one accepted value"),
+    (case(expect=calls(city=["Hassan", ""])), "city may not be absent"),
+    (case(expect=calls(city=[5])), "5 does not fit the tool's schema"),
+    (case(expect=calls(city=["Hassan"], unit=["kelvin"])), "'kelvin' does not fit the tool's schema"),
+    (case(expect=calls(city=[{"has": "Hassan"}])), "has takes texts"),
+    (case(expect=calls(city=[{"one_of": [""]}])), "one_of takes values"),
+    (case(expect=calls(city=[{"one_of": ["Hassan", 5]}])), "does not fit the tool's schema"),
+    (case(gates=["factual"], expect={"answer": "Paris"}), "expect.answer must be an object"),
+    (case(gates=["factual"], expect={"answer": {"any": []}}), "answer.any must be a list"),
+    (case(gates=["factual"], expect={"answer": {"any": "Paris"}}), "answer.any must be a list"),
+    (case(gates=["reasoning"], expect={"answer": {"number": 4}}), "answer.tolerance belongs to number"),
+    (
+        case(gates=["reasoning"], expect={"answer": {"number": "4", "tolerance": 0}}),
+        "number must be a number",
+    ),
+    (case(gates=["verbosity"], expect={"max_seconds": 0}), "max_seconds must be a positive number"),
+    (case(gates=["script"], expect={"script": "Deva"}), "script must be one of Latn, Knda"),
+]
+
+
+@pytest.mark.parametrize("line, why", REFUSED, ids=[why[:50] for _, why in REFUSED])
+def test_a_bad_case_is_told_with_file_line_and_field(write: Write, line: object, why: str) -> None:
+    """Whatever is wrong with a line, the message begins with its place and names the field."""
+    path = write(HELLO | {"id": "first", "user": "Good evening"}, line)
+
+    with pytest.raises(SuiteError, match=rf"little\.jsonl:2: .*{why}"):
+        load_suite(path)
+
+
+HEADS = [
+    ("name = ", "not TOML"),
+    (HEAD.replace('name = "little"', ""), "missing key name"),
+    (HEAD.replace("version = 3", "version = '3'"), "version must be a whole number"),
+    ("colour = 1" + HEAD, "unknown key colour"),
+    (HEAD.replace('"little.jsonl"', ""), "cases must name at least one"),
+    (HEAD.replace("seed = 7\n", ""), "sampling: missing key seed"),
+    (HEAD.replace("seed = 7", "seed = 7\nbeams = 2"), "sampling: unknown key beams"),
+    (HEAD.replace("seed = 7", "seed = 7.5"), "sampling.seed must be a whole number"),
+    (HEAD.replace("temperature = 0.0", "temperature = 3.0"), "temperature must be a number from 0 to 2"),
+    (HEAD.replace('"You are Annie."', '" "'), "systems.annie must be a text"),
+    (HEAD.replace('["get_date", ', '["get_dte", '), "tools.house: 'get_dte' is not in tools.json"),
+    (HEAD.replace('"little.jsonl"', '"other.jsonl"'), r"other\.jsonl: cannot be read"),
+]
+
+
+@pytest.mark.parametrize("head, why", HEADS, ids=[why for _, why in HEADS])
+def test_a_bad_head_is_told_with_its_key(write: Write, head: str, why: str) -> None:
+    """The head is read as strictly as the cases."""
+    with pytest.raises(SuiteError, match=why):
+        load_suite(write(head=head))
+
+
+def test_a_suite_without_cases_is_refused(write: Write) -> None:
+    """Nothing asked is nothing passed."""
+    with pytest.raises(SuiteError, match="has no case"):
+        load_suite(write(""))
+
+
+def test_two_cases_with_one_id_are_refused(write: Write) -> None:
+    """Samples are kept by id."""
+    with pytest.raises(SuiteError, match="two cases have the id 'hello'"):
+        load_suite(write(HELLO, HELLO | {"user": "Good day"}))
+
+
+def test_two_cases_that_say_the_same_are_refused_with_both_ids(write: Write) -> None:
+    """Other capitals, stops, system prompt or tools make no new evidence."""
+    again = {"id": "again", "gates": ["leak"], "system": "annie", "user": "hello its me", "tools": "house"}
+
+    with pytest.raises(SuiteError, match="'hello' and 'again' say the same"):
+        load_suite(write(HELLO, again))
+
+
+def test_the_same_words_after_another_turn_are_another_prompt(write: Write) -> None:
+    """A follow-up leans on what was said before it."""
+    before = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    later = {
+        "id": "later",
+        "gates": ["leak"],
+        "messages": [*before, {"role": "user", "content": HELLO["user"]}],
+    }
+
+    assert len(load_suite(write(HELLO, later)).cases) == 2
+
+
+# --------------------------------------------------------------------------------------- the digest
+
+
+def test_the_digest_does_not_know_the_layout_of_files(write: Write, tmp_path: Path) -> None:
+    """Order of cases, how many files, names for prompts and tools, labels: none of it is judged."""
+    whole = load_suite(write())
+    inline = case(system=..., user=..., tools=[DATE, WEATHER], messages=list(whole.cases[0].messages))
+    (tmp_path / "more.jsonl").write_text(json.dumps(inline), encoding="utf-8")
+    head = HEAD.replace('["little.jsonl"]', '["little.jsonl", "more.jsonl"]').replace("little", "other", 1)
+    head = head.replace("version = 3", "version = 4").replace("Two cases", "Cases")
+
+    apart = load_suite(write(HELLO | {"turn": "small talk"}, head=head))
+
+    assert apart.cases != whole.cases
+    assert apart.digest == whole.digest
+
+
+def test_the_digest_is_the_formula(write: Write) -> None:
+    """`digest_of` over a loaded suite is its digest, and it has the usual form."""
+    suite = load_suite(write())
+
+    assert digest_of(suite.sampling, reversed(suite.cases)) == suite.digest
+    assert suite.digest.startswith("sha256:") and len(suite.digest) == 71
+
+
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("a word", {"user": "Is it raining in Hassan now?"}),
+    ("a system prompt", {"system": ...}),
+    ("a tool", {"tools": [WEATHER]}),
+    ("the order of tools", {"tools": [WEATHER, DATE]}),
+    ("an accepted value", {"expect": calls(city=["Hassan", "Hassan, Karnataka"], unit=["celsius", ""])}),
+    ("a gate", {"gates": ["tools"]}),
+    ("a stage", {"stage": 2}),
+    ("a named gate", {"named": ["tools"]}),
+    ("an id", {"id": "rains"}),
+    ("a language", {"language": "kn"}),
+    ("the tool choice", {"tool_choice": "required"}),
+]
+
+
+@pytest.mark.parametrize("changes", [c for _, c in CHANGES], ids=[name for name, _ in CHANGES])
+def test_the_digest_changes_with_what_is_asked_or_judged(write: Write, changes: dict[str, Any]) -> None:
+    """Any of these makes another suite."""
+    before = load_suite(write()).digest
+
+    assert load_suite(write(case(**changes), HELLO)).digest != before
+
+
+def test_the_digest_changes_with_the_order_of_a_schemas_keys(write: Write) -> None:
+    """A template prints the schema as it stands, and llama.cpp's grammar follows its order."""
+    before = load_suite(write()).digest
+    parameters = WEATHER["function"]["parameters"]  # type: ignore[index]
+    turned = dict(reversed(parameters["properties"].items()))
+    function = WEATHER["function"] | {"parameters": parameters | {"properties": turned}}  # type: ignore[operator]
+
+    assert load_suite(write(tools=[WEATHER | {"function": function}, DATE])).digest != before
+
+
+def test_the_digest_does_not_change_with_the_order_of_expectations(write: Write) -> None:
+    """A judge looks keys up; gates are a set."""
+    before = load_suite(write()).digest
+    turned = {"calls": [{"arguments": {"unit": ["celsius", ""], "city": ["Hassan"]}, "name": "get_weather"}]}
+
+    assert load_suite(write(case(expect=turned, gates=["raw_call", "tools"]), HELLO)).digest == before
+
+
+@pytest.mark.parametrize("key", sorted(tomllib.loads(HEAD)["sampling"]))
+def test_the_digest_changes_with_every_sampling_parameter(write: Write, key: str) -> None:
+    """Another sampler is another measurement."""
+    suite = load_suite(write())
+    other = replace(suite.sampling, **{key: getattr(suite.sampling, key) + 1})
+
+    assert digest_of(other, suite.cases) != suite.digest
+
+
+def test_the_shipped_suites_are_the_two() -> None:
+    """Annie's, and that of her nano models."""
+    assert shipped() == ("annie", "annie-nano")
