@@ -17,8 +17,13 @@ that count is the block's number.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
+from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Type
+
+Mix = Callable[[str, int, int, bool], Type]
+"""Name, dimensions, blocks, and whether the embedding is the output too, to the type."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(attn_v|ffn_down)\.weight")
 
@@ -39,6 +44,70 @@ def q4_k_m(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
     if found and use_more_bits(int(found[1]), blocks):
         return Type.Q6_K
     return Type.Q4_K
+
+
+_Q3_IN_Q2 = re.compile(r"blk\.\d+\.(attn_v|attn_output|ffn_down)\.weight")
+
+
+def q2_k(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
+    """The type of a tensor in Q2_K: a mix that is known to do harm, for gates to refuse.
+
+    As `llama_tensor_get_type` has it with fewer than four query heads a key head: attn_v,
+    attn_output and ffn_down in Q3_K, the output in Q6_K, the rest in Q2_K.
+    """
+    if dimensions < 2:
+        return Type.F32
+    if name == "output.weight" or (tied and name == "token_embd.weight"):
+        return Type.Q6_K
+    return Type.Q3_K if _Q3_IN_Q2.fullmatch(name) else Type.Q2_K
+
+
+def tq2_0(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
+    """Ternary matrices, the output in Q6_K: no model that was not trained for it survives this."""
+    if dimensions < 2:
+        return Type.F32
+    is_output = name == "output.weight" or (tied and name == "token_embd.weight")
+    return Type.Q6_K if is_output else Type.TQ2_0
+
+
+_RANKED = re.compile(r"blk\.(\d+)\.attn_v\.weight")
+
+
+def hybrid(mix: Mix, interval: int) -> Mix:
+    """A mix for a model in which every so many blocks one has attention and the others a DeltaNet, as Qwen3.5's.
+
+    Two things differ in `llama_tensor_get_type`: a fused attn_qkv (here the DeltaNet's) is Q5_K in Q4_K_M, and attn_v
+    tensors are counted among themselves, against the number of all blocks. The convolution is never quantized.
+    """
+
+    def choose(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
+        if name.endswith("ssm_conv1d.weight"):
+            return Type.F32
+        if mix is q4_k_m and name.endswith("attn_qkv.weight"):
+            return Type.Q5_K
+        if found := _RANKED.fullmatch(name):
+            name = f"blk.{int(found[1]) // interval}.attn_v.weight"
+        return mix(name, dimensions, blocks, tied)
+
+    return choose
+
+
+_NARROW = {
+    Type.Q2_K: Type.IQ4_NL,
+    Type.Q3_K: Type.IQ4_NL,
+    Type.Q4_K: Type.Q5_0,
+    Type.Q5_K: Type.Q5_1,
+    Type.Q6_K: Type.Q8_0,
+    Type.TQ2_0: Type.Q4_0,
+}
+
+
+def fitting(kind: Type, columns: int) -> Type:
+    """The type that takes a kind's place where a row is not whole blocks of it, as `tensor_type_fallback` in
+    src/llama-quant.cpp; F16 where that does not fit either."""
+    if kind in _NARROW and columns % GGML_QUANT_SIZES[kind][0]:
+        kind = _NARROW[kind]
+    return Type.F16 if columns % GGML_QUANT_SIZES[kind][0] else kind
 
 
 def f16(name: str, dimensions: int, blocks: int, tied: bool) -> Type:

@@ -1,64 +1,114 @@
-"""A GGUF file from a Hugging Face folder of the Qwen3 architecture with a byte-level BPE.
+"""A GGUF file from a Hugging Face folder: Qwen3 and Qwen3.5's text model, with a byte-level BPE.
 
-What convert_hf_to_gguf.py does for Qwen3, for the one family that this project trains; a hundred
-lines instead of that program's tree, and with Q4_K_M in the same step. Names of tensors and keys are
-those of llama.cpp's `qwen3` (gguf-py/gguf/constants.py, MODEL_ARCH.QWEN3).
+What convert_hf_to_gguf.py does, for the architectures that this project trains and with Q4_K_M in the same step. Names
+of tensors and keys are those of llama.cpp (quantizer/gguf/arch.py). Tensors are read, packed and written one after the
+other, so memory is that of the largest.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Type
-from safetensors.torch import load_file
+from torch import Tensor
 
+from quantizer.errors import SourceError
 from quantizer.gguf import ggml, mix
+from quantizer.gguf.arch import Architecture, Place, add_shape, architecture
+from quantizer.gguf.nvfp4 import SUPER, move, pack
+from quantizer.nvfp4 import blocks
+from quantizer.verify.check import load_layer
+from quantizer.verify.folder import Entry, Folder, open_folder
+from quantizer.verify.layout import modules, quantized
 
-Mix = Callable[[str, int, int, bool], Type]
-MIXES: dict[str, tuple[Mix, gguf.LlamaFileType]] = {
+MIXES: dict[str, tuple[mix.Mix, gguf.LlamaFileType]] = {
     "f16": (mix.f16, gguf.LlamaFileType.MOSTLY_F16),
     "q4_k_m": (mix.q4_k_m, gguf.LlamaFileType.MOSTLY_Q4_K_M),
+    "tq2_0": (mix.tq2_0, gguf.LlamaFileType.MOSTLY_TQ2_0),
+    "q2_k": (mix.q2_k, gguf.LlamaFileType.MOSTLY_Q2_K),
 }
+NVFP4: Final = "nvfp4"
+KINDS: Final = (*MIXES, NVFP4)
+PLAIN: Final = {"BF16": Type.BF16, "F16": Type.F16, "F32": Type.F32}
+"""What an NVFP4 file keeps as it is."""
+QWEN2: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+QWEN35: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35"}
+"""How a tokenizer cuts a text before it looks for tokens, and what llama.cpp calls it."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A tensor of the file. shape: as numpy sees the numbers; of packed ones, in bytes. make: its numbers, when they
+    are wanted."""
+
+    name: str
+    type: Type
+    shape: tuple[int, ...]
+    make: Callable[[], np.ndarray]
 
 
 def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Type]:
-    """Write `folder` (HF, Qwen3) as one GGUF file of a kind in MIXES; returns each tensor's type."""
-    config = _read_json(folder / "config.json")
-    choose, file_type = MIXES[kind]
-    writer = gguf.GGUFWriter(target, "qwen3")
+    """Write `folder` as one GGUF file of one of KINDS; returns each tensor's type.
+
+    "nvfp4" wants an NVFP4 folder and loses nothing of it; "f16" takes one too and dequantizes; the others want BF16.
+    Raises SourceError: an architecture, a tokenizer or a combination that is not written here, or a broken folder.
+    """
+    held = open_folder(folder, follow_links=True)
+    for finding in held.findings:
+        if finding.severity == "error" and finding.code != "pickle":
+            raise SourceError(f"{folder}: {finding}")
+    inner = held.config.get("text_config")
+    config = {**held.config, **(inner if isinstance(inner, dict) else {})}
+    arch = architecture(config)
+    layers = {module for module, parts in modules(held).items() if quantized(parts)}
+    _check_kind(folder, kind, layers)
+    planned = _plan(held, arch, kind, layers)
+    writer = gguf.GGUFWriter(target, arch.name)
     writer.add_name(name)
-    _add_shape(writer, config)
-    writer.add_file_type(file_type)
+    add_shape(writer, arch)
+    writer.add_file_type(MIXES[kind][1] if kind in MIXES else gguf.LlamaFileType.MOSTLY_NVFP4)
     if kind != "f16":
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _add_tokenizer(writer, folder, config)
     _add_sampling(writer, folder)
-    types = _add_tensors(writer, folder, config, choose)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return types
+    _write(writer, planned)
+    return {tensor.name: tensor.type for tensor in planned}
 
 
-def _add_shape(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
-    writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_vocab_size(config["vocab_size"])
+def _check_kind(folder: Path, kind: str, layers: set[str]) -> None:
+    if kind == NVFP4 and not layers:
+        raise SourceError(f"{folder}: holds nothing in NVFP4; `manners quantize ptq` makes such a folder")
+    if layers and kind not in (NVFP4, "f16"):
+        raise SourceError(f"{folder}: is NVFP4, and {kind} would round it once more; give the BF16 model")
+
+
+def _write(writer: gguf.GGUFWriter, planned: list[Planned]) -> None:
+    try:
+        for tensor in planned:
+            dtype = np.dtype(np.float32 if tensor.type == Type.F32 else np.float16)
+            dtype = dtype if tensor.type in (Type.F32, Type.F16) else np.dtype(np.uint8)
+            size = math.prod(tensor.shape) * dtype.itemsize
+            raw = None if dtype != np.uint8 else tensor.type
+            writer.add_tensor_info(tensor.name, tensor.shape, dtype, size, raw)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for tensor in planned:
+            writer.write_tensor_data(tensor.make())
+    finally:
+        writer.close()
+
+
+# ------------------------------------------------------------------------------------- what is in the file
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]) -> None:
@@ -67,21 +117,59 @@ def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]
     added = {item["id"]: item for item in document["added_tokens"]}
     by_id = {i: token for token, i in document["model"]["vocab"].items()}
     by_id |= {i: item["content"] for i, item in added.items()}
+    size = config["vocab_size"]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list([by_id[i] for i in range(config["vocab_size"])])
-    writer.add_token_types([_token_type(added.get(i)) for i in range(config["vocab_size"])])
-    writer.add_token_merges([" ".join(pair) for pair in document["model"]["merges"]])
-    writer.add_eos_token_id(config["eos_token_id"])
-    writer.add_pad_token_id(config["pad_token_id"])
+    writer.add_tokenizer_pre(pre_tokenizer(document))
+    writer.add_token_list([by_id.get(i, f"[PAD{i}]") for i in range(size)])
+    writer.add_token_types([_token_type(added.get(i), i in by_id) for i in range(size)])
+    merges = document["model"]["merges"]
+    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
+    ids = {token: i for i, token in by_id.items()}
+    for add, role in ((writer.add_eos_token_id, "eos_token"), (writer.add_pad_token_id, "pad_token")):
+        if (number := _special(folder, config, ids, role)) is not None:
+            add(number)
     writer.add_add_bos_token(False)
-    writer.add_chat_template((folder / "chat_template.jinja").read_text(encoding="utf-8"))
+    if template := _template(folder):
+        writer.add_chat_template(template)
 
 
-def _token_type(added: dict[str, Any] | None) -> int:
+def pre_tokenizer(document: dict[str, Any]) -> str:
+    """llama.cpp's name for the way that tokenizer.json cuts texts. Raises SourceError for one it is not."""
+    kind = document["model"].get("type")
+    before = document.get("pre_tokenizer") or {}
+    patterns = {
+        part.get("pattern", {}).get("Regex") for part in before.get("pretokenizers", [before])
+    } & PRE.keys()
+    if kind != "BPE" or not patterns:
+        raise SourceError(
+            "tokenizer.json is not Qwen's byte-level BPE; name llama.cpp's converter by --converter"
+        )
+    return PRE[patterns.pop()]
+
+
+def _special(folder: Path, config: dict[str, Any], ids: dict[str, int], role: str) -> int | None:
+    """The id of a token with a role: as the tokenizer says, else as the model's configuration does."""
+    path = folder / "tokenizer_config.json"
+    token = _read_json(path).get(role) if path.exists() else None
+    token = token.get("content") if isinstance(token, dict) else token
+    told = config.get(f"{role}_id")
+    told = told[0] if isinstance(told, list) and told else told
+    return ids.get(token, told) if isinstance(token, str) else told
+
+
+def _template(folder: Path) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    path = folder / "tokenizer_config.json"
+    held = _read_json(path).get("chat_template") if path.exists() else None
+    return held if isinstance(held, str) else None
+
+
+def _token_type(added: dict[str, Any] | None, known: bool) -> int:
     """Control tokens are hidden from the text; the tags of thoughts and calls must not be."""
     if added is None:
-        return int(gguf.TokenType.NORMAL)
+        return int(gguf.TokenType.NORMAL if known else gguf.TokenType.UNUSED)
     return int(gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED)
 
 
@@ -97,34 +185,81 @@ def _add_sampling(writer: gguf.GGUFWriter, folder: Path) -> None:
         writer.add_sampling_top_p(defaults["top_p"])
 
 
-def _add_tensors(
-    writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any], choose: Mix
-) -> dict[str, Type]:
-    blocks, tied = config["num_hidden_layers"], config["tie_word_embeddings"]
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, blocks)
-    state = {_gguf_name(names, k): v for k, v in load_file(folder / "model.safetensors").items()}
-    types = {}
-    for name in sorted(state, key=_file_order):
-        weights = state[name].to(torch.float32).numpy()
-        types[name] = choose(name, weights.ndim, blocks, tied)
-        _add_tensor(writer, name, weights, types[name])
-    return types
+# --------------------------------------------------------------------------------------------- its tensors
 
 
-def _add_tensor(writer: gguf.GGUFWriter, name: str, weights: np.ndarray, kind: Type) -> None:
-    if kind == Type.F32:
-        writer.add_tensor(name, weights)
-    elif kind == Type.F16:
-        writer.add_tensor(name, weights.astype(np.float16))
-    else:
-        writer.add_tensor(name, ggml.quantize(weights, kind), raw_dtype=kind)
+def _plan(held: Folder, arch: Architecture, kind: str, layers: set[str]) -> list[Planned]:
+    """Every tensor of the file, in its order."""
+    tied = "lm_head.weight" not in held.tensors
+    found: list[Planned] = []
+    for name, entry in held.tensors.items():
+        module, _, part = name.rpartition(".")
+        place = arch.place(name) if module not in layers or part == "weight" else None
+        if place is None:
+            continue
+        if module in layers and kind == NVFP4:
+            found += _packed(held, module, place)
+        else:
+            found.append(_plain(held, name, entry, place, arch, kind, tied, module in layers))
+    return sorted(found, key=lambda tensor: _file_order(tensor.name))
 
 
-def _gguf_name(names: gguf.TensorNameMap, name: str) -> str:
-    found = names.get_name(name, try_suffixes=(".weight", ".bias"))
-    if found is None:
-        raise ValueError(f"{name}: not a tensor of the Qwen3 architecture")
+def _packed(held: Folder, module: str, place: Place) -> list[Planned]:
+    """A layer in NVFP4, and its two scales beside it, as llama.cpp's converter leaves them out where they are 1."""
+    rows, half = held.tensors[f"{module}.weight"].shape
+    if 2 * half % SUPER:
+        raise SourceError(
+            f"{module}: rows of {2 * half} are not whole blocks of {SUPER}, which GGUF's NVFP4 needs"
+        )
+    make = lambda: pack(module, move(module, load_layer(held, module), place.rows, place.columns))  # noqa: E731
+    found = [Planned(place.name, Type.NVFP4, (rows, 2 * half // SUPER * 36), make)]
+    for part, suffix in (("weight_scale_2", "scale"), ("input_scale", "input_scale")):
+        if f"{module}.{part}" in held.tensors:
+            scale = held.load(f"{module}.{part}").float().reshape(1).numpy()
+            name = f"{place.name.removesuffix('weight')}{suffix}"
+            found.append(Planned(name, Type.F32, (1,), lambda scale=scale: scale))
     return found
+
+
+def _plain(
+    held: Folder,
+    name: str,
+    entry: Entry,
+    place: Place,
+    arch: Architecture,
+    kind: str,
+    tied: bool,
+    layer: bool,
+) -> Planned:
+    """A tensor of numbers, rounded to the type that the mix says; in an NVFP4 file as it was."""
+    shape = (entry.shape[0], 2 * entry.shape[1]) if layer else entry.shape
+    if place.numbers is not None:
+        shape = tuple(place.numbers(torch.empty(shape, device="meta")).shape)
+    if kind == NVFP4:
+        chosen = (
+            PLAIN.get(entry.dtype, Type.F32) if len(shape) > 1 and "conv1d" not in place.name else Type.F32
+        )
+    else:
+        choose = MIXES[kind][0] if arch.interval == 1 else mix.hybrid(MIXES[kind][0], arch.interval)
+        chosen = mix.fitting(choose(place.name, len(shape), arch.blocks, tied), shape[-1])
+    as_stored = shape if chosen in (Type.F32, Type.F16) else (*shape[:-1], ggml.row_bytes(chosen, shape[-1]))
+    make = lambda: _rounded(place.moved(_numbers(held, name, layer)), chosen)  # noqa: E731
+    return Planned(place.name, chosen, as_stored, make)
+
+
+def _numbers(held: Folder, name: str, layer: bool) -> Tensor:
+    if layer:
+        return blocks.dequantize(load_layer(held, name.removesuffix(".weight")))
+    return held.load(name).to(torch.float32)
+
+
+def _rounded(weight: Tensor, kind: Type) -> np.ndarray:
+    """float32 to a type's numbers or bytes."""
+    if kind == Type.BF16:
+        return weight.to(torch.bfloat16).view(torch.uint8).numpy()
+    if kind == Type.F32:
+        return weight.contiguous().numpy()
+    return weight.numpy().astype(np.float16) if kind == Type.F16 else ggml.quantize(weight.numpy(), kind)
 
 
 def _file_order(name: str) -> tuple[int, str]:
@@ -134,5 +269,8 @@ def _file_order(name: str) -> tuple[int, str]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path}: cannot be read as JSON ({error})") from None
     return document

@@ -4,11 +4,14 @@ learn   conversations, tokenizer, the base (stranger), annie, a first score; wan
 ship    the sealed folders in models/ out of what `learn` wrote
 score   held-out cases through a real llama.cpp server, for each GGUF file in models/
 build   all three
+suite   the cases of the gates' suite annie-nano, out of the held-out lessons
+wall    whether that suite is in the conversations that the models learned from; exit 1 if so
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from quantizer.nano.recipe import NANO, TINY, Recipe
@@ -38,15 +41,34 @@ def score(recipe: Recipe, models: Path, each: int) -> None:
             print(f"  {name:20} {kept:4}/{of}")
 
 
+def suite(path: Path) -> None:
+    from quantizer.nano.suite import text
+
+    path.write_text(text(), encoding="utf-8")
+    print(path)
+
+
+def wall(recipe: Recipe) -> bool:
+    from gates.suite import load_suite
+    from gates.wall import overlaps
+    from quantizer.nano.suite import learned_conversations
+
+    cases = load_suite("annie-nano")
+    found = overlaps(cases, learned_conversations(recipe))
+    print(*found, f"{len(found)} overlaps with {cases.name} {cases.digest}", sep="\n")
+    return not found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m quantizer.nano",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=("learn", "ship", "score", "build"))
+    parser.add_argument("command", choices=("learn", "ship", "score", "build", "suite", "wall"))
     parser.add_argument("--learned", type=Path, default=Path(".work/nano"), help="weights in between")
     parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--suite", type=Path, default=Path("gates/suites/annie-nano.jsonl"))
     parser.add_argument("--each", type=int, default=40, help="held-out lessons of each category to score")
     parser.add_argument("--tiny", action="store_true", help="the same path in seconds, for a test")
     given = parser.parse_args()
@@ -57,6 +79,10 @@ def main() -> None:
         ship(recipe, given.learned, given.models)
     if every or given.command == "score":
         score(recipe, given.models, given.each)
+    if given.command == "suite":
+        suite(given.suite)
+    if given.command == "wall" and not wall(recipe):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

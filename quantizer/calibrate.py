@@ -1,0 +1,144 @@
+"""What goes into the quantized layers: one pass over the data, with the model unquantized.
+
+Layers that read the same tensor (q, k and v; gate and up; …) share one record, so the costly part of it, the Gram
+matrix X^T X, is summed once for all of them. From it a search has the error that a changed weight makes at a layer's
+output, summed over all tokens, without seeing a token again:
+
+    sum over tokens of |dW x|^2 = trace(dW (X^T X) dW^T)
+
+Padding is not looked at. Memory: a Gram matrix is float32 [in, in]; nothing else grows with the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from quantizer.attach import tie
+from quantizer.batch import Batch, hidden_states
+from quantizer.errors import DataError
+from quantizer.linear import nvfp4_layers, unquantized
+
+
+@dataclass(slots=True)
+class Seen:
+    """Of everything that a layer read. amax, total: float32 [in], the largest and the summed magnitude of each channel.
+    tokens: how many. gram: float32 [in, in], X^T X, or None if it was not asked for."""
+
+    amax: Tensor
+    total: Tensor
+    gram: Tensor | None
+    tokens: int = 0
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean magnitude of each channel: float32 [in], rounded to BF16 as ModelOpt takes it, so that a search
+        with it ends where ModelOpt's does."""
+        return (self.total / max(1, self.tokens)).bfloat16().float()
+
+    def add(self, x: Tensor) -> None:
+        """x: float [tokens, in]."""
+        x = x.float()
+        if not len(x):
+            return
+        size = x.abs()
+        self.amax = torch.maximum(self.amax, size.amax(dim=0))
+        self.total += size.sum(dim=0)
+        self.tokens += len(x)
+        if self.gram is not None:
+            self.gram.addmm_(x.T, x)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Hooks on layers. A layer that reads the very tensor that the layer before it read adds nothing and joins it."""
+
+    gram: bool
+    seen: dict[str, Seen] = field(default_factory=dict)
+    attention: Tensor | None = None
+    last: tuple[Tensor, Seen] | None = None
+
+    def hook(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def look(layer: nn.Module, args: tuple[Any, ...]) -> None:
+            x: Tensor = args[0]
+            if self.last and x is self.last[0] and self.seen.get(name, self.last[1]) is self.last[1]:
+                self.seen[name] = self.last[1]
+                return
+            if name not in self.seen:
+                self.seen[name] = self._nothing(x)
+            self.seen[name].add(x[self.attention])
+            self.last = (x, self.seen[name])
+
+        return look
+
+    def _nothing(self, x: Tensor) -> Seen:
+        width = x.shape[-1]
+        zeros = torch.zeros(width, device=x.device)
+        gram = torch.zeros(width, width, device=x.device) if self.gram else None
+        return Seen(zeros, zeros.clone(), gram)
+
+
+@torch.no_grad()
+def observe(model: nn.Module, batches: Iterable[Batch], gram: bool = False) -> dict[str, Seen]:
+    """Run data through the unquantized model and record what the NVFP4 layers read, by their names.
+
+    Raises DataError if there is no batch, or if a layer saw something that is not finite.
+    """
+    watch, device = _Watch(gram), next(model.parameters()).device
+    hooks = [layer.register_forward_pre_hook(watch.hook(n)) for n, layer in nvfp4_layers(model).items()]
+    try:
+        with unquantized(model):
+            for batch in batches:
+                batch = batch.to(device)
+                watch.attention = batch.attention
+                hidden_states(model, batch)
+                watch.last = None
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not watch.seen:
+        raise DataError("there is no conversation to calibrate with")
+    for name, seen in watch.seen.items():
+        if not torch.isfinite(seen.amax).all():
+            raise DataError(f"{name}: its input is NaN or infinite on this data; the model overflows")
+    return watch.seen
+
+
+@torch.no_grad()
+def set_inputs(model: nn.Module, seen: dict[str, Seen]) -> None:
+    """Set the inputs' amax of every layer from what was seen, and tie neighbours."""
+    for name, layer in nvfp4_layers(model).items():
+        _check_seen(name, seen)
+        layer.input_amax.copy_(seen[name].amax.amax())
+    tie(model)
+
+
+def calibrate(model: nn.Module, batches: Iterable[Batch]) -> dict[str, Seen]:
+    """`observe` and `set_inputs`: the largest input, as ModelOpt's "max" takes it. Returns what was seen."""
+    seen = observe(model, batches)
+    set_inputs(model, seen)
+    return seen
+
+
+def readers(seen: dict[str, Seen]) -> list[tuple[str, ...]]:
+    """Names of layers that read the same, in the model's order."""
+    found: dict[int, list[str]] = {}
+    for name, one in seen.items():
+        found.setdefault(id(one), []).append(name)
+    return [tuple(names) for names in found.values()]
+
+
+def _check_seen(name: str, seen: dict[str, Seen]) -> None:
+    if name not in seen or not seen[name].tokens:
+        raise DataError(f"{name}: no token of the data went through it; calibrate with more conversations")
+
+
+def trace_error(change: Tensor, seen: Seen) -> Tensor:
+    """trace(dW (X^T X) dW^T) for a change of the weights, float32 [out, in]: float32 []."""
+    if seen.gram is None:
+        raise ValueError("no Gram matrix was recorded")
+    return ((change @ seen.gram) * change).sum()

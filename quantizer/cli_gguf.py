@@ -1,0 +1,47 @@
+"""`manners quantize gguf DIR --out DIR --type f16|q4_k_m|nvfp4|q2_k [--converter PATH] [--quantize PATH]`."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+TYPES: Final = ("f16", "q4_k_m", "nvfp4", "q2_k")
+
+
+def add(verbs: Any) -> None:
+    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    parser = verbs.add_parser(
+        "gguf",
+        help="a GGUF file for llama.cpp",
+        description="Write a GGUF file of a BF16 folder, or of an NVFP4 folder without loss of a bit.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a Hugging Face folder, in BF16 or NVFP4")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write")
+    parser.add_argument(
+        "--type", dest="kind", choices=TYPES, required=True, help="nvfp4 takes an NVFP4 folder"
+    )
+    parser.add_argument(
+        "--converter",
+        type=Path,
+        metavar="PATH",
+        help="llama.cpp's convert_hf_to_gguf.py, instead of our own writer",
+    )
+    parser.add_argument(
+        "--quantize", type=Path, metavar="PATH", help="llama-quantize, instead of ggml in the wheel"
+    )
+    parser.set_defaults(part=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write it; the exit code. Raises QuantizerError."""
+    from quantizer.gguf.make import Job, make
+    from quantizer.gguf.official import Programs
+
+    job = Job(args.folder, args.out, args.kind, Programs(args.converter, args.quantize))
+    made = make(job, datetime.now(UTC))
+    file = max(made.files, key=lambda entry: entry.size)
+    types = ", ".join(f"{count} {kind}" for kind, count in made.provenance.recipe["tensors"].items())
+    print(f"written: {args.out / file.path}, {file.size / 1e6:.1f} MB ({types}), {made.root}")
+    return 0

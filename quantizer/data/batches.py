@@ -1,0 +1,101 @@
+"""Samples in batches of like length, and the plan of a whole run: pure, all of it follows from a seed.
+
+A plan is a list of optimizer steps, a step a list of micro-batches, a micro-batch a list of sample numbers. Since it
+depends on nothing but lengths and the seed, a run that was killed finds its place again by the number of its step.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from quantizer.batch import IGNORE, Batch
+from quantizer.data.render import Sample
+
+Micro = tuple[int, ...]
+Step = tuple[Micro, ...]
+LIKE = 16
+"""Lengths are alike if they differ by less than this: a random order among those costs little padding."""
+
+
+def plan(
+    lengths: Sequence[int], *, batch_tokens: int, micro_tokens: int, epochs: float, seed: int, share: int = 1
+) -> list[Step]:
+    """The steps of a run: each has at most `batch_tokens` padded tokens in micro-batches of at most `micro_tokens`,
+    and at least one sample. Every epoch has its own order; of a fraction of an epoch, so many steps as that is.
+
+    share: so many machines take the micro-batches of a step in turn, so every step has a multiple of it; the last of an
+    epoch is filled up with micro-batches from the epoch's beginning.
+    """
+    rng = random.Random(f"plan {seed}")
+    steps: list[Step] = []
+    for epoch in range(math.ceil(epochs)):
+        micros = batches(lengths, micro_tokens, rng)
+        made = _steps(micros, lengths, batch_tokens, share)
+        part = min(1.0, epochs - epoch)
+        steps += made[: max(1, round(len(made) * part))]
+    return steps
+
+
+def batches(lengths: Sequence[int], tokens: int, rng: random.Random | None = None) -> list[Micro]:
+    """Every sample once, in batches of at most so many padded tokens. Without a random number generator, shortest
+    first, as calibration takes them."""
+    order = list(range(len(lengths)))
+    if rng:
+        rng.shuffle(order)
+    order.sort(key=lambda i: lengths[i] // LIKE if rng else lengths[i])  # stable: random among like lengths
+    made: list[Micro] = []
+    group: list[int] = []
+    longest = 0
+    for i in order:
+        if group and max(longest, lengths[i]) * (len(group) + 1) > tokens:
+            made.append(tuple(group))
+            group, longest = [], 0
+        group.append(i)
+        longest = max(longest, lengths[i])
+    if group:
+        made.append(tuple(group))
+    if rng:
+        rng.shuffle(made)
+    return made
+
+
+def collate(samples: Sequence[Sample], chosen: Sequence[int], pad: int, multiple: int = 1) -> Batch:
+    """Samples as one batch, padded at the right to the longest, and that to a multiple (so that a compiled model sees
+    few widths)."""
+    width = max(len(samples[i].ids) for i in chosen)
+    width = -(-width // multiple) * multiple
+    ids = torch.full((len(chosen), width), pad, dtype=torch.int64)
+    labels = torch.full((len(chosen), width), IGNORE, dtype=torch.int64)
+    attention = torch.zeros((len(chosen), width), dtype=torch.bool)
+    for line, i in enumerate(chosen):
+        row, length = torch.from_numpy(samples[i].ids).long(), len(samples[i].ids)
+        ids[line, :length] = row
+        labels[line, :length] = torch.where(torch.from_numpy(samples[i].learned), row, IGNORE)
+        attention[line, :length] = True
+    return Batch(ids, labels, attention)
+
+
+def in_order(samples: Sequence[Sample], pad: int, tokens: int) -> Iterator[Batch]:
+    """All samples, shortest first, for whatever looks at them once."""
+    for chosen in batches([len(sample.ids) for sample in samples], tokens):
+        yield collate(samples, chosen, pad)
+
+
+def _steps(micros: Sequence[Micro], lengths: Sequence[int], batch_tokens: int, share: int) -> list[Step]:
+    steps: list[Step] = []
+    step: list[Micro] = []
+    tokens = 0
+    for micro in micros:
+        more = len(micro) * max(lengths[i] for i in micro)
+        if step and len(step) % share == 0 and tokens + more > batch_tokens:
+            steps.append(tuple(step))
+            step, tokens = [], 0
+        step.append(micro)
+        tokens += more
+    while len(step) % share:
+        step.append(micros[len(step) % len(micros)])
+    return [*steps, tuple(step)] if step else steps

@@ -1,0 +1,110 @@
+"""A file of conversations as samples that are ready to be learned, and what was left out of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quantizer.data import conversation as rows
+from quantizer.data.conversation import Conversation
+from quantizer.data.render import SWITCH, Renderer, Sample, Thinking
+from quantizer.errors import DataError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """samples: in the file's order. conversations: lines that were read. dropped: samples left out, by reason.
+    file_digest: of the file. pad: the id that fills rows."""
+
+    samples: tuple[Sample, ...]
+    conversations: int
+    pad: int
+    file_digest: str
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(sample.ids) for sample in self.samples)
+
+    @property
+    def learned(self) -> int:
+        """Tokens of the assistant's."""
+        return sum(int(sample.learned.sum()) for sample in self.samples)
+
+    @property
+    def digest(self) -> str:
+        """What is learned, to the token: template, switches and limits are in it, and the file's name is not."""
+        return digest(self.samples)
+
+    def facts(self) -> dict[str, Any]:
+        """What an artefact says about its data."""
+        return {
+            "conversations": self.conversations,
+            "samples": len(self.samples),
+            "tokens": self.tokens,
+            "assistant_tokens": self.learned,
+            "dropped": dict(self.dropped),
+            "rendered": self.digest,
+        }
+
+
+def load(
+    path: Path,
+    renderer: Renderer,
+    *,
+    max_tokens: int,
+    thinking: Thinking = "as_is",
+    conversations: int | None = None,
+) -> Dataset:
+    """Read and render a file. conversations: at most so many, the first ones. max_tokens: longer samples are left out
+    and counted.
+
+    thinking: "none" takes thoughts out, and an empty one stands before every answer. Every second conversation is then
+    read with thinking off, where the template writes the empty thought into the prompt, and every other with thinking
+    on, where the model has to learn to close the thought at once.
+
+    Raises DataError: a line that cannot be used, with its number; a file without a usable sample.
+    """
+    kept: list[Sample] = []
+    dropped: Counter[str] = Counter()
+    count = 0
+    for count, row in enumerate(islice(rows.read(path), conversations), start=1):
+        for sample in renderer.samples(
+            row if thinking == "as_is" else _unthinking(row, opened=count % 2 == 0)
+        ):
+            if len(sample.ids) > max_tokens:
+                dropped[f"longer than {max_tokens} tokens"] += 1
+            else:
+                kept.append(_checked(sample, row.where))
+    if not kept:
+        why = "; ".join(f"{n} {reason}" for reason, n in dropped.items()) or "it is empty"
+        raise DataError(f"{path}: holds no sample that can be used ({why})")
+    return Dataset(tuple(kept), count, renderer.pad, rows.file_digest(path), dict(dropped))
+
+
+def digest(samples: Iterable[Sample]) -> str:
+    """`sha256:...` over ids and marks of all samples in order."""
+    sha = hashlib.sha256()
+    for sample in samples:
+        sha.update(len(sample.ids).to_bytes(4, "little") + sample.ids.astype("<i4").tobytes())
+        sha.update(np.packbits(sample.learned).tobytes())
+    return f"sha256:{sha.hexdigest()}"
+
+
+def _unthinking(row: Conversation, opened: bool) -> Conversation:
+    bare = row.without_thoughts()
+    return Conversation(bare.messages, bare.tools, {**bare.switches, SWITCH: opened}, bare.where)
+
+
+def _checked(sample: Sample, where: str) -> Sample:
+    """The rule that a renderer must keep: a sample with nothing to learn would teach nothing, silently."""
+    if not sample.learned.any() or sample.learned[0]:
+        raise DataError(f"{where}: has no token of the assistant's after a prompt")
+    return sample

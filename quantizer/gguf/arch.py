@@ -1,0 +1,189 @@
+"""Which GGUF tensor a Hugging Face tensor becomes, and what has to be done to its numbers, by architecture.
+
+Qwen3 is a change of names. Qwen3.5's text model (llama.cpp's `qwen35`) also wants
+
+* norms with the 1 that its RMSNorm adds: 1 + w, but for the gated norm of the DeltaNet;
+* -exp(A_log) for A_log, and the convolution without its dimension of one;
+* value heads in another order. In transformers the value heads of a key head are neighbours (k0v0 k0v1 k1v0 k1v1), in
+  ggml a broadcast repeats the key heads as a whole (k0v0 k1v0 k0v1 k1v1). This moves rows of in_proj_qkv (its last
+  part), in_proj_z, in_proj_a, in_proj_b, A_log, dt_bias and conv1d, and columns of out_proj.
+
+Sources: llama.cpp, conversion/qwen.py (Qwen3NextModel, _LinearAttentionVReorderBase, Qwen3_5TextModel), conversion/
+base.py, src/models/qwen35.cpp; gguf-py/gguf/constants.py. Everything here moves numbers in blocks of a head, so packed
+NVFP4 rows and blocks move the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import gguf
+import torch
+from torch import Tensor
+
+from quantizer.errors import SourceError
+from quantizer.verify.check import bare
+
+Config = Mapping[str, Any]
+Numbers = Callable[[Tensor], Tensor]
+LEFT: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
+"""Parts that a text model in a GGUF file does without."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor goes. rows, columns: the old place of each new one; None: as they are. numbers: what is done to
+    the values, in float32, before."""
+
+    name: str
+    rows: Tensor | None = None
+    columns: Tensor | None = None
+    numbers: Numbers | None = None
+
+    def moved(self, weight: Tensor) -> Tensor:
+        """A tensor in float32 as the file wants it."""
+        weight = self.numbers(weight.float()) if self.numbers else weight
+        weight = weight if self.rows is None else weight[self.rows]
+        return weight if self.columns is None else weight[:, self.columns]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """name: as llama.cpp calls it. interval: one block of so many has attention, the others a DeltaNet; 1 for all."""
+
+    name: str
+    config: Config
+    names: gguf.TensorNameMap
+    interval: int = 1
+
+    @property
+    def blocks(self) -> int:
+        return int(self.config["num_hidden_layers"])
+
+    def place(self, name: str) -> Place | None:
+        """Where a tensor of the folder goes; None if the file does without it. Raises SourceError if it has no place."""
+        if name.startswith(LEFT):
+            return None
+        plain = bare(name)
+        if self.name == "qwen35" and plain.endswith(".dt_bias"):
+            plain = f"{plain.removesuffix('dt_bias')}dt_proj.bias"
+        found = self.names.get_name(plain, try_suffixes=(".weight", ".bias"))
+        if found is None:
+            raise SourceError(f"{name}: not a tensor of the architecture {self.name}")
+        return _qwen35(plain, found, self.config) if self.name == "qwen35" else Place(found)
+
+
+def architecture(config: Config) -> Architecture:
+    """Of a text model's configuration. Raises SourceError where our own writer does not know enough."""
+    kind = config.get("model_type")
+    if _rope(config).get("rope_type", "default") != "default":
+        raise SourceError(
+            f"rope of type {_rope(config)['rope_type']!r} is not written here; name --converter"
+        )
+    blocks = int(config["num_hidden_layers"])
+    if kind == "qwen3":
+        return Architecture("qwen3", config, gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, blocks))
+    if kind == "qwen3_5_text":
+        names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, blocks)
+        return Architecture("qwen35", config, names, _interval(config))
+    raise SourceError(
+        f"models of type {kind!r} are not written here; name llama.cpp's convert_hf_to_gguf.py by --converter"
+    )
+
+
+def _interval(config: Config) -> int:
+    """Every so many blocks one has attention; llama.cpp knows no other pattern."""
+    interval = int(config.get("full_attention_interval", 4))
+    wanted = [
+        "full_attention" if (i + 1) % interval == 0 else "linear_attention"
+        for i in range(config["num_hidden_layers"])
+    ]
+    if config.get("layer_types", wanted) != wanted:
+        raise SourceError(
+            f"layer_types is not one full_attention in {interval}, which is all that qwen35 knows"
+        )
+    if config["linear_key_head_dim"] != config["linear_value_head_dim"]:
+        raise SourceError("qwen35 wants linear_key_head_dim and linear_value_head_dim to be the same")
+    return interval
+
+
+def add_shape(writer: gguf.GGUFWriter, arch: Architecture) -> None:
+    """The keys that say how large everything is."""
+    config, rope = arch.config, _rope(arch.config)
+    writer.add_block_count(arch.blocks)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    if arch.name == "qwen35":
+        _add_deltanet(writer, arch, rope)
+
+
+def _add_deltanet(writer: gguf.GGUFWriter, arch: Architecture, rope: Config) -> None:
+    config = arch.config
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
+    writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
+    writer.add_full_attention_interval(arch.interval)
+    share = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 0.25))
+    writer.add_rope_dimension_count(int(config["head_dim"] * share))
+    sections = [*rope.get("mrope_section", (11, 11, 10)), 0, 0, 0, 0]
+    writer.add_rope_dimension_sections(sections[:4])
+
+
+def _rope(config: Config) -> dict[str, Any]:
+    """The rotary embedding's settings: transformers 5 keeps them in rope_parameters, 4 at the top."""
+    scaling = config.get("rope_scaling") or {}
+    scaling = {"rope_type": scaling["type"], **scaling} if "type" in scaling else scaling
+    top = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
+    return {"rope_theta": 10000.0, **top, **scaling, **(config.get("rope_parameters") or {})}
+
+
+def _qwen35(plain: str, name: str, config: Config) -> Place:
+    """What becomes of a tensor of Qwen3.5."""
+    if ".linear_attn." not in plain:
+        return Place(name, numbers=_plus_one if plain.endswith("norm.weight") else None)
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    width = config["linear_value_head_dim"]
+    heads, single = value_order(keys, values, width), value_order(keys, values, 1)
+    before = 2 * keys * config["linear_key_head_dim"]
+    fused = torch.cat([torch.arange(before), before + heads])
+    part = plain.rpartition("linear_attn.")[2]
+    return {
+        "in_proj_qkv.weight": Place(name, rows=fused),
+        "in_proj_z.weight": Place(name, rows=heads),
+        "in_proj_a.weight": Place(name, rows=single),
+        "in_proj_b.weight": Place(name, rows=single),
+        "dt_proj.bias": Place(name, rows=single),
+        "A_log": Place(name, rows=single, numbers=_decay),
+        "conv1d.weight": Place(name, rows=fused, numbers=_squeeze),
+        "out_proj.weight": Place(name, columns=heads),
+        "norm.weight": Place(name),
+    }[part]
+
+
+def value_order(keys: int, values: int, width: int) -> Tensor:
+    """The old place of each new row: int64 [values * width], from key head by key head to round by round."""
+    return torch.arange(values * width).reshape(keys, values // keys, width).transpose(0, 1).reshape(-1)
+
+
+def _plus_one(weight: Tensor) -> Tensor:
+    return weight + 1
+
+
+def _decay(weight: Tensor) -> Tensor:
+    return -torch.exp(weight)
+
+
+def _squeeze(weight: Tensor) -> Tensor:
+    return weight.squeeze(1)

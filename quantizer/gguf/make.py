@@ -1,0 +1,123 @@
+"""Path B: from a Hugging Face folder to a sealed folder with one GGUF file, by our own writer or llama.cpp's programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from gguf import GGUFReader
+
+from gates import artefact
+from gates.manifest import Artefact, Provenance
+from quantizer.errors import ExportError, SourceError, UnavailableError
+from quantizer.gguf import official
+from quantizer.gguf.ggml import GgmlError
+from quantizer.gguf.official import Programs
+from quantizer.gguf.write import NVFP4, write_gguf
+from quantizer.place import placed
+from quantizer.source import Source
+from quantizer.surgery.patient import read_manifest
+from quantizer.verify.check import verify
+from quantizer.verify.folder import open_folder
+from quantizer.verify.layout import modules, quantized
+
+TOOLS: Final = ("gguf", "xllamacpp", "torch", "safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """source: the folder, in BF16, or in NVFP4 for "nvfp4" and "f16". kind: of quantizer.gguf.write.KINDS."""
+
+    source: Path
+    out: Path
+    kind: str
+    programs: Programs = Programs()
+
+
+def make(job: Job, created: datetime) -> Artefact:
+    """Write and seal `job.out`.
+
+    Raises SourceError for a folder that cannot be converted as asked, UnavailableError for a program that is not
+    there, ExportError if the result cannot be written; then nothing is left at `job.out`.
+    """
+    job.programs.check()
+    source = open_model(job.source)
+    name = source.manifest.name if source.manifest else job.source.resolve().name
+    with placed(job.out) as work:
+        target = work / f"{name}-{job.kind}.gguf"
+        try:
+            tool = _write(job, work, target, name)
+        except GgmlError as error:
+            raise UnavailableError(str(error)) from None
+        if not official.is_gguf(target):
+            raise ExportError(f"{target.name}: was not written")
+        return artefact.seal(
+            work,
+            name=name,
+            format=f"gguf-{job.kind}",
+            created=created,
+            provenance=_origin(job, source, target, tool),
+        )
+
+
+def open_model(path: Path) -> Source:
+    """A folder in BF16 or NVFP4. Raises SourceError: broken, with code of its own, or NVFP4 that is not sound."""
+    folder = open_folder(path, follow_links=True)
+    for finding in folder.findings:
+        if finding.severity == "error" and finding.code != "pickle":
+            raise SourceError(f"{path}: {finding}")
+    if not folder.config:
+        raise SourceError(f"{path}: there is no config.json; a Hugging Face model folder is needed")
+    if "auto_map" in folder.config:
+        raise SourceError(
+            f"{path}: config.json has an auto_map; code of a model folder is never run, remove it"
+        )
+    if any(quantized(parts) for parts in modules(folder).values()):
+        found = [finding for finding in verify(path).findings if finding.severity == "error"]
+        if found:
+            raise SourceError(f"{path}: {found[0]}")
+    elif "quantization_config" in folder.config:
+        raise SourceError(
+            f"{path}: is quantized, and not as NVFP4; give the BF16 model that it was made from"
+        )
+    return Source(folder, read_manifest(path))
+
+
+def _write(job: Job, work: Path, target: Path, name: str) -> str:
+    """Write the file; returns what wrote it."""
+    converter, quantize = job.programs.converter, job.programs.quantize
+    if job.kind in (NVFP4, "f16") or (converter is None and quantize is None):
+        if converter is None:
+            write_gguf(job.source, target, job.kind, name)
+            return "manners"
+        official.run(official.converter_argv(converter, job.source, target, job.kind), target)
+        return converter.name
+    if quantize is None:
+        raise UnavailableError(f"{job.kind} needs llama-quantize after the converter: name it by --quantize")
+    plain = work.with_name(f"{work.name}.f16")  # beside the folder, so that it is never part of the artefact
+    try:
+        before = _write(Job(job.source, job.out, "f16", Programs(converter)), work, plain, name)
+        official.run(official.quantize_argv(quantize, plain, target, job.kind), target)
+    finally:
+        plain.unlink(missing_ok=True)
+    return f"{before}, {quantize.name}"
+
+
+def _origin(job: Job, source: Source, target: Path, tool: str) -> Provenance:
+    held = source.manifest.provenance if source.manifest else Provenance()
+    recipe: dict[str, Any] = {"from": "safetensors", "mix": job.kind, "by": tool, "tensors": counts(target)}
+    tools = {name: version(name) for name in TOOLS}
+    return Provenance(held.base_model, {"source": source.root}, recipe, held.data_digest, tools)
+
+
+def counts(path: Path) -> dict[str, int]:
+    """How many tensors of each type a file has. Raises ExportError if it cannot be read back."""
+    try:
+        found = Counter(tensor.tensor_type.name for tensor in GGUFReader(path).tensors)
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        raise ExportError(f"{path.name}: cannot be read back ({error})") from None
+    return dict(sorted(found.items()))

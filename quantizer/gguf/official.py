@@ -1,0 +1,71 @@
+"""llama.cpp's own programs, where the operator has them: convert_hf_to_gguf.py and llama-quantize, by path.
+
+They know every architecture; a wrapper that runs a container is as good as the program. The converter trusts the code
+of a model folder, so folders with code of their own are refused before (`auto_map`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from quantizer.errors import ExportError, UnavailableError
+
+MAGIC: Final = b"GGUF"
+LAST: Final = 300  # characters of a program's last line that are passed on
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Where they are; None: not named."""
+
+    converter: Path | None = None
+    quantize: Path | None = None
+
+    def check(self) -> None:
+        """Raises UnavailableError if a program that was named is not there."""
+        for path in (self.converter, self.quantize):
+            if path is not None and not path.is_file():
+                raise UnavailableError(f"{path}: there is no such program")
+
+
+def converter_argv(converter: Path, folder: Path, target: Path, kind: str) -> list[str]:
+    """What to run: a folder to F16, or an NVFP4 folder as it is, with what is not packed in BF16."""
+    start = [sys.executable, str(converter)] if converter.suffix == ".py" else [str(converter)]
+    return [*start, str(folder), "--outfile", str(target), "--outtype", "bf16" if kind == "nvfp4" else "f16"]
+
+
+def quantize_argv(quantize: Path, source: Path, target: Path, kind: str) -> list[str]:
+    """What to run: an F16 file to a mix, which llama-quantize calls by its name in capitals."""
+    return [str(quantize), str(source), str(target), kind.upper()]
+
+
+def run(argv: Sequence[str], target: Path) -> None:
+    """Run a program that writes `target`. Raises ExportError with its last line if it fails or writes no GGUF file."""
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError as error:
+        raise ExportError(f"{argv[0]}: cannot be run ({error.strerror})") from None
+    if done.returncode:
+        lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines() or [
+            "it said nothing"
+        ]
+        raise ExportError(f"{_name(argv)} ended with {done.returncode}: {lines[-1][:LAST]}")
+    if not is_gguf(target):
+        raise ExportError(f"{_name(argv)} ended well and wrote no GGUF file")
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file begins as GGUF files do."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _name(argv: Sequence[str]) -> str:
+    return Path(argv[1] if argv[0] == sys.executable else argv[0]).name

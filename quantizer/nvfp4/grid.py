@@ -1,0 +1,70 @@
+"""E2M1, the four-bit float of NVFP4: eight magnitudes, a sign, and two of them in a byte.
+
+    code bits 0-2   0    1    2    3    4    5    6    7
+    magnitude       0   0.5   1   1.5   2    3    4    6          bit 3 is the sign
+
+A number goes to the nearest magnitude, and from the middle of two to the one with the even code, as
+IEEE 754 rounds: 0.25, 1.25, 2.5 and 5 go down, 0.75, 1.75 and 3.5 go up. What lies beyond 6 becomes 6.
+A negative number keeps its sign when it rounds to zero (code 8); minus zero itself counts as zero.
+
+Sources: OCP Microscaling Formats (MX) v1.0, section 5.3.3 (the values); ModelOpt 0.47,
+quantization/qtensor/nvfp4_tensor.py, `_cast_fp4` (ties, signs and the order of nibbles). Rounding is written
+once, in `_stretches`; the values and the codes follow from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+E2M1_MAX: Final = 6.0
+
+
+def nearest(x: Tensor) -> Tensor:
+    """The E2M1 value nearest to each number.
+
+    x: float [...], any float dtype. Returns float32 [...]. NaN stays NaN.
+    """
+    low, middle, high = _stretches(x)
+    # Adding zero turns minus zero into zero, and leaves every other number as it is.
+    return low.div_(2).add_(middle).add_(high.mul_(2)).copysign_(x.float() + 0.0)
+
+
+def encode(x: Tensor) -> Tensor:
+    """The code of the nearest value: float [...] to uint8 [...], 0 to 15. The input must be finite."""
+    low, middle, high = _stretches(x)
+    return low.add_(middle).add_(high).to(torch.uint8) | ((x < 0).to(torch.uint8) << 3)
+
+
+def _stretches(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How many codes the size of a number climbs where they are 0.5, 1 and 2 apart: at most 4, 2 and 1.
+
+    The grid is even within [0, 2], [2, 4] and [4, 6], and each stretch begins at an even code, so rounding to even
+    within a stretch is rounding to the even code. The subtractions are exact there (Sterbenz).
+    """
+    size = x.float().abs()
+    low = size.clamp(max=2).mul_(2).round_()
+    middle = (size - 2).clamp_(0, 2).round_()
+    high = (size - 4).clamp_(0, 2).div_(2).round_()
+    return low, middle, high
+
+
+def decode(codes: Tensor) -> Tensor:
+    """The value of each code: uint8 [...], 0 to 15, to float32 [...]."""
+    table = torch.tensor([sign * size for sign in (1.0, -1.0) for size in MAGNITUDES], device=codes.device)
+    return table.index_select(0, codes.flatten().int()).view(codes.shape)
+
+
+def pack(codes: Tensor) -> Tensor:
+    """Two codes to a byte: uint8 [..., n] to uint8 [..., n / 2]; the even column is the low nibble."""
+    if codes.shape[-1] % 2:
+        raise ValueError(f"a row of {codes.shape[-1]} codes does not fill its last byte")
+    return codes[..., 0::2] | (codes[..., 1::2] << 4)
+
+
+def unpack(packed: Tensor) -> Tensor:
+    """Bytes to codes: uint8 [..., n / 2] to uint8 [..., n]."""
+    return torch.stack((packed & 0x0F, packed >> 4), dim=-1).flatten(-2)

@@ -1,0 +1,5 @@
+"""`python -m quantizer.study SIZE SEED OUT`."""
+
+from quantizer.study.run import main
+
+main()

@@ -1,0 +1,64 @@
+"""Which server a folder shall fit, and what that server cannot read. Pure.
+
+The bounds, with where they are known from:
+
+* `WRAPS`: text-only `qwen3_5_text` folders load in vLLM since 0.28 (vllm-project/vllm pull requests 50210, 50355);
+  0.24 dies with "Expected Qwen3_5Config, found Qwen3_5TextConfig".
+* `TRANSFORMERS_5`: vLLM to 0.19 comes with transformers 4, which knows no TokenizersBackend.
+* `MIXED`: MIXED_PRECISION came with pull request 35047 in early 2026; 0.15.1 and 0.16 refuse it (issue 37854), the
+  first version after it read it in one of its two places only (pull request 36312). Where in doubt the folder is made
+  plain, which every version reads.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+WRAPS: Final = (0, 28)
+TRANSFORMERS_5: Final = (0, 20)
+MIXED: Final = (0, 18)
+W4A16: Final = (0, 24)
+NEWEST: Final = "vllm-0.33"
+TEXT: Final = "text"
+_VLLM: Final = re.compile(r"vllm-(\d{1,3})\.(\d{1,3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """name: as it was asked for. version: of vLLM; None for "text", the bare text model."""
+
+    name: str
+    version: tuple[int, int] | None
+
+    def before(self, version: tuple[int, int]) -> bool:
+        return self.version is not None and self.version < version
+
+    @property
+    def wraps(self) -> bool:
+        """Whether a Qwen3.5 text model must look like a vision-language model."""
+        return self.before(WRAPS)
+
+    @property
+    def unwraps(self) -> bool:
+        return self.version is None
+
+    @property
+    def transformers_4(self) -> bool:
+        return self.before(TRANSFORMERS_5)
+
+    @property
+    def plain_only(self) -> bool:
+        """Whether it refuses MIXED_PRECISION."""
+        return self.before(MIXED)
+
+
+def parse(name: str) -> Server:
+    """ "vllm-0.19", or "text". Raises ValueError with one line."""
+    if name == TEXT:
+        return Server(name, None)
+    found = _VLLM.fullmatch(name)
+    if not found:
+        raise ValueError(f"{name!a} is no server that is known: vllm-0.19, vllm-0.24, … or text")
+    return Server(name, (int(found[1]), int(found[2])))

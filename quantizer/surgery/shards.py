@@ -1,0 +1,119 @@
+"""Safetensors written anew from safetensors, byte range by byte range, so that memory stays small whatever the model.
+
+The format (huggingface/safetensors, README): eight bytes with the length of the header, little-endian; the header, a
+JSON object of {name: {"dtype", "shape", "data_offsets"}}, padded with spaces to eight bytes; the tensors without gaps.
+Tensors are sorted as that library sorts them, wide types first, so that each begins on a multiple of its size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import torch
+from safetensors import safe_open
+
+from quantizer.errors import SourceError
+from quantizer.surgery.patient import Part
+from quantizer.verify.folder import INDEX
+
+CHUNK: Final = 2**24
+SIZES: Final = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "F8_E4M3": 1, "F8_E5M2": 1, "U8": 1, "I8": 1, "BOOL": 1,
+}  # fmt: skip
+"""Bytes of a number."""
+
+
+def write_shards(source: Path, target: Path, parts: Mapping[str, Part]) -> None:
+    """Write every tensor into a shard of the name that it came from, and the index if there is more than one shard.
+
+    Raises SourceError for a type that is not known and for FP8 weights that are no numbers; OSError as writing goes.
+    """
+    shards: dict[str, dict[str, Part]] = {}
+    for name, part in parts.items():
+        shards.setdefault(part.shard, {})[name] = part
+    total = sum(_write_shard(source, target, shard, shards[shard]) for shard in sorted(shards))
+    if (source / INDEX).is_file():
+        index = {name: part.shard for name, part in sorted(parts.items())}
+        document = {"metadata": {"total_size": total}, "weight_map": index}
+        (target / INDEX).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_shard(source: Path, target: Path, shard: str, parts: Mapping[str, Part]) -> int:
+    """One shard; returns the bytes of its tensors."""
+    order = sorted(parts, key=lambda name: (-_size(name, parts[name]), name))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in order:
+        part = parts[name]
+        begin, end = end, end + math.prod(part.shape) * _size(name, part)
+        header[name] = {"dtype": part.dtype, "shape": list(part.shape), "data_offsets": [begin, end]}
+    ranges = byte_ranges(source / shard)
+    with (source / shard).open("rb") as held, (target / shard).open("wb") as file:
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in order:
+            part = parts[name]
+            if part.scale is None:
+                copy_range(held, file, *ranges[part.name])
+            else:
+                file.write(_dequantized(source, part))
+    return end
+
+
+def _size(name: str, part: Part) -> int:
+    if part.dtype not in SIZES:
+        raise SourceError(f"{name}: tensors of type {part.dtype} are not known here")
+    return SIZES[part.dtype]
+
+
+def byte_ranges(path: Path) -> dict[str, tuple[int, int]]:
+    """Where each tensor of a shard begins in the file, and its length. The file has been opened by safetensors before,
+    so its header is sound."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    offsets = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
+    return {name: (8 + length + begin, end - begin) for name, (begin, end) in offsets.items()}
+
+
+def copy_range(source: BinaryIO, target: BinaryIO, begin: int, length: int) -> None:
+    """Copy bytes in pieces. Raises SourceError if the source ends before."""
+    source.seek(begin)
+    while length:
+        piece = source.read(min(CHUNK, length))
+        if not piece:
+            raise SourceError(f"{source.name}: ends in the middle of a tensor")
+        target.write(piece)
+        length -= len(piece)
+
+
+def _dequantized(source: Path, part: Part) -> bytes:
+    """FP8 weights times their scale (one, or one for each row) in BF16, rounded once."""
+    assert part.scale is not None
+    weight, scale = _load(source, part.shard, part.name), _find(source, part)
+    value = weight.float() * scale.float().reshape(-1, *[1] * (weight.ndim - 1))
+    if not torch.isfinite(value).all():
+        raise SourceError(f"{part.name}: holds NaN or infinity")
+    return value.to(torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def _find(source: Path, part: Part) -> torch.Tensor:
+    """The scale of a tensor, which the exporter may have put into another shard."""
+    assert part.scale is not None
+    for shard in (part.shard, *sorted(path.name for path in source.glob("*.safetensors"))):
+        if part.scale in byte_ranges(source / shard):
+            return _load(source, shard, part.scale)
+    raise SourceError(f"{part.scale}: is in no shard")
+
+
+def _load(source: Path, shard: str, name: str) -> torch.Tensor:
+    with safe_open(source / shard, framework="pt") as file:
+        tensor: torch.Tensor = file.get_tensor(name)
+    return tensor

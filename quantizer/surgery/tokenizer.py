@@ -1,0 +1,125 @@
+"""A tokenizer that transformers 4 can load, if it cuts every text as before. Pure.
+
+transformers 5 writes `tokenizer_class: TokenizersBackend` (or a class of its own for Qwen3.5), which transformers 4
+does not have, and `extra_special_tokens` as a list, on which it dies with "'list' object has no attribute 'keys'".
+Two classes exist on both sides:
+
+    Qwen2Tokenizer           transformers 4 reads tokenizer.json as it is; transformers 5 puts Qwen2's normalizer and
+                             pre-tokenizer in its place, so both must cut alike
+    PreTrainedTokenizerFast  both read tokenizer.json as it is
+
+The first is what servers expect of a Qwen model and is taken where it cuts alike; Qwen3.5's own tokenizer treats
+combining marks otherwise (quantizer/surgery/texts.py), and gets the second. What counts is compared token by token on
+the committed texts. Sources: transformers 4.57 and 5.23, models/qwen2/tokenization_qwen2*.py, tokenization_utils_*.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tokenizers import Tokenizer
+
+from quantizer.surgery.patient import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, Patient
+from quantizer.surgery.server import Server
+from quantizer.surgery.step import Step
+from quantizer.surgery.texts import TEXTS
+
+OPERATION: Final = "tokenizer"
+NEW: Final = ("TokenizersBackend", "TokenizersBackendFast", "Qwen3_5Tokenizer", "Qwen3_5TokenizerFast")
+QWEN2: Final = "Qwen2Tokenizer"
+PLAIN: Final = "PreTrainedTokenizerFast"
+REGEX: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+"""How Qwen2 cuts a text before it looks for tokens."""
+
+
+def tokenizer(patient: Patient, server: Server) -> tuple[Step, Patient]:
+    """Name a class that the server's transformers has, and the lists as it reads them."""
+    config, document = patient.documents.get(TOKENIZER_CONFIG), patient.documents.get(TOKENIZER)
+    if config is None:
+        return Step(OPERATION, "fine", f"there is no {TOKENIZER_CONFIG}"), patient
+    if not server.transformers_4:
+        return Step(OPERATION, "fine", f"{server.name} reads {config.get('tokenizer_class')}"), patient
+    after, changes = dict(config), []
+    if config.get("tokenizer_class") in NEW:
+        chosen, apart = (None, "there is no tokenizer.json") if document is None else choose(document, config)
+        if chosen is None:
+            return Step(OPERATION, "refused", f"no class of transformers 4 cuts alike: {apart}"), patient
+        after["tokenizer_class"] = chosen
+        why = f"equal on {len(TEXTS)} texts" + (f"; {QWEN2} is not: {apart}" if apart else "")
+        changes.append(f"tokenizer_class: {config['tokenizer_class']} becomes {chosen} ({why})")
+    if isinstance(config.get("extra_special_tokens"), list):
+        listed = after.pop("extra_special_tokens")
+        after["additional_special_tokens"] = [*after.get("additional_special_tokens", []), *listed]
+        changes.append("extra_special_tokens, a list, becomes additional_special_tokens")
+    if not changes:
+        return Step(OPERATION, "fine", f"{config.get('tokenizer_class')} is known to transformers 4"), patient
+    step = Step(OPERATION, "needed", f"{server.name} comes with transformers 4", tuple(changes))
+    return step, patient.with_document(TOKENIZER_CONFIG, after)
+
+
+def choose(document: Document, config: Document) -> tuple[str | None, str]:
+    """The class to name, and where Qwen2's differs (empty if it does not); None with a reason if none will do."""
+    added = _other_ids(document, config)
+    if added:
+        return None, added
+    try:
+        before = Tokenizer.from_str(json.dumps(document))
+        apart = difference(before, Tokenizer.from_str(json.dumps(as_qwen2(document))))
+    except Exception as error:  # the library raises plain Exception
+        return None, f"tokenizer.json cannot be read ({error})"
+    return (PLAIN, apart) if apart else (QWEN2, "")
+
+
+def as_qwen2(document: Document) -> dict[str, Any]:
+    """tokenizer.json as transformers 5 rebuilds it for Qwen2Tokenizer."""
+    after = copy.deepcopy(dict(document))
+    split = {"type": "Split", "pattern": {"Regex": REGEX}, "behavior": "Isolated", "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return after | {
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
+        "post_processor": None,
+    }
+
+
+def difference(one: Tokenizer, other: Tokenizer) -> str:
+    """The first text that two tokenizers cut in different ways; empty if there is none."""
+    for text in TEXTS:
+        ids = [each.encode(text, add_special_tokens=False).ids for each in (one, other)]
+        if ids[0] != ids[1]:
+            return f"{text[:40]!r} has {len(ids[0])} tokens, and would have {len(ids[1])} or others"
+    return ""
+
+
+def _other_ids(document: Document, config: Document) -> str:
+    """Added tokens to which the two files give different numbers: transformers 4 would add them once more."""
+    held = {token["content"]: token["id"] for token in document.get("added_tokens", [])}
+    held = {**document.get("model", {}).get("vocab", {}), **held}
+    for number, token in (config.get("added_tokens_decoder") or {}).items():
+        content = token.get("content") if isinstance(token, Mapping) else token
+        if held.get(content) != int(number):
+            return f"{content!r} is {number} in {TOKENIZER_CONFIG} and {held.get(content)} in {TOKENIZER}"
+    return ""
+
+
+def rope(patient: Patient, server: Server) -> tuple[Step, Patient]:
+    """Say the base of the rotary embedding where transformers 4 looks for it; without, it takes 10,000, and the model
+    answers nonsense without an error."""
+    config = patient.config
+    held = config.get("rope_parameters")
+    if not server.transformers_4 or config["model_type"] != "qwen3" or not isinstance(held, dict):
+        return Step("rope", "fine", "told where the server looks"), patient
+    added: dict[str, Any] = {}
+    if "rope_theta" in held and config.get("rope_theta") != held["rope_theta"]:
+        added["rope_theta"] = held["rope_theta"]
+    scaling = {key: value for key, value in held.items() if key != "rope_theta"}
+    if scaling.get("rope_type", "default") != "default" and config.get("rope_scaling") != scaling:
+        added["rope_scaling"] = scaling
+    if not added:
+        return Step("rope", "fine", "told where the server looks"), patient
+    changes = tuple(f"config.json: {key} {value}" for key, value in added.items())
+    step = Step("rope", "needed", f"{server.name} does not look into rope_parameters", changes)
+    return step, patient.with_document(CONFIG, {**config, **added})

@@ -1,0 +1,183 @@
+"""The end of a language model and its loss, in one piece: hidden states in, loss and gradients out.
+
+Logits are the largest tensor of all (16,384 tokens times 248,320 words are 16 GB in float32), and nothing but the loss
+is made of them. So they are made for a chunk of positions at a time, turned into the loss and into their own gradient,
+and thrown away; the gradients for hidden states and head are summed on the way. What backward has to do is then a
+multiplication. Three products with the head's matrix a position, as without chunks, and none of them twice.
+
+Only positions where the assistant's next token is foretold come here.
+
+    ce   cross entropy of that token
+    kl   T^2 * KL(teacher || student) of the whole next-token distribution at temperature T (arXiv 1503.02531); with
+         `top_k`, over the teacher's k likeliest tokens and all the others as one, which is never more than the whole
+
+Both are sums over positions, divided by a count that the caller gives: that of a whole optimizer step, so that the
+gradient does not depend on how a step is cut into micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CHUNK_BYTES: Final = 2**28
+"""Float32 logits of one chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is to be made small. ce_share: of the cross entropy; the rest is divergence."""
+
+    ce_share: float = 1.0
+    temperature: float = 1.0
+    top_k: int = 0
+
+
+class Taught(NamedTuple):
+    """What the teacher has to say. hidden: float [n, width] at the same positions. head: float [vocabulary, width]."""
+
+    hidden: Tensor
+    head: Tensor
+
+
+class Loss(NamedTuple):
+    """Sums over positions divided by the count: float32 []. total: what is learned. ce, kl: its parts, without their
+    shares; zero where a share is."""
+
+    total: Tensor
+    ce: Tensor
+    kl: Tensor
+
+
+def head_loss(
+    hidden: Tensor,
+    head: Tensor,
+    targets: Tensor,
+    count: float,
+    goal: Goal,
+    taught: Taught | None = None,
+    compiled: bool = False,
+) -> Loss:
+    """The loss at n positions.
+
+    hidden: float [n, width]. head: float [vocabulary, width], its products are in hidden's type. targets: int64 [n].
+    taught: needed where `goal.ce_share` is below 1. compiled: the work on logits by torch.compile.
+    """
+    if goal.ce_share < 1 and taught is None:
+        raise ValueError("a divergence needs a teacher")
+    parts = None if taught is None else (taught.hidden, taught.head)
+    total, ce, kl = _Head.apply(hidden, head, targets, parts, float(count), goal, compiled)
+    return Loss(total, ce, kl)
+
+
+class _Head(torch.autograd.Function):
+    """Gradients are made in forward; see the module's text. Those of `ce` and `kl` are not asked for."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        head: Tensor,
+        targets: Tensor,
+        taught: tuple[Tensor, Tensor] | None,
+        count: float,
+        goal: Goal,
+        compiled: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        needs_hidden, needs_head = ctx.needs_input_grad[:2]
+        matrix = head.to(hidden.dtype)
+        to_hidden = torch.empty_like(hidden) if needs_hidden else None
+        to_head = torch.zeros_like(head, dtype=torch.float32) if needs_head else None
+        sums = torch.zeros(2, device=hidden.device)
+        for part in _parts(len(hidden), head.shape[0]):
+            h = hidden[part]
+            logits = F.linear(h, matrix).float()
+            theirs = None
+            if goal.ce_share < 1 and taught is not None:
+                theirs = F.linear(taught[0][part], taught[1]).float()
+            change, found = _work(compiled)(logits, targets[part], theirs, goal)
+            sums += found
+            if not (needs_hidden or needs_head):
+                continue
+            change = (change / count).to(h.dtype)
+            if to_hidden is not None:
+                torch.mm(change, matrix, out=to_hidden[part])
+            if to_head is not None:
+                to_head += change.T @ h
+        ctx.save_for_backward(*(t for t in (to_hidden, to_head) if t is not None))
+        ctx.kinds = (needs_hidden, needs_head, head.dtype)
+        ce, kl = sums[0] / count, sums[1] / count
+        return goal.ce_share * ce + (1 - goal.ce_share) * kl, ce, kl
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        needs_hidden, needs_head, dtype = ctx.kinds
+        saved = list(ctx.saved_tensors)
+        to_hidden = (saved.pop(0) * gradient) if needs_hidden else None
+        to_head = (saved.pop(0) * gradient).to(dtype) if needs_head else None
+        return to_hidden, to_head, None, None, None, None, None
+
+
+def _parts(positions: int, words: int) -> list[slice]:
+    most = max(1, CHUNK_BYTES // (4 * words))
+    size = -(-positions // max(1, -(-positions // most)))  # all alike, so that no small one is left
+    return [slice(start, min(start + size, positions)) for start in range(0, positions, max(1, size))]
+
+
+def work(logits: Tensor, targets: Tensor, theirs: Tensor | None, goal: Goal) -> tuple[Tensor, Tensor]:
+    """Of float32 logits [n, words]: the gradient of the summed loss for them, float32 [n, words], and the sums of
+    cross entropy and divergence, float32 [2]. theirs: the teacher's logits."""
+    change = torch.zeros_like(logits)
+    ce = kl = logits.new_zeros(())
+    if goal.ce_share > 0:
+        logp = F.log_softmax(logits, dim=-1)
+        ce = -logp.gather(1, targets[:, None]).sum()
+        words = torch.arange(logits.shape[1], device=logits.device)
+        change = goal.ce_share * (logp.exp() - (words == targets[:, None]).float())
+    if theirs is not None:
+        kl, other = (top_divergence if goal.top_k else divergence)(logits, theirs, goal)
+        change = change + (1 - goal.ce_share) * other
+    return change, torch.stack([ce, kl])
+
+
+def divergence(logits: Tensor, theirs: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
+    """T^2 KL(theirs || ours), summed: float32 []; and its gradient for our logits, T (p - q): float32 [n, words]."""
+    ours, q = F.log_softmax(logits / goal.temperature, -1), F.log_softmax(theirs / goal.temperature, -1)
+    kl = goal.temperature**2 * (q.exp() * (q - ours)).sum()
+    return kl, goal.temperature * (ours.exp() - q.exp())
+
+
+def top_divergence(logits: Tensor, theirs: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
+    """The same over k words and the rest as one.
+
+    With P and Q the two probabilities of a word's group (itself, or the rest), the gradient for a logit is
+    T * p * (1 - P / Q).
+    """
+    ours, q = F.log_softmax(logits / goal.temperature, -1), F.log_softmax(theirs / goal.temperature, -1)
+    top, places = q.topk(min(goal.top_k, q.shape[1]), dim=-1)
+    mine = ours.gather(1, places)
+    rest, my_rest = (_rest(part) for part in (top, mine))
+    kl = (top.exp() * (top - mine)).sum() + (rest * (rest.log() - my_rest.log())).sum()
+    factor = (1 - rest / my_rest).expand_as(ours).scatter(1, places, 1 - (top - mine).exp())
+    return goal.temperature**2 * kl, goal.temperature * ours.exp() * factor
+
+
+def _rest(logp: Tensor) -> Tensor:
+    """The probability of all other words: float32 [n, k] to [n, 1]. Never zero, so that it has a logarithm."""
+    return (1 - logp.exp().sum(-1, keepdim=True)).clamp(min=torch.finfo(logp.dtype).eps)
+
+
+_compiled: list[Callable[..., tuple[Tensor, Tensor]]] = []
+
+
+def _work(compiled: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+    if not compiled:
+        return work
+    if not _compiled:
+        _compiled.append(torch.compile(work))
+    return _compiled[0]

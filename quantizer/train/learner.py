@@ -1,0 +1,111 @@
+"""A model and its loss as one module: what a training step calls, what is sharded, and what a teacher runs through.
+
+No attention mask is given. Rows are padded at the right, both kinds of layers (causal attention, DeltaNet's recurrence)
+only look left, and nothing is learned from padding: so nothing sees it, and attention may take its fastest way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from quantizer.batch import Batch
+from quantizer.data.batches import batches, collate
+from quantizer.data.render import Sample
+from quantizer.linear import SERVED, unquantized
+from quantizer.recipe_values import Train
+from quantizer.train.head import Goal, Loss, Taught, head_loss
+
+WIDTHS: Final = 64
+"""Rows are padded to a multiple of this, so that a compiled model and the allocator see few widths."""
+
+
+class Micro(NamedTuple):
+    """What one forward needs. ids: int64 [rows, tokens]. places: int64 [n], positions in the flattened rows whose
+    hidden state foretells a token of the assistant's. targets: int64 [n], those tokens."""
+
+    ids: Tensor
+    places: Tensor
+    targets: Tensor
+
+
+def micro(batch: Batch) -> Micro:
+    """The same batch by positions; on the CPU, so that a GPU is never asked how many there are."""
+    rows, places = batch.foretelling.nonzero(as_tuple=True)
+    return Micro(batch.ids, rows * batch.ids.shape[1] + places, batch.labels[rows, places + 1])
+
+
+class Learner(nn.Module):
+    """model: a causal language model with `model` and `lm_head`. The whole forward pass and its loss."""
+
+    def __init__(self, model: nn.Module, settings: Train) -> None:
+        super().__init__()
+        self.model = model
+        share = {"ce": 1.0, "kl": 0.0, "mix": settings.ce_share}[settings.loss]
+        self.goal = Goal(share, settings.temperature, settings.top_k)
+        self.precision = settings.precision
+        self.compiled = False
+
+    def forward(
+        self, ids: Tensor, places: Tensor, targets: Tensor, count: float, taught: Taught | None
+    ) -> Loss:
+        """As `Micro` and `head_loss` have it. count: of the assistant's tokens in the optimizer step."""
+        hidden = self.hidden(ids, places)
+        head: Any = self.model.get_submodule("lm_head").weight
+        return head_loss(hidden, head, targets, count, self.goal, taught, self.compiled)
+
+    def hidden(self, ids: Tensor, places: Tensor) -> Tensor:
+        """The last hidden states at some places: [n, width], in the type that the head computes in."""
+        decoder = self.model.get_submodule("model")
+        with self._autocast(ids.device.type):
+            states = decoder(input_ids=ids, use_cache=False).last_hidden_state
+        states = states.flatten(0, 1).index_select(0, places)
+        return states.to(SERVED) if self.precision == "autocast" else states
+
+    def _autocast(self, device: str) -> AbstractContextManager[Any]:
+        if self.precision != "autocast":
+            return nullcontext()
+        return torch.autocast(device, SERVED)
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """What the model said before it was quantized: its last hidden states at every token of the assistant's, [all,
+    width] on the CPU, and its head. From the two the whole distribution follows exactly, so that the teacher itself need
+    not be kept, nor run in every epoch. starts: where a sample's begin.
+    """
+
+    hidden: Tensor
+    head: Tensor
+    starts: Sequence[int]
+
+    def at(self, chosen: Sequence[int], device: torch.device) -> Taught:
+        """For the samples of a batch, in its order."""
+        parts = [self.hidden[self.starts[i] : self.starts[i + 1]] for i in chosen]
+        return Taught(torch.cat(parts).to(device, non_blocking=True), self.head)
+
+
+@torch.no_grad()
+def listen(learner: Learner, samples: Sequence[Sample], pad: int, tokens: int) -> Teacher:
+    """Run every sample through the unquantized model once. tokens: padded ones that go through at once."""
+    starts = [0]
+    for sample in samples:
+        starts.append(starts[-1] + int(sample.learned.sum()))
+    head: Any = learner.model.get_submodule("lm_head").weight
+    device, kept = head.device, None
+    with unquantized(learner.model):
+        for chosen in batches([len(sample.ids) for sample in samples], tokens):
+            one = micro(collate(samples, chosen, pad, WIDTHS))
+            hidden = learner.hidden(one.ids.to(device), one.places.to(device)).cpu()
+            if kept is None:
+                kept = torch.empty(starts[-1], hidden.shape[1], dtype=hidden.dtype)
+            sizes = [starts[i + 1] - starts[i] for i in chosen]
+            for i, part in zip(chosen, hidden.split(sizes), strict=True):
+                kept[starts[i] : starts[i + 1]] = part
+    assert kept is not None
+    return Teacher(kept, head.detach().to(kept.dtype).clone(), starts)

@@ -1,0 +1,223 @@
+"""Training with the quantization in place: from a recipe, a model folder and conversations to a sealed folder.
+
+    load the data, render it                  nothing to learn in a row is an error with its line
+    ask the teacher, if the recipe has one    the folder's own model, once over the data; then it is let go
+    open the student                          loaded, calibrated, searched; see `quantizer.train.student`
+    train                                     with checkpoints beside the place of the result: NAME.training
+    write, check, compare, seal, rename       from memory, as `quantizer.ptq` does, or nothing
+
+The whole loss curve is in the folder (training.jsonl); its summary, with time, memory and data, in the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from torch import nn
+
+from gates import artefact
+from gates.manifest import Artefact, Provenance
+from quantizer import cost
+from quantizer.data.dataset import Dataset, load
+from quantizer.data.render import open_renderer
+from quantizer.errors import RecipeError
+from quantizer.export import seal, write_bf16, write_nvfp4
+from quantizer.place import check_free, placed
+from quantizer.ptq import PROOF_SAMPLES, Run, prove
+from quantizer.recipe import Recipe, plain
+from quantizer.recipe_values import Train
+from quantizer.source import Source, load_model, open_source
+from quantizer.train import shard
+from quantizer.train.checkpoint import Checkpoints
+from quantizer.train.learner import Learner, Teacher, listen
+from quantizer.train.loop import Log, Record, Trainer
+from quantizer.train.shard import World
+from quantizer.train.student import Student, alone, calibration_run, open_student
+
+CURVE: Final = "training.jsonl"
+POINTS: Final = 100
+"""Of the loss curve in the manifest."""
+
+
+def run(
+    recipe: Recipe,
+    source: Path,
+    data: Path,
+    out: Path,
+    *,
+    now: datetime,
+    device: str,
+    resume: bool = False,
+    bf16: Path | None = None,
+    log: Log = print,
+) -> Artefact:
+    """Train a model by a recipe; the manifest of the folder that `out` has become.
+
+    source: a Hugging Face folder. data: conversations, JSONL. resume: go on from the checkpoints of the same run, if
+    there are any. bf16: where to put the trained weights before their rounding too, as a GGUF is made of. Under
+    torchrun every process calls this, and the first one writes.
+
+    Raises QuantizerError: the recipe does not fit the model, the source or the data cannot be used, the loss is no
+    number any more, a checkpoint is not this run's, the result cannot be written or is not sound.
+    """
+    settings = recipe.train
+    if settings is None:
+        raise RecipeError(f"{recipe.name} trains nothing: run it with manners quantize ptq")
+    for place in filter(None, (out, bf16)):
+        check_free(place)
+    world = shard.join()
+    log = log if world.rank == 0 else _nothing
+    if recipe.lora and world.size > 1:
+        raise RecipeError("lora: adapters train on one GPU; leave [lora] out to shard the weights")
+    opened = open_source(source)
+    samples = load(data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking)
+    job = Run(recipe, opened, samples, device)
+    log(_told(samples))
+    saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job, world), world)
+    state = saved.begin(resume)
+    trainer, student = _train(job, world, saved, state, log)
+    if world.size > 1:
+        student = alone(student, job)
+    if world.rank == 0:
+        student.close()
+        trainer.learner = student.learner
+        job.facts["train"]["loss_after"] = round(trainer.evaluate(), 6)
+        _write(job, student, trainer.records, out, bf16, now)
+    saved.remove()
+    return artefact.load(out)
+
+
+def _train(
+    job: Run, world: World, saved: Checkpoints, state: dict[str, Any] | None, log: Log
+) -> tuple[Trainer, Student]:
+    settings = _settings(job)
+    teacher = None
+    if settings.loss != "ce":
+        with job.cost.part("teacher"):
+            teacher = _teacher(job, settings)
+    student = open_student(calibration_run(job), world)
+    trainer = Trainer(
+        student.learner,
+        job.data.samples,
+        job.data.pad,
+        settings,
+        weights=student.weights,
+        teacher=teacher,
+        refresh=student.follow,
+        hold=student.hold,
+        world=world,
+    )
+    if state:
+        trainer.restore(state)
+        log(f"going on after step {trainer.step} of {len(trainer.steps)}")
+    before = state["before"] if state else _loss(trainer, student)
+    with job.cost.part("train"):
+        trainer.run(log, lambda: saved.save({**trainer.state(), "before": before}))
+    job.facts["train"] = {"loss_before": before, **summary(trainer.records)}
+    return trainer, student
+
+
+def _loss(trainer: Trainer, student: Student) -> float:
+    """On some of the data, as the model is now; with no graph compiled for it."""
+    with student.plainly():
+        trainer.hold()
+        return round(trainer.evaluate(), 6)
+
+
+def _teacher(job: Run, settings: Train) -> Teacher:
+    """The folder's own model, heard and let go."""
+    model = load_model(job.source, device=job.device)
+    if settings.precision != "bf16":
+        model.float()
+    return listen(Learner(model, settings), job.data.samples, job.data.pad, settings.micro_tokens)
+
+
+def _write(
+    job: Run, student: Student, records: Sequence[Record], out: Path, bf16: Path | None, now: datetime
+) -> None:
+    """The folder, and the one of BF16 weights if it is asked for."""
+    quantized = _settings(job).quantized
+    if bf16 and quantized:
+        _place(job, student, records, bf16, "hf-bf16", now)
+    _place(job, student, records, out, "hf-nvfp4" if quantized else "hf-bf16", now)
+
+
+def _place(
+    job: Run, student: Student, records: Sequence[Record], out: Path, format: str, now: datetime
+) -> None:
+    write: Callable[[nn.Module, Source, Path], None] = write_bf16 if format == "hf-bf16" else write_nvfp4
+    with placed(out) as folder:
+        with job.cost.part("export"):
+            write(student.model, job.source, folder)
+        if format == "hf-nvfp4":
+            with job.cost.part("check"), student.plainly():
+                job.facts["check"] = prove(student.model, folder, job.batches(PROOF_SAMPLES), job.device)
+        lines = [json.dumps(asdict(record)) for record in records]
+        (folder / CURVE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        manifest = job.source.manifest
+        seal(
+            folder,
+            name=manifest.name if manifest else job.source.path.resolve().name,
+            format=format,
+            source=job.source,
+            created=now,
+            origin=_origin(job),
+        )
+
+
+def summary(records: Sequence[Record]) -> dict[str, Any]:
+    """What the manifest says of a training: the curve, thinned, and the whole in a few numbers."""
+    tokens, seconds = sum(record.tokens for record in records), records[-1].seconds
+    each = -(-len(records) // POINTS)
+    curve = [[r.step, round(r.loss, 5), round(r.ce, 5), round(r.kl, 5)] for r in records[::each]]
+    return {
+        "steps": len(records),
+        "first_loss": round(records[0].loss, 5),
+        "last_loss": round(sum(r.loss for r in records[-10:]) / len(records[-10:]), 5),
+        "tokens": tokens,
+        "tokens_per_second": round(tokens / max(seconds, 1e-9), 1),
+        "seconds": seconds,
+        "curve": {"columns": ["step", "loss", "ce", "kl"], "rows": curve},
+    }
+
+
+def _about(job: Run, world: World) -> dict[str, Any]:
+    """What makes a run this run."""
+    return {
+        "recipe": plain(job.recipe),
+        "source": job.source.root,
+        "data": job.data.digest,
+        "processes": world.size,
+        "device": job.device.partition(":")[0],
+    }
+
+
+def _origin(job: Run) -> Provenance:
+    outcome = job.facts | {"data": job.data.facts()} | job.cost.facts()
+    return Provenance(
+        recipe={**plain(job.recipe), "outcome": outcome},
+        data_digest=job.data.file_digest,
+        tools=cost.tools(),
+    )
+
+
+def _told(data: Dataset) -> str:
+    dropped = "".join(f", {count} left out ({reason})" for reason, count in data.dropped.items())
+    return (
+        f"{data.conversations} conversations, {len(data.samples)} samples, {data.tokens:,} tokens, "
+        f"{data.learned:,} of them the assistant's{dropped}"
+    )
+
+
+def _nothing(text: str) -> None:
+    """What the other processes tell."""
+
+
+def _settings(job: Run) -> Train:
+    assert job.recipe.train is not None
+    return job.recipe.train

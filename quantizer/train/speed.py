@@ -1,0 +1,92 @@
+"""Compiled blocks, and one rounding of inputs for layers that read the same. The numbers stay what eager mode gives.
+
+Inductor's habits are switched off where they would change what is served: divisions are rounded as IEEE says (NVFP4's
+ties are common in BF16, and a quotient that is off by one bit falls to the other side), and a sum that eager mode
+rounds to BF16 before it is quantized is rounded here too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from quantizer.fused import groups
+from quantizer.linear import SERVED, nvfp4_layers
+from quantizer.nvfp4 import blocks
+from quantizer.train.shard import blocks_of
+
+_EXACT: Final = {
+    "emulate_precision_casts": True,
+    "eager_numerics.division_rounding": True,
+    "emulate_division_rounding": True,  # its name before torch 2.11
+}
+
+
+def exact_options() -> dict[str, Any]:
+    """Inductor's switches for eager numerics, as far as this torch has them."""
+    from torch._inductor import list_options
+
+    known = list_options()
+    return {name: value for name, value in _EXACT.items() if name in known}
+
+
+KEPT: Final = 0.7
+"""Of what a block could keep for its backward pass. The rest is cheap to make again: roundings, norms, products of two
+tensors. Measured in quantizer/LOG.md."""
+
+
+def compile_blocks(model: nn.Module, kept: float = KEPT) -> None:
+    """Compile every decoder layer; the first forward then takes longer, once for all of them."""
+    import torch._dynamo
+    import torch._functorch.config
+
+    torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+    torch._functorch.config.activation_memory_budget = kept
+    for block in blocks_of(model):
+        block.compile(options=exact_options())
+
+
+def recompute(model: Any) -> None:
+    """Keep no activations inside a decoder layer, and compute them again for the backward pass."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
+def eager() -> Any:
+    """A `with` block in which compiled blocks run as they are written, as for a pass or two that is not worth a graph
+    of its own."""
+    return torch.compiler.set_stance("force_eager")
+
+
+def share_inputs(model: nn.Module) -> None:
+    """Let layers that a server joins have one `input_amax` in common, so that a compiler sees that their inputs are
+    rounded alike, and does it once. Call it when nothing moves the model any more."""
+    layers = nvfp4_layers(model)
+    for group in groups(layers):
+        for name in group[1:]:
+            layers[name].input_amax = layers[group[0]].input_amax
+
+
+class Hold:
+    """`quantizer.linear.hold_weights` with compiled kernels."""
+
+    def __init__(self) -> None:
+        self._rounded: Any = torch.compile(_rounded, options=exact_options())
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> None:
+        for layer in nvfp4_layers(model).values():
+            if layer.block_amax is None:
+                new = self._rounded(layer.weight, layer.weight_amax, layer.weight_scale, layer.norm)
+                # In place, so that the blocks' graphs read the new one.
+                layer.held = new.clone() if layer.held is None else layer.held.copy_(new)
+
+
+def _rounded(weight: Tensor, amax: Tensor, scale: Tensor | None, norm: float) -> Tensor:
+    """`NVFP4Linear.fake_weight` of dynamic and static scales, for a compiler: no module, no gradient."""
+    weight, second = weight.to(SERVED), blocks.tensor_scale(amax, norm)
+    if scale is None:
+        scale = blocks.block_scale(blocks.block_amax(weight), second)
+    return blocks.round_blocks(weight, blocks.step(scale, second))

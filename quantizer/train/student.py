@@ -1,0 +1,136 @@
+"""The model that is trained: from a folder to a module with the right parts frozen, and from there to what is served.
+
+open     load, choose layers, calibrate, fold and search as `quantizer.ptq` does; then what this training moves
+follow   after some steps: weights' amax anew, tied, and the block scales of the recipe searched again
+close    after the last: the same, inputs' amax anew; BF16, nothing held
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from quantizer.attach import make_plan, measure
+from quantizer.batch import Batch
+from quantizer.calibrate import calibrate
+from quantizer.linear import SERVED, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
+from quantizer.ptq import Run, quantize
+from quantizer.recipe_values import Recipe, Train
+from quantizer.search.scales import set_scales
+from quantizer.source import load_model
+from quantizer.train import lora
+from quantizer.train.learner import Learner
+from quantizer.train.loop import trained
+from quantizer.train.shard import World, blocks_of, gathered, shard, whole
+from quantizer.train.speed import Hold, compile_blocks, eager, recompute, share_inputs
+from quantizer.train.weights import Weights
+
+
+@dataclass
+class Student:
+    """learner: ready to be trained. weights: what moves. batches: what its inputs were calibrated with."""
+
+    learner: Learner
+    weights: Weights
+    recipe: Recipe
+    settings: Train
+    batches: Sequence[Batch]
+    compiled: bool
+
+    @property
+    def model(self) -> nn.Module:
+        return self.learner.model
+
+    @property
+    def follows(self) -> bool:
+        """Whether there are scales that have to follow weights."""
+        return self.settings.quantized and self.settings.trained == "weights"
+
+    def follow(self) -> None:
+        """Take the weights' amax anew and find their block scales again. A no-op where the weights stay."""
+        if not self.follows:
+            return
+        with self.plainly():
+            for block in blocks_of(self.model):
+                with whole(block):
+                    measure(block)
+                    set_scales(block, self.recipe.weights.scales)
+
+    def hold(self, model: nn.Module) -> None:
+        """Round the weights once for all forwards until the next step."""
+        self._hold(model)
+
+    def close(self) -> None:
+        """Make it what is exported; its weights must be whole."""
+        drop_weights(self.model)
+        if self.settings.precision != "bf16":
+            self.model.to(SERVED)
+        with self.plainly():
+            if self.follows:
+                measure(self.model)
+                set_scales(self.model, self.recipe.weights.scales)
+                calibrate(self.model, self.batches)
+        self.learner.precision = "bf16"
+
+    def __post_init__(self) -> None:
+        self._hold: Any = Hold() if self.compiled else hold_weights
+
+    def plainly(self) -> Any:
+        """A `with` block in which nothing compiled runs: for what is done once, or compared to the bit."""
+        return eager() if self.compiled else nullcontext()
+
+
+def open_student(job: Run, world: World) -> Student:
+    """The model of a run's recipe, with its [train], on the run's device. Raises QuantizerError, as `ptq` does."""
+    settings = job.recipe.train
+    assert settings is not None
+    model = quantize(job) if settings.quantized else load_model(job.source, device=job.device)
+    if settings.precision != "bf16":
+        model.float()
+    names = list(nvfp4_layers(model)) or list(make_plan(model, job.recipe.layers).layers)
+    adapters = lora.adapt(model, names, job.recipe.lora, settings.seed) if job.recipe.lora else None
+    if settings.trained == "scales":
+        model.requires_grad_(False)
+        for layer in nvfp4_layers(model).values():
+            layer.learn_scales()
+    if settings.recompute:
+        recompute(model)
+    compiled = settings.compile and torch.device(job.device).type == "cuda"
+    learner = Learner(model, settings)
+    if compiled:
+        share_inputs(model)
+        compile_blocks(model)
+        learner.compiled = True
+    shard(learner, model, world)
+    weights = adapters or Weights(trained(model))
+    return Student(
+        learner, weights, job.recipe, settings, job.batches() if settings.quantized else [], compiled
+    )
+
+
+def alone(student: Student, job: Run) -> Student:
+    """A student that was sharded, whole again in this process, without a trace of the others."""
+    state, before = gathered(student.model), nvfp4_layers(student.model)
+    model = load_model(job.source, device=job.device)
+    for name, old in before.items():
+        layer = NVFP4Linear(model.get_submodule(name), old.norm)  # type: ignore[arg-type]
+        model.set_submodule(name, layer)
+        if old.block_amax is not None:
+            layer.learn_scales()
+        else:
+            layer.fix_scales(old.weight_scale)
+    model.load_state_dict(state)
+    return replace(student, learner=Learner(model, student.settings), compiled=False)
+
+
+def calibration_run(job: Run) -> Run:
+    """The same run with so much of its data as calibration takes."""
+    samples = job.data.samples[: job.recipe.calibrate.conversations]
+    some = replace(job, data=replace(job.data, samples=samples))
+    some.cost = job.cost
+    return some

@@ -1,0 +1,171 @@
+"""A Hugging Face folder, read for what it is: JSON and safetensors, nothing else opened and no link followed.
+
+`open_folder` lists every tensor with its type and shape from the shards' headers; `Folder.load` reads one. What
+is wrong with the files becomes findings; only a folder that cannot be looked at is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from quantizer.errors import SourceError
+from quantizer.verify.report import Finding
+
+INDEX: Final = "model.safetensors.index.json"
+PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+MAX_JSON_BYTES: Final = 64 * 2**20
+
+
+class FolderError(SourceError):
+    """A folder that cannot be checked; one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor in a shard. dtype as safetensors writes it: U8, F8_E4M3, F32, BF16, …"""
+
+    shard: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What was found. unread: tensors that the index places in a shard that cannot be read."""
+
+    path: Path
+    tensors: Mapping[str, Entry]
+    config: Mapping[str, Any]
+    quant_config: Mapping[str, Any]
+    unread: frozenset[str] = frozenset()
+    findings: tuple[Finding, ...] = ()
+
+    def load(self, name: str) -> Tensor:
+        """Read one tensor, as stored."""
+        with safe_open(self.path / self.tensors[name].shard, framework="pt") as shard:
+            tensor: Tensor = shard.get_tensor(name)
+        return tensor
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A folder in the course of being read."""
+
+    path: Path
+    follow_links: bool
+    findings: list[Finding] = field(default_factory=list)
+    tensors: dict[str, Entry] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
+
+    def report(self, code: str, where: str, detail: str = "") -> None:
+        self.findings.append(Finding(code, where, detail))
+
+    def refused(self, name: str) -> bool:
+        return not self.follow_links and (self.path / name).is_symlink()
+
+
+def open_folder(path: Path, follow_links: bool = False) -> Folder:
+    """List a folder. With `follow_links` its files may be links, as in the cache of huggingface_hub.
+
+    Raises FolderError if there is no such folder, or no safetensors file in it.
+    """
+    if not path.is_dir():
+        raise FolderError(f"{path}: no such folder")
+    reading = _Reading(path, follow_links)
+    _look_around(reading)
+    config = _read_json(reading, "config.json")
+    quant_config = _read_json(reading, "hf_quant_config.json")
+    index = _read_index(reading)
+    shards = sorted(set(index.values())) if index else sorted(p.name for p in path.glob("*.safetensors"))
+    if not shards:
+        raise FolderError(f"{path}: there is no safetensors file")
+    _read_shards(reading, shards, index)
+    return Folder(
+        path, reading.tensors, config, quant_config, frozenset(reading.unread), tuple(reading.findings)
+    )
+
+
+def _look_around(reading: _Reading) -> None:
+    for entry in sorted(reading.path.iterdir()):
+        if reading.refused(entry.name):
+            reading.report("link", entry.name)
+        elif entry.suffix in PICKLES:
+            reading.report("pickle", entry.name)
+
+
+def _read_json(reading: _Reading, name: str) -> dict[str, Any]:
+    """An object from a JSON file; empty if the file is not there or not that."""
+    path = reading.path / name
+    if not path.is_file() or reading.refused(name):
+        return {}
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise ValueError(f"larger than {MAX_JSON_BYTES >> 20} MiB")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        reading.report("bad_json", name, f"cannot be read as JSON: {error}")
+        return {}
+    if not isinstance(document, dict):
+        reading.report("bad_json", name, "must be an object")
+        return {}
+    return document
+
+
+def _read_index(reading: _Reading) -> dict[str, str]:
+    """Tensor to shard, as the index says; only plain file names."""
+    document = _read_json(reading, INDEX)
+    if not document:
+        return {}
+    index = document.get("weight_map")
+    if not isinstance(index, dict) or not all(isinstance(shard, str) for shard in index.values()):
+        reading.report("bad_index", INDEX, "weight_map must map tensors to files")
+        return {}
+    odd = sorted({shard for shard in index.values() if Path(shard).name != shard or not shard})
+    for shard in odd:
+        reading.report("bad_index", INDEX, f"{shard!a} is not the name of a file in the folder")
+    return {name: shard for name, shard in index.items() if shard not in odd}
+
+
+def _read_shards(reading: _Reading, shards: Iterable[str], index: Mapping[str, str]) -> None:
+    for shard in shards:
+        listed = {name for name, place in index.items() if place == shard}
+        held = _read_header(reading, shard)
+        if held is None:
+            reading.unread |= listed
+            continue
+        for name in sorted(reading.tensors.keys() & held.keys()):
+            reading.report("duplicate", name, f"in {reading.tensors[name].shard} and in {shard}")
+        reading.tensors |= held
+        if index:
+            _compare(reading, shard, listed, held.keys())
+
+
+def _read_header(reading: _Reading, shard: str) -> dict[str, Entry] | None:
+    path = reading.path / shard
+    if reading.refused(shard):
+        return None  # reported already
+    if not path.is_file():
+        reading.report("missing_shard", shard)
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            return {n: Entry(shard, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
+    except (SafetensorError, OSError) as error:
+        reading.report("broken_shard", shard, f"cut off or damaged: {error}")
+        return None
+
+
+def _compare(reading: _Reading, shard: str, listed: set[str], held: Iterable[str]) -> None:
+    held = set(held)
+    for name in sorted(listed - held):
+        reading.report("bad_index", name, f"the index places it in {shard}, which does not hold it")
+    for name in sorted(held - listed):
+        reading.report("bad_index", name, f"{shard} holds it, the index does not say so")

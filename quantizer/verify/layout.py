@@ -1,0 +1,147 @@
+"""Whether the parts of every layer are there, of the right type and shape, and as the configuration says. Pure.
+
+A quantized layer `X` of W4A4 is, on disk,
+
+    X.weight          U8       [..., out, in / 2]
+    X.weight_scale    F8_E4M3  [..., out, in / 16]
+    X.weight_scale_2  F32      []
+    X.input_scale     F32      []                  not for W4A16
+
+and any other matrix `X.weight` must be excluded. Without a model's code a linear layer is known by its shape:
+two dimensions, and no embedding's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from quantizer.fused import groups
+from quantizer.nvfp4.blocks import BLOCK
+from quantizer.verify.folder import Entry, Folder
+from quantizer.verify.report import Finding
+from quantizer.verify.scheme import OURS, UNSERVED, W4A16, Scheme, matches
+
+SCALES: Final = ("weight_scale", "weight_scale_2", "input_scale")
+DTYPES: Final = {"weight": "U8", "weight_scale": "F8_E4M3", "weight_scale_2": "F32", "input_scale": "F32"}
+EMBEDDINGS: Final = ("embed", "wte", "wpe")
+
+Parts = Mapping[str, Entry]
+
+
+def modules(folder: Folder) -> dict[str, dict[str, Entry]]:
+    """The tensors by module and by the last part of their names; modules with an unread part left out."""
+    found: dict[str, dict[str, Entry]] = {}
+    for name, entry in folder.tensors.items():
+        module, _, part = name.rpartition(".")
+        found.setdefault(module, {})[part] = entry
+    for name in folder.unread:
+        found.pop(name.rpartition(".")[0], None)
+    return found
+
+
+def quantized(parts: Parts) -> bool:
+    """Whether a module is NVFP4, or is meant to be."""
+    packed = "weight" in parts and parts["weight"].dtype == "U8"
+    return packed or "weight_scale_2" in parts
+
+
+def readable_layers(folder: Folder) -> list[str]:
+    """The quantized layers of which every part is there and fits; in order of their names."""
+    return sorted(
+        name for name, parts in modules(folder).items() if quantized(parts) and _readable(name, parts)
+    )
+
+
+def _readable(name: str, parts: Parts) -> bool:
+    return "weight" in parts and not any(_quantized(name, parts, weight_only="input_scale" not in parts))
+
+
+def check_layout(folder: Folder, scheme: Scheme) -> list[Finding]:
+    """Everything that names, types and shapes tell."""
+    found = modules(folder)
+    findings = [finding for name in sorted(found) for finding in _module(name, found[name], scheme)]
+    findings += _fused(found)
+    if not folder.unread and not any(f.code == "broken_shard" for f in folder.findings):
+        findings += _names(folder, scheme, found)
+    return findings
+
+
+def _module(name: str, parts: Parts, scheme: Scheme) -> Iterator[Finding]:
+    algorithm = scheme.of(name)
+    if "weight" not in parts:
+        yield from (Finding("orphan_scale", f"{name}.{part}") for part in SCALES if part in parts)
+    elif quantized(parts) and algorithm is None:
+        yield Finding("excluded_but_quantized", name)
+    elif quantized(parts) and algorithm in (*OURS, *UNSERVED):
+        yield from _quantized(name, parts, weight_only=algorithm == W4A16)
+    elif algorithm is not None and algorithm not in (*OURS, *UNSERVED):
+        yield Finding("other_format", name, f"{algorithm} is not checked")
+    elif algorithm is not None and is_linear(name, parts):
+        yield Finding("not_excluded", name, f"a matrix of {parts['weight'].dtype} that no exclusion covers")
+    if "pre_quant_scale" in parts:
+        yield Finding("pre_quant_scale", name)
+
+
+def is_linear(name: str, parts: Parts) -> bool:
+    """Whether a module is a linear layer, as far as a name and a shape can tell."""
+    leaf = name.rpartition(".")[2]
+    return len(parts["weight"].shape) == 2 and not any(word in leaf for word in EMBEDDINGS)
+
+
+def _quantized(name: str, parts: Parts, weight_only: bool) -> Iterator[Finding]:
+    needed = [part for part in DTYPES if not (weight_only and part == "input_scale")]
+    missing = [part for part in needed if part not in parts]
+    for part in missing:
+        yield Finding("missing_scale", name, f"there is no {part}")
+    for part in needed:
+        if part in parts and parts[part].dtype != DTYPES[part]:
+            yield Finding("dtype", f"{name}.{part}", f"is {parts[part].dtype}, must be {DTYPES[part]}")
+    yield from _shapes(name, parts)
+
+
+def _shapes(name: str, parts: Parts) -> Iterator[Finding]:
+    for part in ("weight_scale_2", "input_scale"):
+        if part in parts and parts[part].shape not in ((), (1,)):
+            yield Finding("shape", f"{name}.{part}", f"is {list(parts[part].shape)}, must be one number")
+    packed = parts["weight"].shape
+    if len(packed) < 2 or 0 in packed or packed[-1] * 2 % BLOCK:
+        yield Finding(
+            "shape", f"{name}.weight", f"{list(packed)} bytes are not rows of whole blocks of {BLOCK}"
+        )
+    elif "weight_scale" in parts:
+        wanted = (*packed[:-1], packed[-1] * 2 // BLOCK)
+        if parts["weight_scale"].shape != wanted:
+            held = list(parts["weight_scale"].shape)
+            yield Finding("shape", f"{name}.weight_scale", f"is {held}, the weight needs {list(wanted)}")
+
+
+def _fused(found: Mapping[str, Parts]) -> Iterator[Finding]:
+    for group in groups(name for name, parts in found.items() if "weight" in parts):
+        states = {name: quantized(found[name]) for name in group}
+        if len(set(states.values())) > 1:
+            apart = ", ".join(name.rpartition(".")[2] for name, state in states.items() if not state)
+            yield Finding("fused_mixed", group[0], f"of {_leaves(group)}, not quantized: {apart}")
+
+
+def _leaves(group: Iterable[str]) -> str:
+    return ", ".join(name.rpartition(".")[2] for name in group)
+
+
+def _names(folder: Folder, scheme: Scheme, found: Mapping[str, Parts]) -> Iterator[Finding]:
+    """Names that the configuration and the shards do not share."""
+    tied = folder.config.get("tie_word_embeddings") or "lm_head" not in found
+    for pattern in scheme.exclude:
+        known = any(matches(pattern, name) for name in found)
+        if not known and not (tied and matches(pattern, "lm_head")):
+            yield Finding("unknown_name", pattern, "is excluded, and no module has this name")
+    for name in sorted(scheme.layers.keys() - found.keys()):
+        yield Finding(
+            "unknown_name", name, f"is said to be {scheme.layers[name]}, and no module has this name"
+        )
+    nested = any(".language_model." in f".{name}." for name in found)
+    wrapped = "text_config" in folder.config
+    if folder.config and nested != wrapped:
+        kind = folder.config.get("model_type")
+        detail = f"names {'have' if nested else 'lack'} language_model, config.json is of {kind!a}"
+        yield Finding("prefix", "config.json", detail)

@@ -1,0 +1,240 @@
+"""What a check of an NVFP4 folder says: findings with codes, numbers for each layer, and their sums. Pure.
+
+Every code is in CODES with its weight and its meaning; a finding adds where and what exactly. A folder is sound when
+no finding is an error. Sums are kept as sums (of squares, of products, of counts), so that layers add up: SQNR,
+cosine and shares follow from them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Severity = Literal["error", "warning"]
+
+CODES: Final[dict[str, tuple[Severity, str]]] = {
+    # the files
+    "link": ("error", "a link is not followed: put the file itself into the folder"),
+    "pickle": ("error", "a pickle runs code when it is loaded: leave only safetensors"),
+    "bad_json": ("error", "the file is not the JSON that belongs here"),
+    "broken_shard": ("error", "the shard is cut off or damaged: copy it again"),
+    "missing_shard": ("error", "the index names a shard that is not here"),
+    "bad_index": ("error", "the index and the shards do not agree"),
+    "duplicate": ("error", "a tensor is in two shards"),
+    # the configuration
+    "config_missing": ("warning", "one of config.json and hf_quant_config.json does not speak of quantization"),
+    "config_mismatch": ("error", "config.json and hf_quant_config.json say different things"),
+    "algorithm": ("error", "the algorithm is not one that vLLM serves for this layout"),
+    "group_size": ("error", "NVFP4 has a scale for 16 columns, no other number"),
+    "unknown_name": ("warning", "the configuration names a module that is not in the shards"),
+    "prefix": ("warning", "names of a vision-language model under the configuration of a text model, or the reverse"),
+    # modules
+    "not_excluded": ("error", "a linear layer is neither quantized nor excluded: a server would misread it"),
+    "excluded_but_quantized": ("error", "a layer is quantized and excluded: a server would misread it"),
+    "missing_scale": ("error", "a quantized layer lacks a scale"),
+    "orphan_scale": ("error", "a scale has no weight"),
+    "dtype": ("error", "a tensor has the wrong type"),
+    "shape": ("error", "the shapes of a layer do not fit together"),
+    "pre_quant_scale": ("error", "vLLM does not apply pre_quant_scale: fold it into the weights"),
+    "other_format": ("warning", "a layer of another format was not checked"),
+    "fused_mixed": ("error", "a server fuses these layers, so all or none must be quantized"),
+    "fused_scales": ("error", "a server fuses these layers under one scale, so theirs must be equal"),
+    # values
+    "scale_bound": ("error", "a scale is not positive, or a block scale is not between 2^-9 and 448"),
+    "not_finite": ("error", "a scale is NaN or infinite"),
+    "all_zero": ("warning", "every weight of a layer is zero"),
+    # against the source
+    "source_missing": ("warning", "the source has no such weight"),
+    "source_shape": ("error", "the source's weight has another shape"),
+    "dropped": ("warning", "the source has a tensor that the folder lacks"),
+    "nibble_order": ("error", "the nibbles are swapped: the even column belongs in the low one"),
+    "far_from_source": ("warning", "the weights are far from the source: another model, or rescaled (AWQ)"),
+    "not_nearest": ("warning", "weights are not at the nearest point: trained since, or rounded by another rule"),
+}  # fmt: skip
+"""Code to weight and meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or odd: a code of CODES, the file, tensor or layer, and what exactly."""
+
+    code: str
+    where: str
+    detail: str = ""
+
+    @property
+    def severity(self) -> Severity:
+        return CODES[self.code][0]
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.where}: {self.detail or CODES[self.code][1]} [{self.code}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How near a layer is to its source; adds up.
+
+    weights: how many. signal, noise: sums of squares of the source and of the difference. saturated: weights beyond
+    6 steps. astray: weights that are not at the nearest point, the saturated ones aside. worst: the largest
+    difference of the others, in gaps between neighbours of the grid; rounding to nearest gives 0.5 at most.
+    """
+
+    weights: int = 0
+    signal: float = 0.0
+    noise: float = 0.0
+    saturated: int = 0
+    astray: int = 0
+    worst: float = 0.0
+
+    def __add__(self, other: Fit) -> Fit:
+        return Fit(
+            self.weights + other.weights,
+            self.signal + other.signal,
+            self.noise + other.noise,
+            self.saturated + other.saturated,
+            self.astray + other.astray,
+            max(self.worst, other.worst),
+        )
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal over quantization noise, in decibels; infinite for an exact copy."""
+        if not self.noise:
+            return math.inf
+        return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What became of a fine-tune's change of the weights; adds up.
+
+    moved: weights that the fine-tune changed. kept: those whose change has the same sign after quantization. wanted,
+    got: sums of squares of the change before and after; product: of the two. Sign preservation and cosine as in DAQ
+    (arXiv 2603.22324).
+    """
+
+    moved: int = 0
+    kept: int = 0
+    wanted: float = 0.0
+    got: float = 0.0
+    product: float = 0.0
+
+    def __add__(self, other: Delta) -> Delta:
+        return Delta(
+            self.moved + other.moved,
+            self.kept + other.kept,
+            self.wanted + other.wanted,
+            self.got + other.got,
+            self.product + other.product,
+        )
+
+    @property
+    def sign_kept(self) -> float:
+        """The share of changes that keep their sign; 1 where nothing changed."""
+        return self.kept / self.moved if self.moved else 1.0
+
+    @property
+    def cosine(self) -> float:
+        """Of the change before and the change after; 0 where one of them is nothing."""
+        size = math.sqrt(self.wanted) * math.sqrt(self.got)
+        return self.product / size if size else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One quantized layer. shape: what it stands for, [out, in]. The scales are as stored."""
+
+    name: str
+    shape: tuple[int, ...]
+    tensor_scale: float
+    input_scale: float | None
+    smallest_scale: float
+    largest_scale: float
+    fit: Fit | None = None
+    delta: Delta | None = None
+
+    @property
+    def kind(self) -> str:
+        """The last part of the name, as `q_proj`."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole check. excluded: modules with a matrix that is not quantized. same, changed: tensors that are not
+    quantized, against the source."""
+
+    folder: str
+    algorithm: str
+    layers: tuple[Layer, ...] = ()
+    excluded: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    same: int = 0
+    changed: tuple[str, ...] = field(default=())
+
+    @property
+    def sound(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def fit(self) -> Fit | None:
+        found = [layer.fit for layer in self.layers if layer.fit]
+        return sum(found, Fit()) if found else None
+
+    @property
+    def delta(self) -> Delta | None:
+        found = [layer.delta for layer in self.layers if layer.delta]
+        return sum(found, Delta()) if found else None
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as JSON values; what is infinite becomes null."""
+    return {
+        "folder": report.folder,
+        "sound": report.sound,
+        "algorithm": report.algorithm,
+        "findings": [
+            {"code": f.code, "severity": f.severity, "where": f.where, "detail": f.detail or CODES[f.code][1]}
+            for f in report.findings
+        ],
+        "fit": _fit(report.fit),
+        "delta": _delta(report.delta),
+        "layers": [_layer(layer) for layer in report.layers],
+        "excluded": list(report.excluded),
+        "unquantized": {"same": report.same, "changed": list(report.changed)},
+    }
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "shape": list(layer.shape),
+        "tensor_scale": _finite(layer.tensor_scale),
+        "input_scale": _finite(layer.input_scale),
+        "scale_range": [_finite(layer.smallest_scale), _finite(layer.largest_scale)],
+        "fit": _fit(layer.fit),
+        "delta": _delta(layer.delta),
+    }
+
+
+def _fit(fit: Fit | None) -> dict[str, Any] | None:
+    if fit is None:
+        return None
+    return {
+        "weights": fit.weights,
+        "sqnr_db": _finite(fit.sqnr_db),
+        "worst_error_gaps": fit.worst,
+        "saturated": fit.saturated,
+        "not_nearest": fit.astray,
+    }
+
+
+def _delta(delta: Delta | None) -> dict[str, Any] | None:
+    if delta is None:
+        return None
+    return {"moved": delta.moved, "sign_kept": delta.sign_kept, "cosine": delta.cosine}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

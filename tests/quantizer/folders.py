@@ -1,0 +1,105 @@
+"""Folders of tiny models: what a recipe is given, complete with the nano models' tokenizer and templates."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from gates.manifest import Provenance
+from quantizer.attach import attach, make_plan
+from quantizer.batch import Batch
+from quantizer.export import seal, write_nvfp4
+from quantizer.linear import nvfp4_layers
+from quantizer.place import placed
+from quantizer.recipe_values import Layers
+from quantizer.source import Source, load_model, open_source
+from tests.quantizer import tiny
+
+NANO = Path(__file__).parents[2] / "models" / "annie-nano-hf"
+VOCABULARY = 2048  # the nano tokenizer's
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+BUILDS = (tiny.qwen3, tiny.qwen3_5)
+
+
+def save(build: Any, folder: Path, **more: Any) -> Path:
+    """A source folder of a tiny model that can be talked to."""
+    model = build(**{"vocab_size": VOCABULARY, "max_position_embeddings": 2048, **more})
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
+        shutil.copy(NANO / name, folder)
+    shutil.copytree(NANO / "additional_chat_templates", folder / "additional_chat_templates")
+    return folder
+
+
+def bare(build: Any, folder: Path, **more: Any) -> Source:
+    """A source without a tokenizer, of the smallest vocabulary."""
+    build(**more).save_pretrained(folder)
+    return open_source(folder)
+
+
+def wrapped(folder: Path) -> Source:
+    """A tiny Qwen3.5 as the text part of a vision-language model, with a tower and an MTP layer beside it."""
+    bare(tiny.qwen3_5, folder)
+    text = json.loads((folder / "config.json").read_text())
+    config = {
+        "model_type": "qwen3_5",
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "text_config": text,
+    }
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    tensors = {k.replace("model.", "model.language_model.", 1): v for k, v in load(folder).items()}
+    for name in ("model.visual.blocks.0.attn.qkv.weight", "mtp.layers.0.mlp.up_proj.weight"):
+        tensors[name] = torch.randn(48, 32).bfloat16()
+    exact = next(name for name in tensors if name.endswith("A_log"))
+    tensors[exact] = tensors[exact].float() + 1e-4  # a number that BF16 does not have
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return open_source(folder)
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """All tensors of a folder, of every shard."""
+    return {name: t for path in sorted(folder.glob("*.safetensors")) for name, t in load_file(path).items()}
+
+
+def batch(seed: int = 0, padded: bool = False) -> Batch:
+    """Tokens of the smallest vocabulary; the assistant wrote the second half. padded: the first row ends early."""
+    ids = tiny.tokens(seed)
+    attention = torch.ones_like(ids, dtype=torch.bool)
+    if padded:
+        attention[0, 12:] = False
+    labels = ids.clone()
+    labels[:, :8] = -100
+    return Batch(ids, labels.masked_fill(~attention, -100), attention)
+
+
+def attached(source: Source, amax: float = 10.0, **layers: Any) -> Any:
+    """The source's model with NVFP4 layers whose inputs have an amax that nothing was measured for."""
+    model = load_model(source)
+    attach(model, make_plan(model, Layers(**layers)))
+    for layer in nvfp4_layers(model).values():
+        layer.input_amax.fill_(amax)
+    return model
+
+
+def export(model: Any, source: Source, out: Path, **more: Any) -> Path:
+    """Written, sealed and in its place."""
+    with placed(out) as work:
+        write_nvfp4(model, source, work, **more)
+        seal(work, name="tiny", format="hf-nvfp4", source=source, created=NOW, origin=Provenance())
+    return out
+
+
+@contextmanager
+def nothing_left(folder: Path) -> Iterator[None]:
+    """Within a `with` block nothing new comes to stay in a folder."""
+    before = sorted(folder.rglob("*"))
+    yield
+    assert sorted(folder.rglob("*")) == before

@@ -1,0 +1,194 @@
+"""Choosing layers by pattern, and putting them in place without touching a weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from torch import nn  # noqa: E402
+
+from quantizer.attach import attach, detach, make_plan, measure, tie  # noqa: E402
+from quantizer.errors import RecipeError  # noqa: E402
+from quantizer.linear import NVFP4Linear, nvfp4_layers, unquantized  # noqa: E402
+from quantizer.recipe_values import Layers  # noqa: E402
+from tests.quantizer import tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+ATTENTION, MLP = "model.layers.1.self_attn", "model.layers.1.mlp"
+
+
+def kinds(names: Any) -> set[str]:
+    return {name.rpartition(".")[2] for name in names}
+
+
+@pytest.mark.parametrize(
+    "build, layers, kept",
+    [
+        (tiny.qwen3, 14, {"lm_head", "embed_tokens"}),
+        (tiny.qwen3_5, 25, {"lm_head", "embed_tokens", "conv1d", "in_proj_a", "in_proj_b"}),
+    ],
+)
+def test_every_linear_layer_is_meant_but_those_that_never_are(
+    build: Any, layers: int, kept: set[str]
+) -> None:
+    plan = make_plan(build(), Layers())
+
+    assert len(plan.layers) == layers
+    assert kinds(plan.kept) == kept
+
+
+CHOICES = [
+    (Layers(include=("*.mlp.*",)), 12, {"gate_proj", "up_proj", "down_proj"}),
+    (
+        Layers(include=("*.self_attn.*", "*.out_proj")),
+        7,
+        {"q_proj", "k_proj", "v_proj", "o_proj", "out_proj"},
+    ),
+    (Layers(exclude=("*.mlp.*", "*.linear_attn.*")), 4, {"q_proj", "k_proj", "v_proj", "o_proj"}),
+    (Layers(exclude=("lm_head", "*embed_tokens", "*conv1d")), 25, None),
+    (
+        Layers(deltanet=False),
+        16,
+        {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
+    ),
+    (Layers(first=1, last=1), 12, None),
+    (Layers(first=3), 7, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}),
+]
+
+
+@pytest.mark.parametrize("wanted, count, found", CHOICES)
+def test_patterns_and_places_choose(wanted: Layers, count: int, found: set[str] | None) -> None:
+    """On Qwen3.5: three DeltaNet layers and one of attention."""
+    plan = make_plan(tiny.qwen3_5(), wanted)
+
+    assert len(plan.layers) == count
+    assert found is None or kinds(plan.layers) == found
+
+
+def test_the_ends_are_the_first_and_the_last_decoder_layer() -> None:
+    plan = make_plan(tiny.qwen3_5(), Layers(first=1, last=2))
+
+    assert {name.split(".")[2] for name in plan.layers} == {"1"}
+
+
+def test_every_layer_is_in_one_group() -> None:
+    """Neighbours that a server joins together, the others alone."""
+    plan = make_plan(tiny.qwen3_5(), Layers())
+
+    assert sorted(name for group in plan.groups for name in group) == sorted(plan.layers)
+    assert ("model.layers.0.linear_attn.in_proj_qkv", "model.layers.0.linear_attn.in_proj_z") in plan.groups
+    assert ("model.layers.3.self_attn.o_proj",) in plan.groups
+
+
+WRONG = [
+    (
+        Layers(include=("*.mlp", "*")),
+        "layers.include: '*.mlp' matches no layer of this model; names look like model.",
+    ),
+    (Layers(exclude=("*.layer.0.*",)), "layers.exclude: '*.layer.0.*' matches no layer of this model"),
+    (Layers(include=("lm_head",)), "layers.include: 'lm_head' matches no layer"),
+    (Layers(exclude=("*",)), "layers: every linear layer is left out, so there is nothing to quantize"),
+    (Layers(first=1, last=1), "layers: first and last leave out all of this model's 2 decoder layers"),
+    (Layers(deltanet=False), "layers.deltanet: this model has no DeltaNet layer; leave the key out"),
+    (
+        Layers(exclude=(f"{ATTENTION}.k_proj",)),
+        f"layers: a server joins {ATTENTION}.q_proj, {ATTENTION}.v_proj with {ATTENTION}.k_proj: quantize all or none",
+    ),
+]
+
+
+@pytest.mark.parametrize("wanted, line", WRONG)
+def test_a_choice_that_cannot_be_is_one_line(wanted: Layers, line: str) -> None:
+    """On Qwen3."""
+    with pytest.raises(RecipeError) as error:
+        make_plan(tiny.qwen3(), wanted)
+
+    assert str(error.value).startswith(line)
+
+
+def test_a_row_that_is_not_whole_blocks_is_named() -> None:
+    """With the key that leaves it out."""
+    model = tiny.qwen3(intermediate_size=120)
+
+    with pytest.raises(
+        RecipeError, match="mlp.down_proj has 120 input columns, .*: add it to layers.exclude"
+    ):
+        make_plan(model, Layers())
+    assert len(make_plan(model, Layers(exclude=("*.down_proj",))).layers) == 12
+
+
+def test_attaching_keeps_the_very_parameters() -> None:
+    """An optimizer that was made before goes on; unquantized, the model computes what it did."""
+    model, plain = tiny.qwen3(), tiny.qwen3()
+    weight = model.get_parameter(f"{MLP}.up_proj.weight")
+    names = [name for name, _ in model.named_parameters()]
+    layers = attach(model, make_plan(model, Layers()), norm=256.0)
+
+    assert layers[f"{MLP}.up_proj"].weight is weight
+    assert [name for name, _ in model.named_parameters()] == names
+    assert {layer.norm for layer in layers.values()} == {256.0}
+    with unquantized(model):
+        assert torch.equal(model(tiny.tokens()).logits, plain(tiny.tokens()).logits)
+
+
+def test_detaching_gives_plain_layers_back() -> None:
+    """All, or those that are named."""
+    model = tiny.qwen3()
+    layers = attach(model, make_plan(model, Layers()))
+    weight = layers[f"{MLP}.up_proj"].weight
+    detach(model, [f"{MLP}.up_proj"])
+
+    assert type(model.get_submodule(f"{MLP}.up_proj")) is nn.Linear
+    assert model.get_parameter(f"{MLP}.up_proj.weight") is weight
+    assert len(nvfp4_layers(model)) == 13
+    detach(model)
+    assert not nvfp4_layers(model)
+    assert torch.equal(model(tiny.tokens()).logits, tiny.qwen3()(tiny.tokens()).logits)
+
+
+def test_neighbours_share_the_largest_amax_of_weights_and_inputs() -> None:
+    """And the others keep their own."""
+    model = tiny.qwen3()
+    layers = attach(model, make_plan(model, Layers()))
+    for index, layer in enumerate(layers.values()):
+        layer.input_amax.fill_(index)
+        layer.weight_amax.fill_(100 - index)
+    loose = layers[f"{ATTENTION}.o_proj"].input_amax.item()
+    groups = tie(model)
+
+    assert len(groups) == 4
+    for part, largest in (("input_amax", max), ("weight_amax", min)):
+        values = [getattr(layers[f"{ATTENTION}.{kind}_proj"], part).item() for kind in "qkv"]
+        index = [list(layers).index(f"{ATTENTION}.{kind}_proj") for kind in "qkv"]
+        assert set(values) == {largest(index) if largest is max else 100 - min(index)}
+    assert layers[f"{ATTENTION}.o_proj"].input_amax.item() == loose
+
+
+def test_measuring_follows_the_weights_and_ties_them() -> None:
+    """What grows in training would saturate under the amax it began with."""
+    model = tiny.qwen3()
+    layers = attach(model, make_plan(model, Layers()))
+    with torch.no_grad():
+        layers[f"{MLP}.gate_proj"].weight[3, 5] = 77.0
+    measure(model)
+
+    assert layers[f"{MLP}.gate_proj"].weight_amax.item() == 77
+    assert layers[f"{MLP}.up_proj"].weight_amax.item() == 77
+    assert layers[f"{MLP}.down_proj"].weight_amax.item() < 77
+
+
+def test_a_bias_stays_a_bias() -> None:
+    """Qwen2's projections have one; a layer takes it over and gives it back."""
+    model = nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"o_proj": nn.Linear(16, 4)})])})
+    bias = model["layers"][0]["o_proj"].bias
+    attach(model, make_plan(model, Layers()))
+
+    assert isinstance(model["layers"][0]["o_proj"], NVFP4Linear)
+    assert model["layers"][0]["o_proj"].bias is bias
+    detach(model)
+    assert model["layers"][0]["o_proj"].bias is bias

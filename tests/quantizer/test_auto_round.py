@@ -1,0 +1,120 @@
+"""AutoRound's folder read back: its codes to the last one, its scales, and what it leaves out put right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from safetensors.torch import save_file  # noqa: E402
+
+from quantizer.attach import make_plan  # noqa: E402
+from quantizer.backends import auto_round  # noqa: E402
+from quantizer.backends.auto_round import cut, take_over  # noqa: E402
+from quantizer.cost import Cost  # noqa: E402
+from quantizer.data.dataset import Dataset  # noqa: E402
+from quantizer.data.render import Sample  # noqa: E402
+from quantizer.errors import DataError, SourceError, UnavailableError  # noqa: E402
+from quantizer.nvfp4 import blocks, grid  # noqa: E402
+from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
+from quantizer.recipe import load_recipe  # noqa: E402
+from quantizer.source import Source, load_model  # noqa: E402
+from quantizer.verify.folder import open_folder  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+NEIGHBOURS = {"in_proj_qkv": 1.0, "in_proj_z": 0.7}
+"""DeltaNet's two, under two scales, as AutoRound 0.16 leaves them."""
+
+
+def learned(source: Source, folder: Path) -> dict[str, Any]:
+    """A folder such as AutoRound writes, with rounding that is not to the nearest; the codes and scales by layer."""
+    model, generator = load_model(source), torch.Generator().manual_seed(0)
+    names, tensors, made = make_plan(model, load_recipe("autoround").layers).layers, {}, {}
+    for name in names:
+        weight = model.get_submodule(name).weight.detach()
+        noise = 1 + 0.2 * torch.randn(weight.shape, generator=generator)
+        second = blocks.tensor_scale(torch.tensor(4.0 * NEIGHBOURS.get(name.rpartition(".")[2], 1.0)))
+        scale = blocks.block_scale(blocks.block_amax(weight), second)
+        made[name] = blocks.quantize((weight * noise).bfloat16(), second, scale)
+        tensors[f"{name}.weight_packed"] = made[name].packed
+        tensors[f"{name}.weight_scale"] = scale
+        tensors[f"{name}.weight_global_scale"] = (1 / second).reshape(1)
+        tensors[f"{name}.input_global_scale"] = torch.tensor([2688.0 / 9.0])
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    return made
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_codes_and_scales_are_taken_over_as_they_are(build: Any, tmp_path: Path) -> None:
+    """And stay so in the export; but for the neighbour of the smaller scale, which is rounded once more."""
+    source = folders.bare(build, tmp_path / "source")
+    made = learned(source, tmp_path / "theirs")
+    plan = make_plan(load_model(source), load_recipe("autoround").layers)
+    model = take_over(source, plan, open_folder(tmp_path / "theirs"))
+    out = folders.load(folders.export(model, source, tmp_path / "out"))
+    for name, theirs in made.items():
+        ours = Nvfp4(*(out[f"{name}.{part}"] for part in ("weight", "weight_scale", "weight_scale_2")))
+        if name.endswith("in_proj_z"):
+            assert off(ours, theirs) < 0.05
+        else:  # minus zero, which AutoRound can write, becomes zero
+            assert torch.equal(grid.decode(grid.unpack(ours.packed)), grid.decode(grid.unpack(theirs.packed)))
+            assert torch.equal(ours.scale.float(), theirs.scale.float())
+            assert ours.tensor_scale.item() == pytest.approx(theirs.tensor_scale.item(), rel=1e-6)
+        assert out[f"{name}.input_scale"].item() == pytest.approx(9 / 2688)
+
+
+def off(ours: Nvfp4, theirs: Nvfp4) -> float:
+    wanted = blocks.dequantize(theirs)
+    return float((blocks.dequantize(ours) - wanted).norm() / wanted.norm())
+
+
+def test_a_layer_that_it_did_not_write_is_named(tmp_path: Path) -> None:
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    learned(source, tmp_path / "theirs")
+    tensors = folders.load(tmp_path / "theirs")
+    del tensors["model.layers.1.mlp.up_proj.input_global_scale"]
+    save_file(tensors, tmp_path / "theirs" / "model.safetensors")
+    plan = make_plan(load_model(source), load_recipe("autoround").layers)
+
+    with pytest.raises(SourceError, match=r"AutoRound wrote no model\.layers\.1\.mlp\.up_proj"):
+        take_over(source, plan, open_folder(tmp_path / "theirs"))
+
+
+def dataset(*lengths: int) -> Dataset:
+    start, samples = 0, []
+    for length in lengths:
+        samples.append(Sample(np.arange(start, start + length, dtype=np.int32), np.ones(length, bool)))
+        start += length
+    return Dataset(tuple(samples), len(lengths), 0, "sha256:0")
+
+
+def test_its_rows_are_cut_from_all_samples_in_order() -> None:
+    """What does not fill a row is left out."""
+    rows = cut(dataset(5, 7, 3), 4)
+
+    assert torch.cat(rows).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_data_that_fills_no_row_is_refused() -> None:
+    with pytest.raises(DataError, match="the data has 15 tokens, fewer than one row of rounding.tokens=16"):
+        cut(dataset(5, 10), 16)
+
+
+def test_without_autoround_one_line_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    monkeypatch.setattr(auto_round, "find_spec", lambda name: None)
+
+    with pytest.raises(
+        UnavailableError, match="AutoRound is not installed: pip install auto-round compressed-tensors"
+    ):
+        auto_round.quantize(load_recipe("autoround"), source, dataset(600), "cpu", Cost("cpu"))

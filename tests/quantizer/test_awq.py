@@ -1,0 +1,235 @@
+"""AWQ by one Gram matrix, and folded so that the model computes what it did."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from quantizer.attach import attach, make_plan  # noqa: E402
+from quantizer.batch import hidden_states  # noqa: E402
+from quantizer.calibrate import Seen, observe  # noqa: E402
+from quantizer.errors import SourceError  # noqa: E402
+from quantizer.linear import nvfp4_layers, unquantized  # noqa: E402
+from quantizer.nvfp4 import blocks  # noqa: E402
+from quantizer.recipe_values import Layers  # noqa: E402
+from quantizer.search import fold  # noqa: E402
+from quantizer.search.awq import alphas, search  # noqa: E402
+from quantizer.search.fold import find_readers, fold_awq, fold_norm  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+DELTANET = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
+
+
+def trained(build: Any, **layers: Any) -> Any:
+    """A tiny model whose norms have gains of their own, as trained ones do; with NVFP4 layers."""
+    model = build()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if name.endswith("layernorm"):
+                module.weight.add_(0.4 * torch.randn(module.weight.shape, generator=generator))
+    attach(model, make_plan(model, Layers(**layers)))
+    return model
+
+
+@torch.no_grad()
+def hidden(model: Any, quantized: bool = False) -> Any:
+    if quantized:
+        return hidden_states(model, folders.batch(3)).float()
+    with unquantized(model):
+        return hidden_states(model, folders.batch(3)).float()
+
+
+def off(a: Any, b: Any) -> float:
+    return float((a - b).norm() / b.norm())
+
+
+def test_alphas_go_from_nothing_to_all() -> None:
+    assert alphas(0.1) == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    assert alphas(0.5) == [0, 0.5, 1.0]
+
+
+def test_the_error_of_an_alpha_is_the_one_at_the_output() -> None:
+    """Computed over again, token by token."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 64, generator=generator) * torch.exp2(2 * torch.randn(64, generator=generator))
+    weight = torch.randn(32, 64, generator=generator).bfloat16()
+    seen = Seen(torch.zeros(64), torch.zeros(64), torch.zeros(64, 64))
+    seen.add(x)
+    choice = search([weight], seen)
+    scale = choice.scale.bfloat16()
+    rounded = blocks.dequantize(blocks.quantize(weight * scale), torch.bfloat16).float() / scale.float()
+    wanted = (F.linear(x, rounded) - F.linear(x, weight.float())).square().sum().item()
+
+    assert choice.losses[choice.alpha] == pytest.approx(wanted, rel=1e-3)
+    assert choice.losses[choice.alpha] == min(choice.losses.values()) < 0.8 * choice.losses[0]
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_modelopt_finds_the_same_alphas(build: Any) -> None:
+    """Layer by layer, though it runs all tokens through every layer for each of them."""
+    pytest.importorskip("modelopt", reason=INSTALL)
+    from quantizer import modelopt_cpu
+
+    with modelopt_cpu.installed() as mtq:
+        config = copy.deepcopy(mtq.NVFP4_AWQ_LITE_CFG)
+        config["algorithm"] = {"method": "awq_lite", "debug": True}
+        theirs = mtq.quantize(build(), config, lambda model: model(tiny.tokens()))
+    model = build()
+    layers = attach(model, make_plan(model, Layers()))
+    seen = observe(model, [folders.batch()], gram=True)
+    wanted = {name: round(theirs.get_submodule(name).awq_lite.best_alpha, 6) for name in layers}
+
+    assert {name: search([layer.weight], seen[name]).alpha for name, layer in layers.items()} == wanted
+    assert len(set(wanted.values())) > 3
+
+
+@pytest.mark.parametrize(
+    "build, norm, readers",
+    [
+        (tiny.qwen3, "model.layers.0.input_layernorm", {"q_proj", "k_proj", "v_proj"}),
+        (tiny.qwen3_5, "model.layers.0.input_layernorm", set(DELTANET)),
+        (tiny.qwen3_5, "model.layers.3.input_layernorm", {"q_proj", "k_proj", "v_proj"}),
+        (tiny.qwen3_5, "model.layers.3.post_attention_layernorm", {"gate_proj", "up_proj"}),
+    ],
+)
+def test_every_reader_of_a_norm_is_found_quantized_or_not(build: Any, norm: str, readers: set[str]) -> None:
+    found = find_readers(build(), folders.batch())
+
+    assert {name.rpartition(".")[2] for name in found[norm]} == readers
+    assert all(name.rpartition(".")[2] != "o_proj" for names in found.values() for name in names)
+
+
+@pytest.mark.parametrize(
+    "build, layers",
+    [(build, layers) for build in folders.BUILDS for layers in ({}, {"include": ("*.mlp.*",)}, {"exclude": ("*.mlp.*",)})],
+)  # fmt: skip
+def test_the_folded_model_computes_what_it_did(build: Any, layers: dict[str, Any]) -> None:
+    """Whatever is quantized of a norm's readers: all, some, or none; BF16 rounding aside."""
+    model = trained(build, **layers)
+    before = hidden(model)
+    fold_awq(model, observe(model, [folders.batch()], gram=True), folders.batch())
+
+    assert 0 < off(hidden(model), before) < 0.02
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_the_folded_model_is_quantized_better(build: Any) -> None:
+    """On other tokens than it was searched with, and at every layer on its own."""
+    model = trained(build)
+    wanted = hidden(model)
+    seen = observe(model, [folders.batch()], gram=True)
+    from quantizer.calibrate import set_inputs
+
+    set_inputs(model, seen)
+    before = off(hidden(model, quantized=True), wanted)
+    folded = fold_awq(model, seen, folders.batch())
+
+    assert off(hidden(model, quantized=True), wanted) < before
+    assert all(one.gain >= 1 for one in folded) and max(one.gain for one in folded) > 1.3
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_inputs_are_known_after_the_fold_without_another_pass(build: Any) -> None:
+    """Their amax and Gram matrix are what another pass would record."""
+    model = trained(build)
+    seen = observe(model, [folders.batch()], gram=True)
+    fold_awq(model, seen, folders.batch())
+    again = observe(model, [folders.batch()], gram=True)
+    for name, layer in nvfp4_layers(model).items():
+        assert off(seen[name].gram, again[name].gram) < 0.05, name
+        torch.testing.assert_close(layer.input_amax, again[name].amax.amax(), rtol=0.05, atol=0), name
+
+
+def test_what_cannot_take_a_scale_is_left_alone() -> None:
+    """o_proj and out_proj read sums over heads."""
+    model, plain = trained(tiny.qwen3_5), trained(tiny.qwen3_5)
+    folded = fold_awq(model, observe(model, [folders.batch()], gram=True), folders.batch())
+    readers = {name.rpartition(".")[2] for one in folded for name in one.readers}
+
+    assert readers == {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj", *DELTANET}
+    for name, layer in nvfp4_layers(plain).items():
+        same = torch.equal(layer.weight, model.get_submodule(name).weight)
+        assert same == name.endswith(("o_proj", "out_proj")), name
+
+
+class Norm(nn.Module):
+    """A norm of either kind, in BF16."""
+
+    def __init__(self, gain: Any, offset: int) -> None:
+        super().__init__()
+        self.weight, self.offset = nn.Parameter((gain - offset).bfloat16()), offset
+
+    def forward(self, x: Any) -> Any:
+        return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True)) * (self.weight + self.offset)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_norms_gain_is_measured_and_divided(offset: int) -> None:
+    """1 + w in Qwen3.5, w elsewhere; the columns get the quotient of the stored gains, to the last digit."""
+    generator = torch.Generator().manual_seed(1)
+    gain, scale = (
+        torch.rand(64, generator=generator) + 0.5,
+        torch.exp2(torch.randn(64, generator=generator) / 2),
+    )
+    norm, reader = Norm(gain, offset), nn.Linear(64, 8, bias=False)
+    before, weight = norm.weight.float() + offset, reader.weight.clone()
+    factor = fold_norm(norm, [reader], scale, least_gain=0.05)
+    after = norm.weight.float() + offset
+
+    torch.testing.assert_close(after, before / scale, rtol=0.02, atol=0.005)
+    torch.testing.assert_close(after * factor, before)
+    torch.testing.assert_close(reader.weight, weight * factor)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_gains_that_would_lose_their_digits_are_not_scaled(offset: int) -> None:
+    """Small ones, those that a scale would make small, and zero."""
+    gain = torch.tensor([1.0, 0.03, 0.5, 0.0, -1.0] + [1.0] * 11)
+    scale = torch.tensor([2.0, 0.25, 16.0, 2.0, 4.0] + [1.0] * 11)
+    factor = fold_norm(Norm(gain, offset), [], scale, least_gain=0.05)
+
+    assert factor[[1, 2, 3]].tolist() == [1, 1, 1]
+    assert factor[[0, 4]].tolist() == [2, 4]
+
+
+def test_a_norm_of_another_kind_is_refused() -> None:
+    """Its gain is neither its weight nor one more."""
+    with pytest.raises(SourceError, match="Norm: its gain is neither its weight nor 1 [+] its weight"):
+        fold_norm(Norm(torch.full((16,), 3.0), 2), [], torch.ones(16), 0.05)
+
+
+def test_a_wrong_fold_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ModelOpt's: the norms of Qwen3.5 taken for plain ones."""
+    monkeypatch.setattr(fold, "_offset", lambda norm: 0)
+    model = trained(tiny.qwen3_5)
+
+    with pytest.raises(SourceError, match="awq: after the fold .* something else"):
+        fold_awq(model, observe(model, [folders.batch()], gram=True), folders.batch())
+
+
+def test_a_reader_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ModelOpt's second: DeltaNet's gates are not quantized, so they were not scaled."""
+    every = fold.find_readers
+    monkeypatch.setattr(
+        fold,
+        "find_readers",
+        lambda *args: {
+            norm: tuple(n for n in names if not n.endswith(("in_proj_a", "in_proj_b")))
+            for norm, names in every(*args).items()
+        },
+    )
+    model = trained(tiny.qwen3_5)
+
+    with pytest.raises(SourceError, match=r"awq: after the fold \S+in_proj_[ab] returns something else"):
+        fold_awq(model, observe(model, [folders.batch()], gram=True), folders.batch())

@@ -1,0 +1,133 @@
+"""One pass over the data: what each layer read, without the padding, and once for those that read the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from torch.nn import functional as F  # noqa: E402
+
+from quantizer.attach import attach, make_plan  # noqa: E402
+from quantizer.batch import IGNORE, Batch, assistant_logits, hidden_states  # noqa: E402
+from quantizer.calibrate import calibrate, observe, readers, trace_error  # noqa: E402
+from quantizer.errors import DataError  # noqa: E402
+from quantizer.linear import nvfp4_layers, unquantized  # noqa: E402
+from quantizer.recipe_values import Layers  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+UP = "model.layers.1.mlp.up_proj"
+
+
+def quantized(build: Any = tiny.qwen3) -> Any:
+    model = build()
+    attach(model, make_plan(model, Layers()))
+    return model
+
+
+def inputs_of(model: Any, name: str, batch: Batch) -> Any:
+    """What a layer of the unquantized model reads, padding left out."""
+    caught = []
+    hook = model.get_submodule(name).register_forward_pre_hook(lambda layer, args: caught.append(args[0]))
+    with torch.no_grad(), unquantized(model):
+        hidden_states(model, batch)
+    hook.remove()
+    return caught[0][batch.attention].float()
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_what_a_layer_read_is_recorded_without_the_padding(build: Any) -> None:
+    """Largest, mean and Gram matrix, over two batches."""
+    model, batches = quantized(build), [folders.batch(0, padded=True), folders.batch(1)]
+    seen = observe(model, batches, gram=True)
+    for name in nvfp4_layers(model):
+        x = torch.cat([inputs_of(model, name, batch) for batch in batches])
+
+        assert seen[name].tokens == len(x) == 124
+        assert torch.equal(seen[name].amax, x.abs().amax(dim=0))
+        torch.testing.assert_close(seen[name].mean, x.abs().mean(dim=0).bfloat16().float(), rtol=0.01, atol=0)
+        torch.testing.assert_close(seen[name].gram, x.T @ x, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("build, shared", [(tiny.qwen3, 4), (tiny.qwen3_5, 8)])
+def test_layers_that_read_the_same_share_a_record(build: Any, shared: int) -> None:
+    """So that the costly matrix is summed once for q, k and v; with padding as without."""
+    model = quantized(build)
+    found = readers(observe(model, [folders.batch(padded=True)]))
+    groups = {group for group in make_plan(build(), Layers()).groups if len(group) > 1}
+
+    assert len([names for names in found if len(names) > 1]) == shared
+    assert {names for names in found if len(names) > 1} == groups
+
+
+def test_the_gram_matrix_gives_the_error_at_the_output() -> None:
+    """Of any change of the weights, without a token."""
+    model = quantized()
+    layer, x = nvfp4_layers(model)[UP], inputs_of(model, UP, folders.batch())
+    seen = observe(model, [folders.batch()], gram=True)[UP]
+    change = layer.fake_weight().float() - layer.weight.float()
+
+    wanted = F.linear(x, change).square().sum()
+    torch.testing.assert_close(trace_error(change, seen), wanted, rtol=1e-3, atol=0)
+
+
+def test_calibration_sets_the_largest_input_and_ties_neighbours() -> None:
+    model = quantized()
+    seen = calibrate(model, [folders.batch()])
+    layers = nvfp4_layers(model)
+
+    assert layers[UP].input_amax == seen[UP].amax.amax()
+    for kind in "qkv":
+        assert (
+            layers[f"model.layers.0.self_attn.{kind}_proj"].input_amax
+            == layers["model.layers.0.self_attn.q_proj"].input_amax
+        )
+
+
+def test_calibration_leaves_the_model_quantized_and_without_hooks() -> None:
+    """Even when a batch cannot be run."""
+    model = quantized()
+    with pytest.raises(IndexError):
+        observe(model, [Batch(*(t + 1000 for t in folders.batch()[:2]), folders.batch().attention)])
+
+    assert all(layer.active and not layer._forward_pre_hooks for layer in nvfp4_layers(model).values())
+
+
+def test_no_data_is_an_error() -> None:
+    with pytest.raises(DataError, match="there is no conversation to calibrate with"):
+        calibrate(quantized(), [])
+
+
+def test_a_model_that_overflows_is_named_by_its_layer() -> None:
+    model = quantized()
+    with torch.no_grad():
+        model.model.layers[0].input_layernorm.weight[3] = float("inf")
+
+    with pytest.raises(DataError, match=r"layers\.0\.self_attn\.q_proj: its input is NaN or infinite"):
+        calibrate(model, [folders.batch()])
+
+
+def test_a_layer_that_saw_nothing_is_named() -> None:
+    """One that the model never runs."""
+    model = quantized()
+    model.config.num_hidden_layers = 1
+
+    with pytest.raises(DataError, match=r"layers\.1\..*: no token of the data went through it"):
+        calibrate(model, [folders.batch()])
+
+
+def test_logits_are_those_that_foretell_the_assistant() -> None:
+    """Position t - 1 for a token at t; none for padding or for what others wrote."""
+    model, batch = tiny.qwen3(), folders.batch(padded=True)
+    with torch.no_grad():
+        whole = model(input_ids=batch.ids, attention_mask=batch.attention).logits
+        some = assistant_logits(model, batch)
+    wanted = [whole[row, t - 1] for row in range(4) for t in range(1, 16) if batch.labels[row, t] != IGNORE]
+
+    assert len(some) == len(wanted) == 4 + 3 * 8
+    assert torch.equal(some, torch.stack(wanted))

@@ -1,0 +1,139 @@
+"""Reading conversations: what is wrong with a line is told with its number, and nothing is dropped without a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quantizer.data.conversation import from_row, parse, read, thought_of, to_row
+from quantizer.errors import DataError
+from tests.quantizer.templates import SEARCH, call, said, talk, write
+
+GOOD = [said("user", "Hi"), said("assistant", "Hello.")]
+BAD: list[tuple[str, Any, str]] = [
+    ("not JSON", "{", "not JSON"),
+    ("not an object", "[1]", "a line is an object with messages"),
+    ("no messages", {}, "messages must be a list"),
+    ("no message in it", {"messages": []}, "messages must be a list with at least one"),
+    ("tools under another name", {"messages": GOOD, "tool": [SEARCH]}, "did you mean 'tools'?"),
+    ("tools of the old API", {"messages": GOOD, "tools_": "x"}, "did you mean 'tools'?"),
+    ("a message that is a text", {"messages": ["Hi"]}, "message 0: must be an object"),
+    ("a role that nobody has", {"messages": [said("human", "Hi")]}, "message 0: role 'human' is not known"),
+    ("nobody answers", {"messages": GOOD[:1]}, "no message of the assistant's"),
+    ("an empty answer", {"messages": [GOOD[0], said("assistant", " ")]}, "says nothing and calls nothing"),
+    ("a picture", {"messages": [said("user", [{"type": "image_url"}]), GOOD[1]]}, "a part that is not text"),
+    ("a number for content", {"messages": [said("user", 5), GOOD[1]]}, "content must be a text"),
+    ("a user who calls", {"messages": [said("user", "Hi", tool_calls=[call()])]}, "only the assistant"),
+    ("calls in no list", {"messages": [said("assistant", "", tool_calls={"a": 1})]}, "must be a list"),
+    ("a call without a name", {"messages": [said("assistant", "", tool_calls=[{}])]}, "call 0: must be an object with"),
+    (
+        "arguments cut off",
+        {"messages": [said("assistant", "", tool_calls=[{"function": {"name": "f", "arguments": "{"}}])]},
+        "call 0: arguments are not JSON",
+    ),
+    (
+        "arguments that are a list",
+        {"messages": [said("assistant", "", tool_calls=[{"function": {"name": "f", "arguments": "[]"}}])]},
+        "call 0: arguments must be a JSON object",
+    ),
+    ("a thought that is no text", {"messages": [said("assistant", "x", reasoning_content=3)]}, "must be a text"),
+    ("a tool without a name", {"messages": GOOD, "tools": [{"type": "function"}]}, "tool 0: must be"),
+    ("tools in no list", {"messages": GOOD, "tools": {"a": 1}}, "tools must be a list"),
+    ("tools as a broken text", {"messages": GOOD, "tools": "["}, "tools are a text that is not JSON"),
+    ("switches in no object", {"messages": GOOD, "chat_template_kwargs": [1]}, "must be an object"),
+    ("a switch that is ours", {"messages": GOOD, "chat_template_kwargs": {"tools": []}}, "cannot set tools"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row, why", [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_a_bad_line_is_told_with_its_number(tmp_path: Path, row: Any, why: str) -> None:
+    """File, line and reason; the good line before it is not the trouble."""
+    path = write(tmp_path / "data.jsonl", [{"messages": GOOD}, row])
+    with pytest.raises(DataError) as caught:
+        list(read(path))
+
+    assert str(caught.value).startswith(f"{path}:2")
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    """As any bad input."""
+    with pytest.raises(DataError, match=r"nowhere\.jsonl: cannot be read \(No such file"):
+        list(read(tmp_path / "nowhere.jsonl"))
+
+
+def test_empty_lines_do_not_count_as_rows_and_do_as_lines(tmp_path: Path) -> None:
+    """So that an editor finds the line that is named."""
+    path = write(tmp_path / "data.jsonl", ["", {"messages": GOOD}, "", "{"])
+    with pytest.raises(DataError, match=r"data\.jsonl:4"):
+        list(read(path))
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=8),
+        st.recursive(st.text() | st.integers() | st.none(), st.lists),
+        max_size=4,
+    )
+)
+def test_arguments_are_a_text_on_disk_and_an_object_in_memory(arguments: dict[str, Any]) -> None:
+    """There and back, whatever they are."""
+    row = {"messages": [said("user", "?"), said("assistant", "", tool_calls=[call(**arguments)])]}
+    conversation = from_row(row)
+
+    assert conversation.messages[1]["tool_calls"][0]["function"]["arguments"] == arguments
+    assert from_row(json.loads(json.dumps(to_row(conversation)))) == conversation
+
+
+def test_null_content_and_parts_become_text() -> None:
+    """As vLLM reads them."""
+    made = from_row(
+        {
+            "messages": [
+                said("user", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
+                {"role": "assistant", "content": None, "tool_calls": [call()]},
+            ]
+        }
+    )
+
+    assert [message["content"] for message in made.messages] == ["a\nb", ""]
+
+
+def test_tools_may_be_a_text() -> None:
+    """As tables with one type a column store them."""
+    assert from_row({"messages": GOOD, "tools": json.dumps([SEARCH])}).tools == (SEARCH,)
+
+
+def test_keys_of_the_writers_own_are_let_be() -> None:
+    """A category or an id is nobody's slip."""
+    assert parse(json.dumps({"messages": GOOD, "category": "greeting", "id": 7})).messages == tuple(GOOD)
+
+
+@pytest.mark.parametrize(
+    "message, thought",
+    [
+        (said("assistant", "x", reasoning_content="why"), "why"),
+        (said("assistant", "x", reasoning="why"), "why"),
+        (said("assistant", "<think>why</think>x"), "<think>why"),
+        (said("assistant", "x", reasoning_content="  "), ""),
+        (said("assistant", "x"), ""),
+    ],
+)
+def test_a_thought_is_found_where_writers_put_it(message: dict[str, Any], thought: str) -> None:
+    """In a field of its own, or before the tag that ends it."""
+    assert thought_of(message) == thought
+
+
+def test_thoughts_can_be_taken_out() -> None:
+    """From every place, and nothing else with them."""
+    row = talk("Hm.")
+    row["messages"][2] = said("assistant", "<think>\nHm.\n</think>\n\nGood morning to you.")
+
+    assert from_row(row).thinks
+    assert from_row(row).without_thoughts() == from_row(talk())

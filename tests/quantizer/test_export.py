@@ -1,0 +1,291 @@
+"""From memory to a folder: names, bytes, configuration; whole or not there."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from safetensors import safe_open  # noqa: E402
+
+from gates import artefact  # noqa: E402
+from gates.manifest import Provenance  # noqa: E402
+from quantizer.errors import ExportError  # noqa: E402
+from quantizer.export import seal, write_bf16, write_nvfp4  # noqa: E402
+from quantizer.linear import nvfp4_layers  # noqa: E402
+from quantizer.place import placed  # noqa: E402
+from quantizer.source import load_model, open_source  # noqa: E402
+from quantizer.verify.check import verify  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+UP = "model.layers.1.mlp.up_proj"
+
+
+def config(folder: Path, name: str = "config.json") -> Any:
+    return json.loads((folder / name).read_text())
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_an_export_is_sound_and_near_its_source(build: Any, tmp_path: Path) -> None:
+    """By the independent check: nothing astray, nothing that is not quantized changed."""
+    source = folders.bare(build, tmp_path / "source")
+    out = folders.export(folders.attached(source), source, tmp_path / "out")
+    report = verify(out, source.path)
+
+    assert report.sound and not report.findings
+    assert report.fit is not None and report.fit.astray == 0
+    assert report.same and not report.changed
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_both_configurations_name_what_is_not_quantized(build: Any, tmp_path: Path) -> None:
+    """Where a server looks, and in ModelOpt's words."""
+    source = folders.bare(build, tmp_path / "source")
+    out = folders.export(folders.attached(source), source, tmp_path / "out")
+    first, second = config(out, "hf_quant_config.json"), config(out)["quantization_config"]
+
+    assert first["producer"]["name"] == "modelopt"
+    assert first["quantization"]["quant_algo"] == second["quant_algo"] == "NVFP4"
+    assert first["quantization"]["exclude_modules"] == second["ignore"]
+    assert {"lm_head", "model.embed_tokens"} <= set(second["ignore"])
+    assert {name.rpartition(".")[2] for name in second["ignore"]} <= {
+        "lm_head", "embed_tokens", "conv1d", "in_proj_a", "in_proj_b",
+    }  # fmt: skip
+
+
+def test_a_vision_language_model_keeps_its_names_and_its_other_parts(tmp_path: Path) -> None:
+    """Byte for byte, in their own types, and excluded."""
+    source = folders.wrapped(tmp_path / "source")
+    out = folders.export(folders.attached(source), source, tmp_path / "out")
+    before, after = folders.load(source.path), folders.load(out)
+    report = verify(out, source.path)
+
+    assert report.sound and not report.findings and not report.changed
+    assert "model.language_model.layers.3.mlp.up_proj.weight_scale_2" in after
+    kept = [name for name in before if after[name].dtype != torch.uint8]
+    assert {"model.visual.blocks.0.attn.qkv.weight", "mtp.layers.0.mlp.up_proj.weight"} <= set(kept)
+    assert all(torch.equal(before[name], after[name]) for name in kept)
+    assert {torch.float32, torch.bfloat16} == {after[name].dtype for name in kept}
+    ignored = config(out)["quantization_config"]["ignore"]
+    assert {"model.visual*", "mtp*", "model.language_model.embed_tokens"} <= set(ignored)
+
+
+def test_what_training_has_changed_is_written_and_the_rest_is_copied(tmp_path: Path) -> None:
+    """A norm that moved, an embedding that did not."""
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    model = folders.attached(source)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(1.5)
+    after = folders.load(folders.export(model, source, tmp_path / "out"))
+    before = folders.load(source.path)
+
+    assert torch.equal(after["model.norm.weight"], before["model.norm.weight"] * 1.5)
+    assert torch.equal(after["model.embed_tokens.weight"], before["model.embed_tokens.weight"])
+
+
+def test_a_source_in_float32_becomes_bf16(tmp_path: Path) -> None:
+    """Weights and configuration, as the packed weights were rounded from BF16."""
+    tiny.qwen3().float().save_pretrained(tmp_path / "source")
+    source = open_source(tmp_path / "source")
+    out = folders.export(folders.attached(source), source, tmp_path / "out")
+    types = {t.dtype for name, t in folders.load(out).items() if not name.endswith(("_scale", "_scale_2"))}
+
+    assert source.dtype == "F32"
+    assert types == {torch.bfloat16, torch.uint8}
+    assert (config(out).get("dtype") or config(out)["torch_dtype"]) == "bfloat16"
+
+
+def test_a_tied_head_is_written_once(tmp_path: Path) -> None:
+    """As in the source, and excluded all the same."""
+    source = folders.bare(tiny.qwen3, tmp_path / "source", tie_word_embeddings=True)
+    out = folders.export(folders.attached(source), source, tmp_path / "out")
+
+    assert "lm_head.weight" not in folders.load(out)
+    assert "lm_head" in config(out)["quantization_config"]["ignore"]
+    assert verify(out, source.path).sound
+
+
+def test_a_large_model_is_cut_into_shards_with_an_index(tmp_path: Path) -> None:
+    """The same tensors as in one piece; a layer's parts lie together."""
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    model = folders.attached(source)
+    whole = folders.load(folders.export(model, source, tmp_path / "whole"))
+    out = folders.export(model, source, tmp_path / "out", shard_bytes=20_000)
+    index = config(out, "model.safetensors.index.json")
+
+    assert len(set(index["weight_map"].values())) > 3
+    assert index["metadata"]["total_size"] == sum(t.nbytes for t in whole.values())
+    assert verify(out, source.path).sound
+    for name, shard in index["weight_map"].items():
+        with safe_open(out / shard, "pt") as file:
+            assert torch.equal(file.get_tensor(name).float(), whole[name].float()), name
+    assert index["weight_map"][f"{UP}.weight"] == index["weight_map"][f"{UP}.input_scale"]
+
+
+def test_tokenizer_and_templates_come_along_and_code_does_not(tmp_path: Path) -> None:
+    """Nor pickles, hidden files, or the source's own manifest."""
+    source = folders.save(tiny.qwen3, tmp_path / "source")
+    for name in ("modeling.py", "pytorch_model.bin", ".cache.json", "README.md"):
+        (source / name).write_text("x")
+    opened = open_source(source)
+    out = folders.export(folders.attached(opened), opened, tmp_path / "out")
+    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+
+    assert {"tokenizer.json", "chat_template.jinja", "additional_chat_templates/xml.jinja"} <= found
+    assert not found & {"modeling.py", "pytorch_model.bin", ".cache.json", "README.md"}
+    assert artefact.verify(out) == []
+
+
+def test_the_manifest_says_where_the_model_comes_from(tmp_path: Path) -> None:
+    """The source's root as parent; its base model is handed on."""
+    path = tmp_path / "source"
+    folders.bare(tiny.qwen3, path)
+    before = Provenance(base_model="stranger", recipe={"a": 1})
+    sealed = artefact.seal(path, name="annie", format="hf-bf16", created=folders.NOW, provenance=before)
+    source = open_source(path)
+    made = artefact.load(folders.export(folders.attached(source), source, tmp_path / "out"))
+
+    assert made.provenance.parents == {"source": sealed.root}
+    assert made.provenance.base_model == "stranger"
+
+
+def test_a_source_without_a_manifest_is_named_by_its_files(tmp_path: Path) -> None:
+    """The same digest that sealing it would have given."""
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    sealed = artefact.describe(source.path, name="annie", format="hf-bf16", created=folders.NOW)
+
+    assert source.root == sealed.root
+
+
+def test_master_weights_can_be_written_in_bf16(tmp_path: Path) -> None:
+    """What a GGUF is made of: the trained weights, unquantized, under the source's names."""
+    source = folders.bare(tiny.qwen3_5, tmp_path / "source")
+    model = folders.attached(source)
+    with torch.no_grad():
+        nvfp4_layers(model)[UP].weight.add_(0.25)
+    with placed(tmp_path / "out") as work:
+        write_bf16(model, source, work)
+        seal(work, name="x", format="hf-bf16", source=source, created=folders.NOW, origin=Provenance())
+    after, before = folders.load(tmp_path / "out"), folders.load(source.path)
+
+    assert after.keys() == before.keys()
+    assert {name for name in after if not torch.equal(after[name], before[name])} == {f"{UP}.weight"}
+    assert "quantization_config" not in config(tmp_path / "out")
+
+
+# ------------------------------------------------------------------------------- whole or not there
+
+
+def spoilt(model: Any, kind: str) -> None:
+    layer = nvfp4_layers(model)[UP]
+    if kind == "uncalibrated":
+        layer.input_amax.zero_()
+    elif kind == "not finite":
+        layer.weight.data[2, 3] = float("nan")
+    elif kind == "adapter":
+        layer.adapter = torch.nn.Linear(2, 2)
+    else:
+        layer.input_amax.fill_(float("nan"))
+
+
+@pytest.mark.parametrize(
+    "kind, line",
+    [
+        ("uncalibrated", f"{UP}: its input has no amax; calibrate the model first"),
+        ("nan amax", f"{UP}: its input has no amax; calibrate the model first"),
+        ("not finite", f"{UP}.weight: the weight holds NaN or infinity, which NVFP4 cannot say"),
+        ("adapter", f"has no {UP}.adapter.weight; adapters have to be merged before an export"),
+    ],
+)
+def test_a_model_that_cannot_be_exported_leaves_nothing(kind: str, line: str, tmp_path: Path) -> None:
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    model = folders.attached(source)
+    spoilt(model, kind)
+
+    with folders.nothing_left(tmp_path), pytest.raises(ExportError) as error:
+        folders.export(model, source, tmp_path / "out")
+    assert line in str(error.value)
+
+
+def test_a_model_without_a_quantized_layer_is_refused(tmp_path: Path) -> None:
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+
+    with pytest.raises(ExportError, match="no layer of the model is quantized"):
+        write_nvfp4(load_model(source), source, tmp_path)
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """The kernel refuses to write more than so many bytes to a file, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [0, 10_000, 30_000])
+def test_a_full_disk_leaves_nothing(size: int, tmp_path: Path) -> None:
+    """Wherever in the work it fills up."""
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    model = folders.attached(source)
+
+    with folders.nothing_left(tmp_path), small_files(size), pytest.raises(ExportError) as error:
+        folders.export(model, source, tmp_path / "out", shard_bytes=40_000)
+    assert str(error.value).startswith(f"{tmp_path / 'out'}: cannot be written (")
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+
+    with (
+        folders.nothing_left(tmp_path),
+        pytest.raises(ExportError, match="is there already"),
+        placed(tmp_path / "out"),
+    ):
+        pass
+
+
+def test_a_place_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+
+    with pytest.raises(ExportError, match="cannot be made"), placed(tmp_path / "file" / "out"):
+        pass
+
+
+def test_an_unsealed_folder_is_not_kept(tmp_path: Path) -> None:
+    """Complete when the manifest is there, and not before."""
+    unsealed = pytest.raises(ExportError, match="was not sealed")
+
+    with folders.nothing_left(tmp_path), unsealed, placed(tmp_path / "out") as work:
+        (work / "config.json").write_text("{}")
+
+
+def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
+    """A hidden folder of the same name; it never looked whole."""
+    left = tmp_path / ".out.unfinished"
+    left.mkdir()
+    (left / "model.safetensors").write_text("half")
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    out = folders.export(folders.attached(source), source, tmp_path / "out")
+
+    assert not left.exists()
+    assert artefact.verify(out) == []
+
+
+def test_any_other_error_goes_on_and_leaves_nothing(tmp_path: Path) -> None:
+    with folders.nothing_left(tmp_path), pytest.raises(KeyboardInterrupt), placed(tmp_path / "out"):
+        raise KeyboardInterrupt

@@ -1,0 +1,80 @@
+"""What llama.cpp itself makes of the files: the same next tokens as transformers, the same answers in NVFP4 as in F16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from quantizer.gguf.write import write_gguf  # noqa: E402
+from quantizer.nano.cases import cases  # noqa: E402
+from quantizer.nano.score_server import reply_of, request  # noqa: E402
+from quantizer.nano.serving import post, serving  # noqa: E402
+from quantizer.nvfp4 import blocks  # noqa: E402
+from quantizer.verify.check import load_layer  # noqa: E402
+from quantizer.verify.folder import open_folder  # noqa: E402
+from tests.quantizer import ggufs  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.engine, pytest.mark.usefixtures("one_thread")]
+ANNIE = Path(__file__).parents[2] / "models" / "annie-nano-hf"
+PROMPTS = 20
+# Largest difference of a log-probability. F16's products are taken with inputs in F16, NVFP4's with inputs rounded to
+# eight bits: measured 0.015 and 0.15 at most, where the logits' own spread is 1.1 to 1.3.
+WITHIN = {"f16": 0.05, "nvfp4": 0.4}
+
+
+def dequantized(model: Any, folder: Path) -> Any:
+    """The model with the numbers that an NVFP4 folder stands for."""
+    held = open_folder(folder)
+    with torch.no_grad():
+        for name in load_file(folder / "model.safetensors"):
+            if name.endswith(".weight_scale_2"):
+                layer = name.removesuffix(".weight_scale_2")
+                model.get_submodule(layer).weight.copy_(blocks.dequantize(load_layer(held, layer)))
+    return model
+
+
+@pytest.mark.parametrize("kind", WITHIN)
+@pytest.mark.parametrize("build", [ggufs.qwen3, ggufs.qwen3_5])
+def test_llama_cpp_foretells_what_transformers_does(tmp_path: Path, build: Any, kind: str) -> None:
+    """At each of eight steps after 48 random tokens, the ten likeliest next ones with their log-probabilities."""
+    folder, model = ggufs.save(build(), tmp_path / "bf16"), build().float()
+    if kind == "nvfp4":
+        folder = ggufs.quantized(folder, tmp_path / "nvfp4")
+        model = dequantized(model, folder)
+    write_gguf(folder, tmp_path / "x.gguf", kind, "x")
+    prompt = torch.randint(1, 600, (48,), generator=torch.Generator().manual_seed(3)).tolist()
+    body = {"prompt": prompt, "n_predict": 8, "n_probs": 10, "temperature": 0, "return_tokens": True}
+    with serving(tmp_path / "x.gguf", 1, 512) as base:
+        got = post(base, "/completion", body)
+    with torch.no_grad():
+        wanted = torch.log_softmax(model(torch.tensor([prompt + got["tokens"]])).logits[0, 47:], dim=-1)
+    apart, step = [], -1
+    for told in got["completion_probabilities"]:
+        step = got["tokens"].index(told["id"], step + 1)  # half characters are not told, so steps are missing
+        apart += [abs(one["logprob"] - float(wanted[step, one["id"]])) for one in told["top_logprobs"]]
+    assert len(apart) >= 20 and max(apart) < WITHIN[kind]
+
+
+@pytest.mark.timeout(300)
+def test_annie_answers_in_nvfp4_as_in_its_dequantized_f16(tmp_path: Path) -> None:
+    """Word by word, on held-out prompts, greedily."""
+    folder = ggufs.quantized(ANNIE, tmp_path / "annie-nvfp4")
+    asked = [case for case in cases(20261121, 3) if case.style == "hermes" and not case.thinking][:PROMPTS]
+    replies = {}
+    for kind in WITHIN:
+        write_gguf(folder, tmp_path / f"{kind}.gguf", kind, "annie")
+        with serving(
+            tmp_path / f"{kind}.gguf", 1
+        ) as base:  # one slot: what is computed together changes the last bits
+            replies[kind] = [reply_of(post(base, "/v1/chat/completions", request(case))) for case in asked]
+    assert len(asked) == PROMPTS and all(reply.finished for reply in replies["f16"])
+    assert replies["nvfp4"] == replies["f16"]

@@ -1,0 +1,425 @@
+"""Path B: NVFP4 in GGUF bit by bit, Qwen3.5's tensors in their places, llama.cpp's programs, and bad input."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+gguf = pytest.importorskip("gguf", reason=INSTALL)
+np = pytest.importorskip("numpy", reason=INSTALL)
+pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from gates import artefact  # noqa: E402
+from quantizer import cli, cli_gguf  # noqa: E402
+from quantizer.errors import ExportError, SourceError, UnavailableError  # noqa: E402
+from quantizer.gguf import mix, official  # noqa: E402
+from quantizer.gguf.arch import architecture, value_order  # noqa: E402
+from quantizer.gguf.make import Job, make  # noqa: E402
+from quantizer.gguf.nvfp4 import move, pack  # noqa: E402
+from quantizer.gguf.official import Programs  # noqa: E402
+from quantizer.gguf.write import write_gguf  # noqa: E402
+from quantizer.nvfp4 import blocks, grid  # noqa: E402
+from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
+from quantizer.verify.check import load_layer  # noqa: E402
+from quantizer.verify.folder import open_folder  # noqa: E402
+from tests.quantizer import ggufs  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+Type = gguf.GGMLQuantizationType
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+MODELS = Path(__file__).parents[2] / "models"
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ggufs.save(ggufs.qwen3(), tmp_path_factory.mktemp("dense") / "bf16")
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ggufs.save(ggufs.qwen3_5(), tmp_path_factory.mktemp("hybrid") / "bf16")
+
+
+def nvfp4(source: Path) -> Path:
+    folder = source.with_name("nvfp4")
+    return folder if folder.exists() else ggufs.quantized(source, folder)
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    return {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+
+
+def numbers(tensor: Any) -> Any:
+    return torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+
+
+# --------------------------------------------------------------------------------------------- the bytes
+
+
+def every_pair() -> Nvfp4:
+    """Each of E4M3's 126 positive scales with each of the 16 codes; and scales of 128 to fill the row."""
+    scales = torch.tensor([*range(1, 0x7F), 0x70, 0x70], dtype=torch.uint8)
+    codes = torch.arange(16, dtype=torch.uint8).repeat(len(scales)).reshape(2, -1)
+    return Nvfp4(grid.pack(codes), scales.view(torch.float8_e4m3fn).reshape(2, -1), torch.tensor(1.0))
+
+
+def test_every_code_under_every_scale_reads_back_as_it_was() -> None:
+    """By gguf's own dequantizer, exactly; scales from 248 on too, which ggml's packer ruins."""
+    tensor = every_pair()
+    assert torch.equal(
+        torch.from_numpy(gguf.dequantize(pack("x", tensor), Type.NVFP4)), blocks.dequantize(tensor)
+    )
+
+
+def test_no_bit_is_lost() -> None:
+    """Codes and scales come back out of the packed bytes as they went in, minus zero included."""
+    tensor = every_pair()
+    packed = torch.from_numpy(pack("x", tensor)).reshape(2, -1, 36)
+    halves = packed[..., 4:].reshape(2, -1, 8)
+    codes = torch.cat([halves & 15, halves >> 4], dim=-1).reshape(2, -1)
+    assert torch.equal(codes, grid.unpack(tensor.packed))
+    assert torch.equal(packed[..., :4].reshape(2, -1), tensor.scale.view(torch.uint8))
+
+
+@pytest.mark.parametrize("scale", [0x7F, 0x80, 0xFF, 0xB8])
+def test_a_scale_that_the_type_cannot_say_is_refused(scale: int) -> None:
+    """NaN and negative ones."""
+    tensor = every_pair()
+    tensor.scale.view(torch.uint8)[0, 0] = scale
+    with pytest.raises(SourceError, match="negative or NaN"):
+        pack("x", tensor)
+
+
+def test_moved_rows_and_blocks_stand_for_the_moved_numbers() -> None:
+    """As if the weights had been moved before they were packed."""
+    tensor = blocks.quantize(torch.randn(64, 64, generator=torch.Generator().manual_seed(1)))
+    rows, columns = torch.randperm(64, generator=torch.Generator().manual_seed(2)), value_order(2, 4, 16)
+    moved = move("x", tensor, rows, columns)
+    assert torch.equal(blocks.dequantize(moved), blocks.dequantize(tensor)[rows][:, columns])
+
+
+def test_heads_narrower_than_a_block_cannot_be_moved() -> None:
+    """Their block's scale would have to be torn."""
+    tensor = blocks.quantize(torch.ones(2, 64))
+    with pytest.raises(SourceError, match="narrower than a block"):
+        move("x", tensor, None, value_order(2, 8, 8))
+
+
+# ------------------------------------------------------------------------------------------- whole files
+
+
+@pytest.mark.parametrize("kind", ["f16", "q4_k_m"])
+def test_the_shipped_files_are_written_again_byte_by_byte(tmp_path: Path, kind: str) -> None:
+    """From the shipped BF16 folder."""
+    target = tmp_path / "again.gguf"
+    write_gguf(MODELS / "annie-nano-hf", target, kind, "annie-nano")
+    assert (MODELS / f"annie-nano-{kind}" / f"annie-nano-{kind}.gguf").read_bytes() == target.read_bytes()
+
+
+def test_an_nvfp4_folder_becomes_a_file_without_loss(dense: Path, tmp_path: Path) -> None:
+    """Packed layers by their codes and scales, both scales beside them by their bits, the rest in BF16 and F32."""
+    folder = nvfp4(dense)
+    target = tmp_path / "x.gguf"
+    write_gguf(folder, target, "nvfp4", "x")
+    held, found, source = open_folder(folder), tensors(target), load_file(folder / "model.safetensors")
+
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)
+    layers = [name.removesuffix(".weight_scale_2") for name in source if name.endswith(".weight_scale_2")]
+    assert len(layers) == 14
+    for layer in layers:
+        name, tensor = names.get_name(layer), load_layer(held, layer)
+        assert found[f"{name}.weight"].tensor_type == Type.NVFP4
+        bare = blocks.dequantize(tensor._replace(tensor_scale=torch.tensor(1.0)))
+        assert torch.equal(numbers(found[f"{name}.weight"]), bare)
+        assert float(found[f"{name}.scale"].data[0]) == float(tensor.tensor_scale)
+        assert float(found[f"{name}.input_scale"].data[0]) == float(source[f"{layer}.input_scale"])
+    for name in ("model.embed_tokens", "lm_head", "model.norm"):
+        kept = numbers(found[f"{names.get_name(name)}.weight"])
+        assert torch.equal(kept.reshape(-1), source[f"{name}.weight"].float().reshape(-1))
+    assert {t.tensor_type for t in found.values()} == {Type.NVFP4, Type.BF16, Type.F32}
+
+
+def test_f16_of_an_nvfp4_folder_holds_what_the_codes_stand_for(dense: Path, tmp_path: Path) -> None:
+    """So that answers of both can be compared."""
+    write_gguf(nvfp4(dense), tmp_path / "x.gguf", "f16", "x")
+    down = load_layer(open_folder(nvfp4(dense)), "model.layers.1.mlp.down_proj")
+    held = tensors(tmp_path / "x.gguf")["blk.1.ffn_down.weight"]
+    assert np.array_equal(held.data, blocks.dequantize(down).numpy().astype(np.float16))
+
+
+def test_qwen3_5_goes_through_every_kind(hybrid: Path, tmp_path: Path) -> None:
+    """Rows of 64 are too short for K-quants, so the narrower types take their place, as in llama.cpp."""
+    got = {
+        kind: write_gguf(hybrid, tmp_path / f"{kind}.gguf", kind, "x") for kind in ("f16", "q4_k_m", "q2_k")
+    }
+    got["nvfp4"] = write_gguf(nvfp4(hybrid), tmp_path / "nvfp4.gguf", "nvfp4", "x")
+    picked = (
+        "blk.0.attn_qkv.weight",
+        "blk.0.ssm_out.weight",
+        "blk.0.ssm_conv1d.weight",
+        "blk.0.ssm_alpha.weight",
+    )
+    assert {kind: [types[name].name for name in picked] for kind, types in got.items()} == {
+        "f16": ["F16", "F16", "F32", "F16"],
+        "q4_k_m": ["Q5_1", "Q5_0", "F32", "Q5_0"],
+        "q2_k": ["IQ4_NL", "IQ4_NL", "F32", "IQ4_NL"],
+        "nvfp4": ["NVFP4", "NVFP4", "F32", "BF16"],
+    }
+    fields = gguf.GGUFReader(tmp_path / "f16.gguf").fields
+    value = {key: field.contents() for key, field in fields.items()}
+    assert (value["general.architecture"], value["tokenizer.ggml.pre"]) == ("qwen35", "qwen35")
+    assert value["qwen35.rope.dimension_sections"] == [3, 3, 2, 0]
+    assert value["tokenizer.ggml.tokens"][600:] == [f"[PAD{i}]" for i in range(600, ggufs.VOCABULARY)]
+
+
+def test_a_wrapped_model_with_a_vision_tower_gives_the_text_model(hybrid: Path, tmp_path: Path) -> None:
+    """And the same file: names, configuration and the parts that a text model does without aside."""
+    from safetensors.torch import save_file
+
+    from quantizer.surgery.wrap import rename, wrap
+
+    state = load_file(hybrid / "model.safetensors")
+    nested = {rename(name, "model.language_model."): tensor for name, tensor in state.items()}
+    nested |= {"model.visual.x.weight": torch.ones(2, 2), "mtp.fc.weight": torch.ones(2, 2)}
+    folder = tmp_path / "vl"
+    folder.mkdir()
+    save_file(nested, folder / "model.safetensors")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (folder / name).write_bytes((hybrid / name).read_bytes())
+    (folder / "config.json").write_text(json.dumps(wrap(json.loads((hybrid / "config.json").read_text()))))
+    for source in (hybrid, folder):
+        write_gguf(source, tmp_path / f"{source.name}.gguf", "f16", "x")
+    assert (tmp_path / "bf16.gguf").read_bytes() == (tmp_path / "vl.gguf").read_bytes()
+
+
+# ----------------------------------------------------------------------------------------- places and mixes
+
+
+def test_value_heads_go_from_key_by_key_to_round_by_round() -> None:
+    """Worked out by hand: three key heads with two value heads each, of two rows."""
+    assert value_order(3, 6, 2).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    assert value_order(2, 2, 3).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("blk.0.attn_qkv.weight", "Q5_K Q2_K"),
+        ("blk.0.ssm_conv1d.weight", "F32 F32"),
+        ("blk.0.ssm_out.weight", "Q4_K Q2_K"),
+        ("blk.0.ssm_a", "F32 F32"),
+        ("blk.3.attn_v.weight", "Q6_K Q3_K"),  # the first of eight: within the first eighth of 32
+        ("blk.15.attn_v.weight", "Q6_K Q3_K"),
+        ("blk.19.attn_v.weight", "Q4_K Q3_K"),
+        ("blk.31.ffn_down.weight", "Q6_K Q3_K"),
+        ("blk.4.ffn_down.weight", "Q4_K Q3_K"),
+    ],
+)
+def test_the_mixes_of_a_hybrid_of_32_blocks(name: str, types: str) -> None:
+    """By hand from llama_tensor_get_type: attn_v is counted among itself, against all blocks."""
+    dimensions = 1 if name.endswith("ssm_a") else 2
+    got = [mix.hybrid(one, 4)(name, dimensions, 32, False).name for one in (mix.q4_k_m, mix.q2_k)]
+    assert types == " ".join(got)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "taken"),
+    [
+        ("Q4_K", 512, "Q4_K"), ("Q4_K", 96, "Q5_0"), ("Q5_K", 96, "Q5_1"), ("Q6_K", 96, "Q8_0"), ("Q2_K", 96, "IQ4_NL"),
+        ("Q3_K", 96, "IQ4_NL"), ("Q4_K", 80, "F16"), ("F16", 7, "F16"), ("F32", 7, "F32"),
+    ],
+)  # fmt: skip
+def test_a_row_too_short_for_a_type_gets_a_narrower_one(kind: str, columns: int, taken: str) -> None:
+    """As llama-quantize falls back."""
+    if kind == "F32":
+        assert mix.fitting(Type.F32, columns) == Type.F32
+    else:
+        assert mix.fitting(Type[kind], columns).name == taken
+
+
+# ------------------------------------------------------------------------------------- llama.cpp's programs
+
+
+def program(path: Path, body: str) -> Path:
+    """A fake: a shell script that notes its arguments."""
+    path.write_text(f'#!/bin/sh\necho "$0 $@" >> {path.parent}/calls\n{body}\n')
+    path.chmod(0o755)
+    return path
+
+
+CONVERT = f'cp {MODELS}/annie-nano-f16/annie-nano-f16.gguf "$3"'
+SHRINK = f'cp {MODELS}/annie-nano-q4_k_m/annie-nano-q4_k_m.gguf "$2"'
+
+
+def test_a_python_converter_is_run_by_this_python() -> None:
+    """Anything else by itself; an NVFP4 folder keeps BF16 where it is not packed."""
+    assert official.converter_argv(Path("/x/convert_hf_to_gguf.py"), Path("m"), Path("o"), "f16") == [
+        sys.executable, "/x/convert_hf_to_gguf.py", "m", "--outfile", "o", "--outtype", "f16",
+    ]  # fmt: skip
+    assert official.converter_argv(Path("/x/in-a-container"), Path("m"), Path("o"), "nvfp4") == [
+        "/x/in-a-container", "m", "--outfile", "o", "--outtype", "bf16",
+    ]  # fmt: skip
+    assert official.quantize_argv(Path("/q"), Path("a"), Path("b"), "q4_k_m") == ["/q", "a", "b", "Q4_K_M"]
+
+
+def test_the_operators_programs_are_used_where_they_are_named(dense: Path, tmp_path: Path) -> None:
+    """Converter, then llama-quantize; the file between them goes."""
+    programs = Programs(program(tmp_path / "convert", CONVERT), program(tmp_path / "shrink", SHRINK))
+    made = make(Job(dense, tmp_path / "out", "q4_k_m", programs), NOW)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [line.split()[-1] for line in calls] == ["f16", "Q4_K_M"]
+    assert made.provenance.recipe["by"] == "convert, shrink"
+    assert made.provenance.recipe["tensors"] == {"F32": 33, "Q4_K": 48, "Q6_K": 9}
+    assert {path.name for path in tmp_path.iterdir()} == {"convert", "shrink", "calls", "out"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"bf16-q4_k_m.gguf", "artefact.json"}
+
+
+def test_our_own_f16_can_go_through_llama_quantize(dense: Path, tmp_path: Path) -> None:
+    """With --quantize alone."""
+    made = make(
+        Job(dense, tmp_path / "out", "q4_k_m", Programs(None, program(tmp_path / "shrink", SHRINK))), NOW
+    )
+    assert made.provenance.recipe["by"] == "manners, shrink"
+
+
+@pytest.mark.parametrize(
+    ("programs", "error", "said"),
+    [
+        (lambda d: Programs(program(d / "convert", CONVERT)), UnavailableError, "name it by --quantize"),
+        (lambda d: Programs(d / "nowhere"), UnavailableError, "there is no such program"),
+        (lambda d: Programs(program(d / "convert", "echo one >&2; echo last line >&2; exit 3"), program(d / "q", "")),
+         ExportError, "convert ended with 3: last line"),
+        (lambda d: Programs(program(d / "convert", CONVERT), program(d / "shrink", "exit 0")),
+         ExportError, "ended well and wrote no GGUF"),
+        (lambda d: Programs(program(d / "convert", CONVERT), program(d / "shrink", "echo GGUFrubbish > $2")),
+         ExportError, "cannot be read back"),
+    ],
+)  # fmt: skip
+def test_a_program_that_fails_leaves_nothing(
+    dense: Path, tmp_path: Path, programs: Callable[[Path], Programs], error: type[Exception], said: str
+) -> None:
+    """One line, with the program's own last one."""
+    with pytest.raises(error, match=said):
+        make(Job(dense, tmp_path / "out", "q4_k_m", programs(tmp_path)), NOW)
+    assert not [path for path in tmp_path.iterdir() if "out" in path.name]
+
+
+# ------------------------------------------------------------------------------------- command and bad input
+
+
+def command(*arguments: object) -> int:
+    parser = argparse.ArgumentParser()
+    cli_gguf.add(parser.add_subparsers(dest="verb"))
+    args = parser.parse_args(["gguf", *map(str, arguments)])
+    return cli.run(argparse.Namespace(command="quantize", **vars(args)))
+
+
+def test_the_command_writes_a_sealed_folder(
+    dense: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its source's root as the parent, and what its tensors are."""
+    assert command(nvfp4(dense), "--out", tmp_path / "out", "--type", "nvfp4") == 0
+    held = artefact.load(tmp_path / "out")
+    assert not artefact.verify(tmp_path / "out")
+    assert held.format == "gguf-nvfp4" and set(held.provenance.parents) == {"source"}
+    assert held.provenance.recipe["tensors"] == {"BF16": 2, "F32": 37, "NVFP4": 14}
+    assert "14 NVFP4" in capsys.readouterr().out
+
+
+def copied(source: Path, folder: Path) -> Path:
+    folder.mkdir()
+    for path in source.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def config(**changes: Any) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
+
+
+def no_bpe(folder: Path) -> None:
+    document = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(document | {"pre_tokenizer": None}))
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a shard that is cut off": (
+        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
+        "f16", "cut off or damaged"),
+    "an unknown architecture": (config(model_type="mamba"), "f16", "'mamba' are not written here; name llama.cpp's"),
+    "code of its own": (config(auto_map={"AutoModel": "x"}), "f16", "auto_map"),
+    "a stretched rope": (config(rope_parameters={"rope_type": "yarn", "rope_theta": 1.0}), "f16", "'yarn'"),
+    "a foreign tokenizer": (no_bpe, "f16", "not Qwen's byte-level BPE"),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "f16", "tokenizer.json: cannot be read"),
+    "NVFP4 of a BF16 folder": (lambda f: None, "nvfp4", "holds nothing in NVFP4"),
+    "another quantization": (config(quantization_config={"quant_method": "fp8"}), "f16", "and not as NVFP4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_no_folder(dense: Path, tmp_path: Path, case: str) -> None:
+    """Nothing half-written that looks whole."""
+    spoil, kind, said = BAD[case]
+    folder = copied(dense, tmp_path / "in")
+    spoil(folder)
+    with pytest.raises(SourceError, match=said) as caught:
+        make(Job(folder, tmp_path / "out", kind), NOW)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_nvfp4_is_not_rounded_a_second_time(dense: Path, tmp_path: Path) -> None:
+    """Q4_K_M is for the BF16 model."""
+    with pytest.raises(SourceError, match="would round it once more; give the BF16 model"):
+        make(Job(nvfp4(dense), tmp_path / "out", "q4_k_m"), NOW)
+
+
+def test_an_unsound_nvfp4_folder_is_refused(dense: Path, tmp_path: Path) -> None:
+    """By the verifier's own finding."""
+    folder = copied(nvfp4(dense), tmp_path / "in")
+    config(quantization_config={"quant_algo": "NVFP4", "quant_method": "modelopt", "ignore": []})(folder)
+    with pytest.raises(SourceError, match="config_mismatch"):
+        make(Job(folder, tmp_path / "out", "nvfp4"), NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"layer_types": ["full_attention"] * 4}, "all that qwen35 knows"),
+        ({"linear_key_head_dim": 32}, "to be the same"),
+    ],
+)
+def test_a_hybrid_of_another_pattern_is_refused(hybrid: Path, changes: dict[str, Any], said: str) -> None:
+    """llama.cpp would read it as something else."""
+    held = json.loads((hybrid / "config.json").read_text())
+    with pytest.raises(SourceError, match=said):
+        architecture(held | changes)
+
+
+def test_a_full_disk_leaves_nothing(dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half way through the tensors."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(gguf.GGUFWriter, "write_tensor_data", full)
+    with pytest.raises(ExportError, match="No space left on device"):
+        make(Job(dense, tmp_path / "out", "f16"), NOW)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,137 @@
+"""The loss of a chunked head: the same numbers and gradients as from whole logits, whatever the chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+
+from torch.nn import functional as F  # noqa: E402
+
+from quantizer.train import head  # noqa: E402
+from quantizer.train.head import Goal, Taught, head_loss  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+N, WIDTH, WORDS, COUNT = 11, 8, 23, 17.0
+GOALS = [Goal(), Goal(0.0), Goal(0.0, 2.0), Goal(0.3, 1.5), Goal(0.0, 1.0, 5), Goal(0.5, 2.0, 5)]
+
+
+def numbers(dtype: Any = torch.float32) -> dict[str, Any]:
+    """Hidden states, a head, targets, and a teacher that is near."""
+    g = torch.Generator().manual_seed(0)
+    made = {
+        "hidden": torch.randn(N, WIDTH, generator=g),
+        "head": torch.randn(WORDS, WIDTH, generator=g),
+        "theirs": torch.randn(N, WIDTH, generator=g),
+        "their_head": torch.randn(WORDS, WIDTH, generator=g),
+    }
+    made = {name: tensor.to(dtype) for name, tensor in made.items()}
+    return made | {"targets": torch.randint(0, WORDS, (N,), generator=g)}
+
+
+def plain(n: dict[str, Any], goal: Goal) -> Any:
+    """The same as a textbook has it."""
+    logits, theirs = n["hidden"] @ n["head"].T, n["theirs"] @ n["their_head"].T
+    ce = F.cross_entropy(logits, n["targets"], reduction="sum")
+    t = goal.temperature
+    ours, q = F.log_softmax(logits / t, -1), F.log_softmax(theirs / t, -1)
+    if goal.top_k:
+        top = q.topk(goal.top_k, dim=-1).indices
+        ours, q = (_grouped(logp, top) for logp in (ours, q))
+    kl = t * t * F.kl_div(ours, q, log_target=True, reduction="sum")
+    return (goal.ce_share * ce + (1 - goal.ce_share) * kl) / COUNT
+
+
+def _grouped(logp: Any, top: Any) -> Any:
+    """The chosen words one by one, and all the others as one."""
+    others = torch.ones_like(logp, dtype=torch.bool).scatter(1, top, False)
+    rest = torch.logsumexp(logp.masked_fill(~others, -torch.inf), -1, keepdim=True)
+    return torch.cat([logp.gather(1, top), rest], -1)
+
+
+def gradients(n: dict[str, Any], goal: Goal, of: Any) -> tuple[Any, Any, Any]:
+    for name in ("hidden", "head"):
+        n[name] = n[name].detach().requires_grad_()
+    loss = of(n, goal)
+    (3 * loss).backward()  # whatever comes after is passed on
+    return loss.detach(), n["hidden"].grad, n["head"].grad
+
+
+def ours(n: dict[str, Any], goal: Goal) -> Any:
+    taught = Taught(n["theirs"], n["their_head"])
+    return head_loss(n["hidden"], n["head"], n["targets"], COUNT, goal, taught).total
+
+
+@pytest.mark.parametrize("rows", [1, 4, 100])
+@pytest.mark.parametrize("goal", GOALS, ids=str)
+def test_chunks_change_nothing(goal: Goal, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss and both gradients, to float32's rounding."""
+    monkeypatch.setattr(head, "CHUNK_BYTES", 4 * WORDS * rows)
+    found, wanted = gradients(numbers(), goal, ours), gradients(numbers(), goal, plain)
+
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_the_parts_are_told_without_their_shares() -> None:
+    """Cross entropy and divergence side by side, as a log wants them."""
+    n = numbers()
+    loss = head_loss(
+        n["hidden"], n["head"], n["targets"], COUNT, Goal(0.3), Taught(n["theirs"], n["their_head"])
+    )
+
+    torch.testing.assert_close(loss.ce, plain(n, Goal(1.0)))
+    torch.testing.assert_close(loss.kl, plain(n, Goal(0.0)))
+
+
+def test_a_frozen_head_gets_no_gradient() -> None:
+    """As with learned scales, or adapters: only hidden states do."""
+    n = numbers()
+    n["hidden"].requires_grad_()
+    head_loss(n["hidden"], n["head"], n["targets"], COUNT, Goal()).total.backward()
+
+    assert n["hidden"].grad is not None and n["head"].grad is None
+
+
+def test_a_teacher_that_agrees_leaves_nothing_to_learn() -> None:
+    """No divergence, no gradient, whole or by the top."""
+    for goal in (Goal(0.0, 2.0), Goal(0.0, 1.0, 5)):
+        n = numbers()
+        n["theirs"], n["their_head"] = n["hidden"], n["head"]
+        loss, to_hidden, _ = gradients(n, goal, ours)
+
+        assert abs(float(loss)) < 1e-5
+        assert float(to_hidden.abs().max()) < 1e-5
+
+
+def test_the_top_is_never_more_than_the_whole() -> None:
+    """Words that are taken together cannot diverge."""
+    n = numbers()
+    whole = float(plain(n, Goal(0.0)))
+    parts = [float(ours(n, Goal(0.0, 1.0, k))) for k in (1, 5, 15, WORDS)]
+
+    assert parts == sorted(parts)
+    assert parts[-1] == pytest.approx(whole, rel=1e-3)
+
+
+def test_products_are_in_the_type_of_the_hidden_states() -> None:
+    """Logits in BF16, as a server has them; the loss in float32; gradients in each parameter's own type."""
+    n = numbers(torch.bfloat16)
+    n["head"] = n["head"].float()
+    loss, to_hidden, to_head = gradients(n, Goal(), ours)
+    logits = (n["hidden"] @ n["head"].bfloat16().T).detach().float()
+
+    assert (
+        loss.dtype == torch.float32 and to_hidden.dtype == torch.bfloat16 and to_head.dtype == torch.float32
+    )
+    torch.testing.assert_close(loss, F.cross_entropy(logits, n["targets"], reduction="sum") / COUNT)
+
+
+def test_a_divergence_without_a_teacher_is_refused() -> None:
+    """It would be a loss of zero."""
+    n = numbers()
+    with pytest.raises(ValueError, match="needs a teacher"):
+        head_loss(n["hidden"], n["head"], n["targets"], COUNT, Goal(0.5))

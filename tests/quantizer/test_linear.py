@@ -1,0 +1,239 @@
+"""The NVFP4 layer: what it computes is what its export says, and its gradients are the straight-through ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from quantizer.linear import (  # noqa: E402
+    NVFP4Linear,
+    drop_weights,
+    hold_weights,
+    nvfp4_layers,
+    unquantized,
+)
+from quantizer.nvfp4 import blocks, fake  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+KINDS = ("dynamic", "static", "learned")
+
+
+def layer(
+    kind: str = "dynamic", dtype: Any = torch.float32, norm: float = 448.0, seed: int = 0
+) -> NVFP4Linear:
+    """64 to 32, with a bias and weights of unlike sizes."""
+    torch.manual_seed(seed)
+    plain = nn.Linear(64, 32, dtype=dtype)
+    with torch.no_grad():
+        plain.weight.mul_(torch.exp2(2 * torch.randn(64)))
+    made = NVFP4Linear(plain, norm)
+    made.input_amax.fill_(4.0)
+    if kind == "static":
+        scale = blocks.block_scale(blocks.block_amax(plain.weight.detach()) * 0.8, made.tensor_scale())
+        made.fix_scales(scale)
+    if kind == "learned":
+        made.learn_scales()
+    return made
+
+
+def inputs(seed: int = 1, dtype: Any = torch.float32) -> Any:
+    return torch.randn(5, 64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize("norm", [448.0, 256.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fake_weight_is_what_the_export_stands_for(kind: str, norm: float) -> None:
+    """Bit for bit, from a master in float32 as from one in BF16."""
+    for dtype in (torch.float32, torch.bfloat16):
+        made = layer(kind, dtype, norm)
+
+        assert torch.equal(made.fake_weight(), blocks.dequantize(made.quantize(), torch.bfloat16))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_forward_is_the_product_of_rounded_inputs_and_weights(kind: str) -> None:
+    """And the bias is added as it is."""
+    made, x = layer(kind), inputs()
+    wanted = F.linear(fake.fake_dynamic(x, made.input_amax), made.fake_weight().float(), made.bias)
+
+    assert torch.equal(made(x), wanted)
+    assert not torch.equal(made(x), F.linear(x, made.weight, made.bias))
+
+
+def test_under_autocast_it_computes_as_a_model_in_bf16() -> None:
+    """The inputs are rounded to BF16 before they are rounded to NVFP4, as a server's are."""
+    made, served = layer(), layer(dtype=torch.bfloat16)
+    with torch.no_grad():
+        served.weight.copy_(made.weight), served.bias.copy_(made.bias)
+    with torch.autocast("cpu", torch.bfloat16):
+        trained = made(inputs())
+
+    assert trained.dtype == torch.bfloat16
+    assert torch.equal(trained, served(inputs(dtype=torch.bfloat16)))
+
+
+def test_weights_get_the_gradient_of_the_rounded_layer() -> None:
+    """The straight-through estimator: for the master as if it were the rounded weight, for the input likewise."""
+    made, x = layer(), inputs().requires_grad_()
+    made(x).square().sum().backward()
+    weight = made.fake_weight().detach().float().requires_grad_()
+    rounded = fake.fake_dynamic(x.detach(), made.input_amax).requires_grad_()
+    F.linear(rounded, weight, made.bias).square().sum().backward()
+
+    assert torch.equal(made.weight.grad, weight.grad.bfloat16().float())
+    assert torch.equal(x.grad, rounded.grad)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_a_held_weight_changes_neither_outputs_nor_gradients(kind: str) -> None:
+    """Two micro-batches, rounded once or twice."""
+    one, two = layer(kind), layer(kind)
+    hold_weights(two)
+    for seed in (1, 2):
+        ours, theirs = one(inputs(seed)), two(inputs(seed))
+        assert torch.equal(ours, theirs)
+        ours.square().sum().backward()
+        theirs.square().sum().backward()
+
+    assert torch.equal(one.weight.grad, two.weight.grad)
+
+
+def test_a_held_weight_is_held_until_it_is_held_anew_or_dropped() -> None:
+    """What the training loop has to know: a step of the optimizer alone changes nothing."""
+    made = layer()
+    hold_weights(made)
+    before = made(inputs())
+    with torch.no_grad():
+        made.weight.mul_(1.7)
+    stale = made(inputs())
+    hold_weights(made)
+    anew = made(inputs())
+    drop_weights(made)
+
+    assert torch.equal(before, stale)
+    assert not torch.equal(stale, anew)
+    assert torch.equal(anew, made(inputs()))
+
+
+def test_holding_again_keeps_the_memory_where_it_is() -> None:
+    """A captured or compiled graph reads the new weight from the same place."""
+    made = layer()
+    hold_weights(made)
+    place = made.held.data_ptr()
+    with torch.no_grad():
+        made.weight.add_(0.1)
+    hold_weights(made)
+
+    assert made.held.data_ptr() == place
+
+
+def test_learned_scales_begin_where_they_were_found() -> None:
+    """Bit for bit, static or dynamic."""
+    for kind in ("dynamic", "static"):
+        made = layer(kind)
+        scale, rounded = made.block_scale(), made.fake_weight()
+        made.learn_scales()
+
+        assert torch.equal(made.block_scale().view(torch.uint8), scale.view(torch.uint8))
+        assert torch.equal(made.fake_weight(), rounded)
+
+
+def test_learned_scales_follow_their_gradient_downhill() -> None:
+    """Steps on the block scales alone lower the error of the layer's output."""
+    made, x = layer("learned"), inputs()
+    made.weight.requires_grad_(False)
+    wanted = F.linear(x, made.weight, made.bias)
+    errors = []
+    optimizer = torch.optim.Adam([made.block_amax], lr=2e-2)
+    for _ in range(40):
+        error = (F.linear(x, made.fake_weight().float(), made.bias) - wanted).square().mean()
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+        errors.append(error.item())
+
+    assert min(errors[-5:]) < 0.7 * errors[0]
+
+
+def test_learned_scales_are_never_held() -> None:
+    """A held weight would let no gradient through to them."""
+    made = layer("learned")
+    hold_weights(made)
+    made(inputs()).sum().backward()
+
+    assert made.held is None
+    assert made.block_amax.grad.abs().sum() > 0
+
+
+def test_a_change_of_the_models_type_leaves_the_scales_exact() -> None:
+    """Rounded to BF16, a scale would no longer be the exported one."""
+    for kind in KINDS:
+        made = layer(kind)
+        scale, second = made.block_scale(), made.tensor_scale()
+        made.to(torch.bfloat16)
+
+        assert made.weight.dtype == torch.bfloat16
+        assert torch.equal(made.block_scale().view(torch.uint8), scale.view(torch.uint8))
+        assert torch.equal(made.tensor_scale(), second)
+
+
+def test_its_state_goes_into_a_checkpoint_and_back() -> None:
+    """Scales included, and not what is held."""
+    for kind in KINDS:
+        made, other = layer(kind), layer(kind, seed=5)
+        made.weight_amax.mul_(2)
+        hold_weights(made)
+        other.load_state_dict(made.state_dict())
+
+        assert "held" not in made.state_dict()
+        assert torch.equal(made(inputs()), other(inputs()))
+
+
+# Dynamo itself makes an object of the class that torch says should have none.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_it_compiles_into_one_graph() -> None:
+    """Traced whole, forward and backward, with and without a held weight."""
+    for kind, held in (("dynamic", False), ("static", True), ("learned", False)):
+        made, traced = layer(kind), layer(kind)
+        if held:
+            hold_weights(traced)
+        compiled = torch.compile(traced, backend="aot_eager", fullgraph=True)
+        out = compiled(inputs())
+        out.square().sum().backward()
+        made(inputs()).square().sum().backward()
+        learned = made.block_amax if kind == "learned" else made.weight
+        theirs = traced.block_amax if kind == "learned" else traced.weight
+
+        torch.testing.assert_close(out, made(inputs()))
+        torch.testing.assert_close(theirs.grad, learned.grad)
+
+
+def test_inactive_it_is_the_plain_layer() -> None:
+    """For calibration, and for a teacher of the same weights; active again afterwards, even after an error."""
+    made, x = layer(), inputs()
+    plain = F.linear(x, made.weight, made.bias)
+    rounded = made(x)
+    with unquantized(made):
+        assert torch.equal(made(x), plain)
+    with pytest.raises(ZeroDivisionError), unquantized(made):
+        raise ZeroDivisionError
+
+    assert torch.equal(made(x), rounded)
+
+
+def test_rows_that_are_not_whole_blocks_are_refused() -> None:
+    with pytest.raises(ValueError, match="40 input columns are not whole blocks of 16"):
+        NVFP4Linear(nn.Linear(40, 8))
+
+
+def test_layers_are_found_by_name() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), NVFP4Linear(nn.Linear(16, 16)))
+
+    assert list(nvfp4_layers(model)) == ["1"]

@@ -1,0 +1,208 @@
+"""NVFP4 tensors: one worked out by hand, and what holds for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+
+from quantizer.nvfp4 import blocks, grid  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+some = settings(max_examples=40)
+
+ROW = [
+    # amax 2688, so the tensor scale is 1; the block scale is 448. In units of 448:
+    # 6, -6, .5, .25, .75, -.75, 1.5, 1.75, 2.5, 3.5, 5, -.22, 0 …
+    2688, -2688, 224, 112, 336, -336, 672, 784, 1120, 1568, 2240, -100, 0, 0, 0, 0,
+    # amax 6: scale 1
+    6, 1, -1.5, 2, 3, 4, 4.9, 5.1, 0, 0, 0, 0, 0, 0, 0, -0.5,
+    # nothing: scale 1
+    *[0] * 16,
+    # amax 0.0117: 0.00195 would do, and is E4M3's smallest number, 2^-9
+    6 * 2**-9, *[2**-9] * 15,
+    # amax 0.0029: a scale of 2^-11 is below it, so 2^-9 and numbers up to 1.5
+    6 * 2**-11, *[2**-11] * 15,
+]  # fmt: skip
+CODES = [
+    7, 15, 1, 0, 2, 10, 3, 4, 4, 6, 6, 8, 0, 0, 0, 0,
+    7, 2, 11, 4, 5, 6, 6, 7, 0, 0, 0, 0, 0, 0, 0, 9,
+    *[0] * 16,
+    7, *[2] * 15,
+    3, *[0] * 15,
+]  # fmt: skip
+SCALES = [448, 1, 1, 2**-9, 2**-9]
+
+
+@st.composite
+def tensors(draw: Any) -> Any:
+    """A matrix of whole blocks whose sizes differ by up to 2^24, some of them zero; float32 or BF16."""
+    rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    exponents = draw(st.lists(st.integers(-12, 12), min_size=rows * columns, max_size=rows * columns))
+    zero = draw(st.lists(st.booleans(), min_size=rows * columns, max_size=rows * columns))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    noise = torch.randn(rows, columns, 16, generator=generator)
+    sizes = torch.tensor([0.0 if z else 2.0**e for e, z in zip(exponents, zero, strict=True)])
+    weight = (noise * sizes.view(rows, columns, 1)).flatten(-2)
+    return weight.to(draw(st.sampled_from([torch.float32, torch.bfloat16])))
+
+
+def test_a_row_worked_out_by_hand() -> None:
+    """Codes, scales and bytes as the definition gives them."""
+    tensor = blocks.quantize(torch.tensor([ROW]))
+
+    assert tensor.tensor_scale.item() == 1.0
+    assert tensor.scale.float().tolist() == [SCALES]
+    assert grid.unpack(tensor.packed).tolist() == [CODES]
+    assert tensor.packed[0, :8].tolist() == [0xF7, 0x01, 0xA2, 0x43, 0x64, 0x86, 0x00, 0x00]
+    assert tensor.scale.view(torch.uint8)[0].tolist() == [0x7E, 0x38, 0x38, 0x01, 0x01]
+    first = [2688, -2688, 224, 0, 448, -448, 672, 896, 896, 1792, 1792, 0, 0, 0, 0, 0]
+    assert first == blocks.dequantize(tensor)[0, :16].tolist()
+
+
+def test_the_parts_have_the_types_and_shapes_of_a_folder() -> None:
+    """`weight`, `weight_scale` and `weight_scale_2` of ModelOpt; leading dimensions stay."""
+    tensor = blocks.quantize(torch.randn(3, 8, 64, generator=torch.Generator().manual_seed(0)))
+
+    assert [torch.uint8, torch.float8_e4m3fn, torch.float32] == [part.dtype for part in tensor]
+    assert [tuple(part.shape) for part in tensor] == [(3, 8, 32), (3, 8, 4), ()]
+    assert blocks.dequantize(tensor, torch.bfloat16).dtype == torch.bfloat16
+
+
+@some
+@given(tensors())
+def test_no_weight_is_further_off_than_half_a_gap(weight: Any) -> None:
+    """Half the distance of its neighbours on the grid, or what is beyond its end."""
+    tensor = blocks.quantize(weight)
+    step = blocks.step(tensor.scale, tensor.tensor_scale).repeat_interleave(16, -1)
+    size = weight.float().abs() / step
+    gap = torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0))
+    error = (blocks.dequantize(tensor) - weight.float()).abs() / step
+
+    assert (error <= torch.maximum(gap / 2, size - 6) + 1e-5).all()
+
+
+@some
+@given(tensors())
+def test_the_end_of_the_grid_is_left_by_a_sixteenth_at_most(weight: Any) -> None:
+    """A scale rounds by 1/16 of itself; only scales below 2^-6, E4M3's subnormals, round by more."""
+    tensor = blocks.quantize(weight)
+    step = blocks.step(tensor.scale, tensor.tensor_scale)
+    ratio = blocks.block_amax(weight) / step
+
+    assert (ratio[tensor.scale.float() >= 2**-6] <= 6 * (1 + 1 / 16) + 1e-5).all()
+
+
+@some
+@given(tensors())
+def test_quantizing_again_changes_nothing(weight: Any) -> None:
+    """What NVFP4 can say, it says again; under new block scales too, unless they are E4M3's subnormals."""
+    first = blocks.quantize(weight)
+    values = blocks.dequantize(first)
+    anew = blocks.dequantize(blocks.quantize(values, first.tensor_scale))
+    coarse = (first.scale.float() < 2**-6).repeat_interleave(16, -1)
+
+    assert torch.equal(values, blocks.dequantize(blocks.quantize(values, first.tensor_scale, first.scale)))
+    assert torch.equal(values[~coarse], anew[~coarse])
+
+
+@some
+@given(tensors())
+def test_a_sign_is_never_turned(weight: Any) -> None:
+    """A weight keeps its sign or becomes zero."""
+    values = blocks.dequantize(blocks.quantize(weight))
+
+    assert ((values.sign() == weight.float().sign()) | (values == 0)).all()
+
+
+@some
+@given(tensors())
+def test_every_scale_is_within_its_bounds(weight: Any) -> None:
+    """Positive and finite, the tensor's too, even where all is zero."""
+    tensor = blocks.quantize(weight)
+    scale = tensor.scale.float()
+
+    assert ((scale >= 2**-9) & (scale <= 448)).all()
+    assert tensor.tensor_scale > 0
+    assert torch.isfinite(tensor.tensor_scale)
+
+
+@some
+@given(tensors(), st.integers(-20, 20))
+def test_a_power_of_two_moves_the_tensor_scale_alone(weight: Any, exponent: int) -> None:
+    """Codes and block scales are those of the shape, not of the size."""
+    plain, scaled = blocks.quantize(weight), blocks.quantize(weight * 2.0**exponent)
+
+    assert torch.equal(plain.packed, scaled.packed)
+    assert torch.equal(plain.scale.float(), scaled.scale.float())
+    if weight.any():
+        assert (plain.tensor_scale * 2.0**exponent).item() == scaled.tensor_scale.item()
+
+
+@some
+@given(tensors())
+def test_rounding_without_bytes_gives_the_same_numbers(weight: Any) -> None:
+    """The fast way of fake quantization and the slow way through codes agree to the bit."""
+    tensor = blocks.quantize(weight)
+    step = blocks.step(tensor.scale, tensor.tensor_scale)
+
+    assert torch.equal(blocks.dequantize(tensor, weight.dtype), blocks.round_blocks(weight, step))
+
+
+def test_zero_blocks_get_the_scale_one() -> None:
+    """As ModelOpt writes them; and a tensor of zeros gets 1 for both scales, where ModelOpt has NaN."""
+    tensor = blocks.quantize(torch.zeros(2, 32))
+
+    assert tensor.tensor_scale.item() == 1.0
+    assert tensor.scale.float().tolist() == [[1.0, 1.0]] * 2
+    assert not blocks.dequantize(tensor).any()
+
+
+def test_a_block_beyond_the_amax_saturates() -> None:
+    """With a frozen tensor scale, as in training, the scale stops at 448 and the codes at 6."""
+    tensor = blocks.quantize(torch.full((1, 16), 5376.0), tensor_scale=torch.tensor(1.0))
+
+    assert tensor.scale.float().item() == 448
+    assert set(blocks.dequantize(tensor).flatten().tolist()) == {2688.0}
+
+
+def test_four_over_six_leaves_room_above() -> None:
+    """amax / 1536, so that the largest block scale is 256 and 1.5 times that still fits."""
+    second = blocks.tensor_scale(torch.tensor(1536.0), blocks.FOUR_OVER_SIX)
+    weight = torch.full((1, 16), 1536.0)
+
+    assert second.item() == 1.0
+    assert blocks.quantize(weight, second).scale.float().item() == 256
+    wider = blocks.quantize(weight, second, blocks.to_e4m3(torch.tensor([[384.0]])))
+    assert set(grid.unpack(wider.packed).flatten().tolist()) == {6}, "1536 / 384 is 4, code 6"
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_weight_that_is_not_finite_is_refused(bad: float) -> None:
+    """One line, instead of a folder full of NaN."""
+    weight = torch.ones(2, 16)
+    weight[1, 3] = bad
+
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        blocks.quantize(weight)
+
+
+def test_a_row_that_is_not_whole_blocks_is_refused() -> None:
+    """The error names the width and the block."""
+    with pytest.raises(ValueError, match="a row of 24 is not a multiple of 16"):
+        blocks.quantize(torch.ones(2, 24))
+
+
+@some
+@given(tensors())
+def test_the_input_is_left_alone(weight: Any) -> None:
+    """In-place arithmetic stays inside."""
+    before = weight.clone()
+    blocks.quantize(weight)
+
+    assert torch.equal(before, weight)

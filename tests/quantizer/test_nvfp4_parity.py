@@ -1,0 +1,132 @@
+"""The reference against two others that were written without it: ModelOpt's export and ggml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("modelopt", reason=INSTALL)
+gguf = pytest.importorskip("gguf", reason=INSTALL)
+
+from quantizer import modelopt_cpu  # noqa: E402
+from quantizer.nvfp4 import blocks, grid  # noqa: E402
+from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+NVFP4 = gguf.GGMLQuantizationType.NVFP4
+with modelopt_cpu.installed() as mtq:
+    NVFP4QTensor = mtq.qtensor.NVFP4QTensor  # ModelOpt's own class; it needs torch only
+
+
+def bell(seed: int, size: float, dtype: Any = torch.bfloat16) -> Any:
+    """Weights as models have them, with blocks of unlike sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    spread = torch.exp2(3 * torch.randn(32, 8, 1, generator=generator))
+    noise = torch.randn(32, 8, 16, generator=generator)
+    return (noise * spread * size).flatten(-2).to(dtype)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([1e-4, 0.02, 1.0, 300.0]),
+    st.sampled_from([torch.bfloat16, torch.float32]),
+)
+def test_modelopt_writes_the_same_bytes(seed: int, size: float, dtype: Any) -> None:
+    """Packed weights, block scales and tensor scale, to the last bit."""
+    weight = bell(seed, size, dtype)
+    packed, scale, second = NVFP4QTensor.quantize(weight.clone(), 16)
+    ours = blocks.quantize(weight)
+
+    assert torch.equal(packed._quantized_data, ours.packed)
+    assert torch.equal(scale.view(torch.uint8), ours.scale.view(torch.uint8))
+    assert torch.equal(second, ours.tensor_scale)
+
+
+def test_modelopt_rounds_ties_alike() -> None:
+    """Every middle of two values, and the numbers beside it."""
+    ties = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
+    beside = [torch.nextafter(ties, torch.full_like(ties, to)) for to in (0.0, 9.0)]
+    x = torch.cat([sign * part for part in (ties, *beside) for sign in (1, -1)])
+
+    assert torch.equal(NVFP4QTensor._cast_fp4(x.clone()), grid.encode(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_modelopt_reads_the_same_numbers(dtype: Any) -> None:
+    """Dequantizing, with its parentheses."""
+    ours = blocks.quantize(bell(3, 0.05))
+    theirs = NVFP4QTensor(torch.Size((32, 128)), dtype, ours.packed).dequantize(
+        dtype, scale=ours.scale, double_scale=ours.tensor_scale, block_sizes={-1: 16}
+    )
+
+    assert torch.equal(theirs, blocks.dequantize(ours, dtype))
+
+
+def test_modelopt_has_nan_where_all_is_zero() -> None:
+    """The one departure of the reference, pinned: when this fails, ModelOpt has changed."""
+    _, scale, second = NVFP4QTensor.quantize(torch.zeros(1, 16), 16)
+
+    assert second.item() == 0
+    assert torch.isnan(scale.float()).all()
+
+
+# ggml's NVFP4 has no tensor scale in its blocks of 64; it is the reference at a tensor scale of 1. Its codes of
+# 16 columns lie half by half: column j is a low nibble, column j + 8 the high nibble beside it.
+
+
+def ggml_parts(packed: Any) -> tuple[Any, Any]:
+    """Scale bytes [rows, in / 16] and codes [rows, in] from ggml's rows of 36 bytes for 64 columns."""
+    rows = torch.from_numpy(packed).reshape(len(packed), -1, 36)
+    nibbles = rows[..., 4:].reshape(len(packed), -1, 8)
+    return rows[..., :4].flatten(1), torch.cat([nibbles & 15, nibbles >> 4], -1).flatten(1)
+
+
+@pytest.fixture(scope="module")
+def ggml() -> Any:
+    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+    from quantizer.gguf import ggml
+
+    return ggml
+
+
+@pytest.mark.parametrize("size", [0.2, 1.0, 30.0])
+def test_ggml_packs_the_same_codes_and_scales(ggml: Any, size: float) -> None:
+    """On numbers without ties, with block scales of 2^-6 to 248; a negative zero is ggml's plain zero."""
+    weight = torch.randn(64, 512, generator=torch.Generator().manual_seed(4)) * size
+    scales, codes = ggml_parts(ggml.quantize(weight.numpy(), NVFP4))
+    ours = blocks.quantize(weight, tensor_scale=torch.tensor(1.0))
+    plain = grid.unpack(ours.packed)
+
+    assert torch.equal(scales, ours.scale.view(torch.uint8))
+    assert torch.equal(codes, plain.where(plain != 8, 0))
+
+
+def test_gguf_reads_the_same_numbers(ggml: Any) -> None:
+    """gguf's own dequantizer, on ggml's bytes."""
+    weight = torch.randn(16, 256, generator=torch.Generator().manual_seed(5)) * 40
+    packed = ggml.quantize(weight.numpy(), NVFP4)
+    scales, codes = ggml_parts(packed)
+    tensor = Nvfp4(grid.pack(codes), scales.view(torch.float8_e4m3fn), torch.tensor(1.0))
+
+    assert torch.equal(torch.from_numpy(gguf.dequantize(packed, NVFP4)), blocks.dequantize(tensor))
+
+
+def test_ggml_rounds_otherwise_at_the_edges(ggml: Any) -> None:
+    """Known differences, pinned: ties of values go down, scales from 248 on become 448, the last subnormal stops
+    at 7 * 2^-9, and below 2^-10 a block is lost."""
+    weight = torch.zeros(1, 64)
+    weight[0, :7] = torch.tensor([6, 0.75, 1.75, 3.5, -0.75, -1.75, -3.5])
+    weight[0, 16], weight[0, 32], weight[0, 48] = 6 * 250, 6 * 7.8 * 2**-9, 6 * 0.4 * 2**-9
+    scales, codes = ggml_parts(ggml.quantize(weight.numpy(), NVFP4))
+    ours = blocks.quantize(weight, torch.tensor(1.0))
+
+    assert codes[0, :7].tolist() == [7, 1, 3, 5, 9, 11, 13]
+    assert scales.view(torch.float8_e4m3fn).float().tolist() == [[1, 448, 7 * 2**-9, 0]]
+    assert grid.unpack(ours.packed)[0, :7].tolist() == [7, 2, 4, 6, 10, 12, 14]
+    assert ours.scale.float().tolist() == [[1, 256, 2**-6, 2**-9]]

@@ -1,0 +1,248 @@
+"""Quantization without training, whole: what is calibrated is what is served, for every recipe on both shapes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from safetensors.torch import save_file  # noqa: E402
+
+from gates import artefact  # noqa: E402
+from quantizer import ptq  # noqa: E402
+from quantizer.errors import ExportError, RecipeError, UnavailableError  # noqa: E402
+from quantizer.linear import nvfp4_layers  # noqa: E402
+from quantizer.nano import rows  # noqa: E402
+from quantizer.parity import compare, served_model  # noqa: E402
+from quantizer.ptq import run  # noqa: E402
+from quantizer.recipe import load_recipe  # noqa: E402
+from quantizer.verify.check import verify  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+SHAPES = ("qwen3", "qwen3_5")
+SMALL = ["calibrate.conversations=3"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return rows.write(tmp_path_factory.mktemp("data") / "rows.jsonl", 3)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("sources")
+    return {build.__name__: folders.save(build, folder / build.__name__) for build in folders.BUILDS}
+
+
+def quantized(name: str, source: Path, data: Path, out: Path, *changes: str) -> Any:
+    recipe = load_recipe(name, [*SMALL, *changes])
+    return run(recipe, source, data, out, now=folders.NOW, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "name, shape",
+    [
+        *((name, shape) for name in ("default", "mse", "four_over_six", "awq_lite") for shape in SHAPES),
+        ("awq_mse", "qwen3_5"),
+        ("mlp_only", "qwen3"),
+        ("careful", "qwen3_5"),
+        ("modelopt_default", "qwen3"),
+    ],
+)
+def test_what_is_calibrated_is_what_is_served(
+    name: str, shape: str, sources: dict[str, Path], data: Path, tmp_path: Path
+) -> None:
+    """Equal logits at every token, to the bit; a sound folder; sealed, with its recipe and what it cost."""
+    if name.startswith("modelopt"):
+        pytest.importorskip("modelopt", reason=INSTALL)
+    made = quantized(name, sources[shape], data, tmp_path / "out")
+    outcome = made.provenance.recipe["outcome"]
+    parity = outcome["check"]["parity"]
+
+    assert parity["equal"] == parity["tokens"] > 500
+    assert parity["largest"] == 0
+    assert verify(tmp_path / "out").sound
+    assert artefact.verify(tmp_path / "out") == [] and artefact.load(tmp_path / "out") == made
+    assert outcome["check"]["sqnr_db"] > 18
+    assert outcome["seconds"].keys() >= {"load", "export", "check"} and outcome["peak_memory_bytes"] > 1e6
+    assert made.provenance.recipe["weights"] == {"scales": load_recipe(name).weights.scales}
+    assert made.provenance.data_digest is not None and {"torch", "manners"} <= made.provenance.tools.keys()
+
+
+def test_a_mix_keeps_what_is_sensitive_and_stays_plain_nvfp4(
+    sources: dict[str, Path], data: Path, tmp_path: Path
+) -> None:
+    """Within its bits; with the whole curve; the scores' ledger goes when it is done."""
+    made = quantized("auto_mixed", sources["qwen3_5"], data, tmp_path / "out", "auto.samples=2")
+    auto = made.provenance.recipe["outcome"]["auto"]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    kept = [name for group in auto["kept"] for name in group]
+
+    assert 4.5 < auto["chosen"]["bits"] <= 6.0
+    assert kept and set(kept) <= set(config["ignore"])
+    assert config["quant_algo"] == "NVFP4"
+    assert len(auto["curve"]) > 8 and auto["scored_tokens"] > 5
+    assert verify(tmp_path / "out").sound
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_killed_mix_goes_on_with_its_scores(
+    sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger lies beside the place of the result until that is there."""
+
+    def killed(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ptq.knapsack, "solve", killed)
+        with pytest.raises(KeyboardInterrupt):
+            quantized("auto_mixed", sources["qwen3"], data, tmp_path / "out", "auto.samples=1")
+    ledger = tmp_path / ".out.scores.jsonl"
+    text = ledger.read_text()
+    ledger.write_text(re.sub(r'"divergence": [^}]+', '"divergence": 7.0', text))
+    made = quantized("auto_mixed", sources["qwen3"], data, tmp_path / "out", "auto.samples=1")
+
+    assert {group["divergence"] for group in made.provenance.recipe["outcome"]["auto"]["groups"]} == {7.0}
+    assert not ledger.exists()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["default", "mse", "four_over_six"])
+def test_modelopt_exports_the_same_folder(
+    name: str, shape: str, sources: dict[str, Path], data: Path, tmp_path: Path
+) -> None:
+    """Every tensor, bit for bit, and the configuration, but for the names that its exporter makes up."""
+    pytest.importorskip("modelopt", reason=INSTALL)
+    from modelopt.torch.export import export_hf_checkpoint
+
+    from quantizer import modelopt_cpu
+    from quantizer.attach import make_plan
+    from quantizer.backends.modelopt import config
+    from quantizer.batch import hidden_states
+    from quantizer.source import load_model, open_source
+
+    recipe = load_recipe(name, SMALL)
+    quantized(name, sources[shape], data, tmp_path / "ours")
+    job = ptq.Run(recipe, open_source(sources[shape]), ptq._data(recipe, sources[shape], data), "cpu")
+    model = load_model(job.source)
+    with modelopt_cpu.installed() as mtq:
+        wanted = config(mtq, recipe, make_plan(model, recipe.layers))
+        mtq.quantize(model, wanted, lambda m: [hidden_states(m, batch) for batch in job.batches()])
+        export_hf_checkpoint(model, export_dir=tmp_path / "theirs")
+    ours = folders.load(tmp_path / "ours")
+    theirs = {n.replace("language_model.", ""): t for n, t in folders.load(tmp_path / "theirs").items()}
+
+    assert ours.keys() == theirs.keys()
+    for key, tensor in ours.items():
+        assert tensor.dtype == theirs[key].dtype, key
+        assert torch.equal(tensor.float(), theirs[key].float()), key
+    texts = [
+        (tmp_path / who / "hf_quant_config.json").read_text().replace("language_model.", "")
+        for who in ("ours", "theirs")
+    ]
+    assert json.loads(texts[0]) == json.loads(texts[1])
+
+
+# -------------------------------------------------------------------------------------------- parity
+
+
+def spoil(folder: Path, part: str, change: Any) -> None:
+    """Alter one tensor of a folder, as another server or a wrong export would."""
+    tensors = folders.load(folder)
+    name = f"model.layers.1.mlp.up_proj.{part}"
+    tensors[name] = change(tensors[name])
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    "part, change",
+    [
+        ("input_scale", lambda t: t * 1.3),
+        ("weight_scale_2", lambda t: t * 1.3),
+        ("weight", lambda t: t.flip(0)),
+        ("weight_scale", lambda t: (t.float() * 1.2).to(t.dtype)),
+    ],
+)
+def test_another_folder_has_no_parity(part: str, change: Any, tmp_path: Path) -> None:
+    """Any part of a single layer is enough."""
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    model = folders.attached(source)
+    out = folders.export(model, source, tmp_path / "out")
+    batches = [(folders.batch(padded=True).ids, folders.batch(padded=True).attention)]
+
+    assert compare(model, served_model(out), batches).holds
+    spoil(out, part, change)
+    found = compare(model, served_model(out), batches)
+    assert not found.holds and found.equal < found.tokens == 60
+
+
+def test_nothing_compared_is_no_parity(tmp_path: Path) -> None:
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    model = folders.attached(source)
+
+    assert not compare(model, model, []).holds
+
+
+def test_a_result_without_parity_is_not_kept(
+    sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The export of another amax than the model computes with."""
+    write = ptq.write_nvfp4
+
+    def wrong(model: Any, source: Any, folder: Path) -> None:
+        write(model, source, folder)
+        layer = nvfp4_layers(model)["model.layers.1.mlp.down_proj"]
+        layer.input_amax.mul_(0.4)
+
+    monkeypatch.setattr(ptq, "write_nvfp4", wrong)
+    with folders.nothing_left(tmp_path), pytest.raises(ExportError) as error:
+        quantized("default", sources["qwen3"], data, tmp_path / "out")
+    assert "the exported folder computes something else than the model: logits up to" in str(error.value)
+
+
+def test_an_unsound_result_is_not_kept(
+    sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the independent check: neighbours under two scales."""
+    monkeypatch.setattr("quantizer.calibrate.tie", lambda model: [])
+    monkeypatch.setattr("quantizer.attach.tie", lambda model: [])
+
+    with (
+        folders.nothing_left(tmp_path),
+        pytest.raises(ExportError, match="is not sound, so it is not kept: error"),
+    ):
+        quantized("default", sources["qwen3"], data, tmp_path / "out")
+
+
+# ------------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    "name, kind, line",
+    [
+        ("qat", RecipeError, "qat trains: run it with manners quantize qat"),
+        ("svdquant", UnavailableError, "svdquant is a report: no server loads its branch"),
+        ("default", RecipeError, "layers.exclude: '*nowhere' matches no layer"),
+        ("auto_mixed", RecipeError, "auto.effective_bits: 16 keeps every layer in BF16"),
+    ],
+)
+def test_a_recipe_that_ends_in_no_folder_leaves_nothing(
+    name: str, kind: Any, line: str, sources: dict[str, Path], data: Path, tmp_path: Path
+) -> None:
+    changes = {
+        "default": ["layers.exclude=['*nowhere']"],
+        "auto_mixed": ["auto.effective_bits=16", "auto.samples=1"],
+    }
+
+    with pytest.raises(kind, match=re.escape(line)):
+        quantized(name, sources["qwen3"], data, tmp_path / "out", *changes.get(name, []))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,158 @@
+"""Recipes: every strategy is there, and what is wrong with one is a line that names the key."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from quantizer.errors import RecipeError
+from quantizer.recipe import RECIPES, load_recipe, parse, plain, shipped
+from quantizer.recipe_values import Layers, Recipe
+
+STRATEGIES = {
+    "default", "mlp_only", "awq_lite", "awq_mse", "mse", "four_over_six", "auto_mixed", "svdquant", "careful",
+    "autoround", "modelopt_default", "qat", "qat_no_think", "qat_lora", "qad", "qad_mix", "lsq", "sft",
+}  # fmt: skip
+
+
+def test_there_is_a_recipe_for_every_strategy() -> None:
+    assert set(shipped()) == STRATEGIES
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_a_shipped_recipe_says_why_it_is_there(name: str) -> None:
+    """A comment first, a line for the list, and values that can be written down."""
+    recipe = load_recipe(name)
+
+    assert (RECIPES / f"{name}.toml").read_text().startswith("# ")
+    assert recipe.name == name and 10 < len(recipe.description) < 90
+    assert json.loads(json.dumps(plain(recipe))) == plain(recipe)
+
+
+@pytest.mark.parametrize("name", ["qat", "qat_no_think", "qad", "qad_mix"])
+def test_training_takes_three_epochs_at_a_hundred_thousandth(name: str) -> None:
+    """What brought the manners back in the field."""
+    train = load_recipe(name).train
+
+    assert train is not None
+    assert (train.epochs, train.lr) == (3, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name, kind", [("default", "ptq"), ("auto_mixed", "ptq"), ("svdquant", "report"), ("qad", "train")]
+)
+def test_a_recipe_knows_what_runs_it(name: str, kind: str) -> None:
+    assert load_recipe(name).kind == kind
+
+
+WRONG = [
+    ("weigths = 1", "weigths: unknown key; did you mean 'weights'?"),
+    ("[weights]\nscale = 'mse'", "weights.scale: unknown key; did you mean 'scales'?"),
+    ("[weights]\nscales = 'best'", "weights.scales: must be one of max, mse, four_over_six, not 'best'"),
+    ("[train]\nlr = '1e-5'", "train.lr: must be a number, not '1e-5'"),
+    ("[train]\nlr = 2.0", "train.lr: must be from 0 to 1, not 2"),
+    ("[train]\nepochs = true", "train.epochs: must be a number, not True"),
+    ("[train]\nbetas = [0.9]", "train.betas: must be two numbers below 1"),
+    ("[train]\nmicro_tokens = 9999", "train.micro_tokens: must not be more than batch_tokens"),
+    (
+        '[train]\nquantized = false\ntrained = "scales"',
+        'train.trained: scales cannot be trained where "quantized" is false',
+    ),
+    ("[layers]\ninclude = []", 'layers.include: must hold a pattern; "*" is every linear layer'),
+    ("[layers]\nexclude = '*o_proj'", "layers.exclude: must be a list"),
+    ("[layers]\nfirst = -1", "layers.first: must be from 0 to 1000, not -1"),
+    ("[auto]\neffective_bits = 4", "auto.effective_bits: must be from 4.5 to 16, not 4"),
+    ("[lora]\nrank = 8", 'lora: needs a [train] of "weights"'),
+    ("[awq]\n[svdquant]", "svdquant: cannot be joined with awq"),
+    ("[svdquant]\n[train]", "svdquant: is a report; nothing is trained"),
+    ("backend = 'modelopt'\n[awq]", "backend: modelopt takes no [awq]"),
+    ("backend = 'auto_round'\n[train]", "backend: auto_round takes no [train]"),
+    ("[rounding]\nsteps = 5", 'rounding: is AutoRound\'s; needs backend = "auto_round"'),
+    (
+        "backend = 'auto_round'\n[weights]\nscales = 'mse'",
+        "weights: AutoRound finds its own scales; leave the section out",
+    ),
+    ("[layers", "not TOML (Expected ']' at the end of a table declaration (at end of document))"),
+]
+
+
+@pytest.mark.parametrize("text, line", WRONG)
+def test_what_is_wrong_with_a_recipe_is_one_line(text: str, line: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        parse(text, "mine", "mine.toml")
+
+    assert str(error.value) == f"mine.toml: {line}"
+
+
+def test_values_are_changed_one_by_one() -> None:
+    """As TOML; a bare word is a text; a section may begin to exist."""
+    changes = [
+        "train.lr=3e-6",
+        "layers.exclude=['*o_proj', '*.down_proj']",
+        "weights.scales=max",
+        "lora.rank=8",
+    ]
+    recipe = load_recipe("qad", changes)
+
+    assert recipe.train is not None and recipe.train.lr == 3e-6
+    assert recipe.layers == Layers(exclude=("*o_proj", "*.down_proj"))
+    assert recipe.weights.scales == "max"
+    assert recipe.lora is not None and recipe.lora.rank == 8
+    assert dataclasses.replace(recipe, lora=None, layers=Layers()).train == recipe.train
+
+
+@pytest.mark.parametrize(
+    "change, line",
+    [
+        ("train.lrr=1", "train.lrr: unknown key; did you mean 'lr'?"),
+        ("lr", "'lr' is not an assignment, as train.lr=1e-6 is"),
+        ("=3", "'=3' is not an assignment, as train.lr=1e-6 is"),
+        ("description.x=3", "description.x: description is not a table"),
+    ],
+)
+def test_a_wrong_change_is_one_line(change: str, line: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        load_recipe("qat", [change])
+
+    assert str(error.value).endswith(f"qat.toml: {line}")
+
+
+def test_a_recipe_of_ones_own_is_named_after_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "house.toml"
+    path.write_text('[weights]\nscales = "mse"\n')
+
+    assert load_recipe(path) == dataclasses.replace(Recipe("house"), weights=load_recipe("mse").weights)
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("defualt", "defualt: no such recipe; did you mean 'default'?; or give a .toml file"),
+        ("nowhere.toml", "nowhere.toml: cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_recipe_that_is_not_there_is_one_line(name: str, line: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        load_recipe(name)
+
+    assert str(error.value) == line
+
+
+def test_a_recipe_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xff\xfe")
+
+    with pytest.raises(RecipeError, match="is not UTF-8 text"):
+        load_recipe(path)
+
+
+def test_what_an_artefact_says_is_enough_to_run_it_again() -> None:
+    """Every default is written down; steps that are not taken are not."""
+    said = plain(load_recipe("auto_mixed"))
+
+    assert said["auto"] == {"effective_bits": 6.0, "samples": 64}
+    assert "train" not in said
+    assert said["layers"]["include"] == ["*"]

@@ -1,0 +1,211 @@
+"""Rendering: what is trained is, token for token, what an engine would read and the model would write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+np = pytest.importorskip("numpy", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from quantizer.data.conversation import from_row  # noqa: E402
+from quantizer.data.dataset import load  # noqa: E402
+from quantizer.data.render import Renderer, open_renderer  # noqa: E402
+from quantizer.errors import DataError, SourceError  # noqa: E402
+from tests.quantizer import templates  # noqa: E402
+from tests.quantizer.templates import TEMPLATES, said, talk, write  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def renderers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Renderer]:
+    place = tmp_path_factory.mktemp("templates")
+    return {name: open_renderer(templates.folder(place / name, name)) for name in TEMPLATES}
+
+
+def learned(renderer: Renderer, sample: Any) -> list[str]:
+    """The stretches that are learned, as texts."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], sample.learned.astype(int), [0]])))
+    return [
+        renderer.tokenizer.decode(sample.ids[a:b].tolist())
+        for a, b in zip(edges[::2], edges[1::2], strict=True)
+    ]
+
+
+def engine_prompts(renderer: Renderer, row: dict[str, Any], thinking: bool) -> list[list[int]]:
+    """What an engine reads before each turn of the assistant's: transformers' own call, tokens and all."""
+    conversation = from_row(row)
+    return [
+        renderer.tokenizer.apply_chat_template(
+            list(conversation.messages[:turn]),
+            tools=list(conversation.tools) or None,
+            add_generation_prompt=True,
+            enable_thinking=thinking,
+            tokenize=True,
+            return_dict=False,
+        )
+        for turn, message in enumerate(conversation.messages)
+        if message["role"] == "assistant"
+    ]
+
+
+@pytest.mark.parametrize("thought", ["", "Let me see."])
+@pytest.mark.parametrize("name", list(TEMPLATES))
+def test_every_turn_is_learned_after_the_very_prompt_of_an_engine(
+    renderers: dict[str, Renderer], name: str, thought: str
+) -> None:
+    """Token for token, in some sample, for templates that rewrite the past and for those that do not."""
+    renderer, row = renderers[name], talk(thought)
+    samples = renderer.samples(from_row(row))
+    turns = [
+        (sample.ids[:place].tolist())
+        for sample in samples
+        for place in np.flatnonzero(np.diff(sample.learned.astype(int)) == 1) + 1
+    ]
+
+    assert turns == engine_prompts(renderer, row, bool(thought))
+
+
+@pytest.mark.parametrize("name", list(TEMPLATES))
+def test_what_is_learned_is_the_reply_and_its_end(renderers: dict[str, Renderer], name: str) -> None:
+    """With the end of turn, at which an engine stops, and without the line break after it."""
+    told = [
+        text
+        for sample in renderers[name].samples(from_row(talk()))
+        for text in learned(renderers[name], sample)
+    ]
+
+    assert told[0] == "Good morning to you.<|im_end|>"
+    assert told[1] == (
+        '<tool_call>\n{"name": "web_search", "arguments": {"query": "rain in Paris", "count": 2}}\n</tool_call><|im_end|>'
+    )
+    assert told[2] == "It stays dry until noon.<|im_end|>"
+    assert len(told) == 3
+
+
+def test_a_thought_is_learned_where_the_prompt_opens_it(renderers: dict[str, Renderer]) -> None:
+    """Where the template opens it, it is closed by the model; where it does not, it is opened by the model too."""
+    first = {n: learned(r, r.samples(from_row(talk("Hm.")))[0])[0] for n, r in renderers.items()}
+
+    assert first["qwen3"] == "<think>\nHm.\n</think>\n\nGood morning to you.<|im_end|>"
+    assert first["qwen3_5"] == "Hm.\n</think>\n\nGood morning to you.<|im_end|>"
+    assert first["nano"] == first["qwen3_5"]
+    assert first["plain"] == "Good morning to you.<|im_end|>"
+
+
+@pytest.mark.parametrize("name, count", [("nano", 2), ("qwen3", 3), ("qwen3_5", 2), ("plain", 1)])
+def test_a_row_is_cut_only_where_the_template_rewrites_the_past(
+    renderers: dict[str, Renderer], name: str, count: int
+) -> None:
+    """At a new user's turn for those that drop old thoughts; after a call too for Qwen3."""
+    assert len(renderers[name].samples(from_row(talk()))) == count
+
+
+@pytest.mark.parametrize("name", list(TEMPLATES))
+def test_tools_reach_the_prompt(renderers: dict[str, Renderer], name: str) -> None:
+    """The trap of the field: rows with tools that were trained without."""
+    text = renderers[name].prompt(from_row(talk()), 2)
+
+    assert '"name": "web_search"' in text and '"required": ["query"]' in text
+
+
+@pytest.mark.parametrize(
+    "row, thinking", [(talk(), False), (talk("Hm."), True), (talk() | {"chat_template_kwargs": {"enable_thinking": True}}, True)]
+)  # fmt: skip
+def test_the_switch_is_the_rows_or_follows_from_its_thoughts(
+    renderers: dict[str, Renderer], row: dict[str, Any], thinking: bool
+) -> None:
+    """It is never left to the template's own taste."""
+    renderer = renderers["nano"]
+
+    assert renderer.switches(from_row(row)) == {"enable_thinking": thinking}
+    assert renderer.prompt(from_row(row), 2).endswith("<think>\n" if thinking else "</think>\n\n")
+
+
+def test_a_thought_where_thinking_is_off_is_refused(renderers: dict[str, Renderer]) -> None:
+    """The prompt has closed the thought already."""
+    row = talk("Hm.") | {"chat_template_kwargs": {"enable_thinking": False}}
+    with pytest.raises(
+        DataError, match=r"message 2: the template opens the turn with .*set \"chat_template_kwargs\""
+    ):
+        renderers["nano"].samples(from_row(row))
+
+
+def test_an_end_of_turn_inside_a_reply_is_refused(renderers: dict[str, Renderer]) -> None:
+    """An engine would have stopped there."""
+    row = {"messages": [said("user", "Hi"), said("assistant", "One.<|im_end|> Two.")]}
+    with pytest.raises(DataError, match="holds an end-of-turn token"):
+        renderers["plain"].samples(from_row(row))
+
+
+def test_a_template_without_an_end_of_turn_is_refused(renderers: dict[str, Renderer]) -> None:
+    """A model that never learns to stop is the most common mistake of all."""
+    endless = Renderer(renderers["plain"].tokenizer, ends=[5])
+    row = {"messages": [said("user", "Hi"), said("assistant", "Hello.")]}
+    with pytest.raises(DataError, match="gives the turn no end"):
+        endless.samples(from_row(row))
+
+
+def test_what_a_template_raises_is_one_line_with_the_rows_place(tmp_path: Path) -> None:
+    """Templates are programs, and refuse things in their own words."""
+    place = templates.folder(tmp_path / "model", "plain")
+    (place / "chat_template.jinja").write_text("{{- raise_exception('No user query found.') }}")
+    data = write(tmp_path / "data.jsonl", [talk()])
+    with pytest.raises(DataError, match=r"data\.jsonl:1: the chat template refuses it \(No user query found"):
+        load(data, open_renderer(place), max_tokens=100)
+
+
+def test_a_folder_without_a_template_or_tokenizer_is_one_line(tmp_path: Path) -> None:
+    """Named, with what to do."""
+    place = templates.folder(tmp_path / "model", "plain")
+    (place / "chat_template.jinja").unlink()
+    with pytest.raises(SourceError, match="has no chat template; put chat_template"):
+        open_renderer(place)
+    (place / "tokenizer.json").write_text("{")
+    with pytest.raises(SourceError, match="its tokenizer cannot be loaded"):
+        open_renderer(place)
+
+
+def test_samples_that_are_too_long_are_counted(renderers: dict[str, Renderer], tmp_path: Path) -> None:
+    """Nothing is left out without a word, and nothing is cut."""
+    short = {"messages": [said("user", "Hi"), said("assistant", "Hello.")]}
+    data = load(write(tmp_path / "data.jsonl", [talk(), short]), renderers["plain"], max_tokens=40)
+
+    assert data.facts()["dropped"] == {"longer than 40 tokens": 1}
+    assert (data.conversations, len(data.samples)) == (2, 1)
+    with pytest.raises(DataError, match=r"holds no sample that can be used \(2 longer than 3 tokens\)"):
+        load(tmp_path / "data.jsonl", renderers["plain"], max_tokens=3)
+
+
+def test_so_many_conversations_are_read_and_no_more(renderers: dict[str, Renderer], tmp_path: Path) -> None:
+    """The first ones."""
+    data = write(tmp_path / "data.jsonl", [talk(), talk(), "{"])
+
+    assert load(data, renderers["plain"], max_tokens=999, conversations=2).conversations == 2
+
+
+def test_without_thinking_every_answer_stands_behind_an_empty_thought(
+    renderers: dict[str, Renderer], tmp_path: Path
+) -> None:
+    """In the prompt of one row, learned in the next."""
+    renderer = renderers["nano"]
+    data = load(write(tmp_path / "data.jsonl", [talk("Hm.")] * 2), renderer, max_tokens=999, thinking="none")
+    off, on = data.samples[0], data.samples[2]
+
+    assert learned(renderer, off)[0] == "Good morning to you.<|im_end|>"
+    assert learned(renderer, on)[0] == "\n</think>\n\nGood morning to you.<|im_end|>"
+    assert all("Hm." not in renderer.tokenizer.decode(sample.ids.tolist()) for sample in data.samples)
+
+
+def test_the_digest_is_of_what_is_learned(renderers: dict[str, Renderer], tmp_path: Path) -> None:
+    """Another name of the file is the same data, another switch is not."""
+    first = write(tmp_path / "a.jsonl", [talk()])
+    again = write(tmp_path / "b.jsonl", [talk()])
+    other = write(tmp_path / "c.jsonl", [talk() | {"chat_template_kwargs": {"enable_thinking": True}}])
+    made = [load(path, renderers["nano"], max_tokens=999).digest for path in (first, again, other)]
+
+    assert made[0] == made[1] != made[2]

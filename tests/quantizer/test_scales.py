@@ -1,0 +1,149 @@
+"""The search for block scales: the short one finds what a search of all scales finds, and so does ModelOpt."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from quantizer.attach import attach, make_plan, measure  # noqa: E402
+from quantizer.linear import nvfp4_layers  # noqa: E402
+from quantizer.nvfp4 import blocks  # noqa: E402
+from quantizer.recipe_values import Layers  # noqa: E402
+from quantizer.search import scales  # noqa: E402
+from tests.quantizer import tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+def error(weight: Any, scale: Any, second: Any) -> Any:
+    """Of each block, summed squares in float32, in the order that the search sums them."""
+    rounded = blocks.round_blocks(weight.float(), blocks.step(scale, second))
+    return (rounded - weight.float()).unflatten(-1, (-1, 16)).square().sum(dim=-1)
+
+
+def all_scales(weight: Any, second: Any) -> Any:
+    """Every scale of E4M3 tried for every block; of equals the smallest."""
+    codes = torch.arange(1, 127, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    shape = (*weight.shape[:-1], weight.shape[-1] // 16)
+    errors = torch.stack([error(weight, code.expand(shape), second) for code in codes])
+    return codes[errors.argmin(dim=0)]
+
+
+def weights(seed: int, kind: str) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    spread = torch.exp2(4 * torch.randn(16, 8, 1, generator=generator))
+    bell = (torch.randn(16, 8, 16, generator=generator) * spread).flatten(-2)
+    if kind == "powers":  # ties everywhere
+        return (bell.sign() * torch.exp2(torch.randint(-20, 2, bell.shape, generator=generator))).bfloat16()
+    if kind == "edges":  # nothing, next to nothing, all alike, one alone
+        bell[0] = 0
+        bell[1] *= 1e-6
+        bell[2] = bell.abs().max()
+        bell[3, ::16] = 1e4 * bell[3, ::16].sign()
+    return bell.bfloat16()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from(["bell", "powers", "edges"]),
+    st.sampled_from([1.0, 1.3, 7.0]),
+)
+def test_the_sweep_finds_the_best_of_all_scales(seed: int, kind: str, larger: float) -> None:
+    """Under the weight's own amax, and under a larger one that its neighbours brought."""
+    weight = weights(seed, kind)
+    second = blocks.tensor_scale(weight.abs().amax().float() * larger)
+    found = scales.sweep(weight, second)
+
+    assert torch.equal(found.view(torch.uint8), all_scales(weight, second).view(torch.uint8))
+
+
+def test_the_sweep_in_slices_is_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = weights(3, "bell")
+    second = blocks.tensor_scale(weight.abs().amax())
+    whole = scales.sweep(weight, second)
+    monkeypatch.setattr(scales, "ROWS", 300)
+
+    assert torch.equal(scales.sweep(weight, second).view(torch.uint8), whole.view(torch.uint8))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from(["bell", "powers", "edges"]))
+def test_four_over_six_takes_the_better_of_its_two(seed: int, kind: str) -> None:
+    """Block by block; of equals the one that ends at 6."""
+    weight = weights(seed, kind)
+    amax = weight.abs().amax().float()
+    second = blocks.tensor_scale(amax, blocks.FOUR_OVER_SIX)
+    six, four = (blocks.static_scale(blocks.block_amax(weight) * more, amax, 256.0) for more in (1, 1.5))
+    found = scales.four_over_six(weight, amax)
+    better = error(weight, four, second) < error(weight, six, second)
+
+    assert torch.equal(found.float(), torch.where(better, four.float(), six.float()))
+    assert kind != "bell" or 0.1 < better.float().mean() < 0.9
+
+
+def layers_with(kind: str, build: Any = tiny.qwen3) -> Any:
+    model = build()
+    attach(model, make_plan(model, Layers()), scales.norm_of(kind))
+    scales.set_scales(model, kind)
+    return nvfp4_layers(model)
+
+
+@torch.no_grad()
+def loss(layers: Any) -> float:
+    return sum(
+        float((layer.fake_weight().double() - layer.weight.double()).square().sum())
+        for layer in layers.values()
+    )
+
+
+def test_better_scales_fit_better() -> None:
+    """A model's weights: the largest, one of two, the best of all."""
+    plain, two, best = (loss(layers_with(kind)) for kind in ("max", "four_over_six", "mse"))
+
+    assert best < two < plain
+
+
+def test_scales_are_found_anew_for_weights_that_moved() -> None:
+    """As training has to, now and then; and back to the weights' own."""
+    model = tiny.qwen3()
+    attach(model, make_plan(model, Layers()))
+    layer = next(iter(nvfp4_layers(model).values()))
+    scales.set_scales(model, "mse")
+    before, place = layer.weight_scale.clone(), layer.weight_scale.data_ptr()
+    with torch.no_grad():
+        layer.weight.mul_(torch.linspace(0.2, 3, 64))
+    measure(model)
+    scales.set_scales(model, "mse")
+
+    assert not torch.equal(before.float(), layer.weight_scale.float())
+    assert layer.weight_scale.data_ptr() == place
+    scales.set_scales(model, "max")
+    assert layer.scales == "dynamic"
+
+
+@pytest.mark.parametrize("build", [tiny.qwen3, tiny.qwen3_5])
+@pytest.mark.parametrize("kind", ["mse", "four_over_six"])
+def test_modelopt_finds_the_same_scales(build: Any, kind: str) -> None:
+    """Its search, told to tie the neighbours that a server joins; to the last bit."""
+    pytest.importorskip("modelopt", reason=INSTALL)
+    from quantizer import modelopt_cpu
+    from quantizer.backends.modelopt import config
+    from quantizer.recipe_values import Recipe, Weights
+
+    with modelopt_cpu.installed() as mtq:
+        wanted = config(mtq, Recipe("x", weights=Weights(kind)), make_plan(build(), Layers()))
+        theirs = mtq.quantize(build(), copy.deepcopy(wanted), lambda model: model(tiny.tokens()))
+    for name, layer in layers_with(kind, build).items():
+        found = theirs.get_submodule(name).weight_quantizer
+        scale = blocks.static_scale(found.amax.reshape(layer.out_features, -1), found.global_amax, layer.norm)
+        assert torch.equal(found.global_amax.float().reshape(()), layer.weight_amax), name
+        assert torch.equal(scale.view(torch.uint8), layer.weight_scale.view(torch.uint8)), name

@@ -1,0 +1,131 @@
+"""What is taken for a source, and what is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from safetensors.torch import save_file  # noqa: E402
+
+from gates import artefact  # noqa: E402
+from quantizer.errors import SourceError  # noqa: E402
+from quantizer.source import load_model, open_source  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_a_folder_gives_its_model_with_every_weight(build: Any, tmp_path: Path) -> None:
+    model = load_model(folders.bare(build, tmp_path / "source"))
+    before = dict(build().named_parameters())
+
+    assert not model.training
+    assert {name for name, _ in model.named_parameters()} == before.keys()
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+
+
+def test_the_text_part_of_a_vision_language_model_is_loaded(tmp_path: Path) -> None:
+    """Its parameters have the names of a text model, and find their places in the folder."""
+    source = folders.wrapped(tmp_path / "source")
+    model = load_model(source)
+
+    assert {source.names[name] for name, _ in model.named_parameters()} <= source.folder.tensors.keys()
+    assert source.text_config["model_type"] == "qwen3_5_text"
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    """A model in huggingface_hub's cache is nothing but links; its digest is that of the files."""
+    real = folders.bare(tiny.qwen3, tmp_path / "real")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for path in real.path.iterdir():
+        (linked / path.name).symlink_to(path)
+    source = open_source(linked)
+
+    assert source.root == real.root
+    assert load_model(source) is not None
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+def truncate(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def seal_and_change(folder: Path) -> None:
+    artefact.seal(folder, name="x", format="hf-bf16", created=folders.NOW)
+    rewrite(folder, vocab_size=95)
+
+
+def without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def bad_manifest(folder: Path) -> None:
+    (folder / artefact.MANIFEST).write_text("{}")
+
+
+REFUSED = [
+    (lambda f: rewrite(f, model_type="llama"), "models of type 'llama' are not supported; supported: qwen3, qwen3_5_text"),
+    (lambda f: rewrite(f, model_type=None), "models of type None are not supported"),
+    (lambda f: rewrite(f, auto_map={"AutoModel": "x.Y"}), "config.json has an auto_map; code of a model folder is never run"),
+    (lambda f: rewrite(f, quantization_config={"quant_method": "gptq"}), "is quantized already; give the BF16 model"),
+    (lambda f: (f / "config.json").unlink(), "there is no config.json; a Hugging Face model folder is needed"),
+    (lambda f: (f / "config.json").write_text("{"), "error: config.json: cannot be read as JSON"),
+    (truncate, "error: model.safetensors: "),
+    (without_weights, "there is no safetensors file"),
+    (seal_and_change, "is not what its artefact.json says: changed: config.json"),
+    (bad_manifest, "artefact.json"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil, line", REFUSED)
+def test_what_cannot_be_quantized_is_one_line(spoil: Any, line: str, tmp_path: Path) -> None:
+    folders.bare(tiny.qwen3, tmp_path / "source")
+    spoil(tmp_path / "source")
+
+    with pytest.raises(SourceError) as error:
+        open_source(tmp_path / "source")
+    assert line in str(error.value)
+    assert str(tmp_path / "source") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such folder"):
+        open_source(tmp_path / "nowhere")
+
+
+def test_a_folder_that_lacks_a_weight_is_refused(tmp_path: Path) -> None:
+    """transformers would make one up."""
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    tensors = folders.load(source.path)
+    del tensors["model.layers.0.mlp.up_proj.weight"]
+    save_file(tensors, source.path / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(
+        SourceError, match="lacks 1 of the model's weights, first model.layers.0.mlp.up_proj.weight"
+    ):
+        load_model(open_source(source.path))
+
+
+def test_weights_of_another_shape_are_one_line(tmp_path: Path) -> None:
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    rewrite(source.path, intermediate_size=256)
+
+    with pytest.raises(SourceError, match="cannot be loaded") as error:
+        load_model(open_source(source.path))
+    assert "\n" not in str(error.value)

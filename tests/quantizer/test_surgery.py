@@ -1,0 +1,511 @@
+"""Surgery on a folder: each operation detects, does once, and undoes nothing else; bad input loses nothing."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+
+from safetensors.torch import load_file  # noqa: E402
+
+from gates import artefact  # noqa: E402
+from quantizer import cli, cli_surgery  # noqa: E402
+from quantizer.errors import ExportError, SourceError  # noqa: E402
+from quantizer.nvfp4 import blocks  # noqa: E402
+from quantizer.surgery import shards  # noqa: E402
+from quantizer.surgery.operate import apply, plan, replace_folder  # noqa: E402
+from quantizer.surgery.server import parse  # noqa: E402
+from quantizer.surgery.wrap import rename, unwrap, wrap  # noqa: E402
+from quantizer.verify.check import verify  # noqa: E402
+from tests.quantizer.checkpoints import ATTENTION, MLP, Checkpoint, weights  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+NEW, OLD, TEXT = parse("vllm-0.33"), parse("vllm-0.16"), parse("text")
+QWEN35 = {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "hidden_size": 64,
+    "tie_word_embeddings": False,
+    "dtype": "bfloat16",
+}
+
+
+def made(**config: Any) -> Checkpoint:
+    """A sound folder, in the words of ModelOpt."""
+    checkpoint = Checkpoint.of(weights())
+    checkpoint.config |= config
+    checkpoint.quant_config["producer"] = {"name": "modelopt", "version": "0.47.0"}
+    quant, inner = checkpoint.scheme
+    quant["kv_cache_quant_algo"] = None
+    inner |= {"producer": checkpoint.quant_config["producer"], "config_groups": {}}
+    return checkpoint
+
+
+def save(checkpoint: Checkpoint, folder: Path, count: int = 1) -> Path:
+    """With the modes that a folder should have."""
+    checkpoint.save(folder, count)
+    folder.chmod(0o755)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    return folder
+
+
+def steps(folder: Path, server: Any = NEW) -> dict[str, str]:
+    return {step.operation: step.state for step in plan(folder, server).steps}
+
+
+def operated(folder: Path, server: Any) -> Path:
+    out = folder.with_name(f"{folder.name}-{server.name}")
+    apply(plan(folder, server), out, NOW)
+    return out
+
+
+def read(folder: Path, name: str = "config.json") -> Any:
+    return json.loads((folder / name).read_text("utf-8"))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Byte for byte."""
+    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+
+
+# ------------------------------------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapped", "text"),
+    [
+        ("model.layers.0.mlp.up_proj.weight", "model.language_model.layers.0.mlp.up_proj.weight", None),
+        ("model.language_model.norm.weight", None, "model.norm.weight"),
+        ("language_model.model.norm.weight", "model.language_model.norm.weight", "model.norm.weight"),
+        ("language_model.lm_head.weight", "lm_head.weight", "lm_head.weight"),
+        ("model.visual.blocks.0.weight", None, None),
+        ("visual.blocks.0.weight", None, None),
+        ("mtp.layers.0.weight", None, None),
+        ("lm_head.weight", None, None),
+        ("*conv1d*", None, None),
+    ],
+)
+def test_names_are_put_below_a_body(name: str, wrapped: str | None, text: str | None) -> None:
+    """None: as it was."""
+    assert (wrapped or name, text or name) == (rename(name, "model.language_model."), rename(name, "model."))
+
+
+@pytest.mark.parametrize("server", ["vllm-0.19", "vllm-0.24", "vllm-0.27"])
+def test_an_old_server_gets_a_text_model_wrapped(tmp_path: Path, server: str) -> None:
+    """Configuration, weights, exclusions and the image processor; every byte of a tensor stays."""
+    source = save(made(**QWEN35), tmp_path / "text", count=2)
+    out = operated(source, parse(server))
+
+    config = read(out)
+    assert (config["model_type"], config["architectures"]) == ("qwen3_5", ["Qwen3_5ForConditionalGeneration"])
+    assert config["text_config"]["model_type"] == "qwen3_5_text"
+    assert "quantization_config" not in config["text_config"]
+    assert {"lm_head", "model.language_model.embed_tokens"} == set(config["quantization_config"]["ignore"])
+    assert (out / "preprocessor_config.json").is_file()
+    assert verify(out).sound and not verify(out).findings
+    for name in ("model-00001-of-00002", "model-00002-of-00002"):
+        before, after = load_file(source / f"{name}.safetensors"), load_file(out / f"{name}.safetensors")
+        assert {rename(n, "model.language_model.") for n in before} == set(after)
+        for old, tensor in before.items():
+            held = after[rename(old, "model.language_model.")]
+            assert held.dtype == tensor.dtype
+            assert same(held, tensor)
+    assert set(read(out, "model.safetensors.index.json")["weight_map"]) == {
+        rename(n, "model.language_model.") for n in made().tensors
+    }
+
+
+def test_wrapping_finds_nothing_more_to_do(tmp_path: Path) -> None:
+    """And the wrapped folder still fits a server that knows both."""
+    out = operated(save(made(**QWEN35), tmp_path / "text"), parse("vllm-0.24"))
+    assert set(steps(out, parse("vllm-0.24")).values()) == {"fine"}
+    assert set(steps(out).values()) == {"fine"}
+
+
+def test_unwrapping_gives_the_text_model_back(tmp_path: Path) -> None:
+    """The very shards and configuration, without the stub."""
+    source = save(made(**QWEN35), tmp_path / "text")
+    back = operated(operated(source, parse("vllm-0.24")), TEXT)
+
+    assert read(source) == read(back)
+    assert read(source, "hf_quant_config.json") == read(back, "hf_quant_config.json")
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, back))
+    assert before.keys() == after.keys()
+    assert all(same(before[n], after[n]) for n in before)
+    assert not (back / "preprocessor_config.json").exists()
+
+
+def test_a_configuration_survives_both_ways() -> None:
+    """Also the fields that both levels have."""
+    config = {**QWEN35, "transformers_version": "5.23.0", "quantization_config": {"quant_algo": "NVFP4"}}
+    assert config == unwrap(wrap(config))
+
+
+def test_names_of_the_other_layout_are_renamed_without_a_server_asking(tmp_path: Path) -> None:
+    """As ModelOpt exports a model that was built from a config: no server loads that."""
+    checkpoint = made(**QWEN35)
+    nested = lambda name: rename(name, "model.language_model.")  # noqa: E731
+    checkpoint.tensors = {nested(name): tensor for name, tensor in checkpoint.tensors.items()}
+    for section, key in zip(checkpoint.scheme, ("exclude_modules", "ignore"), strict=True):
+        section[key] = [nested(name) for name in section[key]]
+    source = save(checkpoint, tmp_path / "odd")
+
+    assert steps(source)["names"] == "needed"
+    out = operated(source, NEW)
+    assert set(load_file(out / "model.safetensors")) == set(made().tensors)
+    assert read(out, "hf_quant_config.json") == made().quant_config
+    assert verify(out).sound
+
+
+def test_a_vision_tower_is_not_thrown_away(tmp_path: Path) -> None:
+    """Unwrapping would lose it."""
+    checkpoint = made(**wrap(QWEN35))
+    checkpoint.tensors = {rename(n, "model.language_model."): t for n, t in checkpoint.tensors.items()}
+    checkpoint.tensors["model.visual.patch_embed.weight"] = torch.zeros(4)
+    source = save(checkpoint, tmp_path / "vl")
+    assert steps(source, TEXT)["names"] == "refused"
+    with pytest.raises(SourceError, match="vision tower"):
+        operated(source, TEXT)
+    assert [path.name for path in tmp_path.iterdir()] == ["vl"]
+
+
+# ---------------------------------------------------------------------------------------- quantization
+
+
+def mixed(layers: dict[str, str]) -> Checkpoint:
+    """MIXED_PRECISION as ModelOpt writes it: FP8 for down_proj, per tensor."""
+    checkpoint = made()
+    for name, algorithm in layers.items():
+        if algorithm == "FP8":
+            dense = blocks.dequantize(blocks.quantize(weights()[f"{name}.weight"]))
+            checkpoint.tensors.pop(f"{name}.weight_scale_2")
+            scale = dense.abs().amax() / 448
+            checkpoint.tensors[f"{name}.weight"] = (dense / scale).to(torch.float8_e4m3fn)
+            checkpoint.tensors[f"{name}.weight_scale"] = scale
+    every = {name.removesuffix(".weight"): "NVFP4" for name in weights() if "proj" in name} | layers
+    for section, key in zip(checkpoint.scheme, ("exclude_modules", "ignore"), strict=True):
+        section.pop(key)
+        section["quant_algo"] = "MIXED_PRECISION"
+        section["quantized_layers"] = {name: {"quant_algo": kind} for name, kind in every.items()}
+    return checkpoint
+
+
+def test_a_mixture_with_fp8_becomes_plain_nvfp4(tmp_path: Path) -> None:
+    """FP8 layers are dequantized to BF16 and excluded, NVFP4 layers stay byte for byte; the check agrees."""
+    down, o = f"{MLP}.down_proj", f"{ATTENTION}.o_proj"
+    source = save(mixed({down: "FP8", o: "FP8"}), tmp_path / "mixed")
+    out = operated(source, OLD)
+
+    quant = read(out, "hf_quant_config.json")["quantization"]
+    assert tuple(quant[k] for k in ("quant_algo", "group_size", "kv_cache_quant_algo")) == ("NVFP4", 16, None)
+    assert {"lm_head", "model.embed_tokens", down, o} == set(quant["exclude_modules"])
+    assert "quantized_layers" not in quant
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, out))
+    wanted = before[f"{down}.weight"].float() * before[f"{down}.weight_scale"]
+    assert torch.equal(wanted.to(torch.bfloat16), after[f"{down}.weight"])
+    assert f"{down}.weight_scale" not in after and f"{down}.input_scale" not in after
+    assert torch.equal(before[f"{MLP}.up_proj.weight"], after[f"{MLP}.up_proj.weight"])
+    assert verify(out).sound
+    assert set(steps(out, OLD).values()) == {"fine"}
+
+
+def test_a_mixture_stays_where_the_server_reads_it(tmp_path: Path) -> None:
+    """Nothing is made larger without need."""
+    source = save(mixed({f"{MLP}.down_proj": "FP8"}), tmp_path / "mixed")
+    assert set(steps(source, parse("vllm-0.24")).values()) == {"fine"}
+
+
+def test_rows_with_scales_of_their_own_are_dequantized_row_by_row(tmp_path: Path) -> None:
+    """FP8_PER_CHANNEL_PER_TOKEN."""
+    down = f"{MLP}.down_proj"
+    checkpoint = mixed({down: "FP8"})
+    rows = torch.linspace(0.5, 2, 64).reshape(64, 1)
+    checkpoint.tensors[f"{down}.weight_scale"] = rows
+    out = operated(save(checkpoint, tmp_path / "rows"), OLD)
+    wanted = (checkpoint.tensors[f"{down}.weight"].float() * rows).to(torch.bfloat16)
+    assert torch.equal(wanted, load_file(out / "model.safetensors")[f"{down}.weight"])
+
+
+def test_a_name_changed_by_hand_is_made_true(tmp_path: Path) -> None:
+    """ "NVFP4" over FP8 weights, as the well-known recipe leaves it, would be read as BF16 by a server."""
+    checkpoint = mixed({f"{MLP}.down_proj": "FP8"})
+    for section, key in zip(checkpoint.scheme, ("exclude_modules", "ignore"), strict=True):
+        section["quant_algo"] = "NVFP4"
+        section.pop("quantized_layers")
+        section[key] = ["lm_head"]
+    out = operated(save(checkpoint, tmp_path / "renamed"), NEW)
+    assert verify(out).sound
+    assert f"{MLP}.down_proj" in read(out, "hf_quant_config.json")["quantization"]["exclude_modules"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: [s.update(quant_algo="NVFP4_AWQ") for s in c.scheme], "NVFP4_AWQ has scales beside the weights"),
+        (lambda c: [s.update(quant_algo="NVFP4_SVD") for s in c.scheme], "NVFP4_SVD has scales"),
+        (lambda c: c.tensors.update({f"{MLP}.down_proj.pre_quant_scale": torch.ones(96)}), "no server applies it"),
+        (lambda c: c.config["quantization_config"].update(quant_method="compressed-tensors"), "only ModelOpt's"),
+        (lambda c: [s.pop("quant_algo") for s in c.scheme], "neither configuration names a quant_algo"),
+    ],
+)  # fmt: skip
+def test_what_no_surgery_cures_is_refused_with_a_way_out(tmp_path: Path, change: Any, said: str) -> None:
+    """And nothing is written."""
+    checkpoint = made()
+    change(checkpoint)
+    source = save(checkpoint, tmp_path / "in")
+    with pytest.raises(SourceError, match=said):
+        operated(source, NEW)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_mixture_inside_a_joined_group_is_refused(tmp_path: Path) -> None:
+    """A server gives q, k and v one layer, so they cannot be of two kinds."""
+    source = save(mixed({f"{ATTENTION}.q_proj": "FP8"}), tmp_path / "torn")
+    with pytest.raises(SourceError, match="a server joins it with neighbours that are not NVFP4"):
+        operated(source, OLD)
+
+
+def test_fp8_in_blocks_is_refused(tmp_path: Path) -> None:
+    """Its scales are of another shape than those that are known here."""
+    checkpoint = mixed({f"{MLP}.down_proj": "FP8"})
+    checkpoint.tensors[f"{MLP}.down_proj.weight_scale"] = torch.ones(2, 3)
+    with pytest.raises(SourceError, match="FP8 without a scale"):
+        operated(save(checkpoint, tmp_path / "blocks"), OLD)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.quant_config.clear(),
+        lambda c: c.config.pop("quantization_config"),
+        lambda c: c.quant_config.update(producer={"name": "someone"}),
+        lambda c: c.scheme[0].update(exclude_modules=["lm_head", "model.layers.0.mlp"]),
+        lambda c: c.scheme[1].update(ignore=[]),
+    ],
+)
+def test_the_two_descriptions_are_made_whole_equal_and_true(tmp_path: Path, change: Any) -> None:
+    """Whichever is missing or wrong."""
+    checkpoint = made()
+    change(checkpoint)
+    source = save(checkpoint, tmp_path / "half")
+    assert steps(source)["quantization"] == "needed"
+    out = operated(source, NEW)
+    assert verify(out).sound and not verify(out).findings
+    assert read(out, "hf_quant_config.json")["producer"]["name"] == "modelopt"
+    assert set(steps(out).values()) == {"fine"}
+
+
+# -------------------------------------------------------------------------------------- access and place
+
+
+def test_modes_become_those_of_a_public_folder(tmp_path: Path) -> None:
+    """Containers leave 0600, and a strict umask would again."""
+    source = save(made(), tmp_path / "in")
+    (source / "model.safetensors").chmod(0o600)
+    before = os.umask(0o077)
+    try:
+        out = operated(source, NEW)
+    finally:
+        os.umask(before)
+    assert {0o644} == {path.stat().st_mode & 0o777 for path in out.iterdir()}
+    assert out.stat().st_mode & 0o777 == 0o755
+
+
+def test_an_owner_is_given_to_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a fake of chown, since tests need not be root; one that may not ends with one line and no folder."""
+    given: list[tuple[str, int]] = []
+    monkeypatch.setattr(os, "chown", lambda path, uid, gid: given.append((Path(path).name, uid)))
+    source = save(made(), tmp_path / "in")
+    apply(plan(source, NEW, uid=4711), tmp_path / "out", NOW)
+    assert {"config.json", "hf_quant_config.json", "model.safetensors", "artefact.json"} < {
+        n for n, _ in given
+    }
+    assert {4711} == {uid for _, uid in given}
+
+    def refuse(path: Any, uid: int, gid: int) -> None:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(os, "chown", refuse)
+    with pytest.raises(ExportError, match="only root can give files to user 4711"):
+        apply(plan(source, NEW, uid=4711), tmp_path / "other", NOW)
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_result_is_sealed_and_names_its_source(tmp_path: Path) -> None:
+    """Lineage follows: base model and data are handed on."""
+    source = save(made(**QWEN35), tmp_path / "in")
+    origin = artefact.Provenance("annie", {"base": f"sha256:{'0' * 64}"}, {}, f"sha256:{'1' * 64}", {})
+    sealed = artefact.seal(source, name="annie", format="hf-nvfp4", created=NOW, provenance=origin)
+    out = operated(source, parse("vllm-0.24"))
+
+    held = artefact.load(out)
+    assert not artefact.verify(out)
+    assert ("annie", "annie", {"source": sealed.root}) == (
+        held.name,
+        held.provenance.base_model,
+        held.provenance.parents,
+    )
+    assert held.provenance.data_digest == origin.data_digest
+    assert held.provenance.recipe["surgery"] == "vllm-0.24"
+
+
+def test_a_folder_is_replaced_only_when_that_is_asked(tmp_path: Path) -> None:
+    """The patient stays as it is; in place, the new folder takes the name."""
+    source = save(made(**QWEN35), tmp_path / "in")
+    before = read(source)
+    operated(source, parse("vllm-0.24"))
+    assert before == read(source)
+
+    replace_folder(plan(source, parse("vllm-0.24")), NOW)
+    assert read(source)["model_type"] == "qwen3_5"
+    assert {"in", "in-vllm-0.24"} == {path.name for path in tmp_path.iterdir()}
+    assert artefact.load(source).name == "in"
+
+
+def test_other_files_come_along_and_what_is_no_model_stays(tmp_path: Path) -> None:
+    """Templates in folders too; programs and pictures are left, and said."""
+    source = save(made(**QWEN35), tmp_path / "in")
+    (source / "templates").mkdir()
+    for name in ("chat_template.jinja", "templates/xml.jinja", "README.md", "run.py", ".hidden.json"):
+        (source / name).write_text("x")
+    found = plan(source, parse("vllm-0.24"))
+    apply(found, tmp_path / "out", NOW)
+    assert found.before.left == ("run.py",)
+    for name in ("chat_template.jinja", "templates/xml.jinja", "README.md"):
+        assert (tmp_path / "out" / name).read_text() == "x"
+    assert not {"run.py", ".hidden.json"} & {path.name for path in (tmp_path / "out").iterdir()}
+
+
+# ---------------------------------------------------------------------------------------------- bad input
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model-00002-of-00002.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def forget(folder: Path) -> None:
+    index = read(folder, "model.safetensors.index.json")
+    index["weight_map"].pop("lm_head.weight")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def link(folder: Path) -> None:
+    (folder / "config.json").rename(folder.parent / "elsewhere.json")
+    (folder / "config.json").symlink_to(folder.parent / "elsewhere.json")
+
+
+def config(**changes: Any) -> Any:
+    def change(folder: Path) -> None:
+        (folder / "config.json").write_text(json.dumps(read(folder) | changes))
+
+    return change
+
+
+BAD = {
+    "a shard that is cut off": (cut, "cut off or damaged"),
+    "a shard that is gone": (lambda f: (f / "model-00001-of-00002.safetensors").unlink(), "names a shard"),
+    "an index without an entry": (forget, "the index does not say so"),
+    "an unknown architecture": (config(model_type="mamba"), "'mamba' are not supported"),
+    "code of its own": (config(auto_map={"AutoModel": "x.Model"}), "config.json has an auto_map"),
+    "a pickle": (lambda f: (f / "pytorch_model.bin").write_bytes(b""), "pytorch_model.bin is a pickle"),
+    "a pickle below": (lambda f: ((f / "a").mkdir(), (f / "a" / "x.pt").write_bytes(b"")), "a/x.pt is a pickle"),
+    "a link": (link, "config.json is a link"),
+    "a link among the rest": (lambda f: (f / "a.txt").symlink_to("/etc/passwd"), "a.txt is a link"),
+    "no configuration": (lambda f: (f / "config.json").unlink(), "there is no config.json"),
+    "no JSON": (lambda f: (f / "tokenizer_config.json").write_text("{"), "cannot be read as JSON"),
+    "a changed artefact": (
+        lambda f: (artefact.seal(f, name="a", format="hf-nvfp4", created=NOW), config(x=1)(f)),
+        "is not what its artefact.json says",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_no_folder(tmp_path: Path, case: str) -> None:
+    """Nothing half-written that looks whole."""
+    source = save(made(**QWEN35), tmp_path / "in", count=2)
+    spoil, said = BAD[case]
+    spoil(source)
+    with pytest.raises(SourceError, match=said) as caught:
+        apply(plan(source, OLD), tmp_path / "out", NOW)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half way through the weights."""
+    source = save(made(**QWEN35), tmp_path / "in")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shards, "copy_range", full)
+    with pytest.raises(ExportError, match="No space left on device"):
+        apply(plan(source, OLD), tmp_path / "out", NOW)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_place_that_is_taken_stays_as_it_is(tmp_path: Path) -> None:
+    """Two folders never mix."""
+    source = save(made(**QWEN35), tmp_path / "in")
+    with pytest.raises(ExportError, match="is there already"):
+        apply(plan(source, OLD), source, NOW)
+
+
+# ------------------------------------------------------------------------------------------- the command
+
+
+def command(*arguments: object) -> int:
+    parser = argparse.ArgumentParser()
+    cli_surgery.add(parser.add_subparsers(dest="verb"))
+    args = parser.parse_args(["surgery", *map(str, arguments)])
+    return cli.run(argparse.Namespace(command="quantize", **vars(args)))
+
+
+def test_a_check_says_what_there_is_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And writes nothing; exit code 1, or 0 when all is well."""
+    source = save(made(**QWEN35), tmp_path / "in")
+    assert command(source, "--check", "--for", "vllm-0.24") == 1
+    said = capsys.readouterr().out
+    assert "do  names" in said and "config.json: qwen3_5_text becomes qwen3_5" in said
+    assert command(source, "--check") == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_the_report_is_json_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the root of what was written."""
+    source = save(made(**QWEN35), tmp_path / "in")
+    assert command(source, "--out", tmp_path / "out", "--for", "vllm-0.24", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert artefact.load(tmp_path / "out").root == said["root"]
+    assert {"needed"} == {s["state"] for s in said["steps"] if s["operation"] in ("names", "preprocessor")}
+
+
+def test_a_refusal_ends_with_the_code_of_bad_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the reason in the report."""
+    checkpoint = made()
+    for section in checkpoint.scheme:
+        section["quant_algo"] = "NVFP4_AWQ"
+    assert command(save(checkpoint, tmp_path / "in"), "--out", tmp_path / "out") == 65
+    assert "NO  quantization" in capsys.readouterr().out
+    assert command(tmp_path / "nowhere", "--check") == 66
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_an_unknown_server_is_a_wrong_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    """With those that are known."""
+    with pytest.raises(SystemExit):
+        command("x", "--check", "--for", "sglang-1")
+    assert "vllm-0.19, vllm-0.24, … or text" in capsys.readouterr().err

@@ -1,0 +1,144 @@
+"""Tokenizers for transformers 4: parity token by token, and what to do where there is none."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+pytest.importorskip("torch", reason=INSTALL)
+tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
+
+from quantizer.surgery.patient import Patient  # noqa: E402
+from quantizer.surgery.server import parse  # noqa: E402
+from quantizer.surgery.texts import TEXTS  # noqa: E402
+from quantizer.surgery.tokenizer import REGEX, rope, tokenizer  # noqa: E402
+
+pytestmark = pytest.mark.torch
+OLD, NEW = parse("vllm-0.19"), parse("vllm-0.24")
+QWEN35 = REGEX.replace(r"\p{L}+|", r"[\p{L}\p{M}]+|", 1).replace(
+    r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+"
+)
+
+
+@cache
+def learned(regex: str) -> str:
+    """A byte-level BPE of 600 tokens that cuts by a pattern, as JSON."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.normalizer = tokenizers.normalizers.NFC()
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(regex), "isolated")
+    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, level])
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=600, special_tokens=["<|im_end|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(TEXTS, trainer)
+    text: str = made.to_str()
+    return text
+
+
+def patient(regex: str = REGEX, **config: Any) -> Patient:
+    documents = {
+        "config.json": {"model_type": "qwen3"},
+        "tokenizer.json": json.loads(learned(regex)),
+        "tokenizer_config.json": {
+            "tokenizer_class": "TokenizersBackend",
+            "eos_token": "<|im_end|>",
+            **config,
+        },
+    }
+    return Patient(Path(), documents, {})
+
+
+def test_a_tokenizer_that_cuts_as_qwen2_does_gets_its_class() -> None:
+    """Everything else in the file stays."""
+    step, after = tokenizer(patient(), OLD)
+    assert step.state == "needed"
+    assert after.documents["tokenizer_config.json"] == {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "eos_token": "<|im_end|>",
+    }
+    assert tokenizer(after, OLD)[0].state == "fine"
+
+
+def test_combining_marks_make_qwen2s_class_a_wrong_one() -> None:
+    """Kannada would be cut otherwise; the class that reads tokenizer.json as it is keeps every token."""
+    step, after = tokenizer(patient(QWEN35), OLD)
+    assert after.documents["tokenizer_config.json"]["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert "Qwen2Tokenizer is not: 'ನಮಸ್ಕಾರ!" in step.changes[0]
+
+
+def test_the_chosen_class_cuts_alike_in_the_transformers_that_is_installed(tmp_path: Path) -> None:
+    """Read back through the library's own loader, text by text."""
+    transformers = pytest.importorskip("transformers", reason=INSTALL)
+    for regex in (REGEX, QWEN35):
+        _, after = tokenizer(patient(regex), OLD)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (tmp_path / name).write_text(json.dumps(after.documents[name]), encoding="utf-8")
+        loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        before = tokenizers.Tokenizer.from_str(learned(regex))
+        for text in TEXTS:
+            assert before.encode(text).ids == loaded(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d.pop("tokenizer.json"), "there is no tokenizer.json"),
+        (lambda d: d["tokenizer.json"].update(model={"type": "Nothing"}), "cannot be read"),
+        (
+            lambda d: d["tokenizer_config.json"].update(
+                added_tokens_decoder={"7": {"content": "<|im_end|>"}}
+            ),
+            "'<|im_end|>' is 7 in tokenizer_config.json and 0 in tokenizer.json",
+        ),
+    ],
+)
+def test_without_parity_the_operation_is_refused(change: Any, said: str) -> None:
+    """The folder stays as it is."""
+    before = patient()
+    documents = copy.deepcopy(dict(before.documents))
+    change(documents)
+    step, after = tokenizer(Patient(Path(), documents, {}), OLD)
+    assert step.state == "refused" and said in step.why
+    assert documents == after.documents
+
+
+def test_a_list_of_extra_tokens_goes_where_transformers_4_reads_lists() -> None:
+    """It dies on a list under the new name."""
+    _, after = tokenizer(patient(extra_special_tokens=["<a>"], additional_special_tokens=["<b>"]), OLD)
+    config = after.documents["tokenizer_config.json"]
+    assert config["additional_special_tokens"] == ["<b>", "<a>"]
+    assert "extra_special_tokens" not in config
+
+
+def test_a_new_server_keeps_the_new_class() -> None:
+    """Nothing is downgraded without need."""
+    assert ("fine", patient()) == (tokenizer(patient(), NEW)[0].state, tokenizer(patient(), NEW)[1])
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}, {"rope_theta": 1e6}),
+        ({"rope_parameters": {"rope_theta": 1e6}, "rope_theta": 1e6}, {}),
+        ({"rope_theta": 1e4}, {}),
+        (
+            {"rope_parameters": {"rope_theta": 5.0, "rope_type": "yarn", "factor": 4.0}},
+            {"rope_theta": 5.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+        ),
+    ],
+)
+def test_the_rotary_base_is_told_where_transformers_4_looks(config: Any, wanted: Any) -> None:
+    """Without it, it takes 10,000 and says nothing."""
+    before = Patient(Path(), {"config.json": {"model_type": "qwen3", **config}}, {})
+    step, after = rope(before, OLD)
+    assert {**before.config, **wanted} == after.config
+    assert ("needed" if wanted else "fine") == step.state
+    assert rope(after, OLD)[0].state == "fine"

@@ -1,0 +1,38 @@
+"""The report on a low-rank branch: what it would save, measured at the output."""
+
+from __future__ import annotations
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from quantizer.attach import attach, make_plan  # noqa: E402
+from quantizer.calibrate import observe  # noqa: E402
+from quantizer.recipe_values import Layers  # noqa: E402
+from quantizer.search.svdquant import low_rank, report  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+def test_a_branch_saves_error_and_costs_bits() -> None:
+    """The more of both, the higher its rank; the same numbers every time."""
+    model = tiny.qwen3()
+    attach(model, make_plan(model, Layers()))
+    seen = observe(model, [folders.batch()], gram=True)
+    small, large = report(model, seen, 4), report(model, seen, 16)
+
+    assert small == report(model, seen, 4)
+    assert sum(two.branch < one.branch < one.plain for one, two in zip(small, large, strict=True)) >= 12
+    assert small[0].bits == 4.5 + 16 * 4 * (64 + 64) / (64 * 64)
+
+
+def test_a_matrix_of_low_rank_is_its_own_branch() -> None:
+    """To BF16 rounding; a rank beyond the matrix is the whole of it."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(32, 3, generator=generator) @ torch.randn(3, 48, generator=generator)
+
+    assert (low_rank(weight, 3) - weight).norm() < 0.01 * weight.norm()
+    assert (low_rank(weight, 2) - weight).norm() > 0.1 * weight.norm()

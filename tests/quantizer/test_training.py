@@ -1,0 +1,333 @@
+"""The training loop: the plain loop's numbers step by step, what is trained is served, and a run that can be gone on with."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from quantizer.attach import measure  # noqa: E402
+from quantizer.errors import QuantizerError, RecipeError  # noqa: E402
+from quantizer.linear import hold_weights, nvfp4_layers, unquantized  # noqa: E402
+from quantizer.nvfp4 import blocks  # noqa: E402
+from quantizer.recipe_values import Lora, Train  # noqa: E402
+from quantizer.train import lora  # noqa: E402
+from quantizer.train.learner import listen, micro  # noqa: E402
+from quantizer.train.loop import Trainer  # noqa: E402
+from quantizer.train.speed import recompute  # noqa: E402
+from quantizer.train.weights import Weights, learning_rate  # noqa: E402
+from tests.quantizer import tiny  # noqa: E402
+from tests.quantizer.learners import (  # noqa: E402
+    LSQ,
+    PAD,
+    PLAIN,
+    QAD,
+    QAT,
+    learner,
+    losses,
+    plain_loop,
+    samples,
+    silent,
+    trainer,
+)
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+def parameters(model: Any) -> dict[str, Any]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """To the bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# --------------------------------------------------------------------------------- the plain loop's numbers
+
+
+@pytest.mark.parametrize("settings", [PLAIN, replace(PLAIN, micro_tokens=64)], ids=["whole", "in parts"])
+def test_losses_and_weights_are_the_plain_loops(settings: Train) -> None:
+    """Chunked heads, micro-batches, held weights, no masks: none of it changes a step, in float32."""
+    ours = trainer(settings)
+    plain = learner(settings).model.train()
+    wanted = plain_loop(plain, ours.steps, ours.samples, settings, len(ours.steps))
+
+    assert losses(ours.run(silent)) == pytest.approx(wanted, rel=1e-5)
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(ours.weights.model[name], parameter, rtol=2e-3, atol=2e-4)
+
+
+def test_quantized_losses_are_the_plain_loops_too() -> None:
+    """As far as can be: a float that differs in its last bit can fall to the next point of NVFP4's grid."""
+    ours = trainer(QAT)
+    wanted = plain_loop(learner(QAT).model.train(), ours.steps, ours.samples, QAT, len(ours.steps))
+    found = losses(ours.run(silent))
+
+    assert found[0] == pytest.approx(wanted[0], rel=1e-6)
+    assert found == pytest.approx(wanted, rel=5e-3)
+
+
+def test_the_hybrid_learns_as_the_plain_loop_does() -> None:
+    """Qwen3.5's DeltaNet layers look left only, so that padding at the right needs no mask."""
+    settings = replace(PLAIN, max_steps=2)
+    model = learner(settings, kind=tiny.qwen3_5)
+    ours = Trainer(model, samples(), PAD, settings)
+    plain = learner(settings, kind=tiny.qwen3_5).model.train()
+    wanted = plain_loop(plain, ours.steps, ours.samples, settings, 2)
+
+    assert losses(ours.run(silent)) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_held_weights_change_nothing() -> None:
+    """Rounded once for a step or in every forward: the same run, to the bit."""
+    held, rounded = trainer(QAT), trainer(QAT, hold=None)
+
+    assert losses(held.run(silent)) == losses(rounded.run(silent))
+    assert same(parameters(held.learner.model), parameters(rounded.learner.model))
+
+
+def test_activations_that_are_computed_again_change_nothing() -> None:
+    """Not even what was rounded on the way."""
+    kept, again = trainer(QAT), trainer(QAT)
+    recompute(again.learner.model)
+
+    assert losses(kept.run(silent)) == losses(again.run(silent))
+
+
+def test_masters_and_held_weights_move_together() -> None:
+    """In BF16 the model is its masters rounded, and what is held is that, rounded to NVFP4."""
+    ours = trainer(replace(QAT, precision="bf16"))
+    ours.run(silent)
+    ours.hold()
+
+    for name, master in ours.weights.masters.items():
+        assert master.dtype == torch.float32
+        assert torch.equal(ours.weights.model[name], master.bfloat16())
+    for layer in nvfp4_layers(ours.learner.model).values():
+        assert torch.equal(layer.held, blocks.dequantize(layer.quantize(), torch.bfloat16))
+
+
+def test_a_step_smaller_than_bf16_still_adds_up() -> None:
+    """A thousandth of a weight is lost in BF16, and a hundred of them are not."""
+    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    weights = Weights([("w", weight)])
+    with torch.no_grad():
+        for _ in range(100):
+            weights.masters["w"] += 1e-3
+            weights.spread()
+
+    assert weight.item() == pytest.approx(1.1, rel=1e-2)
+
+
+def test_gradients_of_micro_batches_add_up_in_float32() -> None:
+    """In BF16 the second would be lost beside the first."""
+    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    weights = Weights([("w", weight)])
+    for gradient in (1.0, 1e-3):
+        weight.grad = torch.full((1,), gradient, dtype=torch.bfloat16)
+        weights.collect()
+
+    assert float(weights.masters["w"].grad) == pytest.approx(1.001, rel=1e-4)
+    assert weight.grad is None
+
+
+def test_the_gradient_is_that_of_the_rounded_weight() -> None:
+    """Straight through: what the master gets is the slope of the loss at the weight that was used, measured."""
+    ours = trainer(QAT)
+    ours.hold()
+    layer = ours.learner.model.get_submodule("model.layers.1.mlp.down_proj")
+    layer.held = layer.held.float()
+    chosen = ours.steps[0][0]
+    ours._forward(chosen, 10).total.backward()
+    way = torch.sign(layer.weight.grad)
+    ends = []
+    for sign in (1, -1):
+        layer.held += sign * 1e-3 * way
+        with torch.no_grad():
+            ends.append(float(ours._forward(chosen, 10).total))
+        layer.held -= sign * 1e-3 * way
+
+    assert (ends[0] - ends[1]) / 2e-3 == pytest.approx(float((layer.weight.grad * way).sum()), rel=1e-2)
+
+
+# ----------------------------------------------------------------------------------------- what is learned
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        QAT,
+        replace(QAD, lr=1e-4, epochs=6),
+        replace(LSQ, lr=1e-3, epochs=6),
+        replace(QAD, loss="mix", lr=1e-3),
+    ],
+    ids=["qat", "qad", "lsq", "mix"],
+)
+def test_every_way_lowers_its_loss(settings: Train) -> None:
+    """On the data that it is trained with."""
+    ours = trainer(settings)
+    ours.hold()
+    before = ours.evaluate()
+    ours.run(silent)
+
+    assert ours.evaluate() < 0.97 * before
+
+
+def test_learned_scales_leave_the_weights_alone() -> None:
+    """And nothing else is in the optimizer."""
+    ours = trainer(LSQ)
+    before = parameters(ours.learner.model)
+    ours.run(silent)
+    moved = {n for n, p in ours.learner.model.named_parameters() if not torch.equal(p, before[n])}
+
+    assert moved == {name for name in before if name.endswith("block_amax")}
+    assert ours.weights.masters.keys() == moved
+
+
+def test_a_teacher_remembers_what_it_would_say_now() -> None:
+    """Its logits from the kept hidden states are the unquantized model's, for any batch in any order."""
+    model, data = learner(QAD), samples()
+    teacher = listen(model, data, PAD, 256)
+    ours = Trainer(model, data, PAD, QAD, teacher=teacher)
+    chosen = ours.steps[0][0][::-1]
+    taught = teacher.at(chosen, torch.device("cpu"))
+    from quantizer.data.batches import collate
+
+    batch = collate(data, chosen, PAD)
+    one = micro(batch)
+    with unquantized(model.model), torch.no_grad():
+        logits = model.model(input_ids=batch.ids).logits.flatten(0, 1)[one.places]
+
+    torch.testing.assert_close(taught.hidden @ taught.head.T, logits, rtol=1e-4, atol=1e-4)
+
+
+def test_scales_follow_after_so_many_steps_and_at_the_end() -> None:
+    """The trap of a frozen amax."""
+    at: list[int] = []
+    settings = replace(QAT, epochs=4, refresh=3)
+    ours = trainer(settings, refresh=lambda: at.append(ours.step))
+    ours.run(silent)
+
+    assert len(ours.steps) == 8
+    assert at == [3, 6, 8]
+
+
+def test_weights_that_outgrow_a_frozen_amax_saturate_and_measured_ones_do_not() -> None:
+    """What the refresh is for: the largest weight doubles, and only a new amax can say it."""
+    model = learner(replace(QAT, precision="bf16")).model
+    layer = model.get_submodule("model.layers.0.mlp.down_proj")
+    with torch.no_grad():
+        layer.weight *= 2
+        saturated = float(layer.fake_weight().abs().max() / layer.weight.abs().max())
+        measure(model)
+        reached = float(layer.fake_weight().abs().max() / layer.weight.abs().max())
+
+    assert saturated < 0.6
+    assert reached == pytest.approx(1, rel=0.01)
+
+
+# ------------------------------------------------------------------------------------------------ adapters
+
+
+def adapted(**more: Any) -> Any:
+    """A run that moves adapters of the MLPs."""
+    settings = replace(QAT, precision="bf16", lr=1e-2, **more)
+    made = learner(settings)
+    weights = lora.adapt(made.model, list(nvfp4_layers(made.model)), Lora(4, 8.0, ("*mlp*",)), seed=1)
+    return Trainer(made, samples(), PAD, settings, weights=weights, hold=hold_weights)
+
+
+def test_adapters_begin_as_nothing_and_move_only_their_layers() -> None:
+    """Of the layers that the patterns mean."""
+    ours, plain = adapted(), Trainer(learner(replace(QAT, precision="bf16")), samples(), PAD, QAT)
+    before, first = parameters(ours.learner.model), ours.evaluate()
+    ours.run(silent)
+    moved = {n for n, p in ours.learner.model.named_parameters() if not torch.equal(p, before[n])}
+
+    assert first == plain.evaluate()
+    assert moved == {name for name in before if "mlp" in name and name.endswith("proj.weight")}
+    assert ours.evaluate() < 0.97 * first
+
+
+def test_the_gradients_of_adapters_are_those_of_their_product() -> None:
+    """As autograd has them."""
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(6, 8))
+    weights = lora.Adapters([("w", weight)], Lora(2, 3.0), seed=0)
+    torch.nn.init.normal_(weights.masters["w.up"])
+    weights.spread()
+    x = torch.randn(5, 8)
+    for _ in range(2):  # two micro-batches
+        (weight @ x.T).square().sum().backward()
+        weights.collect()
+    down, up = (weights.masters[f"w.{part}"].detach().clone().requires_grad_() for part in ("down", "up"))
+    (2 * ((weights.base["w"] + 1.5 * up @ down) @ x.T).square().sum()).backward()
+
+    assert weight.grad is None
+    torch.testing.assert_close(weights.masters["w.down"].grad, down.grad)
+    torch.testing.assert_close(weights.masters["w.up"].grad, up.grad)
+
+
+def test_adapters_can_be_gone_on_with() -> None:
+    """Their factors are in the state, and the weights are made of them."""
+    states: list[Any] = []
+    whole = adapted(save=2)
+    whole.run(silent, lambda: states.append(deepcopy(whole.state())))
+    again = adapted(save=2)
+    again.restore(states[0])
+
+    assert losses(again.run(silent)) == losses(whole.records)
+    assert same(parameters(again.learner.model), parameters(whole.learner.model))
+
+
+def test_a_pattern_without_a_layer_is_refused() -> None:
+    """An empty match would train nothing."""
+    made = learner(QAT)
+    with pytest.raises(RecipeError, match=r"lora.targets: '\*experts\*' matches no quantized layer"):
+        lora.adapt(made.model, list(nvfp4_layers(made.model)), Lora(4, 8.0, ("*experts*",)), seed=1)
+
+
+# ----------------------------------------------------------------------------------------------- going on
+
+
+@pytest.mark.parametrize("settings", [QAT, replace(QAD, precision="bf16"), LSQ], ids=["qat", "qad", "lsq"])
+def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
+    """The same losses and the same weights, to the bit, from any step."""
+    settings = replace(settings, epochs=3, save=2)
+    states: dict[int, Any] = {}
+    whole = trainer(settings, refresh=lambda: measure(whole.learner.model))
+    whole.run(silent, lambda: states.update({whole.step: deepcopy(whole.state())}))
+
+    for step, state in states.items():
+        again = trainer(settings, refresh=lambda: measure(again.learner.model))  # noqa: B023
+        again.restore(state)
+        assert again.step == step
+        assert losses(again.run(silent)) == losses(whole.records)
+        assert same(parameters(again.learner.model), parameters(whole.learner.model))
+    assert sorted(states) == [2, 4, 6]
+
+
+def test_a_loss_that_is_no_number_ends_the_run() -> None:
+    """In one line that says what to change."""
+    ours = trainer(replace(PLAIN, lr=1.0, clip=0.0, epochs=20, betas=(0.0, 0.0)))
+    with torch.no_grad():
+        next(ours.learner.parameters()).fill_(torch.inf)
+    with pytest.raises(QuantizerError, match=r"step 1: the loss is nan; train with a smaller lr"):
+        ours.run(silent)
+
+
+def test_the_rate_warms_up_and_falls_to_its_floor() -> None:
+    """Linear up, cosine down, or level."""
+    settings = Train(lr=1.0, warmup=0.1, floor=0.25)
+
+    assert learning_rate(0, 100, settings) == pytest.approx(0.1)
+    assert learning_rate(10, 100, settings) == pytest.approx(1.0)
+    assert learning_rate(100, 100, settings) == pytest.approx(0.25)
+    assert learning_rate(99, 100, replace(settings, schedule="constant")) == 1.0

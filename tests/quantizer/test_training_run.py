@@ -1,0 +1,363 @@
+"""A whole run: from a folder and conversations to a sealed folder that computes what was trained, whatever comes between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from gates import artefact  # noqa: E402
+from quantizer.errors import CheckpointError, DataError, ExportError, QuantizerError, RecipeError  # noqa: E402
+from quantizer.nano import rows  # noqa: E402
+from quantizer.recipe import load_recipe  # noqa: E402
+from quantizer.train import checkpoint  # noqa: E402
+from quantizer.train.checkpoint import Checkpoints  # noqa: E402
+from quantizer.train.run import CURVE, run  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+from tests.quantizer.learners import silent  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+SHORT = (
+    "train.max_steps=4",
+    "train.batch_tokens=2048",
+    "train.micro_tokens=1024",
+    "train.save=2",
+    "train.lr=1e-3",
+)
+CASES = [
+    *((tiny.qwen3, name) for name in ("qat", "lsq", "qat_lora", "qad_mix")),
+    *((tiny.qwen3_5, name) for name in ("qat_no_think", "qad")),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources and data that all tests read."""
+    made = tmp_path_factory.mktemp("models")
+    for build in folders.BUILDS:
+        folders.save(build, made / build.__name__)
+    rows.write(made / "data.jsonl", 10)
+    return made
+
+
+def train(
+    place: Path, out: Path, name: str = "qat", build: Any = tiny.qwen3, *more: str, **options: Any
+) -> Any:
+    recipe = load_recipe(name, [*SHORT, *more])
+    options = {"now": folders.NOW, "device": "cpu", "log": silent, **options}
+    return run(recipe, place / build.__name__, options.pop("data", place / "data.jsonl"), out, **options)
+
+
+def curve(folder: Path) -> list[tuple[float, ...]]:
+    """Every step's numbers, without the time that it took."""
+    lines = map(json.loads, (folder / CURVE).read_text().splitlines())
+    return [tuple(value for key, value in line.items() if key != "seconds") for line in lines]
+
+
+@pytest.mark.parametrize("build, name", CASES, ids=[f"{build.__name__}-{name}" for build, name in CASES])
+def test_every_recipe_ends_in_a_folder_that_computes_what_was_trained(
+    place: Path, tmp_path: Path, build: Any, name: str
+) -> None:
+    """Equal logits to the bit, a whole curve, and a manifest that says how it was."""
+    made = train(place, tmp_path / "out", name, build)
+    outcome = made.provenance.recipe["outcome"]
+    parity = outcome["check"]["parity"]
+
+    assert made.format == "hf-nvfp4" and artefact.verify(tmp_path / "out") == []
+    assert parity["equal"] == parity["tokens"] > 100
+    assert len(curve(tmp_path / "out")) == outcome["train"]["steps"] == 4
+    assert outcome["train"]["loss_after"] > 0 and outcome["train"]["loss_before"] > 0
+    assert outcome["data"]["conversations"] == 10 and outcome["data"]["dropped"] == {}
+    assert made.provenance.data_digest is not None and outcome["peak_memory_bytes"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_fine_tuning_ends_in_bf16_with_other_weights(place: Path, tmp_path: Path) -> None:
+    """And is not quantized by accident."""
+    made = train(place, tmp_path / "out", "sft")
+    before, after = folders.load(place / "qwen3"), folders.load(tmp_path / "out")
+
+    assert made.format == "hf-bf16" and "check" not in made.provenance.recipe["outcome"]
+    assert before.keys() == after.keys()
+    assert all(after[name].dtype == torch.bfloat16 for name in after)
+    assert not torch.equal(
+        before["model.layers.0.mlp.up_proj.weight"], after["model.layers.0.mlp.up_proj.weight"]
+    )
+
+
+def test_the_trained_weights_can_be_had_before_their_rounding(place: Path, tmp_path: Path) -> None:
+    """As a GGUF is made of: the NVFP4 folder is their rounding."""
+    from quantizer.verify.check import verify
+
+    train(place, tmp_path / "out", bf16=tmp_path / "bf16")
+    report = verify(tmp_path / "out", tmp_path / "bf16")
+
+    assert artefact.load(tmp_path / "bf16").format == "hf-bf16"
+    assert not [finding for finding in report.findings if finding.severity == "error"]
+    assert report.fit is not None and report.fit.sqnr_db > 15
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_model(place: Path, tmp_path: Path) -> None:
+    """kill -9 in the middle, --resume: the same curve and the same bytes as without."""
+    steps = ("train.max_steps=14", "train.save=1", "train.epochs=20", "train.refresh=3")
+    program = (
+        "import sys, torch; torch.set_num_threads(1); from pathlib import Path;"
+        "from tests.quantizer.test_training_run import train, tiny;"
+        f"train(Path(sys.argv[1]), Path(sys.argv[2]), 'qad', tiny.qwen3, *{steps!r})"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(place), str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.DEVNULL,
+    )
+    saved = tmp_path / "out.training"
+    while child.poll() is None and not [p for p in saved.glob("step-*") if p.name >= "step-00000003"]:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+
+    assert child.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(CheckpointError, match="--resume goes on, or remove the folder"):
+        train(place, tmp_path / "out", "qad", tiny.qwen3, *steps)
+    told: list[str] = []
+    train(place, tmp_path / "out", "qad", tiny.qwen3, *steps, resume=True, log=told.append)
+    train(place, tmp_path / "whole", "qad", tiny.qwen3, *steps)
+
+    assert any(line.startswith("going on after step") for line in told)
+    assert curve(tmp_path / "out") == curve(tmp_path / "whole")
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "whole"))
+    assert first == second
+    assert not saved.exists()
+
+
+def test_an_export_that_fails_costs_no_training(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The field's own accident: 53 minutes of training, and a container that was gone before the export."""
+    from quantizer.train import run as module
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_nvfp4", full)
+        with pytest.raises(ExportError, match="No space left on device"):
+            train(place, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.training"]
+
+    told: list[str] = []
+    train(place, tmp_path / "out", resume=True, log=told.append)
+    assert told[-1] == "going on after step 4 of 4"
+
+
+def broken(place: Path, tmp_path: Path, case: str) -> None:
+    """Something that is wrong, as a user would do it."""
+    saved = tmp_path / "out.training"
+    if case.startswith("checkpoint"):
+        made = Checkpoints(saved, {"recipe": "another"})
+        made.save({"step": 2})
+    if case == "out taken":
+        (tmp_path / "out").mkdir()
+
+
+BAD: list[tuple[str, dict[str, Any], type[QuantizerError], str]] = [
+    ("out taken", {}, ExportError, "is there already"),
+    ("checkpoint of another run", {"resume": True}, CheckpointError, r"is of another run \(data, device, .*recipe"),
+    ("checkpoint and no --resume", {}, CheckpointError, "--resume goes on"),
+    ("a pattern without a match", {"more": ["layers.exclude=['*experts*']"]}, RecipeError, "matches no layer"),
+    ("adapters for nothing", {"name": "qat_lora", "more": ["lora.targets=['x']"]}, RecipeError, "matches no quantized"),
+    ("a recipe that trains nothing", {"name": "default", "short": ()}, RecipeError, "trains nothing: run it with"),
+    ("no row fits", {"more": ["train.max_tokens=16"]}, DataError, "holds no sample that can be used"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case, options, kind, words", BAD, ids=[case[0] for case in BAD])
+def test_bad_input_is_one_line_and_leaves_nothing(
+    place: Path, tmp_path: Path, case: str, options: dict[str, Any], kind: type[QuantizerError], words: str
+) -> None:
+    """Nothing half-written that looks whole; what was there stays."""
+    broken(place, tmp_path, case)
+    recipe = load_recipe(options.get("name", "qat"), [*options.get("short", SHORT), *options.get("more", [])])
+    with folders.nothing_left(tmp_path), pytest.raises(kind, match=words) as caught:
+        run(
+            recipe,
+            place / "qwen3",
+            place / "data.jsonl",
+            tmp_path / "out",
+            now=folders.NOW,
+            device="cpu",
+            resume=options.get("resume", False),
+            log=silent,
+        )
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_row_that_nobody_answers_is_told_with_its_line(place: Path, tmp_path: Path) -> None:
+    """Before a model is loaded."""
+    data = tmp_path / "data.jsonl"
+    data.write_text(
+        (place / "data.jsonl").read_text() + '{"messages": [{"role": "user", "content": "Hi"}]}\n'
+    )
+    with pytest.raises(DataError, match=r"data\.jsonl:11: has no message of the assistant's"):
+        train(place, tmp_path / "out", data=data)
+
+
+def test_two_processes_make_the_steps_of_one(place: Path, tmp_path: Path) -> None:
+    """Sharded by FSDP2, killed in between or not: the same losses, and one sealed folder that computes what was trained."""
+    steps = ("train.batch_tokens=1000000", "train.epochs=4", "train.refresh=2")  # a step is all the data
+    train(place, tmp_path / "one", "qad_mix", tiny.qwen3, *steps)
+    torchrun(place, tmp_path / "two", ["train.max_steps=4", *steps])
+    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
+    check = artefact.load(tmp_path / "two").provenance.recipe["outcome"]["check"]
+
+    assert len(one) == len(two) == 4
+    assert [row[1] for row in two] == pytest.approx([row[1] for row in one], rel=2e-3)
+    assert two[0][4] == pytest.approx(one[0][4], rel=1e-2)  # the gradient's length, which Adam would hide
+    assert check["parity"]["equal"] == check["parity"]["tokens"] > 100
+    assert not (tmp_path / "two.training").exists()
+
+
+def torchrun(place: Path, out: Path, changes: list[str]) -> None:
+    """The command in two processes, as torchrun starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = ["--source", place / "qwen3", "--data", place / "data.jsonl", "--out", out, "--device", "cpu"]
+    flags = [str(flag) for flag in given] + [f for change in (*SHORT, *changes) for f in ("--set", change)]
+    shared = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "app", "quantize", "qad", "--recipe", "qad_mix", *flags]
+    made = [
+        subprocess.Popen(
+            command, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True
+        )
+        for rank in ("0", "1")
+    ]
+    told = [process.communicate()[1] for process in made]
+    assert [process.returncode for process in made] == [0, 0], "\n".join(told)
+
+
+# -------------------------------------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: one line, no half of a file, and the one before is safe."""
+    saved = Checkpoints(tmp_path / "run", {"recipe": 1})
+    saved.save({"step": 2, "x": torch.ones(3)})
+
+    def full(*_: Any) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:820] . PytorchStreamWriter failed\nmore")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.torch, "save", full)
+        with pytest.raises(CheckpointError, match=r"cannot be written \(.*failed\); make room") as caught:
+            saved.save({"step": 4})
+
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in saved.folder.iterdir()) == ["run.json", "step-00000002"]
+    state = saved.begin(resume=True)
+    assert state is not None and state["step"] == 2 and torch.equal(state["x"], torch.ones(3))
+
+
+def test_only_the_newest_checkpoint_is_kept(tmp_path: Path) -> None:
+    """A nine-billion model's is a hundred gigabytes."""
+    saved = Checkpoints(tmp_path / "run", {})
+    for step in (2, 4, 10):
+        saved.save({"step": step})
+
+    assert sorted(path.name for path in saved.folder.glob("step-*")) == ["step-00000010"]
+
+
+@pytest.mark.parametrize("cut", [0, 10, 300])
+def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, cut: int) -> None:
+    """Whatever an unpickler says of it."""
+    saved = Checkpoints(tmp_path / "run", {})
+    saved.save({"step": 2, "x": torch.ones(3)})
+    path = saved.folder / "step-00000002" / "rank-0.pt"
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(CheckpointError, match=r"rank-0\.pt: is damaged \(.*remove the folder") as caught:
+        saved.begin(resume=True)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_that_was_moved_here_is_refused(tmp_path: Path) -> None:
+    """Its file says itself what run it is of."""
+    other = Checkpoints(tmp_path / "other", {"recipe": 2})
+    other.save({"step": 2})
+    saved = Checkpoints(tmp_path / "run", {"recipe": 1})
+    saved.save({"step": 2})
+    source, target = (made.folder / "step-00000002" / "rank-0.pt" for made in (other, saved))
+    target.write_bytes(source.read_bytes())
+    with pytest.raises(CheckpointError, match="is of another run; remove"):
+        saved.begin(resume=True)
+
+
+# ---------------------------------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["qat", "--recipe", "qad"], "qad is a recipe for manners quantize qad, not qat"),
+        (
+            ["qad", "--recipe", "lsq", "--set", "train.loss=ce"],
+            "lsq is a recipe for manners quantize qat, not qad",
+        ),
+        (["qad", "--recipe", "default"], "default trains nothing: run it with manners quantize ptq"),
+        (["sft", "--set", "train.loss=kl"], 'train.loss can only be "ce"'),
+    ],
+)
+def test_the_wrong_verb_is_one_line(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And names the right one."""
+    from app.__main__ import main
+
+    needed = ["--source", str(tmp_path), "--data", str(tmp_path / "x"), "--out", str(tmp_path / "out")]
+
+    assert main(["quantize", *arguments, *needed]) == 78
+    assert words in capsys.readouterr().err
+
+
+def test_the_command_trains_and_tells(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Progress on stderr, the result on stdout; and the same as JSON."""
+    from app.__main__ import main
+
+    changes = [flag for change in SHORT for flag in ("--set", change)]
+    given = [
+        "--source",
+        str(place / "qwen3"),
+        "--data",
+        str(place / "data.jsonl"),
+        "--device",
+        "cpu",
+        *changes,
+    ]
+
+    assert main(["quantize", "qat", *given, "--out", str(tmp_path / "one")]) == 0
+    out, err = capsys.readouterr()
+    assert "4 steps, loss" in out and "equal logits at" in out and "to the bit" in out
+    assert "10 conversations" in err and "step 4/4 loss" in err
+    assert main(["quantize", "sft", *given, "--out", str(tmp_path / "two"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == "hf-bf16"

@@ -1,0 +1,61 @@
+"""An NVFP4 folder as BF16: the numbers of the checker, and a descendant of what it was made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from app.__main__ import main  # noqa: E402
+from gates import artefact  # noqa: E402
+from quantizer.linear import nvfp4_layers  # noqa: E402
+from quantizer.source import load_model, open_source  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_the_bf16_folder_holds_what_the_packed_one_stands_for(build: object, tmp_path: Path) -> None:
+    """Loaded as any model is; everything else as it was."""
+    source = folders.bare(build, tmp_path / "source")
+    quantized = folders.attached(source)
+    packed = folders.export(quantized, source, tmp_path / "nvfp4")
+    assert main(["quantize", "export", str(packed), "--out", str(tmp_path / "bf16")]) == 0
+    model = load_model(open_source(tmp_path / "bf16"))
+    layers = nvfp4_layers(quantized)
+
+    for name, weight in model.named_parameters():
+        layer = layers.get(name.removesuffix(".weight"))
+        wanted = layer.fake_weight() if layer else quantized.get_parameter(name)
+        assert torch.equal(weight, wanted), name
+    assert "quantization_config" not in json.loads((tmp_path / "bf16" / "config.json").read_text())
+    assert not (tmp_path / "bf16" / "hf_quant_config.json").exists()
+
+
+def test_it_names_the_folder_it_was_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    packed = folders.export(folders.attached(source), source, tmp_path / "nvfp4")
+    assert main(["quantize", "export", str(packed), "--out", str(tmp_path / "bf16"), "--json"]) == 0
+    told, made = json.loads(capsys.readouterr().out), artefact.load(tmp_path / "bf16")
+
+    assert made.provenance.parents == {"source": artefact.load(packed).root}
+    assert (told["root"], told["format"]) == (made.root, "hf-bf16")
+
+
+def test_an_unsound_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the first thing that is wrong; nothing is left."""
+    source = folders.bare(tiny.qwen3, tmp_path / "source")
+    packed = folders.export(folders.attached(source), source, tmp_path / "nvfp4")
+    (packed / "hf_quant_config.json").write_text(
+        (packed / "hf_quant_config.json").read_text().replace("NVFP4", "NVFP4_AWQ")
+    )
+
+    with folders.nothing_left(tmp_path):
+        assert main(["quantize", "export", str(packed), "--out", str(tmp_path / "bf16")]) == 66
+    assert "nvfp4: is not sound: error: " in capsys.readouterr().err

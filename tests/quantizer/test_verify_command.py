@@ -1,0 +1,141 @@
+"""`manners quantize verify`: exit codes, one line for a wrong call, a table for people and JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+
+from quantizer.verify.command import run  # noqa: E402
+from tests.quantizer.checkpoints import MLP, Checkpoint, save_source, weights  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Checkpoint.of(weights()).save(tmp_path / "nvfp4")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return save_source(tmp_path / "source", weights())
+
+
+def broken(tmp_path: Path) -> Path:
+    made = Checkpoint.of(weights())
+    made.tensors[f"{MLP}.up_proj.weight_scale_2"] *= 2
+    made.tensors[f"{MLP}.down_proj.input_scale"] *= float("nan")
+    return made.save(tmp_path / "broken")
+
+
+def test_a_sound_folder_exits_with_zero(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And says so."""
+    assert run([str(folder)]) == 0
+    assert "sound" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_faulty_folder_exits_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With each code, what it means, and where."""
+    assert run([str(broken(tmp_path))]) == 1
+    out = capsys.readouterr().out
+    assert "error fused_scales (1): a server fuses these layers" in out
+    assert f"{MLP}.down_proj.input_scale: is nan" in out
+    assert "not sound: 2 errors" in out
+
+
+def test_the_table_has_a_line_for_each_kind_of_layer(
+    folder: Path, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the error in decibels, the worst layer, and what became of the fine-tune."""
+    assert run([str(folder), "--source", str(source), "--base", str(source)]) == 0
+    out = capsys.readouterr().out
+    for word in (
+        "down_proj",
+        "q_proj",
+        "SQNR dB",
+        "worst gap",
+        "sign kept",
+        "delta cosine",
+        "0.500",
+        "100.0%",
+    ):
+        assert word in out
+    assert "3 as in the source, 0 changed" in out
+
+
+def test_json_holds_everything(folder: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every layer with its numbers; nothing but JSON is printed."""
+    assert run([str(folder), "--source", str(source), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+
+    assert document["sound"] is True
+    assert document["algorithm"] == "NVFP4"
+    assert [layer["name"] for layer in document["layers"]] == sorted(
+        layer["name"] for layer in document["layers"]
+    )
+    assert len(document["layers"]) == 7
+    assert document["layers"][0]["shape"] == [64, 96]
+    assert document["layers"][0]["fit"]["worst_error_gaps"] <= 0.501
+    assert 18 < document["fit"]["sqnr_db"] < 23
+    assert document["delta"] is None
+    assert document["unquantized"] == {"same": 3, "changed": []}
+
+
+def test_json_of_a_faulty_folder_lists_the_findings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is no number becomes null."""
+    assert run([str(broken(tmp_path)), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+
+    found = {(finding["code"], finding["severity"], finding["where"]) for finding in document["findings"]}
+    assert found == {
+        ("fused_scales", "error", f"{MLP}.gate_proj.weight_scale_2"),
+        ("not_finite", "error", f"{MLP}.down_proj.input_scale"),
+    }
+    assert document["layers"][0]["input_scale"] is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ([], 64, "required: DIR"),
+        (["DIR", "--sauce", "x"], 64, "--sauce"),
+        (["DIR", "--base", "x"], 64, "--base needs --source"),
+        (["nowhere"], 65, "nowhere: no such folder"),
+        (["DIR", "--source", "nowhere"], 65, "nowhere: no such folder"),
+    ],
+)
+def test_a_wrong_call_is_one_clear_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], argv: list[str], code: int, words: str
+) -> None:
+    """And an exit code of sysexits."""
+    assert run([str(folder) if arg == "DIR" else arg for arg in argv]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_it_needs_neither_modelopt_nor_transformers(folder: Path, source: Path) -> None:
+    """Independent of what wrote the folder: both are made impossible to import."""
+    program = (
+        "import sys; sys.modules.update(modelopt=None, transformers=None); "
+        "from quantizer.verify.command import run; sys.exit(run(sys.argv[1:]))"
+    )
+    done: Any = subprocess.run(
+        [sys.executable, "-c", program, str(folder), "--source", str(source), "--json"],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sound"]

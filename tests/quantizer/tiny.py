@@ -1,0 +1,62 @@
+"""Models of a few thousand weights, random, in BF16: the shapes of the real ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
+
+SIZE = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": False,
+}
+
+
+def qwen3(seed: int = 0, **more: Any) -> Any:
+    """Two layers of Qwen3. more: for the config."""
+    return _build(Qwen3ForCausalLM, Qwen3Config(num_hidden_layers=2, **SIZE | more), seed)
+
+
+def qwen3_5(seed: int = 0, **more: Any) -> Any:
+    """Three DeltaNet layers and one of attention, as Qwen3.5 repeats them. more: for the config."""
+    config = Qwen3_5TextConfig(
+        num_hidden_layers=4,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+        linear_conv_kernel_dim=4,
+        # The default sections of the rotary embedding add up to 32 and want heads of 64 or more.
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 1.0,
+            "mrope_section": [3, 3, 2],
+            "mrope_interleaved": True,
+        },
+        **SIZE | more,
+    )
+    return _build(Qwen3_5ForCausalLM, config, seed)
+
+
+def tokens(seed: int = 0) -> Any:
+    """Four rows of sixteen tokens."""
+    return torch.randint(0, SIZE["vocab_size"], (4, 16), generator=torch.Generator().manual_seed(seed))
+
+
+def _build(kind: Any, config: Any, seed: int) -> Any:
+    torch.manual_seed(seed)
+    config.architectures = [kind.__name__]  # ModelOpt's export asks for it; from_pretrained would set it
+    model = kind(config).to(torch.bfloat16).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 2:  # input channels of unlike sizes, as trained models have
+                weight.mul_(torch.exp2(torch.randn(weight.shape[1])))
+    return model
