@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from app.commands import engine, gate, quantize
 from app.config import ConfigError, load
 
 EX_USAGE, EX_CONFIG = 64, 78
@@ -27,12 +28,16 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
     chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
     chat.add_argument("--think", action="store_true", help="ask the model to think first")
+    for command in (engine, gate, quantize):
+        command.add(commands)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     args = _parser().parse_args(argv)
+    if "run" in args:
+        return int(args.run(args))
     if args.command == "chat":
         from app import talk
 

@@ -1,12 +1,13 @@
-"""The books: what every request that is over leaves in the metrics and in the log."""
+"""The books: what every request that is over leaves in the metrics, in the log and in its trace."""
 
 from typing import Any
 
 from app.errors import Busy, Draining, EngineTimeout, RequestError, Unauthorized, UpstreamError
+from app.exchange import Exchange
 from app.lifeline import ClientGone
 from app.log import Logger
 from app.metrics import UNKNOWN, Metrics
-from app.relay import Exchange
+from app.tracing import Ending, Trace
 
 NO_ENGINE = "none"
 """The engine label of requests that reached no engine."""
@@ -19,23 +20,15 @@ class Books:
         self._metrics = metrics
         self._log = log
 
-    def refused(self, request_id: str, error: BaseException) -> None:
+    def refused(self, trace: Trace, error: BaseException) -> None:
         """A request that was turned away before its model was known."""
-        self._close(request_id, UNKNOWN, NO_ENGINE, error, {})
+        self._close(trace, UNKNOWN, Ending(outcome_of(error), error, NO_ENGINE), {})
 
-    def closed(
-        self,
-        request_id: str,
-        model: str,
-        engine: str,
-        exchange: Exchange | None,
-        error: BaseException | None,
-        **facts: Any,
-    ) -> None:
+    def closed(self, trace: Trace, model: str, ending: Ending, **facts: Any) -> None:
         """A request that asked for `model`, and what became of it. Latencies count only if all went well."""
-        if exchange is not None:
-            facts |= self._exchange(model, engine, exchange, error)
-        self._close(request_id, model, engine, error, facts)
+        if ending.exchange is not None:
+            facts |= self._exchange(model, ending.engine, ending.exchange, ending.error)
+        self._close(trace, model, ending, facts)
 
     def _exchange(
         self, model: str, engine: str, exchange: Exchange, error: BaseException | None
@@ -44,6 +37,8 @@ class Books:
         stripped = witness.stripped if exchange.head.reasoning == "strip" else set()
         breaches = witness.breaches()
         self._metrics.manners(model, engine, stripped, breaches, exchange.calls)
+        if exchange.cut is not None:
+            self._metrics.thought_cut(model, engine, exchange.cut)
         tokens = exchange.usage.tokens("completion_tokens") if exchange.usage else 0
         if error is None and exchange.ended is not None:
             self._metrics.latency(
@@ -64,22 +59,21 @@ class Books:
             "calls": exchange.calls,
             "stripped": sorted(stripped),
             "breaches": sorted(breaches),
+            "thought_cut": exchange.cut,
         }
 
-    def _close(
-        self, request_id: str, model: str, engine: str, error: BaseException | None, facts: dict[str, Any]
-    ) -> None:
-        outcome = outcome_of(error)
-        self._metrics.finished(model, engine, outcome)
+    def _close(self, trace: Trace, model: str, ending: Ending, facts: dict[str, Any]) -> None:
+        self._metrics.finished(model, ending.engine, ending.outcome)
         self._log.info(
             "request",
-            request_id=request_id,
+            request_id=trace.request_id,
             model=model,
-            engine=engine,
-            outcome=outcome,
-            code=getattr(error, "code", None),
+            engine=ending.engine,
+            outcome=ending.outcome,
+            code=getattr(ending.error, "code", None),
             **facts,
         )
+        trace.ended(ending)
 
 
 def outcome_of(error: BaseException | None) -> str:

@@ -45,7 +45,7 @@ def public_router(config: Config, fleet: Fleet, chat: Chat, created: int) -> API
         if chat.draining:
             return _json(request, {"status": "draining"}, 503)
         if not fleet.is_ready:
-            return _json(request, {"status": "no engine streams"}, 503)
+            return _json(request, {"status": "no engine is ready"}, 503)
         return _json(request, {"status": "ready"})
 
     return routes
@@ -81,10 +81,12 @@ def admin_router(config: Config, fleet: Fleet, chat: Chat, metrics: Metrics) -> 
                 "name": name,
                 "dialect": spec.dialect,
                 "driver": spec.driver,
+                "kind": spec.kind,
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),
                 "restarts": running.get(name, {}).get("restarts", 0),
                 "last_error": running.get(name, {}).get("last_error"),
+                "abilities": running.get(name, {}).get("abilities"),
             }
             for name, spec in config.engines.items()
         ]

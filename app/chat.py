@@ -9,28 +9,35 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admission import Turnstile
-from app.books import NO_ENGINE, Books
+from app.books import NO_ENGINE, Books, outcome_of
 from app.config import Config, Model
 from app.dialects import Thinking
-from app.errors import BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
+from app.errors import BadField, BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
+from app.exchange import STREAM_HEADERS, Exchange
 from app.fleet import Fleet, Route
 from app.handing import HandOn
 from app.http_errors import error_response
 from app.lifeline import ClientGone, Lifeline
 from app.log import Logger, where
 from app.metrics import Metrics
-from app.relay import Exchange
-from app.shaping import without_parser
+from app.pulse import Pulse
+from app.relay import Relayed
+from app.rounds import Round
+from app.shaping import answer_body, without_parser
 from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead
-from app.surfaces.surface import Asked, HandsOn, Surface
+from app.surfaces.surface import Asked, HandsOn, OverChat, Surface
+from app.thought import ThoughtPlan, thought_plan
+from app.tracing import Ending, Trace, Tracing
 from app.witness import Witness
 
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -39,8 +46,9 @@ _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 class Chat:
     """Serves completions, on any surface. One per gateway; made by `app.main`."""
 
-    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger) -> None:
+    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, tracing: Tracing) -> None:
         self._limits = config.gateway
+        self._tracing = tracing
         self._fleet = fleet
         self._log = log
         self._metrics = metrics
@@ -62,20 +70,20 @@ class Chat:
 
     async def _answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        request_id: str = scope["state"]["request_id"]
+        trace = self._tracing.begin(surface.path, headers, scope["state"]["request_id"])
         try:
-            turn = await self._read(surface, scope["method"], headers, receive, request_id)
+            turn = await self._read(surface, scope["method"], headers, receive, trace)
         except ClientGone as gone:
-            self._books.refused(request_id, gone)
+            self._books.refused(trace, gone)
         except MannersError as error:
-            self._books.refused(request_id, error)
-            own = _own_headers(request_id, NO_ENGINE)
+            self._books.refused(trace, error)
+            own = _own_headers(trace.request_id, NO_ENGINE)
             await error_response(error, own, surface.path)(scope, receive, send)
         else:
             await self._serve(turn, receive, send)
 
     async def _read(
-        self, surface: Surface, method: str, headers: dict[bytes, bytes], receive: Receive, request_id: str
+        self, surface: Surface, method: str, headers: dict[bytes, bytes], receive: Receive, trace: Trace
     ) -> "Turn":
         """A request that can be served. Raises RequestError, Draining or ClientGone."""
         if method != "POST":
@@ -85,8 +93,9 @@ class Chat:
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
         asked = surface.parse(raw, self._limits.max_messages)
-        model = self._fleet.model(asked.chat.model)
-        return Turn(surface, asked, model, start, request_id, _trace(headers, request_id))
+        model = self._fleet.model(asked.chat.model, chats=not isinstance(surface, HandsOn))
+        trace.asks(asked.chat.model, bool(asked.chat.stream))
+        return Turn(surface, asked, model, start, trace)
 
     async def _serve(self, turn: "Turn", receive: Receive, send: Send) -> None:
         """Hold a place, ask an engine, and book what became of it."""
@@ -94,7 +103,8 @@ class Chat:
         error: BaseException | None = None
         try:
             async with Lifeline(receive, timeouts) as line, turnstile.place(timeouts.first_token):
-                error = await self._ask(turn, line, send)
+                with turn.kept_alive(line, self._fleet.round, send):
+                    error = await self._ask(turn, line, send)
         except MannersError as fault:
             error = fault
             await turn.fail(fault, send)
@@ -108,11 +118,9 @@ class Chat:
             await turn.fail(error, send)
         finally:
             self._books.closed(
-                turn.request_id,
+                turn.trace,
                 turn.chat.model,
-                turn.engine,
-                turn.exchange,
-                error,
+                turn.ending(error),
                 stream=bool(turn.chat.stream),
                 ignored_fields=len(turn.ignored),
             )
@@ -126,7 +134,7 @@ class Chat:
         for attempt, route in enumerate(routes, start=1):
             exchange = turn.bind(route)
             try:
-                await exchange.run(route, line, send, turn.trace)
+                await exchange.run(route, line, send, turn.trace.headers)
                 return exchange.broken
             except UpstreamError as fault:
                 if fault.code != "engine_busy":
@@ -149,47 +157,85 @@ class Turn:
         asked: Asked,
         model: Model,
         start: float,
-        request_id: str,
-        trace: dict[str, str],
+        trace: Trace,
     ) -> None:
         self.chat, self.model = asked.chat, model
-        self.request_id, self.trace = request_id, trace
+        self.request_id, self.trace = trace.request_id, trace
         self._surface, self._asked = surface, asked
         self._start = start
         self.engine = NO_ENGINE
+        self.served_name: str | None = None
+        self.attempts = 0  # engines that were asked
         self.exchange: Exchange | None = None
+        self.pulse: Pulse | None = None
         self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
+
+    @contextmanager
+    def kept_alive(self, line: Lifeline, round_: Round, send: Send) -> Iterator[None]:
+        """Signs of life go out while the block runs, if they are wanted."""
+        if self.model.keepalive and self.chat.stream:
+            comment = self._surface.keepalive
+            self.pulse = Pulse(self.model.keepalive, comment, self._start, line, round_, send)
+        try:
+            yield
+        finally:
+            if self.pulse is not None:
+                self.pulse.close()
 
     def bind(self, route: Route) -> Exchange:
         """The exchange with this engine."""
-        self.engine = route.engine
+        self.engine, self.served_name = route.engine, route.served_name
+        self.attempts += 1
         surface, asked = self._surface, self._asked
+        if asked.chat.is_begun and route.abilities.continues is False:
+            raise BadField(
+                "this engine cannot go on with an answer: leave the last assistant turn out", param="messages"
+            )
         if not route.abilities.parses_tools:
             asked = replace(asked, body=without_parser(asked.chat, asked.body))
         self.ignored = surface.ignored(asked, route.dialect)
         chat, model = self.chat, self.model
         thinking = chat.thinking_or(_configured(model))
+        plan = ThoughtPlan(thinking)
+        if isinstance(surface, OverChat):
+            plan = thought_plan(thinking, chat.thinking_ms_or(model.thinking_ms), route.abilities)
         reply_id = f"{random.getrandbits(128):032x}"  # an id, no secret: no system call
         head = ReplyHead(
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
-        self.exchange = (HandOn if isinstance(surface, HandsOn) else Exchange)(
+        self.exchange = (HandOn if isinstance(surface, HandsOn) else Relayed)(
             surface,
             asked,
             head,
             bool(chat.stream),
-            surface.policy(asked, route.dialect, thinking, model.thought_guard, reply_id[:12]),
-            surface.engine_body(asked, route.dialect, route.served_name, thinking),
+            msgspec.structs.replace(
+                surface.policy(asked, route.dialect, thinking, model.thought_guard, reply_id[:12]),
+                closer=plan.closer,
+                room=route.abilities.context,
+            ),
+            surface.engine_body(asked, route.dialect, route.served_name, plan.told, plan.metered),
             _own_headers(self.request_id, self.engine, self.ignored),
             Clocks(self._start),
             Witness(thinking != 0),
             queued=time.perf_counter() - self._start,
+            limit=plan.limit,
+            answer_body=lambda meter: answer_body(
+                chat, asked.body, route.dialect, route.served_name, meter, route.abilities
+            ),
+            pulse=self.pulse,
         )
+        if self.pulse is not None:
+            self.pulse.follow(self.exchange.clocks, STREAM_HEADERS + self.exchange.headers)
         return self.exchange
+
+    def ending(self, error: BaseException | None) -> Ending:
+        """What became of it."""
+        failovers = max(self.attempts - 1, 0)
+        return Ending(outcome_of(error), error, self.engine, self.served_name, failovers, self.exchange)
 
     async def fail(self, error: MannersError, send: Send) -> None:
         """Tell the caller: by status while nothing has gone out, else in the stream."""
-        if self.exchange is not None and self.exchange.begun:
+        if self.exchange is not None and self.exchange.is_open:
             await self.exchange.tell(error, send)
             return
         headers = _own_headers(self.request_id, self.engine, self.ignored)
@@ -226,15 +272,6 @@ async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> by
     if size > limit:
         raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _trace(headers: dict[bytes, bytes], request_id: str) -> dict[str, str]:
-    """What goes through to the engine: the request's id and its trace, nothing else."""
-    trace = {"x-request-id": request_id}
-    for name in (b"traceparent", b"tracestate"):
-        if name in headers:
-            trace[name.decode()] = headers[name].decode("latin-1")
-    return trace
 
 
 def _configured(model: Model) -> Thinking:

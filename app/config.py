@@ -5,51 +5,27 @@ error that names the nearest right one. Paths are relative to the file they stan
 """
 
 import difflib
-import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from app.tables import Address as Address
+from app.tables import ConfigError as ConfigError
+from app.tables import Seconds, Table, Telemetry, absolute, secrets_for
+from app.tables import Secrets as Secrets
 from deploy.errors import SpecError
-from deploy.spec import NAME, EngineSpec
+from deploy.spec import NAME, EngineSpec, Kind
 
 EMBEDDED_DEFAULT = Path(__file__).parent.parent / "deploy" / "embedded.toml"
 """What `manners serve` runs without a file."""
 
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the message is one line that says what to change."""
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Address(_Table):
-    """A host and a port to listen on."""
-
-    host: str
-    port: int = Field(ge=0, le=65_535)
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class Gateway(_Table):
+class Gateway(Table):
     """`[gateway]`: where it listens, where it keeps its state, and what it takes."""
 
     listen: str = "127.0.0.1:8080"
@@ -62,7 +38,7 @@ class Gateway(_Table):
     drain_seconds: Seconds = 30.0
 
 
-class Timeouts(_Table):
+class Timeouts(Table):
     """Seconds. `idle` is the longest silence inside a stream; `total` bounds the whole reply."""
 
     connect: Seconds = 1.0
@@ -71,16 +47,19 @@ class Timeouts(_Table):
     total: Seconds = 120.0
 
 
-class Model(_Table):
+class Model(Table):
     """`[models.NAME]`: what a caller may put in `model`, and who serves it."""
 
     live: str
     fallback: tuple[str, ...] = ()
+    kind: Kind = "chat"
     thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"
+    thinking_ms: int | None = Field(default=None, ge=1, le=86_400_000)
     reasoning: Literal["strip", "separate", "inline"] = "strip"
     timeouts: Timeouts = Timeouts()
     concurrency: int = Field(default=8, ge=1)
     queue: int = Field(default=32, ge=0)
+    keepalive: float = Field(default=0.0, ge=0, le=86_400)
     thought_guard: int = Field(default=0, ge=0, le=1 << 20)
 
     @model_validator(mode="before")
@@ -96,22 +75,16 @@ class Model(_Table):
         return (self.live, *self.fallback)
 
 
-class Gates(_Table):
+class Gates(Table):
     """`[gates]`: the suite and policy that a promotion is judged by."""
 
     suite: str = "annie"
     policy: str = "annie"
+    controls: dict[str, str] = {}
     max_age_days: int = Field(default=7, ge=1)
 
 
-class Secrets(_Table):
-    """Keys by value; they came from the environment or a file and go nowhere else."""
-
-    api_keys: tuple[str, ...] = Field(default=(), repr=False)
-    admin_token: str | None = Field(default=None, repr=False)
-
-
-class Config(_Table):
+class Config(Table):
     """All of it, checked as a whole."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -120,6 +93,7 @@ class Config(_Table):
     engines: dict[str, EngineSpec]
     models: dict[str, Model] = Field(min_length=1)
     gates: Gates = Gates()
+    telemetry: Telemetry = Telemetry()
     secrets: Secrets = Secrets()
 
     @model_validator(mode="after")
@@ -164,7 +138,13 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
         raise ConfigError(f"{source}: not TOML: {error}") from None
     try:
         config = parse(data, source.parent)
-        return config.model_copy(update={"secrets": _secrets(config.gateway, source.parent, environ)})
+        return config.model_copy(
+            update={
+                "secrets": secrets_for(
+                    config.gateway.api_keys_file, config.gateway.admin_token_file, source.parent, environ
+                )
+            }
+        )
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
 
@@ -181,11 +161,24 @@ def parse(data: dict[str, Any], base: Path) -> Config:
         config = Config.model_validate({**data, "engines": engines}, strict=True)
     except ValidationError as error:
         raise ConfigError(_explain(error)) from None
-    state = str(_absolute(config.gateway.state, base, "gateway.state"))
-    config = config.model_copy(update={"gateway": config.gateway.model_copy(update={"state": state})})
+    state = str(absolute(config.gateway.state, base, "gateway.state"))
+    gateway = config.gateway.model_copy(update={"state": state})
+    config = config.model_copy(update={"gateway": gateway, "engines": _with_kinds(config)})
     if config.listen == config.admin and config.listen.port:
         raise ConfigError("gateway.admin: must be another address than gateway.listen")
     return config
+
+
+def _with_kinds(config: Config) -> dict[str, EngineSpec]:
+    """The engines, each with what it must do to be ready: chat, unless only embeddings are asked of it."""
+    asked: dict[str, set[Kind]] = {}
+    for model in config.models.values():
+        for name in model.engines:
+            asked.setdefault(name, set()).add(model.kind)
+    return {
+        name: replace(spec, kind="embeddings") if asked.get(name) == {"embeddings"} else spec
+        for name, spec in config.engines.items()
+    }
 
 
 _ENGINE_KEYS = ("dialect", "driver", "artefact", "image", "args", "url")
@@ -209,37 +202,10 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     artefact = table.get("artefact")
     known = {key: table[key] for key in ("dialect", "driver", "image", "url") if key in table}
     try:
-        where = _absolute(artefact, base, f"engines.{name}.artefact") if artefact is not None else None
+        where = absolute(artefact, base, f"engines.{name}.artefact") if artefact is not None else None
         return EngineSpec(name=name, args=tuple(args), artefact=where, **known)
     except SpecError as error:
         raise ConfigError(f"engines.{name}.{error.field}: {error.why}") from None
-
-
-def _secrets(gateway: Gateway, base: Path, environ: Mapping[str, str]) -> Secrets:
-    keys = environ.get("MANNERS_API_KEYS", "")
-    if gateway.api_keys_file:
-        keys += "," + _read_secret(gateway.api_keys_file, base, "gateway.api_keys_file")
-    token: str | None = environ.get("MANNERS_ADMIN_TOKEN") or None
-    if gateway.admin_token_file:
-        token = _read_secret(gateway.admin_token_file, base, "gateway.admin_token_file").strip()
-    found = [key.strip() for key in keys.replace("\n", ",").split(",")]
-    return Secrets(api_keys=tuple(key for key in found if key), admin_token=token)
-
-
-def _read_secret(path: str, base: Path, key: str) -> str:
-    try:
-        return _absolute(path, base, key).read_text("utf-8")
-    except OSError as error:
-        raise ConfigError(f"{key}: {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{key}: {path}: not UTF-8 text") from None
-
-
-def _absolute(path: str, base: Path, key: str) -> Path:
-    try:
-        return (base / Path(path).expanduser()).resolve()
-    except RuntimeError:  # ~nobody
-        raise ConfigError(f"{key}: {path}: there is no such home directory") from None
 
 
 def _address(text: str, key: str) -> Address:
@@ -255,6 +221,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "models": Model,
     "timeouts": Timeouts,
     "gates": Gates,
+    "telemetry": Telemetry,
 }
 
 

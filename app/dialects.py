@@ -2,6 +2,15 @@
 
 Data and small functions; `app.shaping` applies them. Sources are in the table's comments. Three
 dialects: `vllm`, `llama-server`, and `openai` for anything else that speaks the API.
+
+What they send is read without asking which of them it is (`app.stream.chunks`):
+
+    thoughts    vLLM `delta.reasoning` (with a reasoning parser; else in the text), older builds and
+                llama-server `delta.reasoning_content`
+    usage       both in a chunk of its own behind the finish, `choices: []`, when asked for
+    errors      before the reply: a status and `{"error": {...}}`. In a stream: one such frame; behind
+                vLLM's comes a `[DONE]` all the same, behind llama-server's nothing
+    end         `[DONE]`; an end without it and without a finish_reason is a broken stream
 """
 
 from collections.abc import Callable, Mapping
@@ -36,13 +45,20 @@ class DialectSpec:
     reasoning_is_answer: with thinking off it may put the answer in the reasoning field.
     prefill: the request fields that make it go on with an assistant's last turn, where it would
         answer that turn otherwise.
+    health: answers while the process lives, whether or not it computes. metrics: Prometheus text
+        (llama-server: only with `--metrics`). load: its gauges of requests in work and waiting.
+    metered: the request fields that make it tell how many tokens it has made, while it makes them.
     """
 
     fields: frozenset[str]
     thinking: Callable[[Thinking], dict[str, Any]]
     separates: bool
     reasoning_is_answer: bool
+    health: str = "/health"
+    metrics: str | None = None
+    load: tuple[str, ...] = ()
     prefill: Mapping[str, Any] = field(default_factory=dict)
+    metered: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _vllm_thinking(thinking: Thinking) -> dict[str, Any]:
@@ -81,17 +97,24 @@ DIALECTS: Mapping[Dialect, DialectSpec] = {
         separates=False,  # only with --reasoning-parser, which a request cannot see
         reasoning_is_answer=True,  # vLLM #53284, #19839
         prefill={"continue_final_message": True, "add_generation_prompt": False},
+        metered={"return_token_ids": True},
+        metrics="/metrics",
+        load=("vllm:num_requests_running", "vllm:num_requests_waiting"),
     ),
     "llama-server": DialectSpec(
         fields=_SAMPLING | {"repeat_penalty", "cache_prompt"},
         thinking=_llama_thinking,
         separates=True,
         reasoning_is_answer=False,
+        metered={"timings_per_token": True, "reasoning_control": True},
+        metrics="/metrics",
+        load=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
     ),
     "openai": DialectSpec(
         fields=frozenset(),
         thinking=_openai_thinking,
         separates=False,
         reasoning_is_answer=True,
+        health="/v1/models",  # the one path that every server of this API has
     ),
 }

@@ -6,6 +6,7 @@
     │   ├── BadField                       invalid_value, unsupported_parameter, …
     │   ├── BodyTooLarge              413  body_too_large
     │   ├── UnknownModel              404  model_not_found
+    │   ├── NotForChat                     unsupported_by_model
     │   ├── UnknownRoute              404  not_found
     │   ├── WrongMethod               405  method_not_allowed
     │   └── EngineRefused             4xx  the engine's own code: it refused the request
@@ -81,6 +82,15 @@ class UnknownModel(RequestError):
 
     status = 404
     code = "model_not_found"
+
+
+class NotForChat(RequestError):
+    """The model is there, and gives embeddings only."""
+
+    code = "unsupported_by_model"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="model")
 
 
 class UnknownRoute(RequestError):

@@ -9,7 +9,6 @@ no probe any more, though its process lives, is put down and replaced.
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from app.breaker import Breaker, Event, State, step
 from app.config import Config, Model
-from app.errors import EngineDown, UnknownModel
+from app.errors import EngineDown, NotForChat, UnknownModel
 from app.log import Logger
 from app.metrics import Metrics
 from app.rounds import Round
@@ -28,7 +27,8 @@ from deploy.embedded import EmbeddedEngine
 from deploy.engine import Engine, EngineState, Phase
 from deploy.errors import DeployError, EngineError
 from deploy.probe import probe
-from deploy.spec import Dialect, EngineSpec
+from deploy.spec import Dialect, EngineSpec, Kind
+from gates.artefact import ArtefactError, folder_of, load
 
 FRESH_SECONDS = 30.0
 """How long a seen token vouches for an engine."""
@@ -57,11 +57,12 @@ class Route:
 
     engine: str
     dialect: Dialect
+    kind: Kind
     abilities: Abilities
     url: str  # of the engine, without /v1
     served_name: str
     upstream: Upstream
-    vouch: Callable[[], None]  # to be called when the engine gave a token
+    vouch: Callable[[], None]  # to be called when the engine gave a token; or a vector, if that is its kind
     blame: Callable[[], None]  # to be called when it failed a request
 
 
@@ -102,6 +103,7 @@ class _Member:
         return Route(
             self.spec.name,
             self.spec.dialect,
+            self.spec.kind,
             self.engine.state.abilities if self.engine else Abilities(),
             self.url,
             self.served_name,
@@ -136,7 +138,7 @@ class Fleet:
         self._log = log
         self._factory = factory
         self._members: dict[str, _Member] = {}
-        self._round = Round()
+        self.round = Round()
 
     async def start(self) -> None:
         """Begin to bring up every engine that a model needs."""
@@ -149,7 +151,7 @@ class Fleet:
 
     def _add(self, name: str, model: Model) -> _Member:
         spec = self._config.engines[name]
-        member = _Member(spec, model.timeouts.connect, self._round)
+        member = _Member(spec, model.timeouts.connect, self.round)
         self._metrics.engine(name, False, 0)
         image = (spec.image or "").partition("@")[2]
         self._metrics.describe_engine(name, spec.dialect, spec.driver, artefact_digest(spec.artefact), image)
@@ -185,20 +187,25 @@ class Fleet:
         assert member.engine is not None
         if member.breaker.state is State.OPEN:
             member.breaker = step(member.breaker, Event.PROBE, time.monotonic())
+        spec = member.spec
         result = await probe(
-            url, model=member.served_name, deadline_s=PROBE_SECONDS, dialect=member.spec.dialect
+            url,
+            model=member.served_name,
+            deadline_s=PROBE_SECONDS,
+            dialect=spec.dialect,
+            kind=spec.kind,
         )
-        self._metrics.engine(member.spec.name, result.ok, member.engine.state.restarts)
+        self._metrics.engine(spec.name, result.ok, member.engine.state.restarts)
         if result.ok:
             member.silent_probes = 0
             member.vouch()
             return
         member.blame()
         member.silent_probes += 1
-        self._log.warning("probe_failed", engine=member.spec.name, reason=str(result.verdict))
+        self._log.warning("probe_failed", engine=spec.name, reason=str(result.verdict))
         if member.silent_probes >= SILENT_PROBES and isinstance(member.engine, EmbeddedEngine):
             member.silent_probes = 0
-            member.engine.condemn(f"{SILENT_PROBES} probes in a row saw no token")
+            member.engine.condemn(f"{SILENT_PROBES} probes in a row failed")
 
     def _changed(self, state: EngineState) -> None:
         """A driver's news."""
@@ -211,13 +218,16 @@ class Fleet:
             last_error=state.last_error,
         )  # fmt: skip
 
-    def model(self, name: str) -> Model:
-        """The configuration of a public model. Raises UnknownModel."""
+    def model(self, name: str, chats: bool) -> Model:
+        """The configuration of a public model. Raises UnknownModel, or NotForChat if it `chats` not."""
         try:
-            return self._config.models[name]
+            model = self._config.models[name]
         except KeyError:
             known = ", ".join(sorted(self._config.models))
             raise UnknownModel(f"there is no model {name[:64]!r} here; there is: {known}") from None
+        if chats and model.kind == "embeddings":
+            raise NotForChat(f"{name} gives embeddings and nothing else: POST /v1/embeddings")
+        return model
 
     def routes(self, model: Model) -> list[Route]:
         """The engines to ask, in order: the live one and then its fallbacks. Raises EngineDown."""
@@ -228,8 +238,13 @@ class Fleet:
         return routes
 
     @property
+    def outstanding(self) -> int:
+        """Requests that engines have not answered to the end."""
+        return sum(member.upstream.open for member in self._members.values())
+
+    @property
     def is_ready(self) -> bool:
-        """Whether some model has an engine that lately streamed a real completion."""
+        """Whether some model has an engine that lately streamed a real completion (or embedded a text)."""
         return any(
             member.route() is not None and member.age < FRESH_SECONDS
             for model in self._config.models.values()
@@ -268,12 +283,10 @@ class Fleet:
 
 
 def artefact_digest(artefact: Path | None) -> str:
-    """The root digest that the artefact's own manifest states, or "" without one."""
+    """The root digest that the artefact's own manifest states, or "" without a sound one."""
     if artefact is None:
         return ""
-    folder = artefact if artefact.is_dir() else artefact.parent
     try:
-        digest = json.loads((folder / "artefact.json").read_text("utf-8")).get("digest", "")
-    except (OSError, ValueError, AttributeError):
+        return load(folder_of(artefact)).root
+    except (ArtefactError, OSError):
         return ""
-    return digest if isinstance(digest, str) else ""

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Mapping
 
+from app.exchange import JSON_HEADERS, Exchange
 from app.fleet import Route
 from app.http1 import BodyReader
 from app.lifeline import Lifeline
 from app.outlet import Send
-from app.relay import JSON_HEADERS, Exchange, status_error
+from app.relay import status_error
 from app.surfaces.surface import HandsOn
 
 
@@ -25,6 +26,8 @@ class HandOn(Exchange):
             whole = BodyReader()
             reply.pour(whole)
             body, self.usage = self.surface.hand_on(await whole.done, self.head.model)
+            if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
+                route.vouch()
             line.over()
             self.begun = True
             headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *self.headers]

@@ -80,9 +80,10 @@ class Lifeline:
         self._full_since = time.perf_counter()
 
     def free(self) -> None:
-        """The caller has taken everything."""
+        """The caller has taken everything. Before the first token that is no progress of the engine's."""
         self._full_since = 0.0
-        self.progress = time.perf_counter()
+        if self.progress:
+            self.progress = time.perf_counter()
 
     def over(self) -> None:
         """The last byte is about to go."""

@@ -23,7 +23,7 @@ FIELDS = frozenset(
         "code", "seconds", "first_token", "first_content", "first_sentence", "completion_tokens",
         "prompt_tokens", "calls", "stripped", "breaches", "ignored_fields", "stream", "url", "state",
         "restarts", "last_error", "error", "path", "listener", "reason", "count", "queued",
-        "phase", "artefact", "where",
+        "phase", "artefact", "where", "thought_cut",
     }
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ def configure(level: str = "info", stream: BinaryIO | None = None) -> Logger:
         logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
-    for name in ("uvicorn", "uvicorn.error", "asyncio", "aiohttp"):
+    for name in ("uvicorn", "uvicorn.error", "asyncio", "aiohttp", "opentelemetry", "urllib3"):
         _quiet(logging.getLogger(name))
     logger: Logger = structlog.get_logger().bind()  # bound once: a lazy proxy binds at every line
     return logger

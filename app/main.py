@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from app import catalog, http_errors, openapi
 from app.auth import KeyRing
 from app.chat import Chat
-from app.config import Config
+from app.config import Config, ConfigError
 from app.door import Door
 from app.fleet import EngineFactory, Fleet, _driver
 from app.log import Logger
@@ -20,6 +20,7 @@ from app.surfaces.embeddings import Embeddings
 from app.surfaces.messages import Messages
 from app.surfaces.responses import Responses
 from app.surfaces.surface import Surface
+from app.tracing import Tracing
 
 SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
@@ -34,18 +35,24 @@ class Gateway:
     chat: Chat
     metrics: Metrics
     log: Logger
+    tracing: Tracing
     public: ASGIApp
     admin: ASGIApp
 
 
 def create_gateway(
-    config: Config, admin_token: str, log: Logger, factory: EngineFactory = _driver
+    config: Config,
+    admin_token: str,
+    log: Logger,
+    factory: EngineFactory = _driver,
+    tracing: Tracing | None = None,
 ) -> Gateway:
-    """Join the parts. Nothing is started: `fleet.start()` is the caller's."""
+    """Join the parts. Nothing is started: `fleet.start()` is the caller's. Raises ConfigError."""
+    tracing = tracing or tracing_for(config)
     metrics = Metrics()
     metrics.memory(available_memory)
     fleet = Fleet(config, metrics, log, factory)
-    chat = Chat(config, fleet, metrics, log)
+    chat = Chat(config, fleet, metrics, log, tracing)
     straight = {surface.path: chat.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")
     public.include_router(catalog.public_router(config, fleet, chat, int(time.time())))
@@ -58,9 +65,23 @@ def create_gateway(
         chat,
         metrics,
         log,
+        tracing,
         Door(public, KeyRing(config.secrets.api_keys), ("/v1",), straight, takes_api_key=True),
         Door(admin, KeyRing([admin_token]), ("/admin",)),
     )
+
+
+def tracing_for(config: Config) -> Tracing:
+    """As the configuration asks. Raises ConfigError where the extra is missing."""
+    endpoint = config.telemetry.otlp_endpoint
+    if endpoint is None:
+        return Tracing()
+    try:
+        from app import otel
+    except ImportError as error:
+        cure = "install it with: pip install 'manners[otel]'"
+        raise ConfigError(f"telemetry.otlp_endpoint: {error.name} is missing; {cure}") from None
+    return otel.exporting(endpoint, config.listen)
 
 
 def _application(title: str, log: Logger, openapi_url: str | None = None) -> FastAPI:

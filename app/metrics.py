@@ -108,6 +108,11 @@ class Metrics:
         self._breaches = self._counter(
             "manners_breach_total", "Replies with bad manners, by detector.", (*route, "detector")
         )
+        self._cuts = self._counter(
+            "manners_thinking_cut_total",
+            "Thoughts that outgrew a limit, by which: tokens, time, or overrun (the engine broke its own).",
+            (*route, "reason"),
+        )
         self._calls = self._counter(
             "manners_tool_calls_total", "Tool calls, by who found them.", (*route, "source")
         )
@@ -183,6 +188,10 @@ class Metrics:
             self._of(self._breaches, model, engine, detector).inc()
         for source in calls:
             self._of(self._calls, model, engine, source).inc()
+
+    def thought_cut(self, model: str, engine: str, reason: str) -> None:
+        """A thought outgrew its limit."""
+        self._of(self._cuts, model, engine, reason).inc()
 
     def engine(self, name: str, ready: bool, restarts: int) -> None:
         """An engine's state changed."""

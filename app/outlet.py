@@ -103,6 +103,17 @@ class Outlet:
         if self._task is not None:
             await self._task
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the caller has not taken everything."""
+        return self._task is not None
+
+    def serve(self, on_full: Callable[[], None], on_free: Callable[[], None]) -> None:
+        """From now on these are called; `on_full` at once, if the reader is blocked."""
+        self._on_full, self._on_free = on_full, on_free
+        if self.is_behind:
+            on_full()
+
     def abandon(self) -> None:
         """Send nothing more."""
         self._queue.clear()

@@ -62,10 +62,14 @@ class StreamOptions(_Part):
 
 
 class ThinkingSwitch(_Part):
-    """Anthropic's switch, which some OpenAI clients send as well."""
+    """Anthropic's switch, which some OpenAI clients send as well.
+
+    `budget_ms` is ours: milliseconds from the request's last byte until the answer must begin.
+    """
 
     type: Literal["enabled", "disabled"]
     budget_tokens: Annotated[int, Field(ge=0)] | None = None
+    budget_ms: Annotated[int, Field(ge=1)] | None = None
 
 
 class ChatRequest(_Part):
@@ -119,6 +123,11 @@ class ChatRequest(_Part):
         if self.reasoning_effort is not None:
             return _switched(self.reasoning_effort != "none", default)
         return default
+
+    def thinking_ms_or(self, default: int | None) -> int | None:
+        """Milliseconds until the answer must begin; the model's default where nothing is said."""
+        asked = None if self.thinking is None else self.thinking.budget_ms
+        return default if asked is None else asked
 
 
 _OURS = frozenset(ChatRequest.model_fields) | {"metadata", "store"}

@@ -30,7 +30,9 @@ class _Server(uvicorn.Server):
 def bind(address: Address, key: str) -> socket.socket:
     """A listening socket. Raises ConfigError with the cure."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named: asyncio sets TCP_NODELAY only then, and without it the second write of
+    # a reply waits 40 ms for the first one's delayed ACK.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address.host, address.port))
@@ -99,6 +101,7 @@ async def _run(
             server.should_exit = True
         await asyncio.gather(*running)
         await gateway.fleet.stop()
+        await gateway.tracing.close()
 
 
 async def _until_signal() -> None:
@@ -128,11 +131,14 @@ async def _greet(
     if token_file:
         print(f"The operators' token is in {token_file}", flush=True)
     await gateway.fleet.wait_ready()
-    model = next(iter(gateway.config.models))
+    name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.config.secrets.api_keys else ""
-    body = f'{{"model":"{model}","stream":true,"messages":[{{"role":"user","content":"Hello!"}}]}}'
+    path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'
+    if model.kind == "embeddings":
+        path, body = "embeddings", '"input":"Hello!"'
+    body = f'{{"model":"{name}",{body}}}'
     print(f"Ready: {url}/v1   Try it:\n", flush=True)
-    print(f"  curl -N {url}/v1/chat/completions{key} -H 'Content-Type: application/json' \\")
+    print(f"  curl -N {url}/v1/{path}{key} -H 'Content-Type: application/json' \\")
     print(f"    -d '{body}'\n", flush=True)
 
 

@@ -7,16 +7,26 @@ import msgspec
 from app.dialects import COMMON_FIELDS, DIALECTS, Thinking
 from app.requests import ChatRequest
 from app.stream.events import Finish, Text
+from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from app.stream.schema import Tools
 from app.stream.think import UNBOUNDED, ThinkFilter, ThinkPolicy
+from deploy.abilities import Abilities
 from deploy.spec import Dialect
+
+DEFAULT_ROOM = 1024
+"""Tokens for an answer behind an ended thought, when neither the request nor the engine says."""
 
 _MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
 
 
 def upstream_body(
-    request: ChatRequest, body: dict[str, Any], dialect: Dialect, served_name: str, thinking: Thinking
+    request: ChatRequest,
+    body: dict[str, Any],
+    dialect: Dialect,
+    served_name: str,
+    thinking: Thinking,
+    metered: bool = False,
 ) -> bytes:
     """The JSON for the engine: allowed fields only, always streamed, usage always asked for.
 
@@ -33,9 +43,44 @@ def upstream_body(
     sent.update(spec.thinking(thinking))
     if request.is_begun:
         sent.update(spec.prefill)
+    if metered:
+        sent.update(spec.metered)
     sent["model"] = served_name
     sent["stream"] = True
     sent["stream_options"] = {"include_usage": True}
+    return msgspec.json.encode(sent)
+
+
+_CHAT_ONLY = frozenset(
+    {"messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens", "max_completion_tokens"}
+)
+
+
+def answer_body(
+    request: ChatRequest,
+    body: dict[str, Any],
+    dialect: Dialect,
+    served_name: str,
+    meter: ThoughtMeter,
+    abilities: Abilities,
+) -> bytes:
+    """The JSON that makes an engine answer behind a thought that was ended: `/v1/completions`.
+
+    It goes on from token ids, so that prompt and thought are what they were to the byte, and in
+    its prefix cache. Raw tags in a chat's last turn would not survive the template (wire.md E.3).
+    """
+    allowed = (COMMON_FIELDS | DIALECTS[dialect].fields) - _CHAT_ONLY
+    sent = {key: value for key, value in body.items() if key in allowed and value is not None}
+    prompt = [*meter.prompt, *meter.tokens, *abilities.closing]
+    room = [] if abilities.context is None else [abilities.context - len(prompt)]
+    asked = request.max_completion_tokens or request.max_tokens
+    if asked is not None:
+        room.append(asked - len(meter.tokens))
+    if request.uses_tools:
+        sent["skip_special_tokens"] = False  # the tags of a call may be special, and are ours to read
+    sent["max_tokens"] = max(min(room, default=DEFAULT_ROOM), 1)  # else vLLM's default of 16
+    sent["model"], sent["prompt"] = served_name, prompt
+    sent["stream"], sent["stream_options"] = True, {"include_usage": True}
     return msgspec.json.encode(sent)
 
 
@@ -62,7 +107,13 @@ def stream_policy(
         guard = 0 if spec.separates else UNBOUNDED
     tools = Tools([t.model_dump() for t in request.tools or ()]) if request.uses_tools else None
     think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer)
-    return StreamPolicy(think, tools, id_prefix)
+    most = request.max_completion_tokens or request.max_tokens
+    return StreamPolicy(think, tools, id_prefix, most=most)
+
+
+def answer_policy(policy: StreamPolicy) -> StreamPolicy:
+    """What may be assumed of an answer behind a thought that was ended: it begins at once."""
+    return StreamPolicy(ThinkPolicy(thinking=True), policy.tools, policy.id_prefix)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

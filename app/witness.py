@@ -3,6 +3,13 @@
 from collections.abc import Sequence
 
 from app.stream.events import CallStart, Event, Finish, Text, Thought
+from gates.detect.live import breaches
+
+MAX_READ = 16_384
+"""Characters of a reply that are looked at."""
+
+_LABELS = {"raw_call": "raw_tool_call"}
+"""Detectors whose label in manners_breach_total is another word."""
 
 
 class Witness:
@@ -12,7 +19,7 @@ class Witness:
         self._thinking = thinking
         self._text: list[str] = []
         self._calls = 0
-        self._reason: str | None = None
+        self.reason: str | None = None  # of the last choice that ended
         self.stripped: set[str] = set()
 
     def feed(self, events: Sequence[Event]) -> None:
@@ -29,20 +36,22 @@ class Witness:
                 self._calls += 1
             elif kind is Finish:
                 assert isinstance(event, Finish)
-                self._reason = event.reason
+                self.reason = event.reason
 
     def text(self, text: str) -> None:
         """One piece of visible text."""
         self._text.append(text)
 
     def breaches(self) -> set[str]:
-        """Names of the detectors that fired: leak, raw_tool_call, empty."""
-        text = "".join(self._text)
-        found = set()
+        """Names of the detectors that fired: leak, raw_tool_call, empty, markdown, loop.
+
+        The detectors are the gates' own. About 50 us for a reply of 300 characters, once it is over;
+        of a very long one only the beginning is read.
+        """
+        text = "".join(self._text)[:MAX_READ]
+        names = {finding.detector for finding in breaches(text, calls=self._calls)}
+        if self.reason != "stop":
+            names.discard("empty")
         if self.stripped and not self._thinking:
-            found.add("leak")
-        if "<tool_call>" in text or "<function=" in text:
-            found.add("raw_tool_call")
-        if self._reason == "stop" and not text.strip() and not self._calls:
-            found.add("empty")
-        return found
+            names.add("leak")
+        return {_LABELS.get(name, name) for name in names}

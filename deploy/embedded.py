@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy import supervisor
+from deploy.abilities import ABILITIES_SECONDS, Abilities, abilities
 from deploy.board import StateBoard
 from deploy.child import Child, Report, spawn
 from deploy.engine import EngineState, OnChange, Phase
@@ -64,6 +65,7 @@ class EmbeddedEngine:
         self._config: dict[str, Any] = {}
         self._child: Child | None = None
         self._url: str | None = None
+        self._found = Abilities()
         self._life: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -181,6 +183,7 @@ class EmbeddedEngine:
                 restarts=machine.restarts,
                 since=machine.since,
                 last_error=machine.error,
+                abilities=self._found if ready else Abilities(),
             )
         )
 
@@ -223,9 +226,13 @@ class EmbeddedEngine:
                 if report.url is None:
                     return  # it refuses, and ends by itself
                 result = await wait_until_streams(
-                    report.url, model=self.name, deadline_s=self._start_timeout_s
+                    report.url, model=self.name, deadline_s=self._start_timeout_s, kind=self._spec.kind
                 )
             why = f"{result.verdict}: {result.detail}"
+            if result.ok and self._spec.kind == "chat":  # the questions are all about chat
+                self._found = await abilities(
+                    report.url, model=self.name, dialect="llama-server", deadline_s=ABILITIES_SECONDS
+                )
         except TimeoutError:
             result, why = None, "no token in time"
         if self._machine.phase is not Phase.STARTING:

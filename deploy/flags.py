@@ -88,6 +88,13 @@ _FLASH = _choice(
     on="LLAMA_FLASH_ATTN_TYPE_ENABLED",
     off="LLAMA_FLASH_ATTN_TYPE_DISABLED",
 )
+_POOLING = _choice(
+    none="LLAMA_POOLING_TYPE_NONE",
+    mean="LLAMA_POOLING_TYPE_MEAN",
+    cls="LLAMA_POOLING_TYPE_CLS",
+    last="LLAMA_POOLING_TYPE_LAST",
+    rank="LLAMA_POOLING_TYPE_RANK",
+)
 _CACHE = _choice(
     f32="GGML_TYPE_F32",
     f16="GGML_TYPE_F16",
@@ -146,6 +153,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--frequency-penalty",), "sampling.penalty_freq", float),
     # the server
     Flag(("--embeddings", "--embedding"), "embedding"),
+    Flag(("--pooling",), "pooling_type", _POOLING),
     Flag(("--no-slots",), "endpoint_slots", constant=False),
     Flag(("--sse-ping-interval",), "sse_ping_interval", int),
     Flag(("--sleep-idle-seconds",), "sleep_idle_seconds", int),

@@ -1,12 +1,14 @@
-"""Is an engine ready? Only a generated token says so.
+"""Is an engine ready? Only a generated token says so, or a vector from one that serves embeddings.
 
 `/health` answers 200 from an engine that hangs, that lost its GPU, or that has a kernel still to
 compile; headers and the role chunk come before the first token is computed. So a probe asks for
-a few tokens, as a stream, and waits for one to arrive: content, reasoning or a tool call.
+a few tokens, as a stream, and waits for one to arrive: content, reasoning or a tool call. An engine
+that is there for embeddings is asked for one, and its numbers are looked at.
 """
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +18,14 @@ from typing import Any
 import aiohttp
 
 from deploy.lines import LineSplitter
-from deploy.spec import Dialect
+from deploy.spec import Dialect, Kind
 
 
 class Verdict(StrEnum):
     """What one probe found."""
 
     STREAMED = "streamed"
+    EMBEDDED = "embedded"
     NOT_LISTENING = "not_listening"
     LOADING = "loading"
     ERROR = "error"
@@ -46,7 +49,7 @@ class ProbeResult:
 
     @property
     def ok(self) -> bool:
-        return self.verdict is Verdict.STREAMED
+        return self.verdict in (Verdict.STREAMED, Verdict.EMBEDDED)
 
 
 class _Clock:
@@ -84,28 +87,36 @@ def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
     return body
 
 
+def embedding_body(model: str) -> dict[str, Any]:
+    """The request of a probe for embeddings; numbers, not base64, are every engine's default."""
+    return {"model": model, "input": "hello"}
+
+
 async def probe(
     url: str,
     *,
     model: str,
     deadline_s: float,
     dialect: Dialect = "llama-server",
+    kind: Kind = "chat",
     headers: Mapping[str, str] | None = None,
 ) -> ProbeResult:
     """Ask the engine at `url` for a few tokens and wait for the first, at most `deadline_s`.
 
-    Never raises for what the engine does: that is the verdict. The stream is read to its end
+    One whose `kind` is embeddings is asked for those of one word instead. Never raises for what the engine does: that is the verdict. The stream is read to its end
     within the deadline, so that no half-read answer keeps a slot of the engine busy.
     """
     clock = _Clock()
-    body = probe_body(model, dialect)
     try:
         async with asyncio.timeout(deadline_s), _session(deadline_s, headers) as session:
-            return await _stream(session, f"{url}/v1/chat/completions", body, clock)
+            if kind == "embeddings":
+                return await _embed(session, f"{url}/v1/embeddings", embedding_body(model), clock)
+            return await _stream(session, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
     except TimeoutError:
         if clock.first_token_s is not None:
             return clock.result(Verdict.STREAMED, "the deadline came before the stream's end")
-        return clock.result(Verdict.STALLED, f"no token within {deadline_s:g} s")
+        what = "token" if kind == "chat" else "vector"
+        return clock.result(Verdict.STALLED, f"no {what} within {deadline_s:g} s")
     except aiohttp.ClientConnectorError as error:
         return clock.result(Verdict.NOT_LISTENING, str(error))
     except aiohttp.ClientError as error:
@@ -140,18 +151,43 @@ async def _stream(
     session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
 ) -> ProbeResult:
     async with session.post(url, json=body, allow_redirects=False) as response:
-        clock.headers_s = clock.now()
-        if response.status in (502, 503, 504):  # 502 and 504: a proxy before an engine that loads
-            return clock.result(Verdict.LOADING, f"HTTP {response.status}")
-        if response.status != 200:
-            text = (await response.content.read(2048)).decode("utf-8", "replace")
-            return clock.result(Verdict.ERROR, f"HTTP {response.status}: {text[:300]}")
+        refusal = await _refusal(response, clock)
+        if refusal is not None:
+            return refusal
         error = await _read_stream(response, clock)
     if error is not None:
         return clock.result(Verdict.ERROR, error)
     if clock.first_token_s is None:
         return clock.result(Verdict.ERROR, "the stream ended without a token")
     return clock.result(Verdict.STREAMED)
+
+
+async def _embed(
+    session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
+) -> ProbeResult:
+    async with session.post(url, json=body, allow_redirects=False) as response:
+        refusal = await _refusal(response, clock)
+        if refusal is not None:
+            return refusal
+        raw = await response.read()
+    try:
+        embedded = has_vector(json.loads(raw))
+    except ValueError:
+        return clock.result(Verdict.ERROR, "the reply is not JSON")
+    if not embedded:
+        return clock.result(Verdict.ERROR, "the reply holds no vector of finite numbers")
+    return clock.result(Verdict.EMBEDDED)
+
+
+async def _refusal(response: aiohttp.ClientResponse, clock: _Clock) -> ProbeResult | None:
+    """What the head of a reply already says against its engine."""
+    clock.headers_s = clock.now()
+    if response.status in (502, 503, 504):  # 502 and 504: a proxy before an engine that loads
+        return clock.result(Verdict.LOADING, f"HTTP {response.status}")
+    if response.status != 200:
+        text = (await response.content.read(2048)).decode("utf-8", "replace")
+        return clock.result(Verdict.ERROR, f"HTTP {response.status}: {text[:300]}")
+    return None
 
 
 async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> str | None:
@@ -201,25 +237,39 @@ def has_token(chunk: Mapping[str, Any]) -> bool:
     return False
 
 
+def has_vector(reply: Any) -> bool:
+    """Whether a reply of `/v1/embeddings` holds a first vector, and all of it are finite numbers."""
+    try:
+        vector = reply["data"][0]["embedding"]
+    except (LookupError, TypeError):
+        return False
+    return (
+        isinstance(vector, list)
+        and bool(vector)
+        and all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in vector)
+    )
+
+
 async def wait_until_streams(
     url: str,
     *,
     model: str,
     deadline_s: float,
     dialect: Dialect = "llama-server",
+    kind: Kind = "chat",
     headers: Mapping[str, str] | None = None,
     errors_allowed: int = 3,
 ) -> ProbeResult:
-    """Probe until the engine streams, the deadline comes, or it answers with errors only.
+    """Probe until the engine does its work, the deadline comes, or it answers with errors only.
 
     Not listening and loading are waited for, with pauses that grow from 20 ms to half a second.
-    Returns the last result; `result.ok` says whether it streams.
+    Returns the last result; `result.ok` says whether it streams (or embeds, if that is its kind).
     """
     end = time.monotonic() + deadline_s
     pause, errors = 0.02, 0
     while True:
         left = max(end - time.monotonic(), 0.05)
-        result = await probe(url, model=model, deadline_s=left, dialect=dialect, headers=headers)
+        result = await probe(url, model=model, deadline_s=left, dialect=dialect, kind=kind, headers=headers)
         errors = errors + 1 if result.verdict is Verdict.ERROR else 0
         if result.ok or errors >= errors_allowed or time.monotonic() + pause >= end:
             return result

@@ -14,6 +14,7 @@ from deploy.errors import SpecError
 
 Dialect = Literal["vllm", "llama-server", "openai"]
 Driver = Literal["docker", "embedded", "url"]
+Kind = Literal["chat", "embeddings"]
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 # A tag can be moved to other bytes after the gate has passed it; a digest cannot.
@@ -25,7 +26,8 @@ class EngineSpec:
     """One `[engines.NAME]` table, checked.
 
     `args` are the flags of the engine's own server (`vllm serve`, `llama-server`), as they would
-    stand on its command line. `artefact` is a folder with `artefact.json`, or a `.gguf` file.
+    stand on its command line. `artefact` is a folder with `artefact.json`, or a `.gguf` file. `kind`
+    is what its models are asked for, and so what it must do to be ready.
 
     Raises:
         SpecError: a field is malformed, missing for this driver, or foreign to it.
@@ -38,6 +40,7 @@ class EngineSpec:
     image: str | None = None
     args: tuple[str, ...] = ()
     url: str | None = None
+    kind: Kind = "chat"
 
     def __post_init__(self) -> None:
         self._check_words()

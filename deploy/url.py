@@ -5,14 +5,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from deploy.abilities import Abilities, abilities
+from deploy.abilities import ABILITIES_SECONDS, Abilities, abilities
 from deploy.board import StateBoard
 from deploy.engine import EngineState, OnChange, Phase
 from deploy.errors import SpecError, StartCancelled, StartTimeout
 from deploy.probe import served_model, wait_until_streams
 from deploy.spec import EngineSpec
-
-ABILITIES_SECONDS = 5.0
 
 
 class UrlEngine:
@@ -103,21 +101,28 @@ class UrlEngine:
             model=model or self.name,
             deadline_s=max(end - time.monotonic(), 0.0),
             dialect=self._spec.dialect,
+            kind=self._spec.kind,
             headers=self._headers,
         )
         if not result.ok:
-            why = f"{self._base} does not stream: {result.verdict}: {result.detail}"
+            what = "stream" if self._spec.kind == "chat" else "give embeddings"
+            why = f"{self._base} does not {what}: {result.verdict}: {result.detail}"
             self._enter(Phase.FAILED, error=why)
             raise StartTimeout(self.name, why)
-        found = await abilities(
+        found = await self._ask_abilities(model or self.name)
+        self._enter(Phase.READY, url=self._base, model=model, found=found)
+        return self.state
+
+    async def _ask_abilities(self, model: str) -> Abilities:
+        if self._spec.kind == "embeddings":
+            return Abilities()  # they are all about chat
+        return await abilities(
             self._base,
-            model=model or self.name,
+            model=model,
             dialect=self._spec.dialect,
             deadline_s=ABILITIES_SECONDS,
             headers=self._headers,
         )
-        self._enter(Phase.READY, url=self._base, model=model, found=found)
-        return self.state
 
     def _enter(
         self,

@@ -126,6 +126,13 @@ def reply(*said: str, reason: str = "stop", tokens: int | None = None) -> tuple[
     return (Head(), Say(role()), *(Say(text(t)) for t in said), Say(finish(reason)), *counted, Say(DONE))
 
 
+def vectors(*numbers: float | None) -> tuple[Step, ...]:
+    """A whole reply of `/v1/embeddings` with one vector."""
+    data = [{"object": "embedding", "index": 0, "embedding": list(numbers)}]
+    usage = {"prompt_tokens": 1, "total_tokens": 1}
+    return status(200, {"object": "list", "data": data, "model": "scripted", "usage": usage})
+
+
 def status(
     code: int, body: bytes | dict[str, Any] = b"", content_type: str = "application/json"
 ) -> tuple[Step, ...]:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
+from deploy.abilities import BUDGET_QUESTION, NO_SUCH_REPLY
 from deploy.probe import probe_body
 from tests.script import (
     Framing,
@@ -42,6 +43,9 @@ from tests.script import (
 )
 
 _PROBE = probe_body("", "openai")["messages"]
+_BUDGET = [{"role": "user", "content": BUDGET_QUESTION}]
+_PREFILL = [*_PROBE, {"role": "assistant", "content": "Hello"}]
+_RENDER = ("/apply-template", "/tokenize", "/detokenize")
 
 
 @dataclass(eq=False)
@@ -67,8 +71,12 @@ class Seen:
 
     @property
     def is_probe(self) -> bool:
-        """Whether it is the readiness probe's request."""
-        return bool(self.raw) and self.body.get("messages") == _PROBE
+        """Whether it is the readiness probe's request, or one of what an engine is asked at its start."""
+        if not self.raw:
+            return False
+        asked = self.body
+        messages = asked.get("messages")
+        return messages in (_PROBE, _BUDGET, _PREFILL) or asked.get("id") == NO_SUCH_REPLY
 
 
 class ScriptedEngine:
@@ -80,6 +88,7 @@ class ScriptedEngine:
         self.accepted = 0  # connections since the start
         self.buffer: int | None = None  # of the kernel, for sending; a small one fills soon
         self.close_idle_after_reply = False  # drop the connection once a reply is over
+        self.answers: dict[str, Any] = {}  # JSON by path (or "budget"): what it says of itself when asked
         self.echo = False  # say the last message twice, instead of any script
         self._scripts: deque[Sequence[Step]] = deque()
         self._always: Sequence[Step] = reply("Hello ", "there.")
@@ -132,19 +141,31 @@ class ScriptedEngine:
 
     async def script_for(self, seen: Seen) -> Sequence[Step]:
         """Note a request and say how to answer it."""
+        if seen.path in self.answers:
+            if seen.path.startswith("/v1/chat/") and not seen.is_probe:
+                await self._note(seen)
+            return status(200, self.answers[seen.path])
+        if seen.path in _RENDER:
+            return status(404)
         if seen.method == "GET":
             found = seen.path == "/v1/models"
             return status(200, {"object": "list", "data": [{"id": "scripted"}]}) if found else status(404)
         if seen.is_probe:
-            return reply("Hello")
+            budgeted = seen.body.get("messages") == _BUDGET
+            if seen.body.get("messages") == _PREFILL:
+                return self.answers.get("prefill", reply("Hello"))
+            return self.answers.get("budget", reply("Hello")) if budgeted else reply("Hello")
         script = self._scripts.popleft() if self._scripts else self._always
         if self.echo:
             word = seen.body["messages"][-1]["content"]
             script = (Head(), Say(text(f"{word} ")), Wait(0.005), Say(text(word)), Say(finish()))
+        await self._note(seen)
+        return script
+
+    async def _note(self, seen: Seen) -> None:
         async with self._arrived:
             self.requests.append(seen)
             self._arrived.notify_all()
-        return script
 
     def opened(self, connection: "_Connection") -> int:
         """A connection came; its number."""

@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -18,13 +19,15 @@ ALLOWED = {
     "app": {"gates", "deploy"},
 }
 """Which floors a floor may import; only the command line reaches the quantizer, and lazily."""
-COMMAND_LINE = "app.__main__"
+COMMAND_LINE = "app.commands.quantize"
 
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 
 PURE = (
-    "app.stream.", "app.surfaces.", "app.dialects", "app.errors", "app.requests", "app.shaping", "app.witness",
+    "app.stream.", "app.surfaces.", "app.dialects", "app.errors", "app.requests", "app.shaping", "app.witness", "app.thought",
+    "app.promotion.plan", "app.promotion.phases", "app.promotion.effects", "app.promotion.machine", "app.promotion.reconcile",
+    "app.registry.errors", "app.registry.values", "app.registry.chain", "app.registry.schema",
     "deploy.spec", "deploy.supervisor", "deploy.errors",
 )  # fmt: skip
 """Modules that take values and return values."""
@@ -93,17 +96,23 @@ def test_a_pure_core_reaches_for_no_clock_socket_file_or_log(name: str) -> None:
     assert not any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in ast.walk(tree(name)))
 
 
-def test_the_gates_need_nothing_but_the_standard_library_and_a_signature() -> None:
-    import sys
+CONTRACTS = (
+    "gates.artefact",
+    "gates.manifest",
+    "gates.errors",
+    "gates.verdict",
+    "gates.sample",
+    "gates.case",
+)
+DETECTORS_AND_RUNNER = {"markdown_it", "emoji", "jsonschema", "referencing", "aiohttp", "rich"}
 
-    for name in modules():
-        if name.startswith("gates"):
-            outside = (
-                {t.partition(".")[0] for t in imports(name)}
-                - sys.stdlib_module_names
-                - {"gates", "cryptography"}
-            )
-            assert not outside, f"{name} imports {sorted(outside)}"
+
+@pytest.mark.parametrize("name", [name for name in modules() if name.startswith("gates")])
+def test_the_gates_need_little_and_their_contracts_nothing(name: str) -> None:
+    """Whoever reads an artefact or a report must not need our dependencies."""
+    outside = {target.partition(".")[0] for target in imports(name)} - sys.stdlib_module_names - {"gates"}
+    allowed = {"cryptography"} | (set() if name in CONTRACTS else DETECTORS_AND_RUNNER)
+    assert outside <= allowed, f"{name} imports {sorted(outside - allowed)}"
 
 
 @pytest.mark.parametrize("name", modules())
@@ -127,7 +136,11 @@ def test_every_module_says_what_it_is() -> None:
             assert ast.get_docstring(tree(name)), f"{name} has no docstring"
 
 
-def test_two_broad_excepts_at_most_on_each_floor() -> None:
+BROAD = {"quantizer": 4}
+"""Tokenizers, templates and unpicklers raise bare Exception; elsewhere two will do."""
+
+
+def test_few_broad_excepts_on_each_floor() -> None:
     for floor in FLOORS:
         broad = [
             f"{name}:{node.lineno}"
@@ -137,7 +150,7 @@ def test_two_broad_excepts_at_most_on_each_floor() -> None:
             if isinstance(node, ast.ExceptHandler)
             and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception"))
         ]  # fmt: skip
-        assert len(broad) <= 2, broad
+        assert len(broad) <= BROAD.get(floor, 2), broad
 
 
 def tracked() -> list[Path]:

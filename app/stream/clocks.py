@@ -30,6 +30,11 @@ class Clocks:
         self._tail = ""
         self._spoke = False
 
+    @property
+    def shown(self) -> float:
+        """When visible text or a call last went out; the request's start, if none has."""
+        return self._shown
+
     def feed(self, events: Sequence[Event], now: float) -> None:
         """Note what arrived at `now`."""
         for event in events:

@@ -6,6 +6,7 @@ Every stage has `feed` and `close`, and gives back what it holds before anything
 that is not streamed takes the same road: feed it whole, then close.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 from msgspec import Struct
@@ -14,17 +15,45 @@ from app.stream.callbook import CallBook
 from app.stream.calls import CallExtractor, calls_in
 from app.stream.chunks import MalformedChunk, parse_payload, plain_text
 from app.stream.events import Broken, Done, Event, Finish, Text, Thought, Usage
+from app.stream.meter import ThoughtMeter, has_token
 from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
-from app.stream.think import ThinkFilter, ThinkPolicy
+from app.stream.think import CLOSERS, ThinkFilter, ThinkPolicy
 
 
 class StreamPolicy(Struct, frozen=True):
-    """What one request lets the core assume. `tools` is None when calls cannot occur."""
+    """What one request lets the core assume. `tools` is None when calls cannot occur.
+
+    closer: the id of the token that ends a thought, of an engine that sends ids, and that may take
+        the tag itself out of the text (vLLM 0.24's qwen3_coder parser does).
+    most, room: the request's `max_tokens` and the engine's context, in tokens. A reply that took
+        them all was cut, even if the engine says `tool_calls` (vLLM 0.24 does).
+    """
 
     think: ThinkPolicy = ThinkPolicy()
     tools: Tools | None = None
     id_prefix: str = ""
+    closer: int | None = None
+    most: int | None = None
+    room: int | None = None
+
+
+class Spent(Struct, frozen=True):
+    """Tokens of a reply that was given up in mid-thought: the caller's prompt, and the thought."""
+
+    prompt: int
+    thought: int
+
+    def plus(self, usage: Usage) -> Usage:
+        """Both replies as one. What the second found cached was the first: nobody's saving."""
+        made = self.thought + usage.tokens("completion_tokens")
+        counts = {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": made,
+            "total_tokens": self.prompt + made,
+            "completion_tokens_details": {"reasoning_tokens": self.thought},
+        }
+        return Usage(counts)
 
 
 class _Choice:
@@ -74,10 +103,20 @@ def _calls_in_thought(choice: int, tools: Tools, text: str) -> list[Event]:
 
 
 class Pipeline:
-    """`feed` bytes, then `close`. After a Broken or Done nothing more comes out."""
+    """`feed` bytes, then `close`. After a Broken or Done nothing more comes out.
 
-    def __init__(self, policy: StreamPolicy) -> None:
+    `meter` sees every payload, while there is one. `spent` is what a reply has cost that this one
+    goes on with: its usage becomes the sum.
+    """
+
+    def __init__(
+        self, policy: StreamPolicy, meter: ThoughtMeter | None = None, spent: Spent | None = None
+    ) -> None:
         self._policy = policy
+        self.meter = meter
+        self._spent = spent
+        self._closer = policy.closer
+        self._late: Finish | None = None  # a finish that the usage behind it may contradict
         self._decoder = SSEDecoder()
         self._choices: dict[int, _Choice] = {}
         self._plain: _Choice | None = None  # choice 0, while it is the only one and goes on
@@ -91,11 +130,17 @@ class Pipeline:
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""
+        return [event for events in self.feed_each(data) for event in events]
+
+    def feed_each(self, data: bytes) -> Iterator[list[Event]]:
+        """The same, payload by payload: a read may hold the end of a thought and what follows it."""
         try:
             payloads = self._decoder.feed(data)
         except EventTooLong as error:
-            return self._break(f"the engine sent {error}", "upstream_event_too_long")
-        return self._read(payloads)
+            yield self._break(f"the engine sent {error}", "upstream_event_too_long")
+            return
+        for payload in payloads:
+            yield self._read([payload])
 
     def passes(self, data: bytes) -> list[str] | None:
         """The short way: the texts of `data`, if it is plain text that every stage lets through.
@@ -121,6 +166,17 @@ class Pipeline:
         self.tokens += len(texts)
         return texts
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the reply is inside a thought that may be ended: no call has begun in it."""
+        choice = self._choices.get(0)
+        return choice is not None and choice.think.is_open and not choice.think.has_call
+
+    def cut(self) -> list[Event]:
+        """What is held of a thought that ends here. This reply is fed no more; another goes on."""
+        rest = [e for choice in self._choices.values() for e in choice.think.close("length")]
+        return [event for event in rest if type(event) is Thought]
+
     def close(self) -> list[Event]:
         """The connection ended. A reply without a finish reason is not a clean one."""
         events = self._read(self._decoder.close())
@@ -139,19 +195,33 @@ class Pipeline:
         for payload in payloads:
             if self.over:
                 break
+            if self.meter is not None:
+                self.meter.feed(payload)
             try:
                 events = parse_payload(payload)
             except MalformedChunk as error:
                 return [*out, *self._break(f"the engine sent bad JSON: {error}", "upstream_malformed")]
+            if self._closer is not None and self._lost_closer(payload):
+                self._route(Text(0, CLOSERS[0]), out)
             for event in events:
                 self._route(event, out)
         return out
+
+    def _lost_closer(self, payload: bytes) -> bool:
+        """Whether the tag that ends the thought was made here, and taken out of the text."""
+        choice = self._choices.get(0)
+        if choice is None or not choice.think.is_open:
+            self._closer = None if choice is not None else self._closer
+            return False
+        assert self._closer is not None
+        return CLOSERS[0].encode() not in payload and has_token(payload, self._closer)
 
     def _route(self, event: Event, out: list[Event]) -> None:
         if self.over:
             return
         if type(event) is Usage:  # counts stand beside the order and flush nothing
-            out.append(event)
+            self._settle(event, out)
+            out.append(event if self._spent is None else self._spent.plus(event))
         elif type(event) is Done:
             out.extend(self._end())
         elif type(event) is Broken:
@@ -163,6 +233,9 @@ class Pipeline:
         assert not isinstance(event, Usage | Broken | Done)
         if type(event) is not Finish:  # a reply may end without a word
             self.tokens += 1
+        if type(event) is Finish and event.reason == "tool_calls" and self._late is None and self._is_bounded:
+            self._late = event
+            return
         choice = self._choices.get(event.choice)
         if choice is None:
             choice = self._choices[event.choice] = _Choice(event.choice, self._policy)
@@ -180,13 +253,42 @@ class Pipeline:
                 return
         out.extend(events)
 
+    @property
+    def _is_bounded(self) -> bool:
+        return self._policy.most is not None or self._policy.room is not None
+
+    def _settle(self, usage: Usage | None, out: list[Event]) -> None:
+        """A finish that was held back, in the light of the tokens that the reply took."""
+        late = self._late
+        if late is None:
+            return
+        if usage is not None and self._took_all(usage):
+            late = Finish(late.choice, "length")
+        self._feed_choice(late, out)
+        self._late = None
+
+    def _took_all(self, usage: Usage) -> bool:
+        made, most, room = usage.tokens("completion_tokens"), self._policy.most, self._policy.room
+        total = made + usage.tokens("prompt_tokens")
+        return (most is not None and made >= most) or (room is not None and total >= room)
+
     def _end(self) -> list[Event]:
+        held: list[Event] = []
+        self._settle(None, held)
+        return [*held, *self._end_now()]
+
+    def _end_now(self) -> list[Event]:
         if not self._choices or not all(c.finished for c in self._choices.values()):
             return self._break("the engine's stream ended without a finish_reason", "upstream_truncated")
         self.over, self._plain = True, None
         return [Done()]
 
     def _break(self, message: str, code: str, status: int = 0) -> list[Event]:
+        held: list[Event] = []
+        self._settle(None, held)
+        return [*held, *self._break_now(message, code, status)]
+
+    def _break_now(self, message: str, code: str, status: int) -> list[Event]:
         if self._choices and all(c.finished for c in self._choices.values()):
             self.over = True  # every choice had been told in full: the fault took nothing away
             return [Done()]

@@ -86,6 +86,19 @@ class ThinkFilter:
         self._last = text[-1]
         return True
 
+    @property
+    def is_open(self) -> bool:
+        """Whether we are in a thought, or in text that is one as long as no tag says otherwise."""
+        return bool(self._source) or (self._policy.thinking and self._guard > 0)
+
+    @property
+    def has_call(self) -> bool:
+        """Whether something like a tool call has begun in the thought."""
+        if self._suspect is not None:
+            return True
+        guarded = "".join(self._guarded)
+        return any(tag in guarded for tag in CALL_OPENERS)
+
     def close(self, reason: str = "") -> list[Event]:
         """Gives back everything held; `reason` is the finish reason, "" for a broken stream."""
         out: list[Event] = []

@@ -17,7 +17,7 @@ from app.stream.events import Broken, Done, Event, Finish, Text, Usage
 from app.stream.pipeline import StreamPolicy
 from app.stream.think import UNBOUNDED, ThinkPolicy
 from app.surfaces.reading import REFS, Read, read, unsupported
-from app.surfaces.surface import Asked, Collector, Encoder
+from app.surfaces.surface import COMMENT, Asked, Collector, Encoder
 from deploy.spec import Dialect
 
 _FIELDS = frozenset(
@@ -56,6 +56,7 @@ class Completions:
 
     path = engine_path = "/v1/completions"
     id_prefix = "cmpl-"
+    keepalive = COMMENT
 
     def parse(self, raw: bytes, max_messages: int) -> Asked:
         """The request; what would need the model's raw text is refused."""
@@ -81,7 +82,9 @@ class Completions:
         guard = guard if asked.chat.stream else UNBOUNDED
         return StreamPolicy(ThinkPolicy(thinking != 0, guard), None, id_prefix)
 
-    def engine_body(self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking) -> bytes:
+    def engine_body(
+        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+    ) -> bytes:
         """Allowed fields only, always streamed, usage always asked for."""
         allowed = _FIELDS | DIALECTS[dialect].fields
         sent = {name: value for name, value in asked.body.items() if name in allowed}

@@ -61,7 +61,9 @@ class Embeddings(HandsOn):
         """Nothing streams."""
         return StreamPolicy()
 
-    def engine_body(self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking) -> bytes:
+    def engine_body(
+        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+    ) -> bytes:
         """Allowed fields only."""
         return _json({**asked.body, "model": served_name})
 

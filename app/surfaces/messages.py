@@ -41,6 +41,7 @@ class Messages(OverChat):
 
     path = ANTHROPIC_PATH
     id_prefix = "msg_"
+    keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def parse(self, raw: bytes, max_messages: int) -> Asked:
         """The chat completion that is asked for in Anthropic's words."""

@@ -16,6 +16,9 @@ from app.stream.events import Event, Usage
 from app.stream.pipeline import StreamPolicy
 from deploy.spec import Dialect
 
+COMMENT = b": keep-alive\n\n"
+"""A sign of life that no reader of events sees (HTML Living Standard, 9.2.6)."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -54,11 +57,12 @@ class Collector(Protocol):
 
 
 class Surface(Protocol):
-    """One API. `engine_path` is where its requests go on an engine."""
+    """One API. `engine_path` is where its requests go on an engine, `keepalive` a stream's sign of life."""
 
     path: str
     engine_path: str
     id_prefix: str
+    keepalive: bytes
 
     def parse(self, raw: bytes, max_messages: int) -> Asked:
         """The checked request. Raises RequestError."""
@@ -71,8 +75,10 @@ class Surface(Protocol):
     ) -> StreamPolicy:
         """What the stream core may assume of the reply."""
 
-    def engine_body(self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking) -> bytes:
-        """The JSON for the engine."""
+    def engine_body(
+        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+    ) -> bytes:
+        """The JSON for the engine. `metered`: it is to tell how many tokens it has made."""
 
     def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
         """For a caller who streams."""
@@ -88,6 +94,7 @@ class OverChat:
     """What surfaces share whose requests become chat completions at the engine."""
 
     engine_path = "/v1/chat/completions"
+    keepalive = COMMENT
 
     def ignored(self, asked: Asked, dialect: Dialect) -> list[str]:
         """What the dialect does not take, and what this surface has no word for."""
@@ -99,13 +106,17 @@ class OverChat:
         """As for any chat."""
         return stream_policy(asked.chat, dialect, thinking, guard, id_prefix)
 
-    def engine_body(self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking) -> bytes:
+    def engine_body(
+        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+    ) -> bytes:
         """As for any chat."""
-        return upstream_body(asked.chat, asked.body, dialect, served_name, thinking)
+        return upstream_body(asked.chat, asked.body, dialect, served_name, thinking, metered)
 
 
 class HandsOn:
     """A surface whose replies hold no words: they are handed on whole, and no event is made."""
+
+    keepalive = b""
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The engine's reply, for the caller. Raises EngineBroke."""

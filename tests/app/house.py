@@ -17,6 +17,7 @@ from app import log as logs
 from app.config import Address, Config, Secrets, parse
 from app.main import Gateway, create_gateway
 from app.serve import _server, bind
+from app.tracing import Tracing
 from tests.scripted_engine import ScriptedEngine
 
 TOKEN = "operators-token"
@@ -201,10 +202,12 @@ def config(
 
 
 @asynccontextmanager
-async def run(config: Config, engine: ScriptedEngine, ready: bool = True) -> AsyncIterator[House]:
+async def run(
+    config: Config, engine: ScriptedEngine, ready: bool = True, tracing: Tracing | None = None
+) -> AsyncIterator[House]:
     """The gateway of a configuration, up and ready, until the block ends."""
     tape, outer = Tape(), structlog.get_config()
-    gateway = create_gateway(config, TOKEN, logs.configure(stream=tape))
+    gateway = create_gateway(config, TOKEN, logs.configure(stream=tape), tracing=tracing)
     sockets = [bind(ANYWHERE, "listen"), bind(ANYWHERE, "admin")]
     servers = [_server(app, 1) for app in (gateway.public, gateway.admin)]
     url, admin = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in sockets)
@@ -225,6 +228,7 @@ async def run(config: Config, engine: ScriptedEngine, ready: bool = True) -> Asy
             server.should_exit = True
         await asyncio.wait(tasks)
         await gateway.fleet.stop()
+        await gateway.tracing.close()
         structlog.configure(**outer)  # there may be a house around this one
 
 

@@ -21,6 +21,7 @@ from app.config import (
     load,
     parse,
 )
+from app.tables import Telemetry
 from deploy.spec import Dialect, Driver
 
 EXAMPLE = EMBEDDED_DEFAULT.parent / "manners.example.toml"
@@ -67,6 +68,7 @@ def documented(table: str) -> dict[str, Any]:
         ("models.annie", Model, {"timeouts"}),
         ("models.annie.timeouts", Timeouts, set()),
         ("gates", Gates, set()),
+        ("telemetry", Telemetry, set()),
     ],
 )
 def test_the_example_names_every_key_with_its_default(

@@ -16,6 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from app.config import Address
+from app.serve import bind
 from tests.app.house import HELLO, frames, said
 from tests.script import DONE, Hang, Head, Say, Until, finish, text
 from tests.scripted_engine import ScriptedEngine
@@ -212,3 +214,11 @@ async def test_a_no_is_one_line_and_a_code_that_scripts_can_read(tmp_path: Path)
     line = f"manners: gateway.listen: cannot listen on {address}: Address already in use; set another\n"
     assert in_use == (78, line)
     assert flag[0] == 64
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_a_reply_never_waits_for_an_ack(host: str) -> None:
+    """TCP_NODELAY is on for whoever connects, on asyncio's own loop too, which asks for the protocol."""
+    listener = bind(Address(host=host, port=0), "listen")
+    with listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -1,7 +1,8 @@
-"""Which engines the suite runs over: llama.cpp in `make test`, vLLM in `make test-vllm`.
+"""Which engines the suite runs over: llama.cpp in `make test`, vLLM in `make test-vllm` and `make test-gpu`.
 
-`CONFORMANCE` names kinds of `engines.KINDS` (comma-separated), or all of one family: llama, vllm.
-With `CONFORMANCE_WRITE=1` the results are kept and `docs/engines.md` is written anew.
+`CONFORMANCE` names kinds of `engines.KINDS` (comma-separated), or all of one family: llama, vllm, gpu.
+With `CONFORMANCE_WRITE=1` the results are kept and `docs/engines.md` is written anew; with
+`CONFORMANCE_RECORD=1` each engine's golden streams are recorded before it is stopped.
 """
 
 import os
@@ -12,9 +13,10 @@ import pytest
 import pytest_asyncio
 import uvloop
 
-from tests.conformance.engines import COLUMNS, KINDS, MODELS, VLLM_PYTHON, Engine, serving
+from tests.conformance.engines import COLUMNS, KINDS, Engine, serving
+from tests.conformance.record import record
 
-FULL = ("llama-hermes", "vllm-hermes")
+FULL = ("llama-hermes", "vllm-hermes", "gpu-hermes")
 """Where the 500 cancels are done: parsers and templates make no difference to them."""
 
 
@@ -35,9 +37,9 @@ async def engine(
 ) -> AsyncIterator[Engine]:
     """One real engine after another, each up for all tests that want it."""
     kind = KINDS[request.param]
-    if kind.dialect == "vllm" and not VLLM_PYTHON.exists():
-        pytest.skip("no vLLM here: make test-vllm installs it")
-    if not (MODELS / kind.model).exists():
-        pytest.skip("the nano models are missing: make nano")
+    if kind.missing:
+        pytest.skip(kind.missing)
     async with serving(kind, tmp_path_factory.mktemp(kind.name)) as it:
         yield it
+        if os.environ.get("CONFORMANCE_RECORD"):
+            await record(it)

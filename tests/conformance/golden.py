@@ -11,13 +11,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from app.check.rows import BOTH, FRANCE, HELLO, LIGHT, MEMORY, ON, PRIYA, SUM, TIMER, WEB, user
+from app.check.table import LONG, NO_SUCH, RESULT
 from app.faults import from_status
 from app.requests import ChatRequest
 from app.shaping import stream_policy
 from app.stream.pipeline import StreamPolicy
 from tests.app.stream.wire import Heard, heard_streaming, heard_whole
-from tests.conformance.rows import BOTH, FRANCE, HELLO, LIGHT, MEMORY, ON, PRIYA, SUM, TIMER, WEB, user
-from tests.conformance.table import LONG, NO_SUCH, RESULT
+
+CLOSER = 2043
+"""The id of annie-nano's `</think>`, which the gateway asks an engine for when it comes up."""
 
 FOLDER = Path(__file__).parents[1] / "data" / "streams"
 
@@ -30,6 +35,7 @@ class Shot:
     asked: dict[str, Any]
     cut: int | None = None
     kill_at: int | None = None  # bytes after which the engine is killed
+    metered: bool = False  # asked so that the gateway can count a thought's tokens
 
 
 def shot(name: str, *messages: dict[str, Any], cut: int | None = None, **fields: Any) -> Shot:
@@ -75,10 +81,20 @@ FATAL = Shot(
 """The engine dies in mid-reply; the last thing to ask of one."""
 
 
+METERED = Shot("thinking-metered", shot("", SUM, **ON).asked, metered=True)
+"""Where the gateway ends a thought itself: every token by its id."""
+
+
 def shots_for(kind: str) -> tuple[Shot, ...]:
     """All for each engine's plain setting; for the others what is different there."""
     if kind.endswith("-xml"):
         return tuple(s for s in SHOTS if "tool" in s.name or "call" in s.name)
+    if kind.startswith("gpu-") and kind != "gpu-hermes":
+        words = ("tool", "call", "think", "thought")
+        # Without its ids nothing marks the end of this one's thought; the gateway always asks for them.
+        unasked = {"thinking"} if kind == "gpu-xml-tools" else set()
+        chosen = (s for s in SHOTS if any(word in s.name for word in words) and s.name not in unasked)
+        return (*chosen, METERED)
     if kind == "llama-stranger":
         names = ("hello", "fact", "tool", "thinking", "length", "cancelled-in-speech")
         return tuple(s for s in SHOTS if s.name in names)
@@ -101,7 +117,9 @@ class Golden:
     def policy(self, stream: bool) -> StreamPolicy:
         """What the gateway assumes of the reply to this request."""
         request = read({**self.sidecar["asked"], "stream": stream})
-        return stream_policy(request, self.sidecar["dialect"], request.thinking_or(0), 0, "t")
+        policy = stream_policy(request, self.sidecar["dialect"], request.thinking_or(0), 0, "t")
+        told = self.sidecar["sent"].get("return_token_ids")
+        return msgspec.structs.replace(policy, closer=CLOSER if told else None)
 
     def heard(self, sizes: Iterable[int] = ()) -> dict[str, Any]:
         """What callers hear when the bytes arrive in pieces of these sizes (none: in one)."""

@@ -1,8 +1,9 @@
 """Record golden streams from real engines: `python -m tests.conformance.record [KIND ...]`.
 
 Each engine is started here, asked what the gateway would ask it, and its raw bytes are written
-down, with the request beside them and with what a caller hears of them. Look at the difference
-that git shows before you commit it: an expectation is right because somebody read it.
+down, with the request beside them and with what a caller hears of them. With `CONFORMANCE_RECORD=1`
+the suite does the same before it stops an engine. Look at the difference that git shows before you
+commit it: an expectation is right because somebody read it.
 """
 
 import argparse
@@ -16,8 +17,8 @@ from typing import Any
 
 import aiohttp
 
+from app.check.engine_api import EngineAPI
 from app.shaping import upstream_body, without_parser
-from tests.conformance.engine_api import EngineAPI
 from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
 from tests.conformance.golden import FOLDER, Golden, Shot, expectation, read, shots_for
 
@@ -30,7 +31,7 @@ def engine_request(kind: Kind, shot: Shot) -> dict[str, Any]:
     request, body = read(shot.asked), dict(shot.asked)
     if kind.name == "vllm-raw":
         body = without_parser(request, body)
-    sent = upstream_body(request, body, kind.dialect, MODEL, request.thinking_or(0))
+    sent = upstream_body(request, body, kind.dialect, MODEL, request.thinking_or(0), shot.metered)
     return dict(json.loads(sent))
 
 
@@ -70,7 +71,9 @@ def write(kind: Kind, version: str, shot: Shot, status: int, content_type: str, 
         "engine": kind.name,
         "version": version,
         "dialect": kind.dialect,
+        "weights": kind.weights.name,
         "arguments": [a.replace(str(FOLDER.parents[2]) + "/", "") for a in kind.args],
+        "environment": dict(kind.environment),
         "status": status,
         "content_type": content_type,
         "asked": elided(shot.asked),
@@ -99,15 +102,22 @@ def elided(data: Any) -> Any:
     return data
 
 
-async def record(kind: Kind, state: Path) -> None:
-    """Every shot of one engine."""
+async def record(engine: Engine) -> None:
+    """Every shot of one engine; the last may kill it."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    alone = aiohttp.TCPConnector(force_close=True)  # an engine may close what is kept open
-    async with serving(kind, state) as engine, aiohttp.ClientSession(connector=alone) as session:
+    kind, alone = engine.kind, aiohttp.TCPConnector(force_close=True)  # an engine may close what is kept open
+    async with aiohttp.ClientSession(connector=alone) as session:
         version = await EngineAPI(session, engine.url, kind.dialect).version()
         for shot in shots_for(kind.name):
             write(kind, version, shot, *await take(session, engine, shot))
             print(f"{kind.name}-{shot.name}", flush=True)
+
+
+async def start_and_record(kind: Kind) -> None:
+    """An engine of its own, for as long as it takes."""
+    with tempfile.TemporaryDirectory() as state:
+        async with serving(kind, Path(state)) as engine:
+            await record(engine)
 
 
 def main() -> None:
@@ -115,8 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.record", description=__doc__)
     parser.add_argument("kinds", nargs="*", default=[*COLUMNS, "llama-stranger"], metavar="KIND")
     for name in parser.parse_args().kinds:
-        with tempfile.TemporaryDirectory() as state:
-            asyncio.run(record(KINDS[name], Path(state)))
+        asyncio.run(start_and_record(KINDS[name]))
 
 
 if __name__ == "__main__":

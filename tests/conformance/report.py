@@ -5,15 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from app.check.suite import NAMES as NAMES
+from app.check.suite import Result
 from tests.conformance.engines import COLUMNS, KINDS
-from tests.conformance.suite import Result
-from tests.conformance.table import CANCEL, ROWS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "engines.md"
 RESULTS = Path(__file__).parent / "results"
-BEGIN, END = "<!-- generated: make test, make test-vllm -->", "<!-- end of what is generated -->"
-NAMES = (*(row.name for row in ROWS), CANCEL)
+BEGIN, END = (
+    "<!-- generated: make test, make test-vllm, make test-gpu -->",
+    "<!-- end of what is generated -->",
+)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from app.check.rows import MEMORY, ON, PRIYA, SUM, WEB, user
+from app.check.suite import ENDLESS, Bench, bench
 from tests.conformance.conftest import FULL
 from tests.conformance.engines import Engine
-from tests.conformance.rows import MEMORY, ON, PRIYA, SUM, WEB, user
-from tests.conformance.suite import ENDLESS, Bench, bench
 
-pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(480)]
 
 CANCELS = 500
 WARM_UP = 100

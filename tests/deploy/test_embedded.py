@@ -102,6 +102,40 @@ async def test_its_flags_reach_llama_cpp(spec: EngineSpec, gguf: Path, tmp_path:
         await brought_down(engine)
 
 
+def embedder(gguf: Path, *args: str) -> EngineSpec:
+    """The nano model as an engine for embeddings; that it was trained for none does not matter here."""
+    return EngineSpec(
+        name="nano",
+        dialect="llama-server",
+        driver="embedded",
+        artefact=gguf,
+        args=("--embeddings", *args),
+        kind="embeddings",
+    )
+
+
+async def test_an_engine_for_embeddings_starts_and_embeds(gguf: Path, tmp_path: Path) -> None:
+    """llama.cpp's own, with a pooling that suits the API; a killed one comes back the same way."""
+    engine = EmbeddedEngine(embedder(gguf, "--pooling", "mean"), state_dir=tmp_path, policy=FAST)
+    first = await engine.start()
+    try:
+        assert (await probe(first.url or "", model="nano", deadline_s=10, kind="embeddings")).ok
+        os.kill(first.pid or 0, signal.SIGKILL)
+        await until(engine, Phase.BACKING_OFF)
+        second = await until(engine, Phase.READY)
+        assert (await probe(second.url or "", model="nano", deadline_s=10, kind="embeddings")).ok
+    finally:
+        await brought_down(engine)
+
+
+async def test_an_engine_that_cannot_embed_is_not_ready(gguf: Path, tmp_path: Path) -> None:
+    """This one would chat; the error is llama.cpp's own, and says what is missing."""
+    engine = EmbeddedEngine(embedder(gguf), state_dir=tmp_path)
+    with pytest.raises(StartFailed, match="Pooling type 'none' is not OAI compatible"):
+        await engine.start()
+    await brought_down(engine)
+
+
 async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> None:
     """A new child, a new port, and it streams; the old address is withdrawn at once."""
     states: list[EngineState] = []

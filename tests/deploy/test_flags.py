@@ -32,6 +32,7 @@ def test_threads_are_half_the_cores_and_at_most_four(cores: int, threads: int) -
         ),
         (("--reasoning", "off"), "enable_reasoning", 0),
         (("--no-jinja",), "use_jinja", False),
+        (("--pooling", "mean"), "pooling_type", "LLAMA_POOLING_TYPE_MEAN"),
         (("--flash-attn", "on"), "flash_attn_type", "LLAMA_FLASH_ATTN_TYPE_ENABLED"),
         (
             ("--chat-template-kwargs", '{"enable_thinking": false}'),
@@ -95,4 +96,6 @@ def test_every_field_of_the_table_exists_in_llama_cpp() -> None:
             args.append(words.get(flag.parse.__name__, "auto"))
         if flag.field.startswith("cache_type"):
             args[1] = "q8_0"
+        if flag.field == "pooling_type":
+            args[1] = "mean"
         build_params(xllamacpp, "m.gguf", "a", parse_flags("e", tuple(args), cores=2))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -102,6 +103,54 @@ async def test_each_failure_has_its_verdict(script: list[Step], verdict: Verdict
     assert detail in result.detail
 
 
+VECTOR = b'{"data":[{"embedding":[0.5,-1,2e-3]}]}'
+
+
+async def test_an_engine_for_embeddings_is_asked_for_one() -> None:
+    """At the path and in the form of that API; the head's clock runs, and no token is waited for."""
+    async with scripted([answer(b"200 OK", VECTOR)]) as server:
+        result = await probe(server.url, model="m", deadline_s=5, kind="embeddings")
+    assert (result.verdict, result.ok, result.detail) == (Verdict.EMBEDDED, True, "")
+    assert result.headers_s is not None and result.first_token_s is None
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/embeddings ")
+    assert json.loads(body) == {"model": "m", "input": "hello"}
+
+
+NOT_VECTORS = [
+    b"{}", b"[]", b"3", b'{"data":[]}', b'{"data":[{}]}', b'{"data":[{"embedding":[]}]}',
+    b'{"data":[{"embedding":"AACAPw=="}]}', b'{"data":[{"embedding":[0.5,null]}]}',
+    b'{"data":[{"embedding":[0.5,NaN]}]}', b'{"data":[{"embedding":[1e999]}]}',
+    b'{"data":[{"embedding":[true]}]}', b'{"data":[{"embedding":[[0.5]]}]}', b'{"data":{"embedding":[0.5]}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", NOT_VECTORS)
+async def test_what_is_no_vector_of_finite_numbers_is_no_success(body: bytes) -> None:
+    """Weights that overflowed answer 200, too: with null or NaN where numbers should be."""
+    async with scripted([answer(b"200 OK", body)]) as server:
+        result = await probe(server.url, model="m", deadline_s=5, kind="embeddings")
+    assert (result.verdict, result.detail) == (Verdict.ERROR, "the reply holds no vector of finite numbers")
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict", "detail"),
+    [
+        ([answer(b"503 Service Unavailable")], Verdict.LOADING, "HTTP 503"),
+        ([answer(b"501 Not Implemented", b"no --embeddings")], Verdict.ERROR, "HTTP 501: no --embeddings"),
+        ([answer(b"200 OK", b"<html>")], Verdict.ERROR, "not JSON"),
+        ([9.0], Verdict.STALLED, "no vector within 0.3 s"),
+    ],
+)
+async def test_each_failure_to_embed_has_its_verdict(
+    script: list[Step], verdict: Verdict, detail: str
+) -> None:
+    """The same as for tokens."""
+    async with scripted(script) as server:
+        result = await probe(server.url, model="m", deadline_s=0.3, kind="embeddings")
+    assert result.verdict is verdict and detail in result.detail
+
+
 async def test_nobody_there_is_a_verdict_too() -> None:
     """A refused connection raises nothing."""
     result = await probe(unused_url(), model="m", deadline_s=1)
@@ -169,6 +218,23 @@ async def test_a_url_engine_is_ready_once_it_streams() -> None:
     assert (state.url, state.model) == (server.url, "annie-9b")
     assert [s.state for s in states] == [Phase.STARTING, Phase.READY, Phase.STOPPED]
     assert engine.url is None
+
+
+async def test_a_url_engine_for_embeddings_is_ready_once_it_embeds() -> None:
+    """It never streams, and is asked for nothing but its model and a vector."""
+    async with scripted(MODELS, [answer(b"200 OK", VECTOR)]) as server:
+        engine = UrlEngine(replace(remote(server.url), kind="embeddings"))
+        assert (await engine.start()).state is Phase.READY
+        await engine.stop()
+    assert [r.split(b" ")[1] for r in server.requests] == [b"/v1/models", b"/v1/embeddings"]
+
+
+async def test_a_url_engine_that_does_not_embed_has_failed() -> None:
+    """The error says what was asked of it."""
+    async with scripted([answer(b"501 Not Implemented")]) as server:
+        engine = UrlEngine(replace(remote(server.url), kind="embeddings"), model="m", start_timeout_s=5)
+        with pytest.raises(StartTimeout, match="does not give embeddings: error: HTTP 501"):
+            await engine.start()
 
 
 async def test_a_url_engine_that_does_not_stream_has_failed() -> None:

@@ -1,0 +1,118 @@
+"""`manners engine list` and `manners engine check`: what is configured, and whether an engine behaves.
+
+The check is the conformance suite of `app.check`, asked through a gateway in this process.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from deploy.spec import Dialect
+
+if TYPE_CHECKING:
+    from app.config import Config
+
+UNREACHED, EX_USAGE, EX_CONFIG = 2, 64, 78
+REACH_SECONDS = 10.0
+"""How long an engine may take until it streams its first token here."""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """The command's flags."""
+    engine = commands.add_parser("engine", help="see which engines there are, and whether one behaves")
+    verbs = engine.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(engine))
+    lists = verbs.add_parser("list", help="the engines of a configuration, and the models that use them")
+    lists.add_argument("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
+    check = verbs.add_parser("check", help="ask any engine what every engine must be heard to do")
+    check.add_argument("url", metavar="URL", help="the engine's address, with or without /v1")
+    check.add_argument(
+        "--dialect", choices=get_args(Dialect), default="openai", help="(default: %(default)s)"
+    )
+    check.add_argument("--model", metavar="NAME", help="what to ask it for (default: the first it names)")
+    for verb in (lists, check):
+        verb.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+    engine.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """One verb; its exit code."""
+    from app.config import ConfigError, load
+    from deploy.errors import SpecError
+
+    try:
+        if args.verb == "list":
+            return _list(load(args.config), args.json)
+        return asyncio.run(_check(args))
+    except ConfigError as error:
+        print(f"manners engine: {error}", file=sys.stderr)
+        return EX_CONFIG
+    except SpecError as error:
+        print(f"manners engine: {error.field}: {error.why}", file=sys.stderr)
+        return EX_USAGE
+    except TimeoutError:
+        print("manners engine: the engine streamed once, and then no more", file=sys.stderr)
+        return UNREACHED
+    except KeyboardInterrupt:
+        return 130
+
+
+def _list(config: "Config", as_json: bool) -> int:
+    from app.check.show import show_rows
+
+    listed = [
+        {
+            "name": name,
+            "dialect": spec.dialect,
+            "driver": spec.driver,
+            "kind": spec.kind,
+            "serves": spec.url or (str(spec.artefact) if spec.artefact else None),
+            "image": spec.image,
+            "live_for": [m for m, model in config.models.items() if model.live == name],
+            "fallback_for": [m for m, model in config.models.items() if name in model.fallback],
+        }
+        for name, spec in config.engines.items()
+    ]
+    if as_json:
+        print(json.dumps({"engines": listed}, indent=1))
+        return 0
+    keys = ("name", "driver", "dialect", "kind", "live_for", "fallback_for", "serves")
+    cells = [[one[key] for key in keys] for one in listed]
+    show_rows(
+        ("engine", "driver", "dialect", "kind", "live for", "fallback for", "serves"),
+        [[", ".join(c) if isinstance(c, list) else str(c or "") for c in row] for row in cells],
+    )
+    return 0
+
+
+async def _check(args: argparse.Namespace) -> int:
+    from app.check import suite
+    from app.check.known import judged
+    from app.check.show import progress, show_heard
+    from deploy.probe import served_model, wait_until_streams
+    from deploy.spec import EngineSpec
+
+    EngineSpec(name="engine", dialect=args.dialect, driver="url", url=args.url)  # refuses what is no address
+    url = args.url.rstrip("/").removesuffix("/v1")
+    model = args.model or await served_model(url, deadline_s=REACH_SECONDS)
+    reached = await wait_until_streams(
+        url, model=model or "engine", deadline_s=REACH_SECONDS, dialect=args.dialect
+    )
+    if not reached.ok:
+        print(f"manners engine: {url} does not stream: {reached.verdict}: {reached.detail}", file=sys.stderr)
+        return UNREACHED
+    found = []
+    async with suite.bench(url, args.dialect, model=model) as it:
+        facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.build}
+        with progress(len(suite.NAMES)) as advance:
+            async for result in suite.results(it):
+                found.append(judged(result, args.dialect))
+                advance()
+    if args.json:
+        print(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1, ensure_ascii=False))
+    else:
+        show_heard(found, ", ".join(fact for fact in facts.values() if fact))
+    return 1 if any(one.heard == "no" for one in found) else 0

@@ -1,0 +1,73 @@
+"""The thought meter: how many tokens a thought has taken, by the engine's own count. Pure.
+
+Chunks are no tokens (one may hold several), and usage comes too late. vLLM sends the ids of the
+tokens with `return_token_ids`, llama-server a running count with `timings_per_token`; where there
+is neither, every piece counts as one token, which is never too many.
+"""
+
+import msgspec
+from msgspec import Struct
+
+
+class _Choice(Struct, gc=False):
+    token_ids: list[int] | None = None
+
+
+class _Timings(Struct, gc=False):
+    predicted_n: int = 0
+
+
+class _Payload(Struct, gc=False):
+    id: str = ""
+    prompt_token_ids: list[int] | None = None
+    choices: list[_Choice] | None = None
+    timings: _Timings | None = None
+
+
+_decode = msgspec.json.Decoder(_Payload).decode
+
+
+def has_token(payload: bytes, token: int) -> bool:
+    """Whether a payload's token ids, where it has any, hold this one."""
+    try:
+        choices = _decode(payload).choices or ()
+    except msgspec.DecodeError:
+        return False
+    return any(token in (choice.token_ids or ()) for choice in choices)
+
+
+class ThoughtMeter:
+    """`feed` it every payload of a reply's beginning.
+
+    reply_id: what the engine calls the reply. prompt: the ids of the prompt's tokens, tokens: of
+    those generated so far; both are [] for an engine that does not tell.
+    """
+
+    def __init__(self) -> None:
+        self.reply_id = ""
+        self.prompt: list[int] = []
+        self.tokens: list[int] = []
+        self._told = 0
+        self._pieces = 0
+
+    def feed(self, payload: bytes) -> None:
+        """Note one payload; one that is not understood is another stage's to complain about."""
+        try:
+            chunk = _decode(payload)
+        except msgspec.DecodeError:
+            return
+        self.reply_id = self.reply_id or chunk.id
+        self.prompt = self.prompt or chunk.prompt_token_ids or []
+        for choice in chunk.choices or ():
+            self.tokens += choice.token_ids or ()
+        if chunk.timings is not None:
+            self._told = chunk.timings.predicted_n
+
+    def pieces(self, count: int) -> None:
+        """That many deltas with generated text in them have been seen."""
+        self._pieces = count
+
+    @property
+    def count(self) -> int:
+        """Tokens generated so far."""
+        return len(self.tokens) or self._told or self._pieces

@@ -1,0 +1,50 @@
+"""What a finished reply showed of its manners."""
+
+import pytest
+
+from app.stream.events import CallStart, Event, Finish, Text, Thought
+from app.witness import MAX_READ, Witness
+
+PLAIN = "The train leaves at ten past nine, and it takes about three hours."
+
+
+def breaches(*events: Event, thinking: bool = False) -> set[str]:
+    witness = Witness(thinking)
+    witness.feed(events)
+    return witness.breaches()
+
+
+@pytest.mark.parametrize(
+    "said, found",
+    [
+        (PLAIN, set()),
+        ("It is -5 outside, and 2 * 3 * 4 is 24.", set()),
+        ("Here you go:\n* milk\n* bread\n* **eggs**", {"markdown"}),
+        ("Okay, the user is asking about trains. I should answer briefly. " + PLAIN, {"leak"}),
+        ('<tool_call>\n{"name": "web_search", "arguments": {}}\n</tool_call>', {"raw_tool_call", "leak"}),
+        ("I will check. " * 40, {"loop"}),
+        ("", {"empty"}),
+        (" \n", {"empty"}),
+    ],
+)
+def test_a_reply_is_looked_at_when_it_is_over(said: str, found: set[str]) -> None:
+    assert breaches(Text(0, said), Finish(0, "stop")) >= found
+    assert bool(breaches(Text(0, said), Finish(0, "stop"))) == bool(found)
+
+
+def test_a_thought_that_nobody_asked_for_is_a_leak_though_it_was_stripped() -> None:
+    assert breaches(Thought(0, "hm", "tag"), Text(0, PLAIN), Finish(0, "stop")) == {"leak"}
+    assert breaches(Thought(0, "hm", "tag"), Text(0, PLAIN), Finish(0, "stop"), thinking=True) == set()
+
+
+def test_a_call_without_words_is_not_empty() -> None:
+    assert breaches(CallStart(0, 0, "web_search"), Finish(0, "stop")) == set()
+
+
+def test_a_cut_reply_is_not_empty() -> None:
+    assert breaches(Finish(0, "length")) == set()
+
+
+def test_what_stands_far_behind_is_not_read() -> None:
+    far = "".join(f"Sentence number {n} says something else. " for n in range(MAX_READ // 20))
+    assert "markdown" not in breaches(Text(0, far + "\n\n* one\n* two"), Finish(0, "stop"))
