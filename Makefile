@@ -4,10 +4,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
+GPU    := .venv-gpu
+NVFP4  := .work/annie-nano-nvfp4
+PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-vllm check format bench mutants nano lock clean
+.PHONY: help serve test test-vllm test-gpu test-gate test-promptfoo gpu check format bench mutants nano lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -20,6 +23,16 @@ test: $(VENV)/.dev  ## the tests; what a missing component skips says how to ins
 
 test-vllm: $(VENV)/.dev $(VLLM)/.installed  ## the conformance suite over a real vLLM on the CPU (installs it: 2.4 GB)
 	CONFORMANCE=vllm $(BIN)/python -m pytest -s tests/conformance $(PYTEST_ARGS)
+
+test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)/artefact.json)  ## the same over vLLM on a CUDA GPU, NVFP4 weights (installs it: 9.6 GB)
+	CONFORMANCE=$(or $(CONFORMANCE),gpu) CONFORMANCE_NVFP4=$(or $(CONFORMANCE_NVFP4),$(NVFP4)) \
+	  $(BIN)/python -m pytest -s tests/conformance $(PYTEST_ARGS)
+
+test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, three must fail, all reports verified
+	$(BIN)/python -m pytest -m gate tests/gate $(PYTEST_ARGS)
+
+test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the gate does, on the same cases (needs npm; installs 480 MB)
+	$(BIN)/python -m pytest -s -m promptfoo tests/promptfoo $(PYTEST_ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, architecture
 	$(BIN)/ruff format --check .
@@ -45,12 +58,13 @@ quantizer: $(VENV)/.quantizer  ## install what model builders need, into the sam
 
 lock: $(VENV)/.dev  ## resolve the pinned requirements again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded pyproject.toml -o requirements/gateway.txt
-	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --group dev pyproject.toml -c requirements/gateway.txt -o requirements/dev.txt
-	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/quantizer.in -c requirements/dev.txt -o requirements/quantizer.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --extra otel --group dev pyproject.toml -c requirements/gateway.txt -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/quantizer.in -c requirements/dev.txt --excludes requirements/quantizer-excluded.txt -o requirements/quantizer.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm.in --excludes requirements/vllm-excluded.txt -o requirements/vllm.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm-gpu.in -o requirements/vllm-gpu.txt
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) $(VLLM) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(GPU) $(PROMPT) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -75,3 +89,22 @@ $(VLLM)/.installed: $(BIN)/python requirements/vllm.txt
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/vllm.txt
 	@touch $@
+
+gpu:
+	@nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || { echo "make test-gpu needs a CUDA GPU, and nvidia-smi finds none here"; exit 1; }
+
+# No install scripts: they would fetch from elsewhere than npm's registry. Node comes from there, too.
+$(PROMPT)/.installed: tests/promptfoo/package.json tests/promptfoo/package-lock.json
+	@command -v npm >/dev/null || { echo "make test-promptfoo needs npm: apt-get install -y npm"; exit 1; }
+	mkdir -p $(PROMPT)
+	cp $^ $(PROMPT)
+	npm ci --prefix $(PROMPT) --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(GPU)/.installed: $(BIN)/python requirements/vllm-gpu.txt | gpu
+	$(BIN)/python -m venv --clear $(GPU)
+	$(GPU)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/vllm-gpu.txt
+	@touch $@
+
+$(NVFP4)/artefact.json: models/annie-nano-hf/artefact.json tests/conformance/nvfp4.py | $(GPU)/.installed
+	$(GPU)/bin/python -m tests.conformance.nvfp4 $(NVFP4)
