@@ -57,8 +57,8 @@ nano: $(VENV)/.quantizer  ## rebuild the nano models from nothing (a GPU makes i
 quantizer: $(VENV)/.quantizer  ## install what model builders need, into the same environment
 
 lock: $(VENV)/.dev  ## resolve the pinned requirements again
-	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded pyproject.toml -o requirements/gateway.txt
-	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --extra otel --group dev pyproject.toml -c requirements/gateway.txt -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --extra docker pyproject.toml -o requirements/gateway.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --extra docker --extra otel --group dev pyproject.toml -c requirements/gateway.txt -o requirements/dev.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/quantizer.in -c requirements/dev.txt --excludes requirements/quantizer-excluded.txt -o requirements/quantizer.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm.in --excludes requirements/vllm-excluded.txt -o requirements/vllm.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm-gpu.in -o requirements/vllm-gpu.txt
