@@ -4,13 +4,15 @@ Pure: an `EngineSpec` that exists is well formed, because building one checks it
 files exist is asked by `deploy.weights`, and whether its flags mean something by the driver.
 """
 
+import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from deploy.errors import SpecError
+from gates.report.codec import canonical
 
 Dialect = Literal["vllm", "llama-server", "openai"]
 Driver = Literal["docker", "embedded", "url"]
@@ -58,6 +60,23 @@ class EngineSpec:
         for field in fields:
             if getattr(self, field):
                 raise SpecError(self.name, field, f"means nothing to the {self.driver} driver")
+
+
+def spec_text(spec: EngineSpec) -> str:
+    """The canonical JSON of every field of a spec: sorted keys, paths as text, None where nothing is set."""
+    values = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return canonical({**values, "artefact": spec.artefact and str(spec.artefact)}).decode()
+
+
+def spec_digest(spec: EngineSpec) -> str:
+    """What names an engine across starts: `sha256:` and 64 hex digits over `spec_text`.
+
+    It covers every field as configured: the name (callers and logs know the engine by it, and an
+    embedded one serves under it), dialect, driver, kind, image, args in their order, address, and the
+    artefact's path. It does not cover the bytes behind that path: weights replaced in place keep the
+    digest, so whoever relies on them compares the artefact's root digest, too.
+    """
+    return f"sha256:{hashlib.sha256(spec_text(spec).encode()).hexdigest()}"
 
 
 def _one_of(allowed: tuple[str, ...], got: str) -> str:

@@ -1,5 +1,7 @@
 """A spec that exists is well formed; anything else is one clear error."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from deploy.drivers import make_engine
 from deploy.embedded import EmbeddedEngine
 from deploy.errors import ArtefactError, SpecError
-from deploy.spec import EngineSpec
+from deploy.spec import EngineSpec, spec_digest, spec_text
 from deploy.url import UrlEngine
 from deploy.weights import find_gguf
 
@@ -117,3 +119,39 @@ def test_each_driver_makes_its_engine(tmp_path: Path) -> None:
     embedded = make_engine(EngineSpec(**EMBEDDED), state_dir=tmp_path)
     assert isinstance(embedded, EmbeddedEngine)
     assert isinstance(make_engine(EngineSpec(**URL), state_dir=tmp_path), UrlEngine)
+
+
+def test_the_same_spec_has_the_same_digest() -> None:
+    """It names an engine across starts of the gateway."""
+    assert spec_digest(EngineSpec(**DOCKER)) == spec_digest(EngineSpec(**DOCKER))
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", spec_digest(EngineSpec(**DOCKER)))
+
+
+CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (DOCKER, {"name": "other"}),
+    (DOCKER, {"dialect": "llama-server"}),
+    (DOCKER, {"image": "vllm/vllm-openai@sha256:" + "0b" * 32}),
+    (DOCKER, {"args": ("--max-model-len", "8192")}),
+    (DOCKER, {"kind": "embeddings"}),
+    (EMBEDDED, {"artefact": Path("n")}),
+    (URL, {"url": "http://127.0.0.1:9001"}),
+]
+
+
+@pytest.mark.parametrize(("fields", "change"), CHANGES)
+def test_any_change_of_a_spec_changes_its_digest(fields: dict[str, Any], change: dict[str, Any]) -> None:
+    """Nothing that a promotion was planned for can become something else under the same name."""
+    assert spec_digest(EngineSpec(**fields)) != spec_digest(EngineSpec(**fields | change))
+
+
+def test_the_order_of_args_is_part_of_the_digest() -> None:
+    """Of two words that contradict each other, the last one counts for some servers."""
+    one, two = ((EngineSpec(**DOCKER, args=args)) for args in (("--a", "--b"), ("--b", "--a")))
+    assert spec_digest(one) != spec_digest(two)
+
+
+def test_the_text_of_a_spec_is_canonical_json() -> None:
+    """What the registry keeps of an engine can be read again."""
+    assert json.loads(spec_text(EngineSpec(**EMBEDDED))) == {
+        **EMBEDDED, "artefact": "m", "args": [], "image": None, "url": None, "kind": "chat",
+    }  # fmt: skip
