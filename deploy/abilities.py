@@ -6,7 +6,7 @@ otherwise. So it is tried. An answer that does not come in time, or makes no sen
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ BUDGET_QUESTION = "What is 1+1?"
 NO_SUCH_REPLY = "chatcmpl-probe"
 ABILITIES_SECONDS = 10.0
 """How long an engine may take to answer all of it; at 25 tokens a second it needs three."""
+ROUNDS = 2
 CLOSER = "</think>"
 CLOSING = f"\n{CLOSER}\n\n"
 """What a thought that we end is closed with, as Qwen's template closes it (wire.md E.3)."""
@@ -88,31 +89,36 @@ class _Asker:
 async def abilities(
     url: str, *, model: str, dialect: Dialect, deadline_s: float, headers: Mapping[str, str] | None = None
 ) -> Abilities:
-    """Ask the engine at `url`, all questions at once, for at most `deadline_s` seconds."""
+    """Ask the engine at `url`, all questions at once, for at most `deadline_s` seconds.
+
+    What is not answered by then, or broke off, is asked once more: an engine that has just come up
+    may compile while it answers its first requests.
+    """
+    found: Found = {}
+    open_questions: Sequence[Question] = QUESTIONS[dialect]
     async with aiohttp.ClientSession(headers=headers, trust_env=False) as session:
         asker = _Asker(session, url, model)
-        tasks = [asyncio.create_task(_settle(question, asker)) for question in QUESTIONS[dialect]]
-        if not tasks:
-            return Abilities()
-        done, late = await asyncio.wait(tasks, timeout=deadline_s)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-    found: Found = {}
-    for task in done:
-        found |= task.result()
+        for _ in range(ROUNDS):
+            answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
+            for answer in answers:
+                found |= answer or {}
+            again = [ask for ask, answer in zip(open_questions, answers, strict=True) if answer is None]
+            open_questions = again
     return replace(Abilities(), **found)
 
 
 Question = Callable[[_Asker], Awaitable[Found]]
 
 
-async def _settle(question: Question, asker: _Asker) -> Found:
-    """What a question found; nothing, if the engine did not understand it."""
+async def _settle(question: Question, asker: _Asker, deadline_s: float) -> Found | None:
+    """What a question found; nothing, if the engine did not understand it; None, if it did not answer."""
     try:
-        return await question(asker)
-    except (aiohttp.ClientError, ValueError, LookupError, TypeError, AttributeError):
+        async with asyncio.timeout(deadline_s):
+            return await question(asker)
+    except (ValueError, LookupError, TypeError, AttributeError):
         return {}
+    except (aiohttp.ClientError, TimeoutError):
+        return None
 
 
 _PROBE_TOOL = {

@@ -61,19 +61,25 @@ class Engine:
 
 
 @asynccontextmanager
+async def listening(it: Engine) -> AsyncIterator[str]:
+    """Its address."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", it.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
 async def engine(answers: Mapping[str, Said]) -> AsyncIterator[tuple[Engine, str]]:
     """One that listens."""
     it = Engine(answers)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", it.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield it, f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with listening(it) as url:
+        yield it, url
 
 
 async def found(answers: Mapping[str, Said], dialect: Dialect = "vllm") -> Abilities:
@@ -157,25 +163,30 @@ async def test_an_engine_that_does_not_answer_leaves_the_usual(script: list[byte
     assert await abilities(unused_url(), model="m", dialect="vllm", deadline_s=0.2) == Abilities()
 
 
-async def test_one_late_answer_does_not_cost_the_others() -> None:
-    class Slow(Engine):
-        async def answer(self, request: web.Request) -> web.Response:
-            if request.path == "/version":
-                await asyncio.sleep(30)
-            return await super().answer(request)
+class Compiling(Engine):
+    """One that keeps its first `late` askers for its version waiting for ever."""
 
-    it = Slow(RAW_VLLM)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", it.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        result = await abilities(url, model="m", dialect="vllm", deadline_s=1)
-    finally:
-        await runner.cleanup()
+    late = 99
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.path == "/version" and self.late:
+            self.late -= 1
+            await asyncio.Event().wait()
+        return await super().answer(request)
+
+
+async def test_one_late_answer_does_not_cost_the_others() -> None:
+    async with listening(Compiling(RAW_VLLM)) as url:
+        result = await abilities(url, model="m", dialect="vllm", deadline_s=0.5)
     assert result.build is None and result.budgets is False
+
+
+async def test_what_was_not_answered_in_time_is_asked_once_more() -> None:
+    it = Compiling(RAW_VLLM)
+    it.late = 1
+    async with listening(it) as url:
+        result = await abilities(url, model="m", dialect="vllm", deadline_s=0.5)
+    assert result.build == "vllm 0.32.0"
 
 
 async def test_a_stranger_is_asked_nothing() -> None:
