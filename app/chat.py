@@ -130,7 +130,7 @@ class Chat:
 
         Returns a fault that was told in the stream. Raises the last engine's fault otherwise.
         """
-        routes = self._fleet.routes(turn.model)
+        routes = self._fleet.routes(turn.chat.model)
         for attempt, route in enumerate(routes, start=1):
             exchange = turn.bind(route)
             try:

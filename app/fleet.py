@@ -1,222 +1,127 @@
-"""The engines of this gateway: brought up in the background, watched, and picked for a request.
+"""The engines of this gateway, and which of them a model is served by.
 
-A request is given a `Route`, an immutable value: it keeps the engine it was given, whatever
-changes meanwhile. An engine is ready when it streams, and stays ready while somebody sees it
-stream: live requests vouch for it, and when it is idle a probe does. An engine that fails request
-after request is left alone by its breaker until a probe sees it stream; one of ours that answers
-no probe any more, though its process lives, is put down and replaced.
+Engines are brought up, drained and brought down one by one (`app.member` looks after each). Which
+ones serve a model is one immutable value in a table, and `route` swaps it: a request is given its
+`Route` once and keeps it, whatever changes meanwhile. Engines that no model names are not started
+until somebody asks for them.
 """
 
 import asyncio
-import contextlib
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.breaker import Breaker, Event, State, step
 from app.config import Config, Model
 from app.errors import EngineDown, NotForChat, UnknownModel
 from app.log import Logger
+from app.member import WELL, EngineFactory, Member, Surroundings, driver
+from app.member import Route as Route
 from app.metrics import Metrics
 from app.rounds import Round
-from app.upstream import Upstream
-from deploy.abilities import Abilities
-from deploy.drivers import make_engine
-from deploy.embedded import EmbeddedEngine
-from deploy.engine import Engine, EngineState, Phase
-from deploy.errors import DeployError, EngineError
-from deploy.probe import probe
-from deploy.spec import Dialect, EngineSpec, Kind
+from deploy.engine import EngineState
+from deploy.spec import EngineSpec
 from gates.artefact import ArtefactError, folder_of, load
 
 FRESH_SECONDS = 30.0
 """How long a seen token vouches for an engine."""
-QUIET_SECONDS = 10.0
-"""An engine that gave no token for so long is probed: twice before it stops counting as ready."""
-PROBE_SECONDS = 8.0
-"""How long a probe may take."""
-LOOK_SECONDS = 1.0
-RETRY_SECONDS = 5.0
-
-SILENT_PROBES = 3
-"""Probes without a token, in a row, after which an engine of ours is taken for wedged."""
-
-_WELL = Breaker()
-
-EngineFactory = Callable[[EngineSpec, Path, Callable[[EngineState], None]], Engine]
-
-
-def _driver(spec: EngineSpec, state_dir: Path, on_change: Callable[[EngineState], None]) -> Engine:
-    return make_engine(spec, state_dir=state_dir, on_change=on_change)
+LOOK_SECONDS = 0.02
+"""How often a drain looks whether a request is left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """Where one request goes."""
+class Way:
+    """Which engines serve a model: the live one, and whom to ask when it fails."""
 
-    engine: str
-    dialect: Dialect
-    kind: Kind
-    abilities: Abilities
-    url: str  # of the engine, without /v1
-    served_name: str
-    upstream: Upstream
-    vouch: Callable[[], None]  # to be called when the engine gave a token; or a vector, if that is its kind
-    blame: Callable[[], None]  # to be called when it failed a request
-
-
-class _Member:
-    """One engine and what is known of it."""
-
-    def __init__(self, spec: EngineSpec, connect_timeout: float, round_: Round) -> None:
-        self.spec = spec
-        self.upstream = Upstream(connect_timeout, round_)
-        self.engine: Engine | None = None
-        self.seen = float("-inf")  # when it last gave a token; monotonic seconds
-        self.breaker = _WELL
-        self.silent_probes = 0  # in a row
-        self.task: asyncio.Task[None] | None = None
-
-    def vouch(self) -> None:
-        """It gave a token."""
-        self.seen = time.monotonic()
-        if self.breaker is not _WELL:
-            self.breaker = step(self.breaker, Event.SUCCESS, self.seen)
-
-    def blame(self) -> None:
-        """It failed."""
-        self.breaker = step(self.breaker, Event.FAILURE, time.monotonic())
+    live: str
+    fallbacks: tuple[str, ...] = ()
 
     @property
-    def is_due(self) -> bool:
-        """Whether it is time for a probe."""
-        now = time.monotonic()
-        if self.breaker.state is State.CLOSED:
-            return now - self.seen >= QUIET_SECONDS
-        return self.breaker.may_probe(now)
-
-    def route(self) -> Route | None:
-        """Where to send a request, if it takes any."""
-        if self.url is None or self.breaker.state is not State.CLOSED:
-            return None
-        return Route(
-            self.spec.name,
-            self.spec.dialect,
-            self.spec.kind,
-            self.engine.state.abilities if self.engine else Abilities(),
-            self.url,
-            self.served_name,
-            self.upstream,
-            self.vouch,
-            self.blame,
-        )
-
-    @property
-    def served_name(self) -> str:
-        """What to put in `model` when asking it."""
-        return (self.engine.state.model if self.engine else None) or self.spec.name
-
-    @property
-    def age(self) -> float:
-        """Seconds since a token was seen."""
-        return time.monotonic() - self.seen
-
-    @property
-    def url(self) -> str | None:
-        return self.engine.url if self.engine else None
+    def engines(self) -> tuple[str, ...]:
+        """In the order in which they are asked."""
+        return (self.live, *(name for name in self.fallbacks if name != self.live))
 
 
 class Fleet:
-    """All engines that some model names. `start` returns at once; `stop` when nothing is left."""
+    """All engines that some model is served by, and those that are about to serve one."""
 
     def __init__(
-        self, config: Config, metrics: Metrics, log: Logger, factory: EngineFactory = _driver
+        self, config: Config, metrics: Metrics, log: Logger, factory: EngineFactory = driver
     ) -> None:
         self._config = config
         self._metrics = metrics
-        self._log = log
-        self._factory = factory
-        self._members: dict[str, _Member] = {}
         self.round = Round()
+        self._around = Surroundings(factory, config.state_dir, metrics, log, self.round)
+        self._members: dict[str, Member] = {}
+        self._table: Mapping[str, Way] = {
+            name: Way(model.live, model.fallback) for name, model in config.models.items()
+        }
+
+    # ------------------------------------------------------------------------- engines, one by one
 
     async def start(self) -> None:
-        """Begin to bring up every engine that a model needs."""
-        for model in self._config.models.values():
-            for name in model.engines:
-                if name not in self._members:
-                    self._members[name] = self._add(name, model)
-        for name, model in self._config.models.items():
-            self._metrics.route(name, model.live)
+        """Begin to bring up every engine that a model is served by; returns at once."""
+        for name, way in self._table.items():
+            for engine in way.engines:
+                self.want(self._config.engines[engine], name)
+            self._metrics.route(name, way.live)
 
-    def _add(self, name: str, model: Model) -> _Member:
-        spec = self._config.engines[name]
-        member = _Member(spec, model.timeouts.connect, self.round)
-        self._metrics.engine(name, False, 0)
-        image = (spec.image or "").partition("@")[2]
-        self._metrics.describe_engine(name, spec.dialect, spec.driver, artefact_digest(spec.artefact), image)
-        member.task = asyncio.create_task(self._run(member), name=f"engine {name}")
+    def want(self, spec: EngineSpec, model: str) -> Member:
+        """Bring an engine up for a model, in the background; left alone if it runs."""
+        member = self._members.get(spec.name)
+        if member is None:
+            timeouts = self._config.models[model].timeouts
+            member = self._members[spec.name] = Member(spec, timeouts.connect, self._around)
+            self._describe(spec)
+        member.want()
         return member
 
-    async def _run(self, member: _Member) -> None:
-        """Bring one engine up, then keep looking at it. A driver's own restarts need no help."""
-        while True:
-            try:
-                if member.engine is None:
-                    member.engine = self._factory(member.spec, self._config.state_dir, self._changed)
-                await member.engine.start()
-            except DeployError as error:
-                self._log.error("engine_down", engine=member.spec.name, error=str(error))
-                if not isinstance(error, EngineError):
-                    return  # the configuration cannot work; trying again would not change it
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            member.vouch()
-            await self._watch(member)
+    async def bring_up(self, spec: EngineSpec, model: str) -> None:
+        """Return once the engine streams; left alone if it does. Raises DeployError."""
+        await self.want(spec, model).up()
 
-    async def _watch(self, member: _Member) -> None:
-        """Probe the engine whenever no request has vouched for it lately."""
-        assert member.engine is not None
-        while member.engine.state.state not in (Phase.FAILED, Phase.STOPPED):
+    async def take_down(self, name: str) -> None:
+        """Return once nothing of the engine is left; streams that it still serves are cut off."""
+        member = self._members.get(name)
+        if member is not None:
+            await member.down()
+            del self._members[name]
+
+    async def drain(self, name: str, seconds: float) -> int:
+        """Wait until the engine has no open request, at most `seconds`; how many are left."""
+        end = asyncio.get_running_loop().time() + seconds
+        while (left := self.open(name)) and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(LOOK_SECONDS)
-            if member.url is not None and member.is_due:
-                await self._probe(member, member.url)
+        return left
 
-    async def _probe(self, member: _Member, url: str) -> None:
-        """See whether it streams; the only thing that an open breaker lets through."""
-        assert member.engine is not None
-        if member.breaker.state is State.OPEN:
-            member.breaker = step(member.breaker, Event.PROBE, time.monotonic())
-        spec = member.spec
-        result = await probe(
-            url,
-            model=member.served_name,
-            deadline_s=PROBE_SECONDS,
-            dialect=spec.dialect,
-            kind=spec.kind,
-        )
-        self._metrics.engine(spec.name, result.ok, member.engine.state.restarts)
-        if result.ok:
-            member.silent_probes = 0
-            member.vouch()
-            return
-        member.blame()
-        member.silent_probes += 1
-        self._log.warning("probe_failed", engine=spec.name, reason=str(result.verdict))
-        if member.silent_probes >= SILENT_PROBES and isinstance(member.engine, EmbeddedEngine):
-            member.silent_probes = 0
-            member.engine.condemn(f"{SILENT_PROBES} probes in a row failed")
+    def open(self, name: str) -> int:
+        """Requests that the engine has not answered to the end."""
+        member = self._members.get(name)
+        return member.upstream.open if member else 0
 
-    def _changed(self, state: EngineState) -> None:
-        """A driver's news."""
-        ready = state.state is Phase.READY
-        if ready and state.name in self._members:
-            self._members[state.name].vouch()
-        self._metrics.engine(state.name, ready, state.restarts)
-        self._log.info(
-            "engine", engine=state.name, state=str(state.state), url=state.url, restarts=state.restarts,
-            last_error=state.last_error,
-        )  # fmt: skip
+    def running(self) -> frozenset[str]:
+        """Engines that are up, coming up, or being kept up."""
+        return frozenset(self._members)
+
+    def _describe(self, spec: EngineSpec) -> None:
+        self._metrics.engine(spec.name, False, 0)
+        image = (spec.image or "").partition("@")[2]
+        artefact = artefact_digest(spec.artefact)
+        self._metrics.describe_engine(spec.name, spec.dialect, spec.driver, artefact, image)
+
+    # ------------------------------------------------------------------------------------- routes
+
+    def route(self, model: str, engine: str) -> None:
+        """New requests of the model go to this engine; those that have a route keep it."""
+        self._table = {**self._table, model: replace(self._table[model], live=engine)}
+        self._metrics.route(model, engine)
+
+    def way(self, model: str) -> Way:
+        """Which engines serve the model now."""
+        return self._table[model]
+
+    def serves(self, engine: str) -> bool:
+        """Whether some model's requests may go to this engine."""
+        return any(engine in way.engines for way in self._table.values())
 
     def model(self, name: str, chats: bool) -> Model:
         """The configuration of a public model. Raises UnknownModel, or NotForChat if it `chats` not."""
@@ -229,13 +134,18 @@ class Fleet:
             raise NotForChat(f"{name} gives embeddings and nothing else: POST /v1/embeddings")
         return model
 
-    def routes(self, model: Model) -> list[Route]:
+    def routes(self, model: str) -> list[Route]:
         """The engines to ask, in order: the live one and then its fallbacks. Raises EngineDown."""
-        members = [self._members[name] for name in model.engines if name in self._members]
-        routes = [route for route in (member.route() for member in members) if route is not None]
+        way = self._table[model]
+        routes = [route for member in self._of(way) if (route := member.route()) is not None]
         if not routes:
-            raise EngineDown(f"no engine of this model is up: {', '.join(model.engines)}; try again soon")
+            raise EngineDown(f"no engine of this model is up: {', '.join(way.engines)}; try again soon")
         return routes
+
+    def _of(self, way: Way) -> list[Member]:
+        return [self._members[name] for name in way.engines if name in self._members]
+
+    # ---------------------------------------------------------------------------------- as a whole
 
     @property
     def outstanding(self) -> int:
@@ -247,15 +157,14 @@ class Fleet:
         """Whether some model has an engine that lately streamed a real completion (or embedded a text)."""
         return any(
             member.route() is not None and member.age < FRESH_SECONDS
-            for model in self._config.models.values()
-            for member in [self._members.get(name) for name in model.engines]
-            if member is not None
+            for way in self._table.values()
+            for member in self._of(way)
         )
 
     def pardon(self) -> None:
         """Close every breaker: whatever engines did is forgotten."""
         for member in self._members.values():
-            member.breaker = _WELL
+            member.breaker = WELL
 
     def states(self) -> Mapping[str, EngineState]:
         """What is known of every engine that runs here."""
@@ -268,18 +177,7 @@ class Fleet:
 
     async def stop(self) -> None:
         """Bring every engine down."""
-        members = list(self._members.values())
-        for member in members:
-            if member.task:
-                member.task.cancel()
-        for member in members:
-            with contextlib.suppress(asyncio.CancelledError):
-                if member.task:
-                    await member.task
-        engines = [m.engine.stop() for m in members if m.engine]
-        await asyncio.gather(*engines)
-        for member in members:
-            member.upstream.close()
+        await asyncio.gather(*(member.down() for member in self._members.values()))
 
 
 def artefact_digest(artefact: Path | None) -> str:

@@ -11,8 +11,9 @@ from app.auth import KeyRing
 from app.chat import Chat
 from app.config import Config, ConfigError
 from app.door import Door
-from app.fleet import EngineFactory, Fleet, _driver
+from app.fleet import Fleet
 from app.log import Logger
+from app.member import EngineFactory, driver
 from app.metrics import Metrics
 from app.surfaces.chat_completions import ChatCompletions
 from app.surfaces.completions import Completions
@@ -44,7 +45,7 @@ def create_gateway(
     config: Config,
     admin_token: str,
     log: Logger,
-    factory: EngineFactory = _driver,
+    factory: EngineFactory = driver,
     tracing: Tracing | None = None,
 ) -> Gateway:
     """Join the parts. Nothing is started: `fleet.start()` is the caller's. Raises ConfigError."""

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-import app.fleet
+import app.member
 from app.config import ConfigError, parse
 from deploy.probe import embedding_body
 from tests.app.house import HELLO, House, config, eventually, run
@@ -92,8 +92,8 @@ async def test_it_is_asked_for_nothing_else(embedder: House, path: str) -> None:
 async def test_a_watched_engine_that_gives_no_vectors_gets_no_requests_until_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.fleet, "QUIET_SECONDS", 0.05)
-    monkeypatch.setattr(app.fleet, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(app.member, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(app.member, "LOOK_SECONDS", 0.01)
     async with home_of_vectors(tmp_path) as (home, engine):
         engine.vector = vectors(0.5, None)
         while await ready(home) == 200:
