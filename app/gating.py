@@ -22,10 +22,10 @@ from rich.table import Table
 
 from app.check.gateway import configuration, front
 from app.config import Config
+from app.served import build_of as build_of
+from app.served import describe as describe
 from deploy.drivers import make_engine
-from deploy.engine import EngineState
 from deploy.errors import EngineError
-from deploy.spec import EngineSpec
 from gates import artefact as artefacts
 from gates import wall
 from gates.brief import Job, Side
@@ -34,7 +34,7 @@ from gates.errors import ArtefactError, RunError, SuiteError
 from gates.manifest import Artefact
 from gates.policy import load_policy
 from gates.policy_check import check_policy
-from gates.report.statement import Engine, Harness, Pinned, Statement
+from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import Written
 from gates.run.target import Target, Variant
 from gates.suite import load_suite
@@ -142,28 +142,6 @@ async def _gateway(engine: Target, state: Path, stack: AsyncExitStack) -> Target
     before = configuration(engine.url, engine.dialect, state / "gate", concurrency=1)
     it = await stack.enter_async_context(front(before, engine.served_model))
     return replace(engine, url=it.url, served_model="annie")
-
-
-def describe(spec: EngineSpec, state: EngineState, artefact: Artefact) -> Engine:
-    """What serves: canonical, so that the same engine has the same digest on its next start."""
-    weights = [entry for entry in artefact.files if entry.path.endswith(".gguf")]
-    return Engine(
-        name=spec.name,
-        driver=spec.driver,
-        dialect=spec.dialect,
-        image=spec.image,
-        argv=spec.args,
-        environment={},
-        build=build_of(spec, state),
-        model_file=f"sha256:{weights[0].sha256}" if len(weights) == 1 else None,
-    )
-
-
-def build_of(spec: EngineSpec, state: EngineState) -> str:
-    """The engine's word for its version. An embedded llama.cpp is the wheel that is installed."""
-    if spec.driver == "embedded":
-        return f"xllamacpp {metadata.version('xllamacpp')}"
-    return state.abilities.build or "unknown"
 
 
 def special_tokens(folder: Path) -> frozenset[str]:

@@ -63,6 +63,10 @@ class Reader:
         row = self._one("SELECT * FROM revocation WHERE thing = ? AND id = ?", thing, id)
         return Revocation(**row) if row else None
 
+    def revocations(self) -> tuple[Revocation, ...]:
+        """Everything that was revoked, the first first."""
+        return tuple(Revocation(**row) for row in self._all("SELECT * FROM revocation ORDER BY rowid"))
+
     def alias(self, model: str, name: AliasName) -> Alias | None:
         """Where it points; an alias that was moved to nothing has a generation and no engine."""
         row = self._one("SELECT * FROM alias WHERE model = ? AND name = ?", model, name)

@@ -1,0 +1,162 @@
+"""The door: whether a candidate may be brought in at all. Pure; `app.promotion.facts` gathers what it asks for.
+
+A promotion needs a report that is signed by a trusted key, fresh, a pass, about these very weights
+and this very engine, and made by the suite and the policy in force; none of it may be revoked. A
+rollback needs none of that, and goes only where the model was served from before.
+
+The questions stand in the order in which an answer can be believed: the signature first, and then
+whether anything was revoked, for a revoked thing stays refused whatever else is said of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from app.promotion.outcome import EffectRefused
+from app.promotion.phases import Fault
+from app.registry.values import Alias, KnownEngine, Revocation, Thing
+from app.served import UNKNOWN
+from gates.errors import ReportError
+from gates.report import checks
+from gates.report.statement import Engine
+from gates.report.verify import Verified, open_report
+
+Evidence = dict[str, object]
+"""Numbers and digests that an effect's outcome rests on, as JSON has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known when a candidate knocks.
+
+    `asked` is the digest of the report that was named, `report` its bytes; None: it is not here.
+    `root` is what the candidate's files hash to now, None with the reason in `weights`. `planned` is
+    the engine as it would be started, `spec` the digest of its spec. `suite` and `policy` are the
+    digests in force, `now` an aware time, `revocations` all there are.
+    """
+
+    asked: str | None
+    report: bytes | None
+    trusted: Mapping[str, Ed25519PublicKey]
+    now: datetime
+    max_age_days: float | None
+    root: str | None
+    planned: Engine | None
+    spec: str
+    suite: str
+    policy: str
+    weights: str = ""
+    revocations: tuple[Revocation, ...] = ()
+
+
+def check(facts: Facts) -> Evidence:
+    """What the candidate may be brought in on. Raises EffectRefused with the first question answered no."""
+    try:
+        opened = _opened(facts)
+        _not_revoked(facts, opened)
+        return _judged(facts, opened)
+    except ReportError as error:
+        raise EffectRefused(Fault(error.code, str(error))) from None
+
+
+def refusal(facts: Facts) -> Fault | None:
+    """Why the candidate may not be brought in; None: it may."""
+    try:
+        check(facts)
+    except EffectRefused as refused:
+        return refused.fault
+    return None
+
+
+def stated(facts: Facts) -> Engine | None:
+    """The engine that the report was made on; None without a report that is genuine."""
+    try:
+        return _opened(facts).statement.candidate.engine
+    except ReportError:
+        return None
+
+
+def refusal_of_rollback(
+    candidate: str, previous: Alias | None, known: KnownEngine | None, revocations: Iterable[Revocation]
+) -> Fault | None:
+    """Why a model may not go back to this engine; None: it may.
+
+    It needs no report, but must be what the model was served from before the last promotion, and
+    must not have been revoked since. `candidate` is an engine's digest, `known` its row.
+    """
+    if previous is None or previous.engine != candidate or known is None:
+        return Fault("no_previous", "a rollback goes only to the engine that served before; there is none")
+    things: list[tuple[Thing, str | None]] = [("engine", candidate), ("artefact", known.artefact)]
+    return _revoked(things, revocations)
+
+
+# ------------------------------------------------------------------------------- the questions
+
+
+def _opened(facts: Facts) -> Verified:
+    """The report with its signature verified. Raises ReportError."""
+    if facts.report is None:
+        named = f"there is no report {facts.asked:.80} here" if facts.asked else "no report was named"
+        raise checks.refuse("report_missing", f"{named}; upload it to /admin/reports")
+    opened = open_report(facts.report, facts.trusted)
+    if facts.asked is not None and opened.digest != facts.asked:
+        raise checks.refuse("report_signature", f"the report on file is not {facts.asked:.80} any more")
+    return opened
+
+
+def _not_revoked(facts: Facts, opened: Verified) -> None:
+    if fault := _revoked(_named(facts, opened), facts.revocations):
+        raise EffectRefused(fault)
+
+
+def _named(facts: Facts, opened: Verified) -> Iterator[tuple[Thing, str | None]]:
+    """All that a promotion rests on and that can be revoked.
+
+    A report by the digest of its envelope and of what was signed: a signature added later changes
+    the first and must not give a revoked report a second life.
+    """
+    candidate = opened.statement.candidate
+    yield from (("key", signer) for signer in opened.signers)
+    yield from (("report", digest) for digest in (opened.digest, opened.statement_digest))
+    yield from (("artefact", root) for root in (facts.root, candidate.model.root))
+    yield from (("engine", digest) for digest in (facts.spec, candidate.engine.digest))
+
+
+def _revoked(things: Iterable[tuple[Thing, str | None]], revocations: Iterable[Revocation]) -> Fault | None:
+    known = {(found.thing, found.id): found for found in revocations}
+    for thing, identity in things:
+        if identity is not None and (found := known.get((thing, identity))):
+            return Fault("revoked", f"{thing} {identity:.19} was revoked at {found.at}: {found.reason:.200}")
+    return None
+
+
+def _judged(facts: Facts, opened: Verified) -> Evidence:
+    statement = opened.statement
+    old = checks.age(statement, facts.now, facts.max_age_days)
+    checks.verdict(statement)
+    if facts.root is None or facts.planned is None:
+        raise checks.refuse("mismatch_artefact", facts.weights or "the engine names no artefact")
+    checks.artefact(statement, facts.root)
+    checks.engine(statement, _with_build(facts.planned, statement.candidate.engine))
+    checks.suite(statement, facts.suite)
+    checks.policy(statement, facts.policy)
+    checks.lineage(statement)
+    return {
+        "report": opened.digest,
+        "statement": opened.statement_digest,
+        "signers": list(opened.signers),
+        "age_days": round(old.total_seconds() / 86_400, 3),
+        "verdict": str(statement.verdict),
+        "artefact": facts.root,
+        "engine": statement.candidate.engine.digest,
+        "baseline": statement.baseline.model.root,
+        "suite": facts.suite,
+        "policy": facts.policy,
+    }
+
+
+def _with_build(planned: Engine, reported: Engine) -> Engine:
+    """An engine that does not run yet does not say its build; that is asked again when it does."""
+    return planned if planned.build != UNKNOWN else replace(planned, build=reported.build)

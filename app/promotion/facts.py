@@ -1,0 +1,106 @@
+"""What the door asks for, gathered: from the registry, from the configuration, from the files as they are now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from app.config import Gates
+from app.promotion.door import Facts
+from app.promotion.outcome import EffectFailed
+from app.promotion.phases import Fault
+from app.registry.reader import Reader
+from app.registry.values import KnownReport, Revocation
+from app.served import planned
+from deploy.spec import EngineSpec, spec_digest
+from gates import artefact as artefacts
+from gates.errors import ArtefactError, GatesError, KeyFileError
+from gates.manifest import Artefact
+from gates.policy import load_policy
+from gates.report.checks import SHOWN
+from gates.report.keys import trusted
+from gates.report.verify import MAX_REPORT_BYTES
+from gates.suite import load_suite
+
+KEYS = "keys"
+"""The folder of trusted public keys, in the state folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What the registry knows: the report that was named, and everything that was revoked."""
+
+    asked: str | None
+    report: KnownReport | None
+    revocations: tuple[Revocation, ...]
+
+
+def records(reader: Reader, report: str | None) -> Records:
+    """Quick; for the thread that owns the registry. Raises StorageFailed."""
+    known = reader.report(report) if report is not None else None
+    return Records(report, known, reader.revocations())
+
+
+def gather(found: Records, spec: EngineSpec, *, gates: Gates, state_dir: Path, now: datetime) -> Facts:
+    """All of the facts. Hashes every byte of the weights: for a thread of its own.
+
+    Raises:
+        EffectFailed: the suite or the policy in force cannot be read, so nothing can be compared.
+    """
+    try:
+        suite, policy = load_suite(gates.suite).digest, load_policy(gates.policy).digest
+    except (GatesError, OSError) as error:
+        raise EffectFailed(Fault("gates_unreadable", str(error))) from None
+    artefact, weights = _weighed(spec)
+    return Facts(
+        asked=found.asked,
+        report=_bytes(found.report, state_dir),
+        trusted=_keys(state_dir),
+        now=now,
+        max_age_days=gates.max_age_days,
+        root=artefact.root if artefact else None,
+        weights=weights,
+        planned=planned(spec, artefact) if artefact else None,
+        spec=spec_digest(spec),
+        suite=suite,
+        policy=policy,
+        revocations=found.revocations,
+    )
+
+
+def _keys(state_dir: Path) -> Mapping[str, Ed25519PublicKey]:
+    """The keys that are trusted; none if there is no sound one, and then no signature is believed."""
+    try:
+        return trusted([state_dir / KEYS])
+    except KeyFileError:
+        return {}
+
+
+def _bytes(known: KnownReport | None, state_dir: Path) -> bytes | None:
+    """The report's file; None if it is not there, or is too large to be one."""
+    if known is None:
+        return None
+    try:
+        with (state_dir / known.path).open("rb") as file:
+            data = file.read(MAX_REPORT_BYTES + 1)
+    except OSError:
+        return None
+    return data if len(data) <= MAX_REPORT_BYTES else None
+
+
+def _weighed(spec: EngineSpec) -> tuple[Artefact | None, str]:
+    """The artefact whose manifest every file agrees with now; or None, and why not."""
+    if spec.artefact is None:
+        return None, f"engines.{spec.name} names no artefact"
+    folder = artefacts.folder_of(spec.artefact)
+    try:
+        found, problems = artefacts.load(folder), artefacts.verify(folder)
+    except (ArtefactError, OSError) as error:
+        return None, str(error)
+    if not problems:
+        return found, ""
+    more = f" and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    shown = "; ".join(map(str, problems[:SHOWN]))
+    return None, f"{folder.name} is not what its manifest says: {shown}{more}"
