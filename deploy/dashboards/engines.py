@@ -1,0 +1,80 @@
+"""The dashboard of what serves: engines, promotions, memory, alerts."""
+
+from typing import Final
+
+from deploy.dashboards.panel import Dashboard, Lines, Query, Rows, Section, States
+from deploy.dashboards.promql import per_minute, quantile
+from deploy.dashboards.voice import PROMOTIONS, VARIABLES
+
+FLOOR_BYTES: Final = 16 * 1024**3
+"""Where the alert on memory fires; `rules/alerts.yml` has the same, and a test compares them."""
+
+_ENGINES = Section(
+    "Engines",
+    (
+        States(
+            "Live", "The engine that each model is served by; a change is a promotion or a rollback.",
+            (Query('manners_active_engine{model=~"$model",engine=~"$engine"}', "{{model}}: {{engine}}"),),
+        ),
+        States(
+            "Gives tokens", "Seen to stream a real completion lately; not merely alive.",
+            (Query('manners_engine_ready{engine=~"$engine"}', "{{engine}}"),),
+        ),
+        Rows(
+            "What they are", "Digests as promotion and reports speak of them; empty where there is none.",
+            (Query('manners_engine_info{engine=~"$engine"}'),), width=24, height=6,
+            columns=("engine", "dialect", "driver", "artefact_digest", "image_digest"),
+        ),
+        Lines(
+            "Restarts", "Since the engine was started.",
+            (Query('manners_engine_restarts{engine=~"$engine"}', "{{engine}}"),),
+        ),
+        Lines(
+            "Requests moved to another engine, a minute", "By the engine they left, and why.",
+            (Query(per_minute("manners_failovers_total", "engine", "reason"), "{{engine}}: {{reason}}"),), "cpm",
+        ),
+    ),
+)  # fmt: skip
+
+_PROMOTION = Section(
+    "Promotion",
+    (
+        Lines(
+            "Promotions by result", "In the last hour.",
+            (Query("sum by (result) (increase(manners_promotions_total[1h]))", "{{result}}"),),
+        ),
+        Lines(
+            "Time spent in each phase: median", "Of promotions in the last hour.",
+            (Query("histogram_quantile(0.5, sum by (le, phase) (rate(manners_promotion_phase_seconds_bucket[1h])))", "{{phase}}"),),
+            "s",
+        ),
+    ),
+)  # fmt: skip
+
+_HOST = Section(
+    "Host",
+    (
+        Lines(
+            "Memory that is available", "MemAvailable: on unified memory nothing else is honest. The line is where the alert fires.",
+            (Query("manners_host_memory_available_bytes", "{{instance}}"),), "bytes", 8, limit=FLOOR_BYTES,
+        ),
+        Lines(
+            "How long engines keep callers waiting: p99", "First content, by engine, beside the memory: a load next door shows in both.",
+            (Query(quantile(0.99, "manners_time_to_first_content_seconds", "engine"), "{{engine}}"),), "s", 8,
+        ),
+        Lines(
+            "Alerts", "Those that fire. docs/runbook.md has a section for each.",
+            (Query('sum by (alertname, severity) (ALERTS{alertstate="firing"}) or vector(0)', "{{alertname}} {{severity}}"),), width=8,
+        ),
+    ),
+)  # fmt: skip
+
+ENGINES: Final = Dashboard(
+    "manners-engines",
+    "Manners: engines",
+    "What serves, since when, and on how much memory.",
+    (_ENGINES, _PROMOTION, _HOST),
+    VARIABLES,
+    (PROMOTIONS,),
+    {"Voice": "manners-voice"},
+)

@@ -1,0 +1,44 @@
+"""What is committed for Prometheus and Grafana, as tests look at it. Rules are read as text: no YAML here."""
+
+import re
+from pathlib import Path
+
+from app.metrics import Metrics
+from deploy.dashboards.__main__ import ALL
+
+ROOT = Path(__file__).parents[2]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+RECORDING, ALERTS = (PROMETHEUS / "rules" / name for name in ("recording.yml", "alerts.yml"))
+RULE_TESTS = PROMETHEUS / "tests" / "alerts_test.yml"
+RUNBOOK = ROOT / "docs" / "runbook.md"
+
+_RULE = re.compile(r"^ {6}- (alert|record): (\S+)\n {8}expr: >-\n((?: {10}.*\n)+)", re.MULTILINE)
+_OURS = re.compile(r"(?<![\w:])(?:manners|gen_ai)_\w+(?![\w:])")
+_RECORDED = re.compile(r"[a-z]+:\w+:\w+")
+
+
+def rules(path: Path, kind: str) -> list[tuple[str, str]]:
+    """Name and expression of every rule of one kind, `alert` or `record`."""
+    found = _RULE.findall(path.read_text("utf-8"))
+    return [(name, " ".join(expr.split())) for what, name, expr in found if what == kind]
+
+
+def expressions() -> list[tuple[str, str]]:
+    """Every expression of every rule, panel, mark and variable, with whose it is."""
+    found = [*rules(RECORDING, "record"), *rules(ALERTS, "alert")]
+    for dashboard in ALL:
+        found += dashboard.expressions()
+        found += [(variable.name, variable.query) for variable in dashboard.variables]
+    return found
+
+
+def samples(metrics: Metrics) -> set[str]:
+    """The names that a scrape of the gateway can hold."""
+    suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+    return {f.name + suffix for f in metrics.registry.collect() for suffix in suffixes[f.type]}
+
+
+def unknown(expr: str, known: set[str]) -> set[str]:
+    """Names in an expression that neither the gateway nor a recording rule gives."""
+    recorded = {name for name, _ in rules(RECORDING, "record")}
+    return (set(_OURS.findall(expr)) - known) | (set(_RECORDED.findall(expr)) - recorded)

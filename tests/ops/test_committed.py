@@ -1,0 +1,104 @@
+"""Rules, dashboards and runbook agree with the gateway and with each other. Needs no Prometheus."""
+
+import re
+from typing import Any
+
+import pytest
+from prometheus_client import Counter
+
+from app.metrics import VOICE_BUCKETS, Metrics
+from deploy.dashboards.__main__ import ALL, FOLDER, path_of, text_of
+from deploy.dashboards.engines import FLOOR_BYTES
+from deploy.dashboards.panel import WIDTH, Dashboard, Lines, Section, lay_out
+from deploy.dashboards.voice import BUDGET, LEVEL_S, VOICE
+from tests.ops.facts import ALERTS, RECORDING, RULE_TESTS, RUNBOOK, expressions, rules, samples, unknown
+
+
+@pytest.mark.parametrize("dashboard", ALL, ids=lambda d: d.uid)
+def test_the_committed_dashboard_is_what_the_builder_writes(dashboard: Dashboard) -> None:
+    """Otherwise: python -m deploy.dashboards."""
+    assert path_of(dashboard).read_text("utf-8") == text_of(dashboard)
+
+
+def test_nothing_else_is_provisioned() -> None:
+    assert set(FOLDER.iterdir()) == {path_of(dashboard) for dashboard in ALL}
+
+
+@pytest.mark.parametrize("name, expr", expressions())
+def test_every_metric_that_is_asked_for_exists(name: str, expr: str) -> None:
+    """A panel on a name that was changed reads "No data", and an alert on it never fires."""
+    assert not unknown(expr, samples(Metrics())), name
+
+
+def test_a_metric_that_is_renamed_is_missed() -> None:
+    class Renamed(Metrics):
+        def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+            return super()._counter(name.replace("breach", "breaches"), text, labels)
+
+    missed = {name for name, expr in expressions() if unknown(expr, samples(Renamed()))}
+    assert missed == {"detector:manners_breach:increase15m", "Bad manners a minute, by detector"}
+
+
+def test_a_recorded_series_that_is_renamed_is_missed() -> None:
+    assert unknown("model:manners_first_content_late:ratio_rate4d > 1", samples(Metrics()))
+
+
+def test_every_alert_has_its_section_and_every_section_its_alert() -> None:
+    sections = re.findall(r"^## (\S+)$", RUNBOOK.read_text("utf-8"), re.MULTILINE)
+    assert len(sections) == len(set(sections))
+    assert set(sections) == {name for name, _ in rules(ALERTS, "alert")}
+
+
+def test_every_alert_links_to_its_section() -> None:
+    text = ALERTS.read_text("utf-8")
+    for rule in text.split("      - alert: ")[1:]:
+        assert f"runbook_url: docs/runbook.md#{rule.split()[0].lower()}\n" in rule
+
+
+def test_every_alert_is_seen_to_fire_and_to_stay_silent() -> None:
+    """By the rule tests, which `make test-ops` runs and breaks."""
+    text = RULE_TESTS.read_text("utf-8")
+    silent = set(re.findall(r"alertname: (\w+), exp_alerts: \[\]", text))
+    fires = set(re.findall(r"alertname: (\w+)\n +exp_alerts:\n", text))
+    assert silent == fires == {name for name, _ in rules(ALERTS, "alert")}
+
+
+def test_dashboards_and_rules_speak_of_the_same_level() -> None:
+    """The threshold is a bound of a bucket, so the share of late replies is read and not guessed."""
+    assert LEVEL_S in VOICE_BUCKETS
+    assert set(re.findall(r'le="([^"]+)"', RECORDING.read_text("utf-8"))) == {str(LEVEL_S)}
+    burns = [expr for name, expr in rules(ALERTS, "alert") if name == "MannersFirstContentLate"]
+    assert {budget for expr in burns for budget in re.findall(r"\* (0\.\d+)", expr)} == {str(BUDGET)}
+    (memory,) = (expr for name, expr in rules(ALERTS, "alert") if name == "MannersMemoryFloor")
+    assert f"< {FLOOR_BYTES // 1024**3} * 1024^3" in memory
+
+
+def test_every_panel_says_what_it_shows_and_nobody_can_edit_it() -> None:
+    for dashboard in ALL:
+        assert dashboard.json()["editable"] is False
+        titles = [panel.title for panel in dashboard.panels()]
+        assert len(titles) == len(set(titles))
+        assert all(panel.about.endswith(".") and panel.queries for panel in dashboard.panels())
+
+
+def test_no_two_panels_lie_on_each_other() -> None:
+    for dashboard in ALL:
+        taken: set[tuple[int, int]] = set()
+        for panel in dashboard.json()["panels"]:
+            at: dict[str, Any] = panel["gridPos"]
+            cells = {
+                (x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+            }
+            assert not cells & taken, panel["title"]
+            assert at["x"] + at["w"] <= WIDTH
+            taken |= cells
+
+
+def test_a_panel_wider_than_the_page_is_an_error() -> None:
+    with pytest.raises(ValueError, match="25 columns"):
+        lay_out([Section("", (Lines("Wide", "", (), width=25),))])
+
+
+def test_the_three_clocks_are_shown_as_heatmaps() -> None:
+    heat = [panel.queries[0].expr for panel in VOICE.panels() if panel.kind == "heatmap"]
+    assert len(heat) == 3 and all("_bucket" in expr for expr in heat)
