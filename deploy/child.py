@@ -8,8 +8,10 @@ Ctrl-C meant for the gateway, which drains first, does not end the engine under 
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,9 +63,10 @@ class Child:
             self.process.terminate()
 
     def kill(self) -> None:
-        """End it; no error if it has."""
+        """End it; no error if it has. From any thread: the loop may be what is stuck."""
         if self.process.returncode is None:
-            self.process.kill()
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     async def wait(self) -> int:
         """Wait for its end and the end of its output; returns the exit status, -N for signal N."""

@@ -5,10 +5,10 @@ observer may know is in one frozen `EngineState`; every change makes a new one, 
 driver's `on_change` callback, and wakes whoever waits in `changed()`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from deploy.abilities import Abilities
 
@@ -79,6 +79,29 @@ class Engine(Protocol):
 
     async def stop(self) -> None:
         """Bring it down and return once nothing of it is left. Idempotent, safe at any time."""
+        ...
+
+    async def leave(self) -> None:
+        """Let go of it because this process ends: what can live on, lives on, and is found again.
+
+        A container does, and the next `start()` of the same spec adopts it. A child cannot: it is stopped.
+        """
+        ...
+
+    def kill(self, why: str) -> None:
+        """End it now (SIGKILL) and for good: no restart, `FAILED` with this reason, until `start()`.
+
+        From any thread, for a watchdog that must not wait for the loop. A stranger's engine is not
+        ours to end: nothing happens.
+        """
+
+    async def describe(self) -> Mapping[str, Any]:
+        """What runs now, asked of whoever runs it, as plain JSON values; None or () for what is not known.
+
+        Always: `name`, `driver`, `spec` (`spec_digest`), `url`, `pid`. Embedded: `argv`, `model_file`.
+        Docker: `argv`, `image` (as pinned), `image_id`, `container` (its id), `labels`, `mounts`
+        ({path in the container: path on the host}), `model_file` (the path on the host).
+        """
         ...
 
     async def changed(self, seen: EngineState) -> EngineState:

@@ -61,6 +61,12 @@ class StartTimeout(StartFailed):
     """The engine did not stream a token before its deadline."""
 
 
+class StartRefused(StartFailed):
+    """The engine will never stream a token like this: another try would end the same way."""
+
+    refused = True
+
+
 class StartCancelled(EngineError):
     """`stop()` was called while `start()` was still waiting."""
 

@@ -12,10 +12,11 @@ Pure: time comes in with each event, effects go out as data and `deploy.embedded
     STARTING, READY  --Stop-->    STOPPING     Terminate
     STOPPING         --Exited-->  STOPPED
     BACKING_OFF, FAILED --Stop--> STOPPED
+    STARTING, READY  --Left-->    STOPPED      the child lives on, without us
 
 Two rules make it safe. There is never a second child: Spawn comes only from states that have
-none, and a state with a child is left only by its Exited (by its Stop and then its Exited). And
-whatever happened before, Stop and the child's Exited end in STOPPED.
+none, and a state with a child is left only by its Exited (by its Stop and then its Exited), or by
+our leaving it behind. And whatever happened before, Stop and the child's Exited end in STOPPED.
 
 A child that never streamed is treated with less patience than one that once did: what refuses its
 configuration, or stays silent, will do so again, so it fails at once, and a crash while starting
@@ -93,11 +94,15 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The child is gone, or could not be made. `refused`: it said that it cannot work like this."""
+    """The child is gone, or could not be made.
+
+    `refused`: it said that it cannot work like this. `barred`: it was ended so that it stays down.
+    """
 
     at: float
     why: str
     refused: bool = False
+    barred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,13 @@ class Due:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Nobody wants the engine any more."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The child lives on without us: this process ends, or somebody else takes over."""
 
     at: float
 
@@ -136,7 +148,7 @@ class Wake:
     after_s: float
 
 
-Event = Start | Streams | GaveUp | Exited | Due | Stop
+Event = Start | Streams | GaveUp | Exited | Due | Stop | Left
 Effect = Spawn | Terminate | Kill | Wake
 Step = tuple[Machine, tuple[Effect, ...]]
 
@@ -188,6 +200,8 @@ def _settle(policy: Policy, machine: Machine, at: float) -> Machine:
 
 
 def _is_final(policy: Policy, machine: Machine, event: Exited, failures: int) -> bool:
+    if event.barred:
+        return True
     if not machine.was_ready:
         return event.refused or machine.doomed or failures >= policy.boot_attempts
     return policy.max_attempts is not None and failures >= policy.max_attempts
@@ -202,7 +216,7 @@ def _stop_child(policy: Policy, machine: Machine, event: Stop) -> Step:
     return _enter(machine, Phase.STOPPING, event.at), (Terminate(),)
 
 
-def _stopped(policy: Policy, machine: Machine, event: Stop | Exited) -> Step:
+def _stopped(policy: Policy, machine: Machine, event: Stop | Exited | Left) -> Step:
     return replace(_enter(machine, Phase.STOPPED, event.at), doomed=False), ()
 
 
@@ -220,4 +234,6 @@ _TABLE: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (Phase.STOPPING, Exited): _stopped,
     (Phase.BACKING_OFF, Stop): _stopped,
     (Phase.FAILED, Stop): _stopped,
+    (Phase.STARTING, Left): _stopped,
+    (Phase.READY, Left): _stopped,
 }

@@ -4,13 +4,14 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from deploy.abilities import ABILITIES_SECONDS, Abilities, abilities
 from deploy.board import StateBoard
 from deploy.engine import EngineState, OnChange, Phase
 from deploy.errors import SpecError, StartCancelled, StartTimeout
 from deploy.probe import served_model, wait_until_streams
-from deploy.spec import EngineSpec
+from deploy.spec import EngineSpec, spec_digest
 
 
 class UrlEngine:
@@ -88,6 +89,23 @@ class UrlEngine:
             await asyncio.wait([self._probing])
         if self.state.state is not Phase.STOPPED:
             self._enter(Phase.STOPPED, error=self.state.last_error)
+
+    async def leave(self) -> None:
+        """The same: it lives on anyway."""
+        await self.stop()
+
+    def kill(self, why: str) -> None:
+        """Nothing is ended: it is not ours, and this machine's memory is not what it runs in."""
+
+    async def describe(self) -> Mapping[str, Any]:
+        """See `Engine.describe`; a stranger is known by its address alone."""
+        return {
+            "name": self.name,
+            "driver": "url",
+            "spec": spec_digest(self._spec),
+            "url": self.url,
+            "pid": None,
+        }
 
     async def _probe(self) -> EngineState:
         end = time.monotonic() + self._start_timeout_s

@@ -15,7 +15,7 @@ from deploy.embedded import EmbeddedEngine
 from deploy.engine import EngineState, Phase
 from deploy.errors import ArtefactError, StartCancelled, StartFailed
 from deploy.probe import probe
-from deploy.spec import EngineSpec
+from deploy.spec import EngineSpec, spec_digest
 from deploy.supervisor import Policy
 from tests.deploy.conftest import children, lives
 
@@ -352,3 +352,35 @@ async def test_the_log_holds_no_word_of_a_request(spec: EngineSpec, tmp_path: Pa
     log = engine.log_path.read_text()
     assert "bytes withheld" in log  # else the bodies above provoke nothing any more
     assert CANARY not in log
+
+
+async def test_an_engine_that_is_killed_for_good_stays_down(spec: EngineSpec, tmp_path: Path) -> None:
+    """From another thread, as a watchdog does; it can be started again by whoever wants it."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST)
+    await engine.start()
+    await asyncio.to_thread(engine.kill, "memory ran out")
+    state = await until(engine, Phase.FAILED)
+    assert (state.last_error, state.restarts, state.pid) == ("memory ran out", 0, None)
+    await engine.start()
+    await brought_down(engine)
+
+
+async def test_an_engine_that_is_killed_while_it_starts_says_why(spec: EngineSpec, tmp_path: Path) -> None:
+    """The start fails with the reason, and there is no second child."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST)
+    starting = asyncio.create_task(engine.start())
+    await until(engine, Phase.STARTING)
+    engine.kill("memory ran out")
+    with pytest.raises(StartFailed, match="memory ran out"):
+        await starting
+    await brought_down(engine)
+
+
+async def test_it_describes_what_runs(spec: EngineSpec, tmp_path: Path) -> None:
+    """The command line as the kernel has it, and the digest that names the engine."""
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    state = await engine.start()
+    told = await engine.describe()
+    assert (told["pid"], told["url"], told["spec"]) == (state.pid, state.url, spec_digest(spec))
+    assert "deploy.llama_child" in told["argv"] and told["model_file"] == str(spec.artefact)
+    await brought_down(engine)

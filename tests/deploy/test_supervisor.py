@@ -16,6 +16,7 @@ from deploy.supervisor import (
     Exited,
     GaveUp,
     Kill,
+    Left,
     Machine,
     Policy,
     Spawn,
@@ -52,6 +53,8 @@ TABLE: list[tuple[Phase, Event, Phase, tuple[Effect, ...]]] = [
     (G, Exited(1, "why"), S, ()),
     (B, Stop(1), S, ()),
     (F, Stop(1), S, ()),
+    (T, Left(1), S, ()),
+    (R, Left(1), S, ()),
 ]
 EXAMPLES: dict[type, Event] = {
     Start: Start(1),
@@ -60,6 +63,7 @@ EXAMPLES: dict[type, Event] = {
     Exited: Exited(1, "why"),
     Due: Due(1),
     Stop: Stop(1),
+    Left: Left(1),
 }
 
 
@@ -229,3 +233,11 @@ def test_pauses_never_shrink_and_never_pass_the_cap(failures: int) -> None:
     pauses = [Policy().pause_s(n) for n in range(1, failures + 1)]
     assert all(a <= b for a, b in pairwise(pauses))
     assert pauses[-1] <= Policy().longest_pause_s
+
+
+@pytest.mark.parametrize("was_ready", [False, True])
+def test_a_child_that_was_ended_for_good_is_not_made_again(was_ready: bool) -> None:
+    """Whoever ended it (memory ran out) must not see it come back."""
+    machine = Machine(phase=T if not was_ready else R, was_ready=was_ready)
+    after, done = step(POLICY, machine, Exited(1, "memory", barred=True))
+    assert (after.phase, after.error, done) == (F, "memory", ())
