@@ -1,0 +1,34 @@
+"""Every check over the evidence, in the order of the floors: host, image, model, engine, configuration. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from deploy.doctor import host, image, memory, model, serving, setting
+from deploy.doctor.evidence import Evidence
+from deploy.doctor.finding import EngineCheck, Finding, HostCheck, Said
+
+ONCE: Final[Mapping[str, HostCheck]] = {**host.CHECKS, **memory.CHECKS}
+PER_ENGINE: Final[Mapping[str, EngineCheck]] = {**image.CHECKS, **model.CHECKS, **serving.CHECKS}
+AFTER: Final[Mapping[str, HostCheck]] = setting.CHECKS
+IDS: Final = (*ONCE, *PER_ENGINE, *AFTER)
+
+
+def examine(evidence: Evidence) -> tuple[Finding, ...]:
+    """A finding for each check that applies, and for each engine that it applies to."""
+    found = [_finding(name, "", check(evidence)) for name, check in ONCE.items()]
+    for name, one in PER_ENGINE.items():
+        found += [_finding(name, engine, one(evidence, engine)) for engine in evidence.engines]
+    found += [_finding(name, "", check(evidence)) for name, check in AFTER.items()]
+    return tuple(finding for finding in found if finding is not None)
+
+
+def silent(findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    """The ids of checks that did not apply to anything here."""
+    said = {finding.id for finding in findings}
+    return tuple(name for name in IDS if name not in said)
+
+
+def _finding(name: str, engine: str, said: Said | None) -> Finding | None:
+    return None if said is None else Finding(name, engine, said.state, said.evidence, said.fix)

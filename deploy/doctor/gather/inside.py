@@ -1,0 +1,69 @@
+"""What an image holds, told by a container of it on one line of JSON. Runs there: standard library only."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+
+def _say(*command: str) -> str:
+    """What a program prints; "" if it is not there."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _version(*names: str) -> str:
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _torch() -> dict[str, Any]:
+    try:
+        torch: Any = import_module("torch")
+        return {"cuda": str(torch.version.cuda or ""), "torch_archs": list(torch.cuda.get_arch_list())}
+    except (ImportError, OSError, RuntimeError):
+        return {"torch_archs": None, "cuda": None}
+
+
+def _flashinfer_archs() -> "list[str] | None":
+    """Of the compiled kernels, by the disassembler's list; None where there is none to ask."""
+    spec = next(
+        (Path(p) / "flashinfer_jit_cache" for p in sys.path if (Path(p) / "flashinfer_jit_cache").is_dir()),
+        None,
+    )
+    if spec is None:
+        return []
+    objects = sorted(spec.rglob("*fp4*.so")) or sorted(spec.rglob("*.so"))
+    listed = [_say("cuobjdump", "--list-elf", str(path)) for path in objects[:4]]
+    words = " ".join(listed).replace(".", " ").split()
+    found = sorted({word for word in words if word.startswith("sm_")})
+    return found or None
+
+
+def main() -> None:
+    """Print it."""
+    ptxas = _say("ptxas", "--version") or _say("/usr/local/cuda/bin/ptxas", "--version")
+    nvcc = _say("nvcc", "--version") or _say("/usr/local/cuda/bin/nvcc", "--version")
+    facts = {
+        **_torch(),
+        "vllm": _version("vllm"),
+        "transformers": _version("transformers"),
+        "flashinfer": _version("flashinfer-python", "flashinfer"),
+        "flashinfer_jit_cache": _version("flashinfer-jit-cache"),
+        "flashinfer_archs": _flashinfer_archs(),
+        "nvcc": nvcc,
+        "ptxas": ptxas,
+    }
+    print(json.dumps(facts))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

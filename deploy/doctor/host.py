@@ -1,0 +1,259 @@
+"""Checks of the machine: architecture, GPU, driver, memory, Docker. Pure.
+
+Sources: operations.md is the project's reference of facts, the notes are the user's of a DGX Spark.
+Bounds and why they are there stand beside each check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from deploy.doctor.evidence import Evidence, Gpu
+from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.versions import at_least, numbers
+
+SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
+GIB: Final = 2**30
+DRIVER_FLOOR: Final = "580.65.06"  # NVIDIA/NemoClaw#8173
+LOSSY_KERNEL: Final = "6.17.0-1031"
+LOSSY_DRIVERS: Final = ("580.173", "610.43")
+"""With this kernel these lose 8 to 9 GiB of unified memory at their start (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)."""
+TOOLKIT_FLOOR: Final = "1.18"  # CDI by default: nvidia-container-toolkit#1227, #251, #48
+IMAGE_BYTES: Final = 22 * GIB
+"""vllm-openai is 20.3 GB; what an image takes while nobody knows its size."""
+
+
+def on_gpu(evidence: Evidence) -> bool:
+    """Whether this is, or is to be, a machine with GPU engines: all else does not need these checks."""
+    return bool(evidence.host.gpus) or any(e.driver == "docker" for e in evidence.engines.values())
+
+
+def is_spark(evidence: Evidence) -> bool:
+    """Whether the GPU is a GB10."""
+    return any(g.capability == "12.1" or "GB10" in g.name for g in evidence.host.gpus or ())
+
+
+def gpu_of(evidence: Evidence) -> Gpu | None:
+    """The first GPU."""
+    return next(iter(evidence.host.gpus or ()), None)
+
+
+def _architecture(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    arch, gpu = evidence.host.architecture, gpu_of(evidence)
+    if arch is None:
+        return unknown("nobody knows the machine's architecture", "uname -m")
+    if is_spark(evidence) and arch != "aarch64":
+        return fail(f"{arch}, and a GB10 sits beside ARM cores", "run the doctor on the Spark itself")
+    return ok(f"{arch}{f' with {gpu.name}' if gpu else ''}")
+
+
+def _gpu(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    gpu = gpu_of(evidence)
+    if gpu is None or gpu.capability is None:
+        return unknown("nvidia-smi does not tell of a GPU", f"{SMI} --query-gpu=name,compute_cap")
+    said = f"{gpu.name}, SM {gpu.capability}"
+    if at_least(gpu.capability, "10.0"):
+        return ok(f"{said}: FP4 tensor cores")
+    if at_least(gpu.capability, "8.0"):
+        return warn(
+            f"{said}: no FP4 tensor cores, so NVFP4 runs as four-bit weights with sixteen-bit activations",
+            "use the profile hopper-w4a16, or BF16; its times say nothing about a Spark",
+        )
+    return fail(f"{said}: no kernel for NVFP4", "serve the GGUF with llama-server")
+
+
+def _driver(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    gpu, kernel = gpu_of(evidence), evidence.host.kernel
+    if gpu is None or gpu.driver is None:
+        return unknown("the driver's version is not known", SMI)
+    if not at_least(gpu.driver, DRIVER_FLOOR):
+        return fail(f"{gpu.driver}; CUDA 13 needs {DRIVER_FLOOR}", "sudo apt install nvidia-driver-580-open")
+    lossy = any(numbers(gpu.driver)[:2] == numbers(bad) for bad in LOSSY_DRIVERS)
+    if is_spark(evidence) and lossy and kernel is not None and kernel.startswith(LOSSY_KERNEL):
+        return warn(
+            f"{gpu.driver} with kernel {kernel} loses 8 to 9 GiB of unified memory at its start",
+            "boot kernel 6.17.0-1026 with driver 580.159.03",
+        )
+    return ok(f"{gpu.driver}{f', kernel {kernel}' if kernel else ''}")
+
+
+def _swap(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    swaps = evidence.host.swaps
+    if swaps is None:
+        return unknown("/proc/swaps could not be read", "swapon --show")
+    disks = [swap for swap in swaps if "zram" not in swap.name]
+    if disks:
+        names = ", ".join(f"{swap.name} ({swap.size / GIB:.0f} GiB)" for swap in disks)
+        why = (
+            "unified memory that is swapped wedges the host"
+            if is_spark(evidence)
+            else "it hides a full memory"
+        )
+        return warn(f"{names}: {why}", "sudo swapoff -a, and take it out of /etc/fstab")
+    return ok("zram only" if swaps else "off")
+
+
+def _processes(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    held = evidence.host.gpu_processes
+    if held is None:
+        return unknown("nvidia-smi does not tell who uses the GPU", SMI)
+    if held:
+        return warn(
+            f"the GPU is also used by {', '.join(held[:4])}",
+            "unless these are this gateway's engines, stop them before anything is timed or loaded",
+        )
+    return ok("nobody else uses the GPU")
+
+
+def _persistence(evidence: Evidence) -> Said | None:
+    gpu = gpu_of(evidence)
+    if not on_gpu(evidence):
+        return None
+    if gpu is None or gpu.persistent is None:
+        return unknown("persistence mode is not known", SMI)
+    if not gpu.persistent:
+        return warn("off: the driver unloads between engines", "sudo nvidia-smi -pm 1")
+    return ok("on")
+
+
+def _toolkit(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    version = evidence.host.toolkit
+    if version is None:
+        return unknown("nvidia-ctk is not here", "sudo apt install nvidia-container-toolkit")
+    if not at_least(version, TOOLKIT_FLOOR):
+        return fail(
+            f"{version}: containers lose the GPU at a systemctl daemon-reload, and /health still answers 200",
+            f"sudo apt install nvidia-container-toolkit ({TOOLKIT_FLOOR} or later)",
+        )
+    return ok(version)
+
+
+def _cdi(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    specs, how = evidence.host.cdi, "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+    if specs is None:
+        return unknown("/etc/cdi and /var/run/cdi could not be read", how)
+    return ok(", ".join(specs)) if specs else fail("no CDI description of the GPU", how)
+
+
+def _docker(evidence: Evidence) -> Said | None:
+    if not any(e.driver == "docker" for e in evidence.engines.values()):
+        return None
+    version = evidence.host.docker
+    if version is None:
+        return unknown(
+            "the Docker daemon does not answer", "sudo systemctl start docker; sudo usermod -aG docker $USER"
+        )
+    return ok(version)
+
+
+def _user(evidence: Evidence) -> Said | None:
+    uid = evidence.host.uid
+    if not on_gpu(evidence) or uid is None:
+        return None
+    if uid == 0:
+        return warn("root: every file it makes is root's", "run manners as a user in the group docker")
+    return ok(f"uid {uid}")
+
+
+def _disk(evidence: Evidence) -> Said | None:
+    if not any(e.driver == "docker" for e in evidence.engines.values()):
+        return None
+    free = evidence.host.disk_free
+    sizes = [image.size for image in evidence.images.values() if image.size]
+    need = 2 * max(sizes, default=IMAGE_BYTES)
+    if free is None:
+        return unknown(
+            "the free space for images is not known", "df -h $(docker info -f '{{.DockerRootDir}}')"
+        )
+    said = f"{free / GIB:.0f} GiB free for images, twice the largest is {need / GIB:.0f}"
+    return ok(said) if free >= need else fail(said, "docker image prune; docker builder prune")
+
+
+def _journal(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    lines = evidence.host.journal
+    if lines is None:
+        how = "sudo journalctl -k -b | grep -E 'NVRM: Xid|NV_ERR_NO_MEMORY'"
+        return unknown("the kernel's journal could not be read", f"{how}; or join the group systemd-journal")
+    if lines:
+        return fail(
+            f"{len(lines)} since boot, the last: {lines[-1]}", "reboot: memory that the GPU lost stays lost"
+        )
+    return ok("no Xid and no NV_ERR_NO_MEMORY since boot")
+
+
+def _time_sync(evidence: Evidence) -> Said | None:
+    if not on_gpu(evidence):
+        return None
+    synced = evidence.host.time_synchronized
+    if synced is None:
+        return unknown("nobody knows whether the clock is synchronized", "timedatectl")
+    if not synced:
+        return warn("the clock is not synchronized; reports carry its time", "sudo timedatectl set-ntp true")
+    return ok("synchronized")
+
+
+def _nvcc(evidence: Evidence) -> Said | None:
+    """The notes: /usr/bin/nvcc is CUDA 12.0, and FlashInfer's build takes it for an SM 12.1 kernel."""
+    if not is_spark(evidence):
+        return None
+    found = evidence.host.nvccs
+    if found is None:
+        return unknown("nobody looked for nvcc", "nvcc --version; ls /usr/local/cuda*/bin/nvcc")
+    if not found:
+        return ok("none on the host; engines in containers bring their own")
+    first = found[0]
+    if at_least(first.release, "12.9"):
+        return ok(f"{first.path}, CUDA {first.release}")
+    bare = [n for n, e in evidence.engines.items() if e.dialect == "vllm" and e.driver == "url"]
+    said = f"{first.path} is CUDA {first.release}, which does not know compute_121a"
+    newer = next((n for n in found if at_least(n.release, "12.9")), None)
+    home = newer.path.removesuffix("/bin/nvcc") if newer else "/usr/local/cuda-13"
+    fix = f"export CUDA_HOME={home} PATH={home}/bin:$PATH where vLLM runs outside a container"
+    if bare:
+        return fail(f"{said}: FlashInfer's first kernel fails in {', '.join(bare)}", fix)
+    return warn(f"{said}; containers bring their own", fix)
+
+
+def _clock(evidence: Evidence) -> Said | None:
+    monotonic = evidence.host.monotonic
+    if monotonic is None:
+        return unknown("nobody asked the clock", "manners doctor on the machine itself")
+    return (
+        ok("monotonic") if monotonic else fail("time.monotonic can go back", "use another kernel or Python")
+    )
+
+
+CHECKS: Final[Mapping[str, HostCheck]] = {
+    "host.architecture": _architecture,
+    "host.gpu": _gpu,
+    "host.driver": _driver,
+    "host.swap": _swap,
+    "host.gpu_processes": _processes,
+    "host.persistence": _persistence,
+    "host.toolkit": _toolkit,
+    "host.cdi": _cdi,
+    "host.docker": _docker,
+    "host.user": _user,
+    "host.disk": _disk,
+    "host.journal": _journal,
+    "host.time_sync": _time_sync,
+    "host.nvcc": _nvcc,
+    "host.clock": _clock,
+}

@@ -1,0 +1,210 @@
+"""Checks of each engine's image: which bytes it is, and whether what is inside has kernels for this GPU. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from deploy.doctor.evidence import Evidence, Image, Inside
+from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.host import is_spark
+from deploy.doctor.versions import at_least, is_candidate
+
+PROBE: Final = (
+    "manners doctor --probe (starts the image once, without network, and keeps the answer by its digest)"
+)
+VLLM_SAFE: Final = "0.18"
+"""CVE-2026-22807 and CVE-2026-27893: code of a checkpoint runs although nobody trusted it."""
+VLLM_UMA: Final = "0.24"
+"""vllm#35356, #45179: memory of integrated GPUs is measured and released as it should be."""
+GOOD_IMAGE: Final = "vllm/vllm-openai:v0.24.0-ubuntu2404"
+GOOD_LLAMA: Final = "ghcr.io/ggml-org/llama.cpp:server-cuda13"
+CUDA_FLOOR: Final = "12.9"  # the first that knows sm_121 (flashinfer#3170)
+_MACHINES: Final = {"aarch64": "arm64", "x86_64": "amd64"}
+
+
+def _good(evidence: Evidence, engine: str) -> str:
+    return GOOD_LLAMA if evidence.engines[engine].dialect == "llama-server" else GOOD_IMAGE
+
+
+def _image(evidence: Evidence, engine: str) -> str | None:
+    """The image's name, if this engine runs in one."""
+    spec = evidence.engines[engine]
+    return (spec.image or "") if spec.driver == "docker" else None
+
+
+def _inside(evidence: Evidence, engine: str) -> Inside | None:
+    """What is inside; all of it unknown if nobody looked. None: not in a container."""
+    if _image(evidence, engine) is None:
+        return None
+    return evidence.images.get(engine, Image()).inside or Inside()
+
+
+def _pinned(evidence: Evidence, engine: str) -> Said | None:
+    image = _image(evidence, engine)
+    if image is None:
+        return None
+    if "@sha256:" in image:
+        return ok(image.partition("@")[2][:19])
+    return fail(
+        f"{image or 'no image'}: a tag can be moved to other bytes after the gate has passed it",
+        f"manners engine pin {engine}, or write NAME@sha256:DIGEST",
+    )
+
+
+def _nightly(evidence: Evidence, engine: str) -> Said | None:
+    """The notes: cu130-nightly of March 14 gave 90 ms to the first token, that of March 15 gave 1 to 4 s."""
+    image = _image(evidence, engine)
+    if not image:
+        return None
+    name = image.partition("@")[0].rpartition("/")[2]
+    if "nightly" in name:
+        return fail(
+            f"{name}: another program every night; TTFT went from 90 ms to 1-4 s between two of them",
+            f"docker pull {_good(evidence, engine)}, then manners engine pin {engine}",
+        )
+    return ok(f"{name}: a release")
+
+
+def _present(evidence: Evidence, engine: str) -> Said | None:
+    name = _image(evidence, engine)
+    if name is None:
+        return None
+    image, pull = evidence.images.get(engine, Image()), f"docker pull {name or _good(evidence, engine)}"
+    if image.present is None:
+        return unknown("nobody asked Docker for it", f"docker image inspect {name}")
+    if not image.present:
+        return fail("not in the local store", pull)
+    digest = name.partition("@")[2]
+    if digest and image.digests is not None and not any(d.endswith(digest) for d in image.digests):
+        return fail(f"the local image is {', '.join(image.digests) or 'without a digest'}", pull)
+    return ok(f"there{f', {image.size / 1e9:.1f} GB' if image.size else ''}")
+
+
+def _architecture(evidence: Evidence, engine: str) -> Said | None:
+    if _image(evidence, engine) is None:
+        return None
+    found, host = evidence.images.get(engine, Image()).architecture, evidence.host.architecture
+    if found is None or host is None:
+        return unknown(
+            "the image's architecture is not known", "docker image inspect -f '{{.Architecture}}' IMAGE"
+        )
+    if found != _MACHINES.get(host, host):
+        return fail(f"{found} on {host}", f"docker pull --platform linux/{_MACHINES.get(host, host)} IMAGE")
+    return ok(found)
+
+
+def _cuda(evidence: Evidence, engine: str) -> Said | None:
+    inside = _inside(evidence, engine)
+    if inside is None:
+        return None
+    if inside.cuda is None:
+        return unknown("its CUDA version is not known", PROBE)
+    if is_spark(evidence) and not at_least(inside.cuda, CUDA_FLOOR):
+        return fail(
+            f"CUDA {inside.cuda or 'none'} has no SM 12.1; the first that has is {CUDA_FLOOR}",
+            f"use {_good(evidence, engine)}, which brings CUDA 13",
+        )
+    return ok(f"CUDA {inside.cuda}")
+
+
+def _kernels(evidence: Evidence, engine: str) -> Said | None:
+    """torch's kernels, or ggml's."""
+    inside, llama = _inside(evidence, engine), evidence.engines[engine].dialect == "llama-server"
+    if inside is None or not is_spark(evidence):
+        return None
+    archs = inside.ggml_archs if llama else inside.torch_archs
+    if archs is None:
+        return unknown("for which GPUs it was compiled is not known", PROBE)
+    said = f"{'ggml' if llama else 'torch'} was compiled for {', '.join(archs) or 'no GPU'}"
+    if any(arch.startswith(("sm_12", "compute_12", "12")) for arch in archs):
+        return ok(said)
+    return fail(f"{said}: 'no kernel image' at the first token", f"use {_good(evidence, engine)}")
+
+
+def _vllm(evidence: Evidence, engine: str) -> Said | None:
+    inside = _inside(evidence, engine)
+    if inside is None or evidence.engines[engine].dialect != "vllm":
+        return None
+    if not inside.vllm:
+        return unknown("its vLLM version is not known", PROBE)
+    fix = f"use {GOOD_IMAGE} or later"
+    if not at_least(inside.vllm, VLLM_SAFE):
+        return fail(f"{inside.vllm}: runs code of a checkpoint that nobody trusted (CVE-2026-22807)", fix)
+    if is_spark(evidence) and not at_least(inside.vllm, VLLM_UMA):
+        return warn(f"{inside.vllm} counts unified memory wrong; {VLLM_UMA} does not", fix)
+    if is_candidate(inside.vllm):
+        return warn(f"{inside.vllm} is no release", fix)
+    return ok(inside.vllm)
+
+
+def has_sm121(archs: tuple[str, ...]) -> bool:
+    """Whether compiled kernels run on SM 12.1: its own, or the family's ("120f", "12.0f")."""
+    return any(
+        arch.removeprefix("sm_").rstrip("a") in ("121", "12.1", "120f", "12.0f", "121f") for arch in archs
+    )
+
+
+def _flashinfer(evidence: Evidence, engine: str) -> Said | None:
+    """The notes: kernels for SM 10.0 only, so that SM 12.1 got generic ones, ten times the overhead."""
+    inside = _inside(evidence, engine)
+    if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
+        return None
+    if inside.flashinfer is None:
+        return unknown("whether it has FlashInfer is not known", PROBE)
+    fix = (
+        f"use {GOOD_IMAGE}, or install flashinfer-jit-cache of the same version in the image; "
+        "then --attention-backend FLASHINFER"
+    )
+    if not inside.flashinfer:
+        return fail("no FlashInfer: FP4 runs on generic kernels", fix)
+    archs = inside.flashinfer_archs
+    if archs is not None and has_sm121(archs):
+        return ok(f"{inside.flashinfer}, compiled for {', '.join(archs)}")
+    held = (
+        "which kernels it has is not known"
+        if archs is None
+        else f"kernels for {', '.join(archs) or 'no GPU'}"
+    )
+    if inside.nvcc and at_least(inside.nvcc, CUDA_FLOOR):
+        return warn(
+            f"{inside.flashinfer}, {held}: SM 12.1 is compiled at first use, up to 10 minutes without a word",
+            f"{fix}; keep its cache in a volume",
+        )
+    return fail(f"{inside.flashinfer}, {held}, and nothing that could compile SM 12.1", fix)
+
+
+def _compiler(evidence: Evidence, engine: str) -> Said | None:
+    """Triton's own ptxas of CUDA 12.8 says "sm_121a is not defined" (vllm#30163)."""
+    inside = _inside(evidence, engine)
+    if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
+        return None
+    if inside.ptxas is None:
+        return unknown("its ptxas is not known", PROBE)
+    if not at_least(inside.ptxas, CUDA_FLOOR):
+        return fail(
+            f"ptxas {inside.ptxas or 'is missing'}: Triton's kernels for sm_121a cannot be assembled",
+            f"TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas in the image, or {GOOD_IMAGE}",
+        )
+    return ok(f"ptxas {inside.ptxas}{f', nvcc {inside.nvcc}' if inside.nvcc else ', no nvcc'}")
+
+
+def _llama(evidence: Evidence, engine: str) -> Said | None:
+    inside = _inside(evidence, engine)
+    if inside is None or evidence.engines[engine].dialect != "llama-server":
+        return None
+    return ok(inside.llama) if inside.llama else unknown("its llama.cpp build is not known", PROBE)
+
+
+CHECKS: Final[Mapping[str, EngineCheck]] = {
+    "image.pinned": _pinned,
+    "image.nightly": _nightly,
+    "image.present": _present,
+    "image.architecture": _architecture,
+    "image.cuda": _cuda,
+    "image.kernels": _kernels,
+    "image.vllm": _vllm,
+    "image.flashinfer": _flashinfer,
+    "image.compiler": _compiler,
+    "image.llama": _llama,
+}

@@ -1,0 +1,145 @@
+"""Checks of each engine's flags: parsers, kernels, and what nobody should switch on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from deploy.doctor.evidence import Evidence, Model
+from deploy.doctor.finding import EngineCheck, Said, fail, ok, warn
+from deploy.doctor.flags import value_of
+from deploy.doctor.host import is_spark
+from deploy.errors import FlagError
+from deploy.flags import parse_flags
+
+PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "hermes": ("hermes",),
+    "xml": ("qwen3_coder", "qwen3_xml"),
+}
+"""vLLM's parsers for each form of calls that a Qwen template asks for."""
+
+
+def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
+    """The flags, if this is a vLLM that we start."""
+    spec = evidence.engines[engine]
+    return spec.args if spec.dialect == "vllm" and spec.driver == "docker" else None
+
+
+def _known(evidence: Evidence, engine: str) -> Said | None:
+    """llama-server's, by the table of deploy.flags; vLLM checks its own at its start."""
+    spec = evidence.engines[engine]
+    if spec.dialect != "llama-server" or spec.driver == "url":
+        return None
+    try:
+        parse_flags(engine, spec.args, cores=1)
+    except FlagError as error:
+        if spec.driver == "embedded":
+            return fail(error.why, "mend args in the configuration")
+        return warn(f"{error.why}; the image's llama-server may know it", "llama-server --help in the image")
+    return ok(" ".join(spec.args) or "none")
+
+
+def _tool_parser(evidence: Evidence, engine: str) -> Said | None:
+    args = _vllm(evidence, engine)
+    if args is None:
+        return None
+    parser, calls = value_of(args, "--tool-call-parser"), evidence.models.get(engine, Model(path="")).calls
+    right = PARSERS.get(calls or "", ())
+    wanted = f"--enable-auto-tool-choice --tool-call-parser {right[0] if right else 'qwen3_coder'}"
+    if not parser:
+        return warn("no parser: calls come as text, and the gateway has to find them there", wanted)
+    if value_of(args, "--enable-auto-tool-choice") is None:
+        return fail(
+            f"{parser} without --enable-auto-tool-choice: vLLM refuses every request with tools", wanted
+        )
+    if right and parser not in right:
+        return fail(
+            f"{parser}, and the chat template asks for {calls} calls: they would be spoken as text",
+            f"{wanted}; `manners engine check URL` hears which form the model writes",
+        )
+    return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
+
+
+def _reasoning_parser(evidence: Evidence, engine: str) -> Said | None:
+    args = _vllm(evidence, engine)
+    if args is None:
+        return None
+    parser = value_of(args, "--reasoning-parser")
+    if not parser:
+        return warn(
+            "none: thoughts come as text, and a fast first token may be a thought", "--reasoning-parser qwen3"
+        )
+    return ok(parser)
+
+
+def _eager(evidence: Evidence, engine: str) -> Said | None:
+    args = _vllm(evidence, engine)
+    if args is None:
+        return None
+    if value_of(args, "--enforce-eager") is not None:
+        return warn(
+            "--enforce-eager: decoding fell from 59 to 26 tok/s with it on a Spark (another model)",
+            "leave it out: CUDA graphs work on SM 12.1 with vLLM 0.24",
+        )
+    return ok("CUDA graphs")
+
+
+def _method(evidence: Evidence, engine: str) -> Said | None:
+    args = _vllm(evidence, engine)
+    model = evidence.models.get(engine)
+    method = value_of(args, "--quantization") if args is not None else None
+    if (
+        method is None
+        or model is None
+        or not (model.quant_algo or model.config_quant_algo or "").endswith("NVFP4")
+    ):
+        return None
+    if method != "modelopt_fp4":
+        return fail(
+            f"--quantization {method} for an NVFP4 folder", "--quantization modelopt_fp4, or leave it out"
+        )
+    return ok(method)
+
+
+def _language_only(evidence: Evidence, engine: str) -> Said | None:
+    args, model = _vllm(evidence, engine), evidence.models.get(engine)
+    if (
+        args is None
+        or model is None
+        or not any("ConditionalGeneration" in name for name in model.architectures)
+    ):
+        return None
+    if value_of(args, "--language-model-only") is None:
+        return warn(
+            f"{model.architectures[0]} starts its vision encoder, for which a text model has no weights",
+            "--language-model-only",
+        )
+    return ok("--language-model-only")
+
+
+def _unsafe(evidence: Evidence, engine: str) -> Said | None:
+    args = _vllm(evidence, engine)
+    if args is None:
+        return None
+    if value_of(args, "--trust-remote-code") is not None:
+        return fail(
+            "--trust-remote-code runs whatever the model's folder brings",
+            "leave it out; the tokenizer's class is the usual reason for it, and it does not help there",
+        )
+    if value_of(args, "--enable-sleep-mode") is not None and is_spark(evidence):
+        return fail(
+            "--enable-sleep-mode: waking up kills the engine, or the host (vllm#50011)",
+            "leave it out on a GB10",
+        )
+    return ok("nothing unsafe is switched on")
+
+
+CHECKS: Final[Mapping[str, EngineCheck]] = {
+    "engine.flags": _known,
+    "engine.tool_parser": _tool_parser,
+    "engine.reasoning_parser": _reasoning_parser,
+    "engine.graphs": _eager,
+    "engine.quantization": _method,
+    "engine.language_only": _language_only,
+    "engine.unsafe": _unsafe,
+}

@@ -1,0 +1,26 @@
+"""Versions as programs print them, compared by their numbers. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_NUMBERS: Final = re.compile(r"\d+(?:\.\d+)*")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The first dotted numbers of a version: "v0.24.0-ubuntu2404" is (0, 24, 0). () without one."""
+    found = _NUMBERS.search(version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def at_least(version: str, floor: str) -> bool:
+    """Whether a version is this one or a later one; 0.24 and 0.24.0 are the same."""
+    ours, its = numbers(version), numbers(floor)
+    width = max(len(ours), len(its))
+    return bool(ours) and ours + (0,) * (width - len(ours)) >= its + (0,) * (width - len(its))
+
+
+def is_candidate(version: str) -> bool:
+    """Whether it is a release candidate, a development build or a nightly one."""
+    return bool(re.search(r"\d(rc|a|b|\.?dev)\d|nightly", version))

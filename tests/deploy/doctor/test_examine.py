@@ -1,0 +1,118 @@
+"""The doctor over evidence that was written from the notes: each fault is found by name, and health is silent."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.doctor.evidence import Evidence, parse, render
+from deploy.doctor.examine import IDS, examine, silent
+from deploy.doctor.finding import State, worst
+from gates.strict import Refused
+
+DATA = Path(__file__).parents[2] / "data" / "doctor"
+HEALTHY = "healthy-spark.json"
+CASES = sorted(path.name for path in DATA.glob("*.json") if path.name != HEALTHY)
+
+
+def merged(base: Any, change: Any) -> Any:
+    """RFC 7396: null takes a key away."""
+    if not isinstance(change, dict):
+        return change
+    kept = dict(base) if isinstance(base, dict) else {}
+    for key, value in change.items():
+        kept[key] = None if value is None else merged(kept.get(key), value)
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def read(name: str) -> tuple[Evidence, dict[str, str]]:
+    """A case's evidence, and what is to be found in it."""
+    document = json.loads((DATA / name).read_text("utf-8"))
+    if "of" in document:
+        healthy = json.loads((DATA / document["of"]).read_text("utf-8"))
+        return parse(json.dumps(merged(healthy, document["change"]))), document["finds"]
+    return parse(json.dumps(document)), {}
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Evidence:
+    return read(HEALTHY)[0]
+
+
+def test_a_healthy_spark_gives_no_finding(healthy: Evidence) -> None:
+    findings = examine(healthy)
+    assert [f for f in findings if f.state is not State.OK] == []
+    assert worst(findings) is State.OK
+    assert all(f.evidence and not f.fix for f in findings)
+
+
+def test_on_a_healthy_spark_every_check_has_something_to_say(healthy: Evidence) -> None:
+    assert silent(examine(healthy)) == ()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_found_by_name_with_its_fix_and_nothing_else_is(name: str) -> None:
+    evidence, expected = read(name)
+    found = {
+        f.id + (f"@{f.engine}" if f.engine else ""): f for f in examine(evidence) if f.state is not State.OK
+    }
+    assert {key: str(f.state) for key, f in found.items()} == expected
+    assert all(f.evidence and f.fix for f in found.values())
+
+
+def test_every_check_is_broken_by_some_case() -> None:
+    """Two cannot be: which build llama.cpp is, is only told, and clocks that go back are not made any more."""
+    broken = {key.partition("@")[0] for name in CASES for key in read(name)[1]}
+    assert set(IDS) - broken == {"host.docker", "host.clock", "image.llama"}
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "id", "state"),
+    [
+        ("host", "docker", "host.docker", "unknown"),
+        ("host", "toolkit", "host.toolkit", "unknown"),
+        ("host", "journal", "host.journal", "unknown"),
+        ("host", "swaps", "host.swap", "unknown"),
+        ("host", "memory_total", "host.memory", "unknown"),
+        ("host", "time_synchronized", "host.time_sync", "unknown"),
+        ("host", "disk_free", "host.disk", "unknown"),
+        ("host", "monotonic", "host.clock", "unknown"),
+        ("host", "nvccs", "host.nvcc", "unknown"),
+        ("host", "cdi", "host.cdi", "unknown"),
+        ("setting", "locks", "config.state", "unknown"),
+    ],
+)
+def test_a_check_without_its_evidence_says_unknown_and_how_to_get_it(
+    healthy: Evidence, part: str, field: str, id: str, state: str
+) -> None:
+    poor = replace(healthy, **{part: replace(getattr(healthy, part), **{field: None})})
+    (found,) = [f for f in examine(poor) if f.id == id]
+    assert (found.state, bool(found.fix)) == (State(state), True)
+
+
+def test_where_no_engine_needs_a_gpu_and_there_is_none_the_machine_is_not_judged_as_a_spark() -> None:
+    said = {f.id for f in examine(Evidence())}
+    assert not said & {"host.gpu", "host.toolkit", "host.docker", "host.swap"}
+
+
+def test_a_clock_that_goes_back_is_a_fault(healthy: Evidence) -> None:
+    findings = examine(replace(healthy, host=replace(healthy.host, monotonic=False)))
+    assert [f.id for f in findings if f.state is State.FAIL] == ["host.clock"]
+
+
+def test_evidence_survives_its_file(healthy: Evidence) -> None:
+    assert parse(render(healthy)) == healthy
+
+
+def test_a_file_with_an_unknown_fact_names_the_nearest() -> None:
+    with pytest.raises(Refused, match="host.memory_totl: unknown key; did you mean 'memory_total'"):
+        parse('{"host": {"memory_totl": 3}}')
+
+
+def test_the_worst_state_decides_and_what_is_not_known_is_worse_than_a_warning() -> None:
+    evidence, _ = read("no-nvidia-smi.json")
+    assert worst(examine(evidence)) is State.UNKNOWN
+    assert worst(examine(read("old-toolkit.json")[0])) is State.FAIL
+    assert worst(examine(read("swap-on-disk.json")[0])) is State.WARN
