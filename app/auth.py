@@ -45,14 +45,24 @@ def admin_token(configured: str | None, state_dir: Path) -> tuple[str, Path | No
 
     Made at first start, with mode 600 from its first byte on, and kept.
     """
-    if configured:
-        return configured, None
-    path = state_dir / "admin.token"
-    if path.exists():
-        return path.read_text("utf-8").strip(), path
+    path = _token_file(state_dir)
+    if (known := read_admin_token(configured, state_dir)) is not None:
+        return known, None if configured else path
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = secrets.token_urlsafe(32)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(token + "\n")
     return token, path
+
+
+def read_admin_token(configured: str | None, state_dir: Path) -> str | None:
+    """The operators' token, for a client of them; None where no gateway has made one."""
+    path = _token_file(state_dir)
+    if configured:
+        return configured
+    return path.read_text("utf-8").strip() if path.exists() else None
+
+
+def _token_file(state_dir: Path) -> Path:
+    return state_dir / "admin.token"

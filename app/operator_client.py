@@ -1,0 +1,138 @@
+"""A client of the admin API, for commands: small, blocking, standard library only."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from app.stream.sse import SSEDecoder
+
+ASK_SECONDS = 60.0
+"""How long a single answer may take; a stream of events gives a sign of life every ten seconds."""
+
+
+class ClientError(Exception):
+    """No answer that could be used; the message is one line."""
+
+
+class NoGateway(ClientError):
+    """Nobody answers at that address."""
+
+
+class Refused(ClientError):
+    """The gateway said no: `status` and `code` as it sent them."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}" if code else message)
+        self.status, self.code, self.message = status, code, message
+
+
+class OperatorClient:
+    """Speaks to the admin listener at `url` with a bearer token.
+
+    Every method raises NoGateway, Refused.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url, self._token = url.rstrip("/"), token
+
+    def status(self) -> dict[str, Any]:
+        """Models with what serves them."""
+        return self._json("GET", "/admin/status")
+
+    def upload(self, report: bytes) -> dict[str, Any]:
+        """Hand in a report; its `digest` is what `promote` wants."""
+        return self._json("POST", "/admin/reports", report)
+
+    def promote(
+        self, model: str, engine: str, report: str, *, key: str | None = None, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """An operation, or with `dry_run` its plan. The same `key` begins nothing twice."""
+        body = {"model": model, "engine": engine, "report": report}
+        return self._begin("/admin/promote", body, key, dry_run)
+
+    def rollback(self, model: str, *, key: str | None = None, dry_run: bool = False) -> dict[str, Any]:
+        """The same, back to what served before."""
+        return self._begin("/admin/rollback", {"model": model}, key, dry_run)
+
+    def cancel(self, operation: str) -> dict[str, Any]:
+        """The operation, on its way back."""
+        return self._json("POST", f"/admin/operations/{quote(operation, safe='')}/cancel", b"")
+
+    def operation(self, operation: str) -> dict[str, Any]:
+        """How it stands."""
+        return self._json("GET", f"/admin/operations/{quote(operation, safe='')}")
+
+    def audit(self, after: int = 0, limit: int = 200, newest: bool = False) -> dict[str, Any]:
+        """Events of the chain, and whether it holds."""
+        asked = {"after": after, "limit": limit, **({"newest": 1} if newest else {})}
+        return self._json("GET", f"/admin/audit?{urlencode(asked)}")
+
+    def follow(self, operation: str, after: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Pairs of an event's name and its data, until `done`; a stream that breaks is taken up again."""
+        path = f"/admin/operations/{quote(operation, safe='')}/events"
+        while True:
+            try:
+                with self._open("GET", path, headers={"Last-Event-ID": str(after)}) as reply:
+                    for name, data in _events(reply):
+                        after = data.get("seq", after)
+                        yield name, data
+                        if name == "done":
+                            return
+            except OSError:
+                continue  # the next attempt says NoGateway if it is gone for good
+
+    def _begin(self, path: str, body: dict[str, Any], key: str | None, dry_run: bool) -> dict[str, Any]:
+        headers = {"Idempotency-Key": key} if key else {}
+        return self._json(
+            "POST", path + ("?dry_run=1" if dry_run else ""), json.dumps(body).encode(), headers
+        )
+
+    def _json(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        with self._open(method, path, body, headers) as reply:
+            try:
+                return dict(json.loads(reply.read()))
+            except (ValueError, OSError):
+                raise ClientError(f"{self._url}{path} did not answer with JSON") from None
+
+    def _open(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> HTTPResponse:
+        request = urllib.request.Request(self._url + path, body, method=method)
+        sent = {
+            "Authorization": f"Bearer {self._token}",
+            "Content-Type": "application/json",
+            **(headers or {}),
+        }
+        for name, value in sent.items():
+            request.add_header(name, value)
+        try:
+            reply: HTTPResponse = urllib.request.urlopen(request, timeout=ASK_SECONDS)
+            return reply
+        except urllib.error.HTTPError as error:
+            raise _refusal(error) from None
+        except OSError as error:
+            why = getattr(error, "reason", error)
+            raise NoGateway(f"no gateway at {self._url}: {why}; start one with `manners serve`") from None
+
+
+def _refusal(error: urllib.error.HTTPError) -> Refused:
+    try:
+        said = json.loads(error.read())["error"]
+        return Refused(error.code, str(said["code"] or ""), str(said["message"]))
+    except (ValueError, LookupError, TypeError, OSError):
+        return Refused(error.code, "", f"the gateway answered {error.code}")
+
+
+def _events(reply: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Server-sent events with their names; only `done` differs in what it carries."""
+    decoder = SSEDecoder()
+    while data := reply.read1(65_536):
+        for payload in decoder.feed(data):
+            read = json.loads(payload)
+            yield ("done" if "done" in read else "step"), read
