@@ -9,6 +9,7 @@
      |   |   +- StartTimeout it did not stream a token before the deadline
      |   +- StartCancelled   `stop()` came while `start()` was waiting
      |   +- ProbeFailed      one probe's verdict, as an error (see `probe.py` for the verdicts)
+     +- LeaseHeld            another load is under way; says whose
      +- IllegalTransition    a bug: the supervisor was fed an event that its state cannot take
 
 `deploy` knows nothing of the gateway: the caller translates these into HTTP or exit codes.
@@ -73,6 +74,14 @@ class StartCancelled(EngineError):
 
 class ProbeFailed(EngineError):
     """A probe did not see a generated token."""
+
+
+class LeaseHeld(DeployError):
+    """Another load is under way; `holder` says whose."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"another engine is being loaded, by {holder}; two at once can wedge the machine")
+        self.holder = holder
 
 
 class IllegalTransition(DeployError):

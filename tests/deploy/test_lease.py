@@ -1,0 +1,73 @@
+"""One load at a time, whoever loads, and nobody keeps it beyond their end."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.errors import LeaseHeld
+from deploy.lease import Lease, lease_path
+
+
+def test_a_lease_has_one_holder_and_says_whom(tmp_path: Path) -> None:
+    """Also through another file descriptor of the same process."""
+    mine, yours = Lease(lease_path(tmp_path)), Lease(lease_path(tmp_path))
+    mine.take("op-1")
+    with pytest.raises(LeaseHeld, match=rf"by op-1 \(pid {os.getpid()}\)"):
+        yours.take("op-2")
+    with pytest.raises(LeaseHeld, match="by op-1;"):
+        mine.take("op-2")
+
+
+def test_taking_and_giving_back_twice_changes_nothing(tmp_path: Path) -> None:
+    """Effects are repeated after a crash."""
+    lease = Lease(lease_path(tmp_path))
+    lease.take("op-1")
+    lease.take("op-1")
+    lease.release("op-2")
+    assert lease.holder == "op-1"
+    lease.release("op-1")
+    lease.release("op-1")
+    assert lease.holder is None
+    Lease(lease_path(tmp_path)).take("op-2")
+
+
+def test_a_holder_that_dies_gives_it_back(tmp_path: Path) -> None:
+    """The kernel does; there is nothing to clean up."""
+    code = (
+        "import sys; from pathlib import Path; from deploy.lease import Lease;"
+        " lease = Lease(Path(sys.argv[1])); lease.take('op-1'); print('held', flush=True); input()"
+    )
+    path = lease_path(tmp_path)
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "held\n"
+        lease = Lease(path)
+        with pytest.raises(LeaseHeld, match="op-1"):
+            lease.take("op-2")
+        child.kill()
+        child.wait()
+        lease.take("op-2")
+
+
+async def test_a_lease_can_be_waited_for(tmp_path: Path) -> None:
+    """Two engines at one start of the gateway load one after the other."""
+    first, second = Lease(lease_path(tmp_path)), Lease(lease_path(tmp_path))
+    async with first.held("boot-a"):
+        with pytest.raises(LeaseHeld):
+            async with second.held("boot-b"):
+                pass
+    async with second.held("boot-b", wait_s=5):
+        assert second.holder == "boot-b"
+    assert second.holder is None
+
+
+async def test_a_lease_that_was_held_before_stays_held(tmp_path: Path) -> None:
+    """An operation's start runs inside its lease."""
+    lease = Lease(lease_path(tmp_path))
+    lease.take("op-1")
+    async with lease.held("op-1"):
+        pass
+    assert lease.holder == "op-1"
