@@ -1,7 +1,9 @@
 """The books: what every request that is over leaves in the metrics, in the log and in its trace."""
 
+import time
 from typing import Any
 
+from app.ear import Ear, Heard, ended_as, wait_of
 from app.errors import Busy, Draining, EngineTimeout, RequestError, Unauthorized, UpstreamError
 from app.exchange import Exchange
 from app.lifeline import ClientGone
@@ -14,11 +16,12 @@ NO_ENGINE = "none"
 
 
 class Books:
-    """Counts and logs requests, each exactly once."""
+    """Counts and logs requests, each exactly once, and lets the ear hear them."""
 
-    def __init__(self, metrics: Metrics, log: Logger) -> None:
+    def __init__(self, metrics: Metrics, log: Logger, ear: Ear) -> None:
         self._metrics = metrics
         self._log = log
+        self._ear = ear
 
     def refused(self, trace: Trace, error: BaseException) -> None:
         """A request that was turned away before its model was known."""
@@ -27,15 +30,21 @@ class Books:
     def closed(self, trace: Trace, model: str, ending: Ending, **facts: Any) -> None:
         """A request that asked for `model`, and what became of it. Latencies count only if all went well."""
         if ending.exchange is not None:
-            facts |= self._exchange(model, ending.engine, ending.exchange, ending.error)
+            breaches = ending.exchange.witness.breaches()
+            facts |= self._exchange(model, ending.engine, ending.exchange, ending.error, breaches)
+            self._ear.hear(model, ending.engine, _heard(ending, ending.exchange, breaches))
         self._close(trace, model, ending, facts)
 
+    def failed_over(self, model: str, engine: str, error: UpstreamError) -> None:
+        """An engine failed a request that another one may still answer: nobody else will tell of it."""
+        self._metrics.failover(model, engine, error.code)
+        self._ear.hear(model, engine, Heard(ended_as(outcome_of(error), error.code)))
+
     def _exchange(
-        self, model: str, engine: str, exchange: Exchange, error: BaseException | None
+        self, model: str, engine: str, exchange: Exchange, error: BaseException | None, breaches: set[str]
     ) -> dict[str, Any]:
         clocks, witness = exchange.clocks, exchange.witness
         stripped = witness.stripped if exchange.head.reasoning == "strip" else set()
-        breaches = witness.breaches()
         self._metrics.manners(model, engine, stripped, breaches, exchange.calls)
         if exchange.cut is not None:
             self._metrics.thought_cut(model, engine, exchange.cut)
@@ -74,6 +83,16 @@ class Books:
             **facts,
         )
         trace.ended(ending)
+
+
+def _heard(ending: Ending, exchange: Exchange, breaches: set[str]) -> Heard:
+    """What one reply tells of its engine. After a failover its clocks hold another engine's time, too."""
+    wait, shown = None, True
+    if exchange.stream and not ending.failovers:
+        gave_up = time.perf_counter() if ending.outcome == "client_cancel" else None
+        wait, shown = wait_of(exchange.clocks, exchange.queued, gave_up)
+    ended = ended_as(ending.outcome, getattr(ending.error, "code", None))
+    return Heard(ended, exchange.witness.heard, frozenset(breaches), wait, shown)
 
 
 def outcome_of(error: BaseException | None) -> str:

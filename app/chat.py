@@ -21,6 +21,7 @@ from app.admission import Turnstile
 from app.books import NO_ENGINE, Books, outcome_of
 from app.config import Config, Model
 from app.dialects import Thinking
+from app.ear import Ear
 from app.errors import BadField, BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
 from app.exchange import STREAM_HEADERS, Exchange
 from app.fleet import Fleet, Route
@@ -46,13 +47,14 @@ _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 class Chat:
     """Serves completions, on any surface. One per gateway; made by `app.main`."""
 
-    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, tracing: Tracing) -> None:
+    def __init__(
+        self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, tracing: Tracing, ear: Ear
+    ) -> None:
         self._limits = config.gateway
         self._tracing = tracing
         self._fleet = fleet
         self._log = log
-        self._metrics = metrics
-        self._books = Books(metrics, log)
+        self._books = Books(metrics, log, ear)
         self._turnstiles = {
             name: Turnstile(model.concurrency, model.queue, _gauges(metrics, name))
             for name, model in config.models.items()
@@ -141,7 +143,7 @@ class Chat:
                     route.blame()
                 if exchange.begun or attempt == len(routes):
                     raise
-                self._metrics.failover(turn.chat.model, route.engine, fault.code)
+                self._books.failed_over(turn.chat.model, route.engine, fault)
                 self._log.warning(
                     "failover", request_id=turn.request_id, engine=route.engine, code=fault.code
                 )

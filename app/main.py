@@ -11,6 +11,7 @@ from app.auth import KeyRing
 from app.chat import Chat
 from app.config import Config, ConfigError
 from app.door import Door
+from app.ear import Ear
 from app.fleet import Fleet
 from app.log import Logger
 from app.member import EngineFactory, driver
@@ -34,6 +35,7 @@ class Gateway:
     config: Config
     fleet: Fleet
     chat: Chat
+    ear: Ear
     metrics: Metrics
     log: Logger
     tracing: Tracing
@@ -53,7 +55,8 @@ def create_gateway(
     metrics = Metrics()
     metrics.memory(available_memory)
     fleet = Fleet(config, metrics, log, factory)
-    chat = Chat(config, fleet, metrics, log, tracing)
+    ear = Ear()
+    chat = Chat(config, fleet, metrics, log, tracing, ear)
     straight = {surface.path: chat.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")
     public.include_router(catalog.public_router(config, fleet, chat, int(time.time())))
@@ -64,6 +67,7 @@ def create_gateway(
         config,
         fleet,
         chat,
+        ear,
         metrics,
         log,
         tracing,

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from app.stream.events import CallStart, Event, Finish, Text, Thought
 from gates.detect.live import breaches
 
-MAX_READ = 16_384
-"""Characters of a reply that are looked at."""
-
 _LABELS = {"raw_call": "raw_tool_call"}
 """Detectors whose label in manners_breach_total is another word."""
 
@@ -38,6 +35,11 @@ class Witness:
                 assert isinstance(event, Finish)
                 self.reason = event.reason
 
+    @property
+    def heard(self) -> bool:
+        """Whether there is something to judge: words, a call, a thought, or an end without any."""
+        return bool(self._text or self._calls or self.stripped or self.reason)
+
     def text(self, text: str) -> None:
         """One piece of visible text."""
         self._text.append(text)
@@ -45,10 +47,10 @@ class Witness:
     def breaches(self) -> set[str]:
         """Names of the detectors that fired: leak, raw_tool_call, empty, markdown, loop.
 
-        The detectors are the gates' own. About 50 us for a reply of 300 characters, once it is over;
-        of a very long one only the beginning is read.
+        The detectors are the gates' own, and run once the reply is over: about 0.15 ms for 300
+        characters. Of a very long one they read the beginning, or the end (`gates.detect.live`).
         """
-        text = "".join(self._text)[:MAX_READ]
+        text = "".join(self._text)
         names = {finding.detector for finding in breaches(text, calls=self._calls)}
         if self.reason != "stop":
             names.discard("empty")

@@ -3,7 +3,8 @@
 import pytest
 
 from app.stream.events import CallStart, Event, Finish, Text, Thought
-from app.witness import MAX_READ, Witness
+from app.witness import Witness
+from gates.detect.live import READ_AS_MARKDOWN
 
 PLAIN = "The train leaves at ten past nine, and it takes about three hours."
 
@@ -46,5 +47,10 @@ def test_a_cut_reply_is_not_empty() -> None:
 
 
 def test_what_stands_far_behind_is_not_read() -> None:
-    far = "".join(f"Sentence number {n} says something else. " for n in range(MAX_READ // 20))
+    far = "".join(f"Sentence number {n} says something else. " for n in range(READ_AS_MARKDOWN // 20))
     assert "markdown" not in breaches(Text(0, far + "\n\n* one\n* two"), Finish(0, "stop"))
+
+
+def test_a_loop_at_the_end_of_a_long_reply_is_heard() -> None:
+    far = "".join(f"Sentence number {n} says something else. " for n in range(1000))
+    assert breaches(Text(0, far + "and again " * 400), Finish(0, "length")) == {"loop"}

@@ -1,0 +1,136 @@
+"""What is heard of live replies: through a whole gateway, and what is kept of it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.ear import KEPT, Ear, Heard, ended_as, wait_of
+from app.stream.clocks import Clocks
+from tests.app.house import House, eventually
+from tests.app.test_failover import pair
+from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text
+
+OK = Heard("ok")
+
+
+async def heard(home: House, *steps: Any, **more: Any) -> Heard:
+    """What the ear made of one reply."""
+    ear = home.gateway.ear
+    mark = ear.mark("annie", "scripted")
+    home.engine.play(*steps)
+    await home.ask(**more)
+    async with asyncio.timeout(5):
+        await ear.more("annie", "scripted", mark)
+    (one,) = ear.after("annie", "scripted", mark)
+    return one
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "said, breaches",
+    [
+        ("The train leaves at ten.", set()),
+        ("Here you go:\n* milk\n* bread\n* **eggs**", {"markdown"}),
+        ("Okay, the user asks about trains. I should answer briefly. It leaves at ten.", {"leak"}),
+        ("I will check. " * 40, {"loop"}),
+        ("", {"empty"}),
+    ],
+)
+async def test_a_reply_is_heard_with_what_was_wrong_with_it(
+    home: House, said: str, breaches: set[str]
+) -> None:
+    one = await heard(home, *reply(said), stream=True)
+    assert (one.ended, one.judged, set(one.breaches)) == ("ok", True, breaches)
+    metrics = await home.metrics()
+    assert all(metrics("manners_breach_total", detector=name) for name in breaches)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_wait_is_that_for_the_first_word_of_a_stream(home: House) -> None:
+    slow = (Head(), Say(role()), Wait(0.05), Say(text("Hello.")), Say(finish()), Say(b"data: [DONE]\n\n"))
+    one = await heard(home, *slow, stream=True)
+    assert one.wait is not None and one.wait >= 0.05 and one.shown
+    assert (await heard(home, *reply("Hello."), stream=False)).wait is None
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_engine_that_breaks_off_has_failed_and_a_busy_one_has_not(home: House) -> None:
+    broken = await heard(home, Head(), Say(role()), Say(text("Hel")), CloseNow(), stream=True)
+    assert (broken.ended, broken.judged) == ("failed", True)
+    assert (await heard(home, *status(503, b"loading"))).ended == "other"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_caller_who_gave_up_is_heard_with_how_long_it_waited(home: House) -> None:
+    ear, mark = home.gateway.ear, home.gateway.ear.mark("annie", "scripted")
+    home.engine.play(Head(), Say(role()), Hang())
+    async with asyncio.timeout(5):
+        request = asyncio.create_task(home.ask(stream=True))
+        await eventually(lambda: home.gateway.chat.in_flight)
+        request.cancel()
+        await ear.more("annie", "scripted", mark)
+    (one,) = ear.after("annie", "scripted", mark)
+    assert one.ended == "other" and one.wait is not None and not one.shown
+
+
+async def test_a_failover_is_heard_of_the_engine_that_failed(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (house, live, spare):
+        live.play(status(500))
+        spare.play(*reply("Hello."))
+        await house.ask(stream=True)
+        await house.booked()
+        failed, answered = (house.gateway.ear.recent("annie", name) for name in ("live", "spare"))
+        assert [one.ended for one in failed] == ["failed"]
+        # Its clock ran while the other one failed.
+        assert [(one.ended, one.wait) for one in answered] == [("ok", None)]
+
+
+# --------------------------------------------------------------------------------------- the ear
+
+
+def test_it_keeps_the_latest_and_counts_all() -> None:
+    ear = Ear()
+    for _ in range(KEPT + 10):
+        ear.hear("annie", "a", OK)
+    assert (len(ear.recent("annie", "a")), ear.mark("annie", "a")) == (KEPT, KEPT + 10)
+    assert ear.after("annie", "a", KEPT + 8) == (OK, OK)
+    assert len(ear.after("annie", "a", 0)) == KEPT
+    assert ear.recent("annie", "b") == ear.recent("other", "a") == ()
+
+
+async def test_whoever_waits_for_more_is_woken_once_there_is() -> None:
+    ear = Ear()
+    waiting = asyncio.create_task(ear.more("annie", "a", 0))
+    await asyncio.sleep(0)
+    ear.hear("annie", "b", OK)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    ear.hear("annie", "a", OK)
+    await asyncio.wait_for(waiting, 5)
+    await ear.more("annie", "a", 0)
+
+
+@pytest.mark.parametrize(
+    "outcome, code, ended",
+    [
+        ("ok", None, "ok"),
+        ("timeout", "first_token_timeout", "failed"),
+        ("upstream_error", "upstream_truncated", "failed"),
+        ("upstream_error", "engine_busy", "other"),
+        ("error", None, "other"),
+        ("client_cancel", None, "other"),
+        ("client_error", None, "other"),
+    ],
+)
+def test_only_the_engines_own_failures_are_its_failures(outcome: str, code: str | None, ended: str) -> None:
+    assert ended_as(outcome, code) == ended
+
+
+def test_our_own_queue_is_not_the_engines_time() -> None:
+    clocks = Clocks(10.0)
+    assert wait_of(clocks, 0.5, None) == (None, True)
+    assert wait_of(clocks, 0.5, 12.0) == (1.5, False)
+    clocks.text("Hello", 11.0)
+    assert wait_of(clocks, 0.5, None) == wait_of(clocks, 0.5, 12.0) == (0.5, True)
