@@ -30,8 +30,10 @@ def on_gpu(evidence: Evidence) -> bool:
 
 
 def is_spark(evidence: Evidence) -> bool:
-    """Whether the GPU is a GB10."""
-    return any(g.capability == "12.1" or "GB10" in g.name for g in evidence.host.gpus or ())
+    """Whether the GPU is a GB10; ARM with engines in containers is taken for one while nvidia-smi is silent."""
+    if evidence.host.gpus is None:
+        return on_gpu(evidence) and evidence.host.architecture == "aarch64"
+    return any(g.capability == "12.1" or "GB10" in g.name for g in evidence.host.gpus)
 
 
 def gpu_of(evidence: Evidence) -> Gpu | None:
@@ -145,8 +147,8 @@ def _cdi(evidence: Evidence) -> Said | None:
     if not on_gpu(evidence):
         return None
     specs, how = evidence.host.cdi, "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-    if specs is None:
-        return unknown("/etc/cdi and /var/run/cdi could not be read", how)
+    if specs is None or (not specs and evidence.host.toolkit is None):
+        return unknown("no description of the GPU in /etc/cdi or /var/run/cdi", how)
     return ok(", ".join(specs)) if specs else fail("no CDI description of the GPU", how)
 
 

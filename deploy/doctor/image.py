@@ -10,9 +10,8 @@ from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
 from deploy.doctor.host import is_spark
 from deploy.doctor.versions import at_least, is_candidate
 
-PROBE: Final = (
-    "manners doctor --probe (starts the image once, without network, and keeps the answer by its digest)"
-)
+PROBE: Final = "manners doctor --probe"
+"""Starts the image once, without a network, and keeps the answer by its digest."""
 VLLM_SAFE: Final = "0.18"
 """CVE-2026-22807 and CVE-2026-27893: code of a checkpoint runs although nobody trusted it."""
 VLLM_UMA: Final = "0.24"

@@ -79,7 +79,9 @@ def _plan(evidence: Evidence) -> Said | None:
             f"the weights of {', '.join(missing)} are not here", "put the artefact where the file says"
         )
     need, floor = sum(n or 0 for n in needs.values()), _floor(evidence)
-    said = f"{_told(needs)} and {floor / GIB:.1f} GiB to spare, of {total / GIB:.1f} GiB"
+    said = (
+        f"{_told(needs)} + {floor / GIB:.1f} to spare = {(need + floor) / GIB:.1f} of {total / GIB:.1f} GiB"
+    )
     if need + floor <= total:
         return ok(said)
     return fail(said, _smaller(evidence, needs, total - floor))

@@ -72,9 +72,8 @@ def _files(evidence: Evidence, engine: str) -> Said | None:
     if not weights:
         return fail("no .safetensors and no .gguf", "the folder is not a whole model; export it again")
     size = sum(model.files[name].size for name in weights)
-    return ok(
-        f"{', '.join(weights[:1])}{f' and {len(weights) - 1} more' if weights[1:] else ''}, {size / 1e9:.2f} GB"
-    )
+    more = f" and {len(weights) - 1} more" if weights[1:] else ""
+    return ok(f"{weights[0]}{more}, {f'{size / 1e9:.1f} GB' if size >= 1e9 else f'{size / 1e6:.1f} MB'}")
 
 
 def _code(evidence: Evidence, engine: str) -> Said | None:

@@ -45,7 +45,7 @@ def _tool_parser(evidence: Evidence, engine: str) -> Said | None:
         return None
     parser, calls = value_of(args, "--tool-call-parser"), evidence.models.get(engine, Model(path="")).calls
     right = PARSERS.get(calls or "", ())
-    wanted = f"--enable-auto-tool-choice --tool-call-parser {right[0] if right else 'qwen3_coder'}"
+    wanted = f"args: --enable-auto-tool-choice --tool-call-parser {right[0] if right else 'qwen3_coder'}"
     if not parser:
         return warn("no parser: calls come as text, and the gateway has to find them there", wanted)
     if value_of(args, "--enable-auto-tool-choice") is None:
@@ -67,7 +67,8 @@ def _reasoning_parser(evidence: Evidence, engine: str) -> Said | None:
     parser = value_of(args, "--reasoning-parser")
     if not parser:
         return warn(
-            "none: thoughts come as text, and a fast first token may be a thought", "--reasoning-parser qwen3"
+            "none: thoughts come as text, and a fast first token may be a thought",
+            "args: --reasoning-parser qwen3",
         )
     return ok(parser)
 
@@ -112,7 +113,7 @@ def _language_only(evidence: Evidence, engine: str) -> Said | None:
     if value_of(args, "--language-model-only") is None:
         return warn(
             f"{model.architectures[0]} starts its vision encoder, for which a text model has no weights",
-            "--language-model-only",
+            "args: --language-model-only",
         )
     return ok("--language-model-only")
 

@@ -60,10 +60,11 @@ def _value(file: BinaryIO, kind: int) -> object:
     if kind == _U32:
         return _u32(file)
     if kind == _LIST:
-        return _skip_list(file)
-    if kind not in _SIZES:
+        _skip_list(file)
+    elif kind in _SIZES:
+        _take(file, _SIZES[kind])
+    else:
         raise _Damaged
-    _take(file, _SIZES[kind])
     return None
 
 

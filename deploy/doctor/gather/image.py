@@ -20,6 +20,7 @@ from gates import strict
 PROBE_SECONDS: Final = 180.0
 """torch in a cold image takes its time."""
 _VLLM: Final = Path(__file__).with_name("inside.py")
+_LLAMA: Final = "echo release $CUDA_VERSION; cd /app; ./llama-server --version 2>&1; ./llama-server -m none.gguf 2>&1; true"
 Ask = Callable[..., str | None]
 
 
@@ -78,15 +79,13 @@ def parse_inside(told: str) -> Inside | None:
 
 
 def _llama(name: str, ask: Ask) -> Inside | None:
-    """llama-server's version, and the architectures that ggml lists when it comes up."""
-    told = ask(
-        (*_run("sh", name), "-c", "/app/llama-server --version 2>&1; nvcc --version 2>&1"), PROBE_SECONDS
-    )
+    """llama-server's version, and the architectures that it lists before it looks for a model."""
+    told = ask((*_run("sh", name), "-c", _LLAMA), PROBE_SECONDS)
     return None if told is None else parse_llama(told)
 
 
 def parse_llama(told: str) -> Inside:
-    """`llama-server --version` with CUDA: "ARCHS = 750,...,1210" stands in its system line."""
+    """Its version, and its system line, where CUDA says "ARCHS = 750,...,1210"."""
     version = re.search(r"version: (\S+(?: \([0-9a-f]+\))?)", told)
     archs = re.search(r"ARCHS = ([\d,]+)", told)
     return Inside(

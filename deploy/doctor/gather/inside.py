@@ -28,8 +28,10 @@ def _version(*names: str) -> str:
 def _torch() -> dict[str, Any]:
     try:
         torch: Any = import_module("torch")
-        return {"cuda": str(torch.version.cuda or ""), "torch_archs": list(torch.cuda.get_arch_list())}
-    except (ImportError, OSError, RuntimeError):
+        # get_arch_list() is empty where torch cannot reach the GPU; the flags it was built with are not.
+        archs = torch.cuda.get_arch_list() or (torch._C._cuda_getArchFlags() or "").split()
+        return {"cuda": str(torch.version.cuda or ""), "torch_archs": list(archs)}
+    except (ImportError, OSError, RuntimeError, AttributeError):
         return {"torch_archs": None, "cuda": None}
 
 
