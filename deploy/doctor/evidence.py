@@ -123,12 +123,16 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gguf:
-    """A GGUF's header. `file_type` is llama.cpp's number: 15 is Q4_K_M, 32 is BF16."""
+    """A GGUF's header. `file_type` is llama.cpp's number: 15 is Q4_K_M, 32 is BF16.
 
-    version: int
+    `context` is the longest that it was trained for, in tokens; `kv_values` what a token puts into the
+    K cache, over all layers.
+    """
+
     architecture: str | None = None
     file_type: int | None = None
-    tensors: int = 0
+    context: int | None = None
+    kv_values: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

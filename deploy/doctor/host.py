@@ -12,9 +12,10 @@ from typing import Final
 from deploy.doctor.evidence import Evidence, Gpu
 from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
 from deploy.doctor.versions import at_least, numbers
+from deploy.memory import GIB
 
 SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
-GIB: Final = 2**30
+
 DRIVER_FLOOR: Final = "580.65.06"  # NVIDIA/NemoClaw#8173
 LOSSY_KERNEL: Final = "6.17.0-1031"
 LOSSY_DRIVERS: Final = ("580.173", "610.43")

@@ -1,71 +1,59 @@
-"""Whether the engines that stand together fit into memory. Pure.
-
-On a GB10 the GPU's memory is the host's, no container limit holds CUDA's part of it, and a full one
-wedges the machine until somebody cuts its power (NVIDIA/open-gpu-kernel-modules#1358, vllm#46307).
-MemAvailable is the one number that is honest there; nvidia-smi has none.
-"""
+"""Whether the engines that stand together fit into memory. Pure; `deploy.memory` knows what each takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from deploy.doctor.evidence import Evidence
+from deploy.doctor.evidence import Evidence, Gguf, Model
 from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
-from deploy.doctor.flags import value_of
-from deploy.doctor.host import GIB, gpu_of, is_spark
-
-FLOOR: Final = 16 * GIB
-"""What must stay free on unified memory; community guards use 12 to 16 GiB."""
-SMALL_FLOOR: Final = GIB // 2
-LOAD: Final = 1.15  # weights while they are loaded, over their size on disk
-VLLM_OVERHEAD: Final = int(6.7 * GIB)  # 5.4 to 6.7 GiB were measured (llamastash PR#81)
-LLAMA_OVERHEAD: Final = GIB // 4
-VLLM_SHARE: Final = 0.92
-"""vLLM's --gpu-memory-utilization when nobody says otherwise."""
+from deploy.doctor.host import gpu_of, is_spark
+from deploy.flags import DEFAULTS
+from deploy.gguf import Value
+from deploy.memory import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, llama_need, vllm_need
 
 
-def weights_of(evidence: Evidence, engine: str) -> int | None:
-    """Bytes of an engine's weights; None if its files are not known."""
-    model = evidence.models.get(engine)
-    if model is None or model.files is None:
+def weights_of(model: Model | None) -> int | None:
+    """Bytes of a model's weights; None if its files are not known, or not there."""
+    if model is None or not model.files:
         return None
     return sum(f.size for name, f in model.files.items() if name.endswith((".safetensors", ".gguf")))
 
 
 def need_of(evidence: Evidence, engine: str) -> int | None:
-    """Bytes of host memory that an engine takes here; 0 for one that somebody else runs."""
-    spec, total = evidence.engines[engine], evidence.host.memory_total
-    weights = weights_of(evidence, engine)
+    """Bytes of the host's memory that an engine takes; 0 for one that somebody else runs, None if not known."""
+    spec, total, model = evidence.engines[engine], evidence.host.memory_total, evidence.models.get(engine)
+    weights = weights_of(model)
     if spec.driver == "url":
         return 0
+    if weights is None or total is None:
+        return None
     if spec.dialect == "vllm":
-        if not is_spark(evidence) and gpu_of(evidence) is not None:
-            return 0  # the GPU has memory of its own, and vLLM keeps to its share of it
-        kv = value_of(spec.args, "--kv-cache-memory-bytes")
-        if kv is not None and kv.isdecimal():
-            return None if weights is None else int(weights * LOAD) + int(kv) + VLLM_OVERHEAD
-        return None if total is None else int(_share(spec.args) * total)
-    return None if weights is None else int(weights * LOAD) + LLAMA_OVERHEAD
+        apart = gpu_of(evidence) is not None and not is_spark(evidence)
+        return VLLM_OVERHEAD if apart else vllm_need(spec.args, weights, total)
+    metadata = _metadata(model.gguf if model else None)
+    if spec.driver == "embedded":
+        context, cache = int(str(DEFAULTS["n_ctx"])), int(str(DEFAULTS["cache_ram_mib"]))
+        return llama_need(spec.args, weights, metadata, context=context, cache_mib=cache)
+    return llama_need(spec.args, weights, metadata, cache_mib=LLAMA_CACHE)
 
 
-def _share(args: tuple[str, ...]) -> float:
-    try:
-        return float(value_of(args, "--gpu-memory-utilization") or VLLM_SHARE)
-    except ValueError:
-        return VLLM_SHARE
+def _metadata(gguf: Gguf | None) -> Mapping[str, Value]:
+    """What `llama_need` asks of a header: the context, and a cache as wide as all layers together."""
+    if gguf is None or gguf.architecture is None:
+        return {}
+    name = gguf.architecture
+    return {
+        "general.architecture": name,
+        f"{name}.context_length": gguf.context or 0,
+        f"{name}.block_count": 1,
+        f"{name}.attention.head_count_kv": 1,
+        f"{name}.attention.key_length": gguf.kv_values or 0,
+    }
 
 
 def _needs(evidence: Evidence) -> dict[str, int | None]:
     return {name: need_of(evidence, name) for name in evidence.setting.together if name in evidence.engines}
-
-
-def _floor(evidence: Evidence) -> int:
-    return FLOOR if is_spark(evidence) else SMALL_FLOOR
-
-
-def _told(needs: Mapping[str, int | None]) -> str:
-    return " + ".join(f"{name} {(need or 0) / GIB:.1f}" for name, need in needs.items() if need)
 
 
 def _plan(evidence: Evidence) -> Said | None:
@@ -78,36 +66,34 @@ def _plan(evidence: Evidence) -> Said | None:
         return unknown(
             f"the weights of {', '.join(missing)} are not here", "put the artefact where the file says"
         )
-    need, floor = sum(n or 0 for n in needs.values()), _floor(evidence)
-    said = (
-        f"{_told(needs)} + {floor / GIB:.1f} to spare = {(need + floor) / GIB:.1f} of {total / GIB:.1f} GiB"
-    )
-    if need + floor <= total:
-        return ok(said)
-    return fail(said, _smaller(evidence, needs, total - floor))
+    need, floor = sum(n or 0 for n in needs.values()), Memory(total, total).floor
+    told = " + ".join(f"{name} {(n or 0) / GIB:.1f}" for name, n in needs.items() if n)
+    said = f"{told} + {floor / GIB:.1f} to spare = {(need + floor) / GIB:.1f} of {total / GIB:.1f} GiB"
+    return ok(said) if need + floor <= total else fail(said, _smaller(evidence, needs, total - floor))
 
 
 def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> str:
-    """The share that would fit, if one is to be had."""
+    """The share of memory that would fit, if there is one."""
     greedy = [n for n in needs if evidence.engines[n].dialect == "vllm" and needs[n]]
     total = evidence.host.memory_total or 1
     others = sum(need or 0 for name, need in needs.items() if name not in greedy)
     share = int((room - others) / total / max(len(greedy), 1) * 20) / 20
-    if not greedy or share < 0.1:
+    sizes = [int((weights_of(evidence.models.get(name)) or 0) * LOAD) + VLLM_OVERHEAD for name in greedy]
+    least = max(sizes, default=0) / total
+    if not greedy or share < least:
         return "let fewer engines stand at one time: take one out of `live` and `fallback`"
-    least = max((weights_of(evidence, n) or 0) * LOAD + VLLM_OVERHEAD for n in greedy) / total
-    return f"--gpu-memory-utilization {share:g} or less for {', '.join(greedy)}; its weights need {least:.2f} at least"
+    return f"--gpu-memory-utilization {share:g} or less for {', '.join(greedy)}; {least:.2f} is the least for its weights"
 
 
 def _now(evidence: Evidence) -> Said | None:
-    needs, free = _needs(evidence), evidence.host.memory_available
+    needs, host = _needs(evidence), evidence.host
     if not any(needs.values()):
         return None
-    if free is None:
+    if host.memory_available is None or host.memory_total is None:
         return unknown("/proc/meminfo could not be read", "grep MemAvailable /proc/meminfo")
-    need = sum(n or 0 for n in needs.values())
-    said = f"{free / GIB:.1f} GiB available now, {need / GIB:.1f} are needed"
-    if free - need >= _floor(evidence):
+    memory, need = Memory(host.memory_total, host.memory_available), sum(n or 0 for n in needs.values())
+    said = f"{memory.available / GIB:.1f} GiB available now, {need / GIB:.1f} are needed"
+    if memory.available - need >= memory.floor:
         return ok(said)
     return warn(said, "unless the engines are up already: see who holds it, ps aux --sort=-rss | head")
 

@@ -25,7 +25,6 @@ MIXED_SINCE: Final = "0.18"  # vllm#35047; 0.16 says "Unknown ModelOpt quant alg
 W4A16_SINCE: Final = "0.24"
 TEXT_SINCE: Final = "0.28"  # vllm#50210, #50355: qwen3_5_text loads without the wrapper
 TRANSFORMERS_5_SINCE: Final = "0.20"
-GGUF_VERSIONS: Final = (2, 3)
 FILE_TYPES: Final = {0: "F32", 1: "F16", 7: "Q8_0", 14: "Q4_K_S", 15: "Q4_K_M", 17: "Q5_K_M", 18: "Q6_K",
                      32: "BF16", 39: "NVFP4"}  # fmt: skip
 GGUF_ARCHS: Final = ("qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "llama", "gemma3")
@@ -221,8 +220,8 @@ def _gguf(evidence: Evidence, engine: str) -> Said | None:
             "the header is not a GGUF's", "copy the file again; compare its sha256 with artefact.json"
         )
     kind = FILE_TYPES.get(gguf.file_type if gguf.file_type is not None else -1, f"file_type {gguf.file_type}")
-    said = f"{gguf.architecture}, {kind}, GGUF {gguf.version}, {gguf.tensors} tensors"
-    if gguf.version not in GGUF_VERSIONS or not gguf.architecture:
+    said = f"{gguf.architecture}, {kind}, context {gguf.context}"
+    if not gguf.architecture:
         return fail(said, "convert the model again with today's llama.cpp")
     if gguf.architecture not in GGUF_ARCHS:
         return warn(

@@ -13,6 +13,7 @@ from typing import Final
 
 from deploy.doctor.evidence import Gpu, Host, Nvcc, Swap
 from deploy.doctor.gather.asking import ask, text_of
+from deploy.memory import Memory, read_memory
 
 Ask = Callable[[Sequence[str]], str | None]
 _GPU: Final = (
@@ -35,52 +36,32 @@ _JOURNAL: Final = (
 _CDI: Final = ("/etc/cdi", "/var/run/cdi")
 
 
-def host(*, ask: Ask = ask, proc: Path = Path("/proc"), deep: bool = True) -> Host:
-    """What this machine tells. Without `deep`, only what needs no other program."""
-    memory = meminfo(text_of(proc / "meminfo") or "")
-    plain = Host(
-        architecture=platform.machine() or None,
-        kernel=platform.release() or None,
-        memory_total=memory.get("MemTotal"),
-        memory_available=memory.get("MemAvailable"),
-        swaps=swaps(text_of(proc / "swaps")),
-        uid=os.geteuid() if hasattr(os, "geteuid") else None,
-        monotonic=time.get_clock_info("monotonic").monotonic,
-        cdi=_cdi(),
-    )
-    return _with_programs(plain, ask) if deep else plain
-
-
-def _with_programs(plain: Host, ask: Ask) -> Host:
+def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> Host:
+    """What this machine tells."""
+    memory = _memory(proc / "meminfo")
     synced = ask(("timedatectl", "show", "-p", "NTPSynchronized", "--value"))
     version = ask(("docker", "version", "--format", "{{.Server.Version}}"))
     return Host(
-        architecture=plain.architecture,
-        kernel=plain.kernel,
-        memory_total=plain.memory_total,
-        memory_available=plain.memory_available,
-        swaps=plain.swaps,
-        uid=plain.uid,
-        monotonic=plain.monotonic,
-        cdi=plain.cdi,
+        architecture=platform.machine() or None,
+        kernel=platform.release() or None,
         gpus=gpus(ask(_GPU)),
         gpu_processes=gpu_processes(ask(_USERS)),
+        memory_total=memory.total if memory else None,
+        memory_available=memory.available if memory else None,
+        swaps=swaps(text_of(proc / "swaps")),
         toolkit=toolkit(ask(("nvidia-ctk", "--version"))),
+        cdi=_cdi(),
         docker=version.strip() or None if version else None,
+        uid=os.geteuid() if hasattr(os, "geteuid") else None,
         disk_free=_disk_free(ask(("docker", "info", "--format", "{{.DockerRootDir}}"))),
         journal=_journal(ask),
         time_synchronized=None if synced is None else synced.strip() == "yes",
+        monotonic=time.get_clock_info("monotonic").monotonic,
         nvccs=_nvccs(ask),
     )
 
 
 # ------------------------------------------------------------------------- reading what they print
-
-
-def meminfo(text: str) -> dict[str, int]:
-    """/proc/meminfo in bytes."""
-    found = re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)
-    return {name: int(kib) * 1024 for name, kib in found}
 
 
 def swaps(text: str | None) -> tuple[Swap, ...] | None:
@@ -133,6 +114,13 @@ def release(text: str | None) -> str | None:
 
 
 # ------------------------------------------------------------------------------------ looking around
+
+
+def _memory(path: Path) -> Memory | None:
+    try:
+        return read_memory(path)
+    except (OSError, ValueError):
+        return None
 
 
 def _cdi() -> tuple[str, ...] | None:

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from deploy.doctor.evidence import File, Gguf, Model
 from deploy.doctor.gather.asking import text_of
-from deploy.doctor.gather.gguf import gguf_header
+from deploy.errors import ArtefactError as WeightsError
+from deploy.gguf import Value, read_metadata
+from deploy.memory import kv_values
 from gates import artefact
 from gates.errors import ArtefactError
 
@@ -101,7 +103,23 @@ def _sealed(folder: Path, hashes: bool) -> tuple[str, tuple[str, ...]]:
 
 def _gguf(folder: Path, files: Mapping[str, File]) -> Gguf | None:
     name = next((name for name in files if name.endswith(".gguf")), None)
-    return gguf_header(folder / name) if name else None
+    if name is None:
+        return None
+    try:
+        found = read_metadata(folder / name)
+    except WeightsError:
+        return None
+    architecture = found.get("general.architecture")
+    return Gguf(
+        architecture=architecture if isinstance(architecture, str) else None,
+        file_type=_whole(found.get("general.file_type")),
+        context=_whole(found.get(f"{architecture}.context_length")),
+        kv_values=kv_values(found),
+    )
+
+
+def _whole(value: Value | None) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _template(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
