@@ -100,7 +100,11 @@ class Ear:
         if record.count <= mark:
             future = asyncio.get_running_loop().create_future()
             record.waiting.append(future)
-            await future
+            try:
+                await future
+            finally:
+                if future in record.waiting:
+                    record.waiting.remove(future)
 
     def _of(self, model: str, engine: str) -> _Record:
         key = model, engine

@@ -1,0 +1,241 @@
+"""The bake: what it notices, how soon, how seldom it cries wolf, and how it ends when nobody speaks."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from app.ear import Ear, Heard
+from app.promotion import bake
+from app.promotion.bake import Kind, Limits
+from app.promotion.outcome import Breach, EffectFailed
+from app.promotion.phases import Fault
+from app.promotion.watching import watch
+from gates.stats.sequential import clean_needed
+
+LIMITS = Limits()
+GOOD = Heard("ok", True, frozenset(), 0.2)
+LEAK = replace(GOOD, breaches=frozenset({"leak"}))
+FAILED = Heard("failed")
+LEFT = Heard("other")
+
+
+def spoken(waits: list[float]) -> list[Heard]:
+    return [replace(GOOD, wait=wait) for wait in waits]
+
+
+USUAL = spoken([0.1 + 0.002 * i for i in range(200)])
+"""An incumbent: 100 to 500 ms, nine of ten within 460 ms."""
+
+
+def baked(heard: list[Heard], incumbent: list[Heard] | None = None, limits: Limits = LIMITS) -> bake.Bake:
+    state = bake.begin(limits, incumbent or [])
+    for one in heard:
+        state = bake.hear(state, one)
+    return state
+
+
+def code(state: bake.Bake) -> str | None:
+    fault = bake.breach(state)
+    return fault and fault.code
+
+
+# ----------------------------------------------------------------------------- what it promises
+
+
+@cache
+def chances(rate: float, within: int, kind: Kind) -> tuple[float, ...]:
+    """The chance, exactly, that a model with this rate of faults was caught within 1, 2, ... replies."""
+    empty = replace(bake.begin(LIMITS, []), slow_after=1.0)
+    least, alive, caught, found = 1, {0: 1.0}, 0.0, []
+    for n in range(1, within + 1):
+        after: dict[int, float] = {}
+        for bad, chance in alive.items():
+            after[bad] = after.get(bad, 0.0) + chance * (1.0 - rate)
+            after[bad + 1] = after.get(bad + 1, 0.0) + chance * rate
+        while least <= n and bake.breach(replace(empty, counts={kind: (least, n)})) is None:
+            least += 1
+        caught += sum(chance for bad, chance in after.items() if bad >= least)
+        alive = {bad: chance for bad, chance in after.items() if bad < least and chance > 1e-15}
+        found.append(caught)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("rate, replies", [(0.5, 11), (0.2, 41), (0.1, 110), (0.05, 306)])
+def test_a_leaker_is_caught_within_so_many_replies_with_95_percent(rate: float, replies: int) -> None:
+    chance = chances(rate, replies, "leak")
+    assert chance[-2] < 0.95 <= chance[-1]
+
+
+def test_one_leak_in_a_thousand_is_no_alarm_and_the_bound_itself_seldom_is() -> None:
+    assert chances(0.001, 3000, "leak")[-1] < 1e-5
+    assert chances(LIMITS.leak, 3000, "leak")[-1] < LIMITS.alpha / bake.TESTS
+
+
+@pytest.mark.parametrize("kind", ["empty", "markdown", "loop", "errors", "slow"])
+def test_no_kind_takes_more_than_its_share_of_the_error(kind: Kind) -> None:
+    bound = bake.begin(LIMITS, []).bounds[kind]
+    assert chances(bound, 1000, kind)[-1] < LIMITS.alpha / bake.TESTS
+
+
+def replies(rate: float, draw: random.Random) -> Iterator[Heard]:
+    while True:
+        yield LEAK if draw.random() < rate else GOOD
+
+
+def test_a_simulated_leaker_is_caught_as_soon_as_the_exact_chance_says() -> None:
+    draw, caught = random.Random(7), 0
+    for _ in range(200):
+        state = bake.begin(LIMITS, [])
+        for _, heard in zip(range(41), replies(0.2, draw), strict=False):
+            state = bake.hear(state, heard)
+            if bake.breach(state):
+                caught += 1
+                break
+    assert 180 <= caught <= 200  # 190 expected, give or take three deviations
+
+
+# --------------------------------------------------------------------------------- what it counts
+
+
+def test_every_kind_has_its_code_and_says_its_numbers() -> None:
+    for name in ("leak", "raw_tool_call", "empty", "markdown", "loop"):
+        state = baked([replace(GOOD, breaches=frozenset({name}))] * 10)
+        fault = bake.breach(state)
+        assert fault is not None and fault.code == f"bake_{name}" and "10 of 10" in fault.message
+    assert code(baked([FAILED] * 10)) == "bake_errors"
+    assert code(baked([GOOD] * 500)) is None
+
+
+def test_callers_who_leave_are_no_errors() -> None:
+    assert code(baked([LEFT] * 500)) is None
+    assert "errors" not in baked([LEFT] * 500).counts
+
+
+def test_what_the_incumbent_does_too_is_usual() -> None:
+    """Half of this traffic asks for lists, and who answers with one is no worse than before."""
+    listed = replace(GOOD, breaches=frozenset({"markdown"}))
+    assert code(baked([listed, GOOD] * 200, [listed, GOOD] * 100)) is None
+    assert code(baked([listed] * 200, [listed, GOOD] * 100)) == "bake_markdown"
+    assert code(baked([listed, GOOD] * 200)) == "bake_markdown"
+
+
+def test_an_incumbent_that_fails_as_often_excuses_and_one_that_was_hardly_heard_does_not() -> None:
+    half = [FAILED, GOOD]
+    assert code(baked(half * 100, half * 100)) is None
+    assert code(baked(half * 100, half * 10)) == "bake_errors"
+
+
+def test_no_incumbent_excuses_a_leak() -> None:
+    assert code(baked([LEAK] * 10, [LEAK] * 500)) == "bake_leak"
+
+
+def test_twice_as_slow_is_noticed_and_a_tenth_slower_is_not() -> None:
+    twice, tenth = ([replace(one, wait=(one.wait or 0) * times) for one in USUAL] for times in (2.0, 1.1))
+    assert code(baked(USUAL, USUAL)) is None
+    assert code(baked(tenth, USUAL)) is None
+    assert code(baked(twice, USUAL)) == "bake_slow"
+
+
+def test_a_few_very_slow_ones_are_no_alarm_for_most_are_not() -> None:
+    mixed = [*USUAL[:95], *spoken([30.0] * 5)] * 4
+    assert code(baked(mixed, USUAL)) is None
+
+
+def test_without_times_of_the_incumbent_nothing_is_slow() -> None:
+    assert code(baked(spoken([60.0] * 300))) is None
+    assert code(baked(spoken([60.0] * 300), USUAL[:50])) is None
+
+
+def test_callers_who_gave_up_before_the_first_word_are_counted_as_slow() -> None:
+    """Else an engine that nobody waits for would look fast: only its quick replies would be seen."""
+    late, early = (replace(LEFT, wait=wait, shown=False) for wait in (5.0, 0.05))
+    assert code(baked([late] * 30, USUAL)) == "bake_slow"
+    assert code(baked([early] * 300, USUAL)) is None
+
+
+def test_the_evidence_says_which_leak_rate_was_excluded() -> None:
+    enough = clean_needed(LIMITS.tell)
+    assert enough == 116
+    assert not bake.too_few(baked([GOOD] * enough))
+    assert bake.too_few(baked([GOOD] * (enough - 1)))
+    told = bake.evidence(baked([GOOD] * 200, USUAL))
+    assert told["too_few"] is False and told["heard"] == 200 and told["first_content_s"] == 0.2
+    assert bake.evidence(baked([]))["leak_rate_excluded"] == 1.0
+
+
+# -------------------------------------------------------------------------------------- the watch
+
+QUICK = Limits(look_s=0.01, gone_s=0.03, probe_every_s=0.01)
+
+
+async def breached(ear: Ear, *heard: Heard, seconds: float = 30.0, **more: object) -> Fault:
+    """The fault that a watch ends with, after these replies."""
+    watching = asyncio.create_task(watch(ear, "annie", "new", "old", seconds, limits=QUICK, **more))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    for one in heard:
+        ear.hear("annie", "new", one)
+    with pytest.raises(Breach) as caught:
+        async with asyncio.timeout(10):
+            await watching
+    return caught.value.fault
+
+
+async def test_a_watch_ends_at_once_when_live_traffic_shows_a_leaker() -> None:
+    assert (await breached(Ear(), *[LEAK] * 10)).code == "bake_leak"
+
+
+async def test_what_was_heard_before_the_switch_does_not_count() -> None:
+    ear = Ear()
+    for _ in range(100):
+        ear.hear("annie", "new", LEAK)
+    told = await watch(ear, "annie", "new", "old", 0.02, limits=QUICK)
+    assert told["heard"] == 0
+
+
+async def test_times_are_held_against_the_incumbents() -> None:
+    ear = Ear()
+    for one in USUAL:
+        ear.hear("annie", "old", one)
+    assert (await breached(ear, *spoken([5.0] * 40))).code == "bake_slow"
+
+
+async def test_an_engine_that_stays_away_is_a_breach_and_one_that_comes_back_is_not() -> None:
+    fault = await breached(Ear(), gone=lambda: "it was killed")
+    assert fault.code == "bake_gone" and "it was killed" in fault.message
+    blinks = iter([None, "restarting", None])
+    told = await watch(Ear(), "annie", "new", None, 0.05, limits=QUICK, gone=lambda: next(blinks, None))
+    assert told["heard"] == 0
+
+
+async def test_a_synthetic_turn_that_goes_badly_is_a_breach() -> None:
+    async def turn() -> None:
+        raise EffectFailed(Fault("canary_failed", "a thought was said"))
+
+    fault = await breached(Ear(), probe=turn)
+    assert fault.code == "bake_probe" and "a thought was said" in fault.message
+
+
+async def test_a_turn_with_a_fault_of_our_own_is_not_taken_for_the_engines() -> None:
+    async def turn() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await watch(Ear(), "annie", "new", None, 30.0, limits=QUICK, probe=turn)
+
+
+async def test_silence_is_accepted_with_what_was_not_seen_or_is_a_breach_as_is_wanted() -> None:
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        turns += 1
+
+    told = await watch(Ear(), "annie", "new", "old", 0.1, limits=QUICK, probe=turn)
+    assert told["too_few"] is True and told["turns"] == turns > 0
+    strict = replace(QUICK, quiet="breach")
+    with pytest.raises(Breach, match="bake_quiet"):
+        await watch(Ear(), "annie", "new", "old", 0.02, limits=strict)
