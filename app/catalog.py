@@ -12,6 +12,7 @@ from app.config import Config
 from app.errors import UnknownModel
 from app.fleet import Fleet
 from app.metrics import Metrics
+from app.promotion.runner import Promotions
 
 
 def _json(request: Request, body: Any, status: int = 200) -> Response:
@@ -51,8 +52,10 @@ def public_router(config: Config, fleet: Fleet, chat: Chat, created: int) -> API
     return routes
 
 
-def admin_router(config: Config, fleet: Fleet, chat: Chat, metrics: Metrics) -> APIRouter:
-    """Routes of the operators' listener."""
+def admin_router(
+    config: Config, fleet: Fleet, chat: Chat, metrics: Metrics, promotions: Promotions
+) -> APIRouter:
+    """Routes of the operators' listener that only look."""
     routes = APIRouter()
 
     @routes.get("/metrics", response_model=None)
@@ -66,8 +69,15 @@ def admin_router(config: Config, fleet: Fleet, chat: Chat, metrics: Metrics) -> 
 
     @routes.get("/admin/status", response_model=None)
     async def status(request: Request) -> Response:
+        known = await promotions.standing()
         models = {
-            name: {"live": model.live, "fallback": model.fallback, "thinking": model.thinking}
+            name: {
+                "fallback": model.fallback,
+                "thinking": model.thinking,
+                **known.get(name, {}),
+                "live": fleet.way(name).live,
+                "override": None,
+            }
             for name, model in config.models.items()
         }
         serving = {"ready": fleet.is_ready, "draining": chat.draining, "in_flight": chat.in_flight}
@@ -82,6 +92,8 @@ def admin_router(config: Config, fleet: Fleet, chat: Chat, metrics: Metrics) -> 
                 "dialect": spec.dialect,
                 "driver": spec.driver,
                 "kind": spec.kind,
+                "digest": promotions.shelf.digest(name),
+                "serves": [model for model in config.models if fleet.way(model).live == name],
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),
                 "restarts": running.get(name, {}).get("restarts", 0),

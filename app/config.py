@@ -84,6 +84,12 @@ class Gates(Table):
     max_age_days: int = Field(default=7, ge=1)
 
 
+class Promotion(Table):
+    """`[promotion]`: how a new engine is brought in. `bake_seconds` of live traffic come before the old one goes."""
+
+    bake_seconds: float = Field(default=600.0, ge=0, le=86_400)
+
+
 class Config(Table):
     """All of it, checked as a whole."""
 
@@ -93,6 +99,7 @@ class Config(Table):
     engines: dict[str, EngineSpec]
     models: dict[str, Model] = Field(min_length=1)
     gates: Gates = Gates()
+    promotion: Promotion = Promotion()
     telemetry: Telemetry = Telemetry()
     secrets: Secrets = Secrets()
 
@@ -221,6 +228,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "models": Model,
     "timeouts": Timeouts,
     "gates": Gates,
+    "promotion": Promotion,
     "telemetry": Telemetry,
 }
 

@@ -8,11 +8,16 @@
     │   ├── UnknownModel              404  model_not_found
     │   ├── NotForChat                     unsupported_by_model
     │   ├── UnknownRoute              404  not_found
+    │   ├── UnknownThing              404  operation_not_found, report_not_found
+    │   │   └── UnknownEngine              engine_not_found
+    │   ├── Refused                   409  the codes of a promotion: report_missing, busy, …
+    │   ├── KeyTaken                  422  idempotency_key_reused
     │   ├── WrongMethod               405  method_not_allowed
     │   └── EngineRefused             4xx  the engine's own code: it refused the request
     ├── Unauthorized                  401  authentication_error      invalid_api_key
     ├── Busy                          429  rate_limit_error          queue_full, queue_timeout
     ├── Draining                      503  server_error              draining
+    ├── NotStarted                    503  server_error              not_started
     └── UpstreamError                 502  upstream_error            the engine's fault
         ├── EngineDown                503  no_engine, connect_failed
         ├── EngineTimeout             504  first_token_timeout, idle_timeout, total_timeout
@@ -100,6 +105,33 @@ class UnknownRoute(RequestError):
     code = "not_found"
 
 
+class UnknownThing(RequestError):
+    """What an operator asked for is not there; the code says what."""
+
+    status = 404
+    code = "operation_not_found"
+
+
+class UnknownEngine(UnknownThing):
+    """No such engine in the configuration."""
+
+    code = "engine_not_found"
+
+
+class Refused(RequestError):
+    """As things stand it must not, or cannot, be done; the code says why."""
+
+    status = 409
+    code = "busy"
+
+
+class KeyTaken(RequestError):
+    """The idempotency key came with another request before."""
+
+    status = 422
+    code = "idempotency_key_reused"
+
+
 class WrongMethod(RequestError):
     """The path exists, the method does not."""
 
@@ -154,6 +186,17 @@ class Draining(MannersError):
     @property
     def retry_after(self) -> int | None:
         return 5
+
+
+class NotStarted(MannersError):
+    """The gateway has not opened its registry yet, or has closed it."""
+
+    status = 503
+    code = "not_started"
+
+    @property
+    def retry_after(self) -> int | None:
+        return 1
 
 
 class UpstreamError(MannersError):

@@ -98,6 +98,11 @@ class Fleet:
         member = self._members.get(name)
         return member.upstream.open if member else 0
 
+    def is_up(self, name: str) -> bool:
+        """Whether the engine streams, by its driver's word."""
+        member = self._members.get(name)
+        return member is not None and member.is_up
+
     def running(self) -> frozenset[str]:
         """Engines that are up, coming up, or being kept up."""
         return frozenset(self._members)

@@ -16,6 +16,9 @@ from app.fleet import Fleet
 from app.log import Logger
 from app.member import EngineFactory, driver
 from app.metrics import Metrics
+from app.operators import operators_router
+from app.promotion.room import Room
+from app.promotion.runner import Promotions
 from app.surfaces.chat_completions import ChatCompletions
 from app.surfaces.completions import Completions
 from app.surfaces.embeddings import Embeddings
@@ -34,6 +37,7 @@ class Gateway:
 
     config: Config
     fleet: Fleet
+    promotions: Promotions
     chat: Chat
     ear: Ear
     metrics: Metrics
@@ -41,6 +45,17 @@ class Gateway:
     tracing: Tracing
     public: ASGIApp
     admin: ASGIApp
+
+    async def start(self) -> None:
+        """Take the registry, and begin to bring up who serves. Raises RegistryError."""
+        await self.promotions.open()
+        await self.promotions.start()
+
+    async def stop(self) -> None:
+        """Let go of everything."""
+        await self.promotions.stop()
+        await self.fleet.stop()
+        await self.tracing.close()
 
 
 def create_gateway(
@@ -50,22 +65,25 @@ def create_gateway(
     factory: EngineFactory = driver,
     tracing: Tracing | None = None,
 ) -> Gateway:
-    """Join the parts. Nothing is started: `fleet.start()` is the caller's. Raises ConfigError."""
+    """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError."""
     tracing = tracing or tracing_for(config)
     metrics = Metrics()
     metrics.memory(available_memory)
     fleet = Fleet(config, metrics, log, factory)
     ear = Ear()
+    promotions = Promotions(config, fleet, metrics, log, Room(available_memory))
     chat = Chat(config, fleet, metrics, log, tracing, ear)
     straight = {surface.path: chat.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")
     public.include_router(catalog.public_router(config, fleet, chat, int(time.time())))
     openapi.document(public, SURFACES)
     admin = _application("Manners: operators", log)
-    admin.include_router(catalog.admin_router(config, fleet, chat, metrics))
+    admin.include_router(catalog.admin_router(config, fleet, chat, metrics, promotions))
+    admin.include_router(operators_router(config, promotions))
     return Gateway(
         config,
         fleet,
+        promotions,
         chat,
         ear,
         metrics,

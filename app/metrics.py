@@ -116,7 +116,7 @@ class Metrics:
         self._calls = self._counter(
             "manners_tool_calls_total", "Tool calls, by who found them.", (*route, "source")
         )
-        self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
+        self._promotions = self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
 
     def _make_gauges(self, route: tuple[str, ...]) -> None:
         self.in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
@@ -131,7 +131,7 @@ class Metrics:
         self._restarts = self._gauge(
             "manners_engine_restarts", "Restarts of an engine since it was started.", ("engine",)
         )
-        self._histogram(
+        self._phases = self._histogram(
             "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), DURATION_BUCKETS
         )
         self._memory = self._gauge("manners_host_memory_available_bytes", "MemAvailable of the host.", ())
@@ -208,6 +208,14 @@ class Metrics:
             if labels["model"] == model:
                 self._active.labels(model, labels["engine"]).set(0)
         self._active.labels(model, engine).set(1)
+
+    def promoted(self, result: str) -> None:
+        """A promotion or a rollback has ended, in this phase."""
+        self._promotions.labels(result).inc()
+
+    def phase(self, name: str, seconds: float) -> None:
+        """An operation was in a phase for so long."""
+        self._phases.labels(name).observe(seconds)
 
     def memory(self, read: Callable[[], float]) -> None:
         """Where the host's free memory is read from, at every scrape."""

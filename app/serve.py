@@ -15,6 +15,7 @@ from app import log as logs
 from app.auth import admin_token
 from app.config import Address, Config, ConfigError
 from app.main import Gateway, create_gateway
+from app.registry.errors import RegistryError
 
 MAX_HEADER_BYTES = 32 << 10
 
@@ -75,14 +76,19 @@ async def serve(config: Config) -> None:
             token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
         except OSError as error:
             raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
-        await _run(create_gateway(config, token, log), public, admin, token_file)
+        gateway = create_gateway(config, token, log)
+        try:
+            await gateway.promotions.open()
+        except RegistryError as error:
+            raise ConfigError(f"gateway.state: {error}") from None
+        await _run(gateway, public, admin, token_file)
 
 
 async def _run(
     gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
 ) -> None:
     """From the first engine to the last byte."""
-    await gateway.fleet.start()
+    await gateway.promotions.start()
     drain = gateway.config.gateway.drain_seconds
     servers = [_server(gateway.public, drain), _server(gateway.admin, 1)]
     running = [
@@ -100,8 +106,7 @@ async def _run(
         for server in servers:
             server.should_exit = True
         await asyncio.gather(*running)
-        await gateway.fleet.stop()
-        await gateway.tracing.close()
+        await gateway.stop()
 
 
 async def _until_signal() -> None:

@@ -59,6 +59,10 @@ class Reader:
         row = self._one("SELECT * FROM report WHERE digest = ?", digest)
         return KnownReport(**row) if row else None
 
+    def reports(self) -> tuple[KnownReport, ...]:
+        """Every report that was uploaded, the oldest first."""
+        return tuple(KnownReport(**row) for row in self._all("SELECT * FROM report ORDER BY rowid"))
+
     def revocation(self, thing: Thing, id: str) -> Revocation | None:
         row = self._one("SELECT * FROM revocation WHERE thing = ? AND id = ?", thing, id)
         return Revocation(**row) if row else None

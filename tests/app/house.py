@@ -213,7 +213,7 @@ async def run(
     url, admin = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in sockets)
     pairs = zip(servers, sockets, strict=True)
     tasks = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in pairs]
-    await gateway.fleet.start()
+    await gateway.start()
     async with asyncio.timeout(10):
         if ready:
             await gateway.fleet.wait_ready()
@@ -227,8 +227,7 @@ async def run(
         for server in servers:
             server.should_exit = True
         await asyncio.wait(tasks)
-        await gateway.fleet.stop()
-        await gateway.tracing.close()
+        await gateway.stop()
         structlog.configure(**outer)  # there may be a house around this one
 
 

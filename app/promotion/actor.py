@@ -1,0 +1,234 @@
+"""The actor that carries operations out, one at a time: commit, effect, outcome.
+
+One task owns every step. Whoever wants something puts it down where the task finds it: an operation
+in its queue, a word (cancel, turn back) on the operation that runs. A step is on the disk before its
+effect begins; whatever the gateway is killed between, the next start finds what may have been begun.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import Any, Final
+
+from app.log import Logger, where
+from app.metrics import Metrics
+from app.promotion import book
+from app.promotion.deeds import DEEDS, SECONDS
+from app.promotion.effects import Effect, Verb
+from app.promotion.machine import TABLE, Machine, Step, recover, step
+from app.promotion.outcome import Breach, EffectFailed, EffectRefused
+from app.promotion.phases import Begin, Breached, Cancel, Done, Event, Failed, Fault, Refused, Restart
+from app.promotion.planning import now
+from app.promotion.site import Evidence, Site
+from app.registry.errors import GenerationMoved, RegistryError, StorageFailed
+from app.registry.registry import Registry
+
+ACTOR: Final = "gateway"
+DISK_SECONDS: Final = 2.0
+"""How long to wait before a step that the disk did not take is written again."""
+
+Word = Cancel | Breached
+
+
+class Turn:
+    """The operation that runs now, and what was said to it."""
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        self.machine: Machine | None = None
+        self.word: asyncio.Future[Word] = asyncio.get_running_loop().create_future()
+
+    def hears(self, word: type[Word]) -> bool:
+        """Whether such a word would lead anywhere as it stands."""
+        return self.machine is None or (self.machine.phase, word) in TABLE
+
+    def say(self, word: Word) -> None:
+        """It hears it before its next step; the first word counts."""
+        if not self.word.done():
+            self.word.set_result(word)
+
+
+class Actor:
+    """Runs operations. `start` it with those that were found unfinished; `stop` leaves them as they are."""
+
+    def __init__(self, site: Site, metrics: Metrics, log: Logger) -> None:
+        self._site = site
+        self._metrics = metrics
+        self._log = log
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+        self._entered = time.monotonic()  # the present phase
+        self.turn: Turn | None = None
+        self.news = asyncio.Event()  # set, and another put in its place, with every step
+
+    def start(self, unfinished: Collection[Machine]) -> None:
+        """Take up what was interrupted, and then what comes."""
+        # Those after their switch are watched for minutes; the others only bring back who served.
+        found = sorted(unfinished, key=lambda machine: step(machine, Restart()).machine.outcome is None)
+        self._task = asyncio.create_task(self._work(found), name="promotions")
+
+    async def stop(self) -> None:
+        """Let go of what runs; it is taken up at the next start."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def put(self, operation: str) -> None:
+        """Queue an operation that the registry holds."""
+        self._queue.put_nowait(operation)
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake who waits for news."""
+        self.news.set()
+        self.news = asyncio.Event()
+
+    # -------------------------------------------------------------------------- one after the other
+
+    async def _work(self, unfinished: Collection[Machine]) -> None:
+        for machine in unfinished:
+            await self._guarded(machine.plan.operation, machine)
+        while True:
+            await self._guarded(await self._queue.get(), None)
+
+    async def _guarded(self, operation: str, interrupted: Machine | None) -> None:
+        """Nothing that one operation runs into keeps the next from its turn."""
+        self.turn = Turn(operation)
+        self._entered = time.monotonic()
+        try:
+            await self._carry_out(operation, interrupted)
+        except RegistryError as error:
+            self._log.error("operation_lost", operation=operation, error=str(error))
+        except Exception as bug:
+            self._log.error("internal_error", operation=operation, **where(bug))
+        finally:
+            self.turn = None
+
+    async def _carry_out(self, operation: str, interrupted: Machine | None) -> None:
+        if interrupted is None:
+            begun = await self._site.archive.do(lambda registry: _take(registry, operation))
+            if begun is None:
+                return  # it was cancelled in the queue
+            self._took(begun)
+            present: Step = begun
+        else:
+            present = await self._feed(interrupted, Restart(), {})
+        while present.effect is not None:
+            event, evidence = await self._attempt(present.machine, present.effect)
+            present = await self._feed(present.machine, event, evidence)
+
+    async def _feed(self, machine: Machine, event: Event, evidence: Evidence) -> Step:
+        """The step after an event, on the disk."""
+        after = recover(machine) if isinstance(event, Restart) else step(machine, event)
+        try:
+            await self._commit(after, event, evidence)
+        except GenerationMoved as moved:
+            assert machine.effect is not None
+            event = Failed(machine.effect.key, Fault("generation_moved", str(moved)))
+            after = step(machine, event)
+            await self._commit(after, event, {})
+        self._took(after)
+        return after
+
+    async def _commit(self, after: Step, event: Event, evidence: Evidence) -> None:
+        while True:
+            try:
+                return await self._site.archive.do(
+                    lambda registry: book.commit(
+                        registry, after, event, at=now(), actor=ACTOR, evidence=evidence
+                    )
+                )
+            except StorageFailed as error:
+                self._log.error("registry_failed", error=str(error))
+                await asyncio.sleep(DISK_SECONDS)
+
+    def _took(self, after: Step) -> None:
+        """A step is on the disk: count it, say it."""
+        machine, turn = after.machine, self.turn
+        assert turn is not None
+        before = turn.machine.phase if turn.machine else None
+        turn.machine = machine
+        if before is not None and before != machine.phase:
+            self._metrics.phase(before, time.monotonic() - self._entered)
+            self._entered = time.monotonic()
+        if machine.is_done:
+            self._metrics.promoted(machine.phase)
+        self._log.info(
+            "promotion",
+            operation=machine.plan.operation,
+            model=machine.plan.model,
+            engine=self._site.shelf.name(machine.plan.candidate),
+            phase=str(machine.phase),
+            effect=str(after.effect.verb) if after.effect else None,
+            code=machine.fault.code if machine.fault else None,
+            reason=machine.fault.message if machine.fault else None,
+        )
+        self.tell()
+
+    # ------------------------------------------------------------------------------------- effects
+
+    async def _attempt(self, machine: Machine, effect: Effect) -> tuple[Event, Evidence]:
+        """Run an effect to its outcome, or until a word is said that counts."""
+        turn = self.turn
+        assert turn is not None
+        deed = asyncio.create_task(self._deed(machine, effect), name=effect.key)
+        try:
+            while True:
+                either: set[asyncio.Future[Any]] = {deed, turn.word}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if not turn.word.done():
+                    return deed.result()
+                word = turn.word.result()
+                if (machine.phase, type(word)) in TABLE:
+                    return word, {}
+                turn.word = asyncio.get_running_loop().create_future()  # it came too late
+        finally:
+            deed.cancel()
+            await asyncio.wait([deed])
+
+    async def _deed(self, machine: Machine, effect: Effect) -> tuple[Event, Evidence]:
+        try:
+            async with asyncio.timeout(SECONDS.get(effect.verb)):
+                evidence = await DEEDS[effect.verb](self._site, machine.plan, effect)
+            return Done(effect.key), evidence
+        except EffectRefused as refused:
+            if effect.verb in (Verb.CHECK, Verb.IDENTIFY):
+                return Refused(effect.key, refused.fault), {}
+            fault = refused.fault
+        except Breach as breach:
+            if (machine.phase, Breached) in TABLE:
+                return Breached(breach.fault), {}
+            fault = breach.fault
+        except EffectFailed as failed:
+            fault = failed.fault
+        except TimeoutError:
+            fault = Fault("timeout", f"{effect.verb} was not done within {SECONDS[effect.verb]:g} s")
+        except RegistryError as error:
+            fault = Fault("registry_failed", str(error))
+        except Exception as bug:
+            self._log.error("internal_error", operation=machine.plan.operation, **where(bug))
+            fault = Fault(
+                "internal_error", f"{effect.verb}: {type(bug).__name__}; the gateway's log says where"
+            )
+        return Failed(effect.key, fault), {}
+
+
+def _take(registry: Registry, operation: str) -> Step | None:
+    """Begin a queued operation; None if it has ended in the queue."""
+    machine = book.load(registry, operation)
+    if machine.is_done:
+        return None
+    begun = step(machine, Begin())
+    book.commit(registry, begun, Begin(), at=now(), actor=ACTOR)
+    return begun
+
+
+def cancel_queued(registry: Registry, operation: str, by: str) -> bool:
+    """Cancel an operation whose turn has not come; False: it has. Raises UnknownRow."""
+    machine = book.load(registry, operation)
+    if machine.effect is not None or machine.is_done:
+        return False
+    word = Cancel(by)
+    book.commit(registry, step(machine, word), word, at=now(), actor=by)
+    return True

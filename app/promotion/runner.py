@@ -1,0 +1,265 @@
+"""Promotions as operators use them: ask for one, follow it, cancel it, go back; and what happens at start."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from app.config import Config
+from app.errors import KeyTaken, NotStarted, Refused, UnknownThing
+from app.fleet import Fleet
+from app.log import Logger
+from app.metrics import Metrics
+from app.promotion import book, planning, prove
+from app.promotion.actor import Actor, Turn, Word, cancel_queued
+from app.promotion.archive import Archive
+from app.promotion.effects import Effect, Verb
+from app.promotion.founding import found
+from app.promotion.machine import Machine
+from app.promotion.outcome import EffectFailed, EffectRefused
+from app.promotion.phases import Breached, Cancel, Fault
+from app.promotion.plan import Kind, Plan
+from app.promotion.planning import Wish, now
+from app.promotion.reconcile import reconcile
+from app.promotion.room import Room
+from app.promotion.shelf import Shelf
+from app.promotion.site import Site
+from app.promotion.views import operation_view, plan_view, step_view
+from app.registry.errors import KeyReused, OperationUnderWay, UnknownRow
+from app.registry.reader import Reader
+from app.registry.registry import Registry
+from app.registry.values import Entry, Event, Operation
+
+ALIVE_SECONDS = 10.0
+"""How often who follows an operation is told that there is no news."""
+
+T = TypeVar("T")
+
+
+class Promotions:
+    """Everything about who serves a model. `start` before the first request, `stop` after the last."""
+
+    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, room: Room) -> None:
+        self._config = config
+        self._log = log
+        self.shelf = Shelf(config.engines)
+        self.archive = Archive(config.state_dir)
+        self._site = Site(config, fleet, self.shelf, self.archive, room)
+        self._actor = Actor(self._site, metrics, log)
+
+    # ------------------------------------------------------------------------------- start and end
+
+    async def open(self) -> None:
+        """Take the registry. Raises RegistryError: another gateway has it, or it cannot be read."""
+        await self.archive.open()
+
+    async def start(self) -> None:
+        """Begin to bring up who serves; returns at once. Operations that were interrupted are taken up."""
+        at = now()
+        live = await self.archive.do(lambda registry: found(registry, self._config, self.shelf, at))
+        unfinished = await self.archive.do(self._unfinished)
+        for model, engine in live.items():
+            self._site.fleet.route(model, self.shelf.name(engine))
+            wanted = self._config.models[model].live
+            if self.shelf.name(engine) != wanted:
+                self._log.warning("live_is_not_configured", model=model, engine=self.shelf.name(engine))
+        await self._reconcile(live, unfinished)
+        self._actor.start(unfinished)
+
+    def _unfinished(self, registry: Registry) -> tuple[Machine, ...]:
+        machines = book.unfinished(registry)
+        for machine in machines:
+            for digest in (machine.plan.candidate, machine.plan.incumbent):
+                if known := registry.engine(digest):
+                    self.shelf.remember(known)
+        return machines
+
+    async def _reconcile(self, live: Mapping[str, str], unfinished: Collection[Machine]) -> None:
+        fleet, models = self._site.fleet, self._config.models
+        resident = {self.shelf.digest(name) for model in models.values() for name in model.fallback}
+        for effect in reconcile(live, unfinished, resident, ()):
+            if effect.verb is Verb.START:
+                spec = self.shelf.spec(effect.engine)
+                fleet.want(
+                    spec, next((m for m in models if spec.name in fleet.way(m).engines), next(iter(models)))
+                )
+            elif effect.verb is Verb.STOP:
+                await fleet.take_down(self.shelf.name(effect.engine))
+
+    async def stop(self) -> None:
+        """Let go; what runs is taken up at the next start. Idempotent."""
+        await self._actor.stop()
+        await self.archive.close()
+
+    # ------------------------------------------------------------------------------------- wishes
+
+    async def ask(self, wish: Wish, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Begin an operation, or say what it would do.
+
+        Raises:
+            UnknownModel, UnknownEngine, BadField, NotStarted
+            Refused: with the code of what stands against it.
+            KeyTaken: the idempotency key belongs to another wish.
+        """
+        self._check_started()
+        planning.check_model(self._config, wish.model)
+        if wish.key is not None and not dry_run:
+            key = wish.key
+            known = await self.do(lambda registry: registry.operation_of_key(key))
+            if known is not None:
+                return self._same(known, wish)
+        if wish.kind is Kind.ROLLBACK and not dry_run and (turn := self._hears(wish.model, Breached)):
+            turn.say(Breached(Fault("turned_back", f"turned back by {actor}")))
+            return await self.operation(turn.operation)
+        plan = await self._plan(wish)
+        await self._knock(plan, wish, actor, dry_run)
+        if dry_run:
+            return self._told(plan)
+        # Whoever asked may hang up; an operation that is in the registry must be in the queue, too.
+        return await asyncio.shield(asyncio.ensure_future(self._begin(plan, wish, actor)))
+
+    def _same(self, known: Operation, wish: Wish) -> dict[str, Any]:
+        if known.request != wish.digest:
+            raise KeyTaken("this idempotency key came with another request; take a new one")
+        return operation_view(known, self.shelf)
+
+    def _hears(self, model: str, word: type[Word]) -> Turn | None:
+        turn = self._actor.turn
+        ours = turn is not None and turn.machine is not None and turn.machine.plan.model == model
+        return turn if turn is not None and ours and turn.hears(word) else None
+
+    async def _plan(self, wish: Wish) -> Plan:
+        if wish.kind is Kind.PROMOTE and wish.report is None:
+            raise Refused("no report was named; upload one to /admin/reports", "report_missing")
+        try:
+            standing = await self.do(lambda registry: planning.standing(registry, wish.model))
+        except OperationUnderWay as busy:
+            raise Refused(str(busy), "busy") from None
+        return planning.plan(wish, standing, self._config, self.shelf, self._site.room)
+
+    async def _knock(self, plan: Plan, wish: Wish, actor: str, dry_run: bool) -> None:
+        """Ask the door before anything begins. Raises Refused; the audit tells of it."""
+        try:
+            await prove.check(self._site, plan, Effect("", Verb.CHECK, plan.candidate))
+        except (EffectRefused, EffectFailed) as no:
+            detail = {"engine": wish.engine, "report": wish.report, "code": no.fault.code}
+            entry = Entry(
+                at=now(), actor=actor, verb=f"{wish.kind}.refused", subject=wish.model, detail=detail
+            )
+            if not dry_run:
+                await self.do(lambda registry: registry.note(entry))
+            raise Refused(no.fault.message, no.fault.code) from None
+
+    def _told(self, plan: Plan) -> dict[str, Any]:
+        running = self._site.fleet.running()
+        digests = frozenset(d for name in running if (d := self._digest(name)) is not None)
+        memory = dict(planning.memory(plan, self.shelf, self._site.room))
+        return plan_view(plan, self.shelf, planning.starts(plan, digests), planning.stops(plan), memory)
+
+    def _digest(self, name: str) -> str | None:
+        return self.shelf.digest(name) if name in self._config.engines else None
+
+    async def _begin(self, plan: Plan, wish: Wish, actor: str) -> dict[str, Any]:
+        try:
+            operation = await self.do(
+                lambda registry: book.begin(
+                    registry, plan, at=now(), actor=actor, key=wish.key, request=wish.digest
+                )
+            )
+        except OperationUnderWay as busy:
+            raise Refused(str(busy), "busy") from None
+        except KeyReused as reused:
+            raise KeyTaken(str(reused)) from None
+        if operation.id == plan.operation:
+            self._actor.put(operation.id)
+        return operation_view(operation, self.shelf)
+
+    async def cancel(self, operation: str, by: str) -> dict[str, Any]:
+        """Raises UnknownThing, Refused (not_cancellable)."""
+        shown = await self.operation(operation)
+        turn = self._actor.turn
+        if turn is None or turn.operation != operation:
+            await self.do(lambda registry: cancel_queued(registry, operation, by))
+            self._actor.tell()
+            shown = await self.operation(operation)
+            if shown["done"] and shown["phase"] == "cancelled":
+                return shown
+            turn = self._actor.turn
+        if turn is None or turn.operation != operation or not turn.hears(Cancel):
+            cure = "it has ended" if shown["done"] else "it has switched; roll back instead"
+            raise Refused(f"{operation} cannot be cancelled: {cure}", "not_cancellable")
+        turn.say(Cancel(by))
+        return shown
+
+    # ------------------------------------------------------------------------------ what is known
+
+    async def operation(self, id: str) -> dict[str, Any]:
+        """Raises UnknownThing."""
+        return operation_view(await self._row(id), self.shelf)
+
+    async def operations(self, limit: int) -> list[dict[str, Any]]:
+        """The newest first."""
+        rows = await self.do(lambda registry: registry.operations())
+        return [operation_view(row, self.shelf) for row in reversed(rows[-limit:])]
+
+    async def follow(self, id: str, after: int) -> AsyncIterator[tuple[str, int, dict[str, Any]]]:
+        """What happens to an operation, from the event after `after` on: (kind, seq, value).
+
+        Kinds: "step", then "done" with the operation itself; "" where there was no news for a while.
+        Raises UnknownThing.
+        """
+        await self._row(id)
+        while True:
+            news = self._actor.news
+            rows, operation = await self.do(partial(_seen, operation=id, after=after))
+            for row in rows:
+                after = row.seq
+                yield "step", row.seq, step_view(row)
+            if operation.done:
+                yield "done", after, operation_view(operation, self.shelf)
+                return
+            try:
+                async with asyncio.timeout(ALIVE_SECONDS):
+                    await news.wait()
+            except TimeoutError:
+                yield "", after, {}
+
+    async def standing(self) -> dict[str, dict[str, Any]]:
+        """Per model: live, previous, baseline, and the operation that is under way."""
+        if not self.archive.is_open:
+            return {}
+        return await self.do(self._standing)
+
+    def _standing(self, reader: Reader) -> dict[str, dict[str, Any]]:
+        shown: dict[str, dict[str, Any]] = {}
+        for model in self._config.models:
+            found = {name: reader.alias(model, name) for name in ("live", "previous", "baseline")}
+            names = {n: self.shelf.name(a.engine) if a and a.engine else None for n, a in found.items()}
+            live, running = found["live"], reader.unfinished(model)
+            shown[model] = {
+                **names,
+                "generation": live.generation if live else 0,
+                "since": live.since if live else None,
+                "operation": operation_view(running, self.shelf) if running else None,
+            }
+        return shown
+
+    async def _row(self, id: str) -> Operation:
+        try:
+            return await self.do(lambda registry: registry.operation(id))
+        except UnknownRow as unknown:
+            raise UnknownThing(str(unknown), "operation_not_found") from None
+
+    async def do(self, work: Callable[[Registry], T]) -> T:
+        """What `work` finds in the registry, or does to it. Raises NotStarted."""
+        self._check_started()
+        return await self.archive.do(work)
+
+    def _check_started(self) -> None:
+        if not self.archive.is_open:
+            raise NotStarted("the gateway has not opened its registry; try again soon")
+
+
+def _seen(reader: Reader, operation: str, after: int) -> tuple[tuple[Event, ...], Operation]:
+    """What happened to an operation, and where it stands, of one moment."""
+    return reader.events(after=after, operation=operation), reader.operation(operation)

@@ -1,0 +1,59 @@
+"""Every engine that can be spoken of, by the digest of its spec: the configuration's, and earlier ones.
+
+An engine whose table was edited is another engine. The earlier one stays on the shelf as long as an
+operation names it, so that it can be stopped, or brought back.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from app.errors import UnknownEngine
+from app.registry.values import KnownEngine
+from deploy.spec import EngineSpec, spec_digest
+
+
+class Shelf:
+    """Specs by digest and by name. A name belongs to the configuration's engine first."""
+
+    def __init__(self, engines: Mapping[str, EngineSpec]) -> None:
+        self._digests = {name: spec_digest(spec) for name, spec in engines.items()}
+        self._specs = {self._digests[name]: spec for name, spec in engines.items()}
+
+    def digest(self, name: str) -> str:
+        """Of an engine of the configuration. Raises UnknownEngine."""
+        try:
+            return self._digests[name]
+        except KeyError:
+            known = ", ".join(sorted(self._digests))
+            raise UnknownEngine(f"there is no engine {name[:64]!r} here; there is: {known}") from None
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._specs
+
+    def spec(self, digest: str) -> EngineSpec:
+        """The spec behind a digest. Raises KeyError."""
+        return self._specs[digest]
+
+    def name(self, digest: str) -> str:
+        """What the engine is called here; its digest's beginning if it is not known."""
+        spec = self._specs.get(digest)
+        return spec.name if spec else digest[:19]
+
+    def remember(self, known: KnownEngine) -> None:
+        """Put an engine back that the registry knows and the configuration does not."""
+        if known.digest in self._specs:
+            return
+        spec = spec_of(known.spec)
+        if spec.name in self._digests:  # the name came to mean another one
+            spec = replace(spec, name=f"{spec.name[:50]}-{known.digest[7:15]}")
+        self._specs[known.digest] = spec
+
+
+def spec_of(text: str) -> EngineSpec:
+    """The spec that `deploy.spec.spec_text` wrote."""
+    values = json.loads(text)
+    artefact = values.pop("artefact")
+    args = tuple(values.pop("args"))
+    return EngineSpec(**values, args=args, artefact=Path(artefact) if artefact else None)
