@@ -40,7 +40,7 @@ def baked(heard: list[Heard], incumbent: list[Heard] | None = None, limits: Limi
 
 def code(state: bake.Bake) -> str | None:
     fault = bake.breach(state)
-    return fault and fault.code
+    return fault.code if fault else None
 
 
 # ----------------------------------------------------------------------------- what it promises

@@ -210,7 +210,7 @@ def test_what_lies_on_the_disk_is_let_in(place: Place) -> None:
 
 def code(facts: Facts) -> str | None:
     fault = door.refusal(facts)
-    return fault and fault.code
+    return fault.code if fault else None
 
 
 def test_a_changed_byte_of_the_weights_is_another_artefact(place: Place) -> None:
