@@ -1,0 +1,220 @@
+"""Serving profiles: a server's flags as data, each with its reason, its source and the versions it needs.
+
+A profile is a TOML file beside this one, or any by its path. It becomes an `EngineSpec` once it is
+told what to serve: the same checks apply as for a table of the configuration, and llama-server's
+flags are read by `deploy.flags`. What no profile can hold is a digest: an image is named by its tag
+here, and pinned by whoever has pulled it.
+
+    title, about        for people
+    dialect, driver     as in [engines.NAME]; of driver "url": somebody starts it by `command`
+    image               where it comes from; the tag is to be pinned
+    format              what it serves: "hf-nvfp4", "gguf-q4_k_m", ...
+    accelerators        "gb10", "hopper", "cpu", ...
+    run                 what of this was run, where and by whom
+    command             for "url": the words before the flags; {artefact} stands for the model
+    [needs]             "vllm", "cuda", "driver", ... = the first version that will do
+    [[flags]]           flag, value (left out for a switch), why, source ("notes", "operations", ...), needs
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from deploy.doctor.versions import at_least, numbers
+from deploy.errors import DeployError
+from deploy.flags import parse_flags
+from deploy.spec import Dialect, Driver, EngineSpec
+from gates import strict
+from gates.strict import Refused
+
+SHIPPED: Final = Path(__file__).parent
+VERSIONED: Final = (
+    "vllm",
+    "llama.cpp",
+    "sglang",
+    "tensorrt-llm",
+    "cuda",
+    "driver",
+    "transformers",
+    "flashinfer",
+)
+"""What a profile may need a version of."""
+
+Source = Literal["notes", "operations", "vllm", "llama.cpp", "sglang", "tensorrt-llm", "measured"]
+
+
+class ProfileError(DeployError):
+    """A profile cannot be used; the message names the file and the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileFlag:
+    """One flag. `value` is None for a switch; `source` says who knows that it is right."""
+
+    flag: str
+    why: str
+    source: Source
+    value: str | None = None
+    needs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.flag.startswith("-"):
+            raise Refused("flag", f"{self.flag!r} does not begin with a dash")
+        if len(self.why) < 10:
+            raise Refused("why", "must say why")
+        _check_needs(self.needs)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """As on a command line."""
+        return (self.flag,) if self.value is None else (self.flag, self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A checked profile; `name` is its file's."""
+
+    title: str
+    about: str
+    dialect: Dialect
+    driver: Driver
+    format: str
+    accelerators: tuple[str, ...]
+    run: str
+    flags: tuple[ProfileFlag, ...]
+    image: str | None = None
+    command: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        _check_needs(self.needs)
+        if (self.driver == "url") != bool(self.command):
+            raise Refused("command", "is for the driver url, which nobody here starts, and only for that")
+        if self.driver == "docker" and not self.image:
+            raise Refused("image", "is missing; the docker driver needs one")
+        seen: set[str] = set()
+        for at, one in enumerate(self.flags):
+            if one.flag in seen:
+                raise Refused(f"flags[{at}].flag", f"{one.flag} is given twice")
+            seen.add(one.flag)
+        if self.dialect == "llama-server":
+            parse_flags(self.name or "profile", self.args, cores=1)
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """All flags, as on a command line."""
+        return tuple(word for one in self.flags for word in one.words)
+
+    def every_need(self) -> Mapping[str, str]:
+        """The latest version that the profile or one of its flags asks for, of each program."""
+        found = dict(self.needs)
+        for one in self.flags:
+            for program, version in one.needs.items():
+                if program not in found or not at_least(found[program], version):
+                    found[program] = version
+        return found
+
+
+def _check_needs(needs: Mapping[str, str]) -> None:
+    for program, version in needs.items():
+        if program not in VERSIONED:
+            raise Refused(f"needs.{program}", f"unknown program{strict.nearest(program, VERSIONED)}")
+        if not numbers(version):
+            raise Refused(f"needs.{program}", f"{version!r} is no version")
+
+
+# -------------------------------------------------------------------------------------------- files
+
+
+def shipped() -> tuple[str, ...]:
+    """The names of the profiles that come with this program."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """A shipped profile by its name, or any by the path of its .toml file.
+
+    Raises:
+        ProfileError: there is none, or it is wrong: the line names the key, and the nearest right one.
+    """
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        if str(name_or_path) not in shipped():
+            raise ProfileError(
+                f"{name_or_path}: no such profile{strict.nearest(str(name_or_path), shipped())}"
+            )
+        path = SHIPPED / f"{name_or_path}.toml"
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+        if "name" in table:
+            raise Refused("name", "is the file's name")
+        return strict.read(Profile, {**table, "name": path.stem})
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror}") from None
+    except DeployError as error:
+        raise ProfileError(f"{path}: {error}") from None
+    except ValueError as error:  # not TOML, not UTF-8, or Refused
+        raise ProfileError(f"{path}: {error}") from None
+
+
+# ------------------------------------------------------------------------------------------- to use
+
+
+def engine_spec(
+    profile: Profile,
+    *,
+    name: str,
+    artefact: Path | None = None,
+    image: str | None = None,
+    url: str | None = None,
+) -> EngineSpec:
+    """The profile as an engine of this name. `image` pins the profile's.
+
+    Raises:
+        SpecError: what the driver needs is missing, or the image is not pinned.
+        ProfileError: the image is another than the profile's.
+    """
+    if profile.driver == "url":
+        return EngineSpec(name=name, dialect=profile.dialect, driver="url", artefact=artefact, url=url)
+    if image and profile.image and _repository(image) != _repository(profile.image):
+        raise ProfileError(
+            f"profile {profile.name} is for {_repository(profile.image)}, not {_repository(image)}"
+        )
+    taken = (image or profile.image) if profile.driver == "docker" else None
+    return EngineSpec(
+        name=name,
+        dialect=profile.dialect,
+        driver=profile.driver,
+        artefact=artefact,
+        image=taken,
+        args=profile.args,
+    )
+
+
+def _repository(image: str) -> str:
+    base = image.partition("@")[0]
+    head, slash, last = base.rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
+
+
+def command_line(profile: Profile, artefact: str) -> tuple[str, ...]:
+    """The words that start a server of the driver "url"; () for one that we start."""
+    return (
+        tuple(word.replace("{artefact}", artefact) for word in (*profile.command, *profile.args))
+        if profile.command
+        else ()
+    )
+
+
+def too_old(profile: Profile, versions: Mapping[str, str]) -> Iterator[str]:
+    """A line for each program that is there in a version that is not enough. What is not named is not judged."""
+    for program, need in profile.every_need().items():
+        have = versions.get(program)
+        if have is not None and not at_least(have, need):
+            by = [one.flag for one in profile.flags if one.needs.get(program) == need]
+            yield f"{program} {have}, and {by[0] if by else profile.name} needs {need}"

@@ -1,0 +1,137 @@
+"""Profiles: every shipped one is whole and becomes an engine; a wrong one is a line that names the key."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.doctor.evidence import Engine, Evidence, Gpu, Host
+from deploy.doctor.examine import examine
+from deploy.errors import SpecError
+from deploy.flags import parse_flags
+from deploy.profiles.load import ProfileError, command_line, engine_spec, load_profile, shipped, too_old
+
+PIN = "@sha256:" + "0" * 64
+GOOD = """
+title = "A profile"
+about = "For a test"
+dialect = "llama-server"
+driver = "embedded"
+format = "gguf-q4_k_m"
+accelerators = ["cpu"]
+run = "here"
+
+[[flags]]
+flag = "--ctx-size"
+value = "512"
+why = "Because it is a test."
+source = "measured"
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_profile_becomes_an_engine(name: str) -> None:
+    profile = load_profile(name)
+    image = f"{profile.image}{PIN}" if profile.image else None
+    url = "http://127.0.0.1:30000" if profile.driver == "url" else None
+    spec = engine_spec(profile, name="engine", artefact=Path("/models/annie"), image=image, url=url)
+    assert (spec.dialect, spec.driver) == (profile.dialect, profile.driver)
+    assert spec.args == (() if url else profile.args)
+    assert spec.image == image and spec.url == url
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_flag_has_a_reason_and_nothing_unsafe_is_switched_on(name: str) -> None:
+    profile = load_profile(name)
+    assert all(one.why.endswith(".") for one in profile.flags)
+    assert not {"--trust-remote-code", "--enable-sleep-mode"} & set(profile.args)
+
+
+@pytest.mark.parametrize("name", [n for n in shipped() if load_profile(n).driver == "docker"])
+def test_what_is_recommended_has_no_fault_that_a_flag_could_have_and_the_notes_recipes_do(name: str) -> None:
+    profile = load_profile(name)
+    engine = Engine(
+        dialect=profile.dialect, driver="docker", image=f"{profile.image}{PIN}", args=profile.args
+    )
+    spark = Host(architecture="aarch64", gpus=(Gpu(name="NVIDIA GB10", capability="12.1"),))
+    found = examine(Evidence(host=spark, engines={"it": engine}))
+    wrong = {f.id for f in found if f.engine and f.state in ("fail", "warn")}
+    expected = {
+        "notes-vllm-nvfp4-9b": {"image.nightly", "engine.graphs"},
+        "vllm-nvfp4-9b-eager": {"engine.graphs"},
+    }
+    assert wrong == expected.get(name, set())
+
+
+def test_an_image_has_to_be_pinned_and_to_be_the_profiles_own() -> None:
+    profile = load_profile("vllm-nvfp4-9b")
+    with pytest.raises(SpecError, match="is not pinned"):
+        engine_spec(profile, name="engine")
+    with pytest.raises(ProfileError, match="is for vllm/vllm-openai, not somebody/vllm"):
+        engine_spec(profile, name="engine", image=f"somebody/vllm:1{PIN}")
+
+
+def test_a_server_of_somebody_else_is_named_by_its_address_and_has_a_command() -> None:
+    profile = load_profile("sglang-nvfp4-9b")
+    words = command_line(profile, "/models/annie")
+    assert words[:5] == ("python", "-m", "sglang.launch_server", "--model-path", "/models/annie")
+    assert "--reasoning-parser" in words
+    with pytest.raises(SpecError, match="address"):
+        engine_spec(profile, name="engine")
+    assert command_line(load_profile("llama-q4_k_m"), "/models/annie") == ()
+
+
+def test_llama_flags_are_those_of_the_embedded_engine() -> None:
+    settings = parse_flags("engine", load_profile("llama-q4_k_m").args, cores=8)
+    assert (settings["n_ctx"], settings["cache_ram_mib"], settings["n_gpu_layers"]) == (32768, 2048, 99)
+
+
+def test_versions_that_are_too_old_are_named_with_the_flag_that_needs_more() -> None:
+    profile = load_profile("vllm-nvfp4-9b")
+    have = {"vllm": "0.16.0rc2", "cuda": "13.0", "flashinfer": "0.6.1", "transformers": "4.57.6"}
+    assert list(too_old(profile, have)) == [
+        "vllm 0.16.0rc2, and vllm-nvfp4-9b needs 0.24",
+        "flashinfer 0.6.1, and --attention-backend needs 0.6.4",
+    ]
+    assert list(too_old(profile, {"vllm": "v0.24.0", "flashinfer": "0.6.4"})) == []
+
+
+WRONG = {
+    "an unknown key": (GOOD.replace("about", "abuot"), "abuot: unknown key; did you mean 'about'?"),
+    "an unknown key of a flag": (GOOD.replace("why =", "wy ="), r"flags\[0\].wy: unknown key; did you mean 'why'?"),
+    "no reason": (GOOD.replace("Because it is a test.", ""), r"flags\[0\].why: must say why"),
+    "an unknown source": (GOOD.replace("measured", "hearsay"), r"flags\[0\].source: must be one of notes"),
+    "a flag that llama-server does not have": (GOOD.replace("--ctx-size", "--ctx-sise"), "did you mean --ctx-size?"),
+    "a value that it cannot have": (GOOD.replace('"512"', '"many"'), "--ctx-size must be a whole number"),
+    "a flag twice": (GOOD + GOOD[GOOD.index("[[flags]]") :], r"flags\[1\].flag: --ctx-size is given twice"),
+    "an unknown program": (GOOD.replace("[[flags]]", '[needs]\nvlm = "0.24"\n[[flags]]', 1), "needs.vlm: unknown program; did you mean 'vllm'?"),
+    "no version": (GOOD.replace("[[flags]]", '[needs]\nvllm = "new"\n[[flags]]', 1), "needs.vllm: 'new' is no version"),
+    "a container without an image": (GOOD.replace('"embedded"', '"docker"'), "image: is missing"),
+    "an address without a command": (GOOD.replace('"embedded"', '"url"'), "command: is for the driver url"),
+    "no TOML": ("title = ", "mine.toml"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_profile_is_a_line_that_names_the_key(name: str, tmp_path: Path) -> None:
+    text, why = WRONG[name]
+    with pytest.raises(ProfileError, match=why) as caught:
+        load_profile(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_profile_that_is_not_there_names_the_nearest() -> None:
+    with pytest.raises(ProfileError, match="no such profile; did you mean 'hopper-w4a16'?"):
+        load_profile("hoper-w4a16")
+    with pytest.raises(ProfileError, match="No such file"):
+        load_profile("none.toml")
+
+
+def test_a_profile_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
+    profile = load_profile(write(tmp_path, GOOD))
+    assert (profile.name, profile.args) == ("mine", ("--ctx-size", "512"))
