@@ -10,7 +10,7 @@ PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-vllm test-gpu test-gate test-promptfoo gpu check format bench mutants nano lock clean
+.PHONY: help serve test test-vllm test-gpu test-gate test-docker test-promptfoo test-ops gpu check format bench mutants nano lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -31,8 +31,14 @@ test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)
 test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, three must fail, all reports verified
 	$(BIN)/python -m pytest -m gate tests/gate $(PYTEST_ARGS)
 
+test-docker: $(VENV)/.dev  ## the docker driver over a real Docker Engine that the tests start (needs root; apt-get install docker.io)
+	$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
+
 test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the gate does, on the same cases (needs npm; installs 480 MB)
 	$(BIN)/python -m pytest -s -m promptfoo tests/promptfoo $(PYTEST_ARGS)
+
+test-ops: $(VENV)/.dev  ## rules, panels and alerts over a real Prometheus (apt-get install prometheus)
+	$(BIN)/python -m pytest -m ops tests/ops $(PYTEST_ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, architecture
 	$(BIN)/ruff format --check .

@@ -1,0 +1,111 @@
+"""A gateway with real engines and callers who ask of it what every panel is to show."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from app.config import parse
+from tests.app.house import House, run
+from tests.ops.facts import ROOT
+
+MODELS = ROOT / "models"
+_QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+TOOLS = [{"type": "function", "function": {"name": "search_memory", "description": "Search what the user told you before.", "parameters": _QUERY}}]  # fmt: skip
+ASKED: tuple[dict[str, Any], ...] = (
+    {"content": "Hello!"},
+    {"content": "What is the capital of France?"},
+    {"content": "What did Priya say about the trip?", "tools": TOOLS},
+    {"content": "Good morning, Annie!", "stream": False},
+    {"content": "What is the capital of Japan?", "thinking": {"type": "enabled", "budget_ms": 1}},
+    {"content": "Tell me about the sea.", "max_tokens": 48},
+    {"content": "Hello!", "model": "hasty"},
+)
+"""One of each: words, a fact, a call, not streamed, a thought that is cut, a longer reply, and a model
+whose template opens a thought though nobody asked for one."""
+
+
+def tables(base: Path) -> dict[str, Any]:
+    """annie with a stand-in, on weights that a test may spoil; and one with bad manners."""
+    shutil.copytree(MODELS / "annie-nano-q4_k_m", base / "weights")
+    template = (MODELS / "annie-nano-hf" / "chat_template.jinja").read_text("utf-8")
+    always = template.replace("enable_thinking is defined and enable_thinking is true", "true")
+    assert always != template
+    (base / "always.jinja").write_text(always, "utf-8")
+    engine = {"dialect": "llama-server", "driver": "embedded"}
+    return {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base / "state")},
+        "engines": {
+            "annie-q4": {**engine, "artefact": str(base / "weights")},
+            "annie-f16": {**engine, "artefact": str(MODELS / "annie-nano-f16")},
+            "hasty-q4": {
+                **engine,
+                "artefact": str(MODELS / "annie-nano-q4_k_m"),
+                "args": ["--chat-template-file", str(base / "always.jinja")],
+            },
+        },
+        "models": {
+            "annie": {"live": "annie-q4", "fallback": ["annie-f16"]},
+            "hasty": {"live": "hasty-q4"},
+        },
+    }
+
+
+class Scene:
+    """The gateway, and what is done to it."""
+
+    def __init__(self, house: House, base: Path) -> None:
+        self.house = house
+        self.base = base
+        self._weights = next((base / "weights").glob("*.gguf"))
+
+    @property
+    def target(self) -> str:
+        """What Prometheus is to scrape."""
+        return self.house.admin.removeprefix("http://")
+
+    async def talk(self, rounds: int, callers: int = 2, pause: float = 0.0) -> list[int]:
+        """Everything is asked `rounds` times by each caller, at once; the statuses they got."""
+        asked = [self._caller(rounds, pause) for _ in range(callers)]
+        return [status for statuses in await asyncio.gather(*asked) for status in statuses]
+
+    async def _caller(self, rounds: int, pause: float) -> list[int]:
+        statuses = []
+        for number in range(rounds):
+            for words in ASKED:
+                fields = {"model": "annie", "stream": True, "max_tokens": 32, **words}
+                body = {**fields, "messages": [{"role": "user", "content": fields.pop("content")}]}
+                del body["content"]
+                statuses.append((await self.house.ask(json.dumps(body).encode())).status)
+                await asyncio.sleep(pause * (1 + number % 3))
+        return statuses
+
+    def kill(self, spoil: bool = True) -> None:
+        """annie's live engine dies; with `spoil` its weights are no weights any more, so that it stays dead."""
+        if spoil:
+            self._weights.rename(self.base / "kept")
+            self._weights.write_bytes(b"no weights")
+        pid = self.house.gateway.fleet.states()["annie-q4"].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def mend(self) -> None:
+        """The weights are back; the gateway finds out by itself."""
+        (self.base / "kept").replace(self._weights)
+
+
+@asynccontextmanager
+async def scene(base: Path) -> AsyncIterator[Scene]:
+    """Every engine up, until the block ends."""
+    nobody: Any = None  # real engines follow no script
+    async with run(parse(tables(base), base), nobody) as house:
+        fleet = house.gateway.fleet
+        async with asyncio.timeout(60):
+            while len(fleet.states()) < 3 or not all(state.url for state in fleet.states().values()):
+                await asyncio.sleep(0.02)
+        yield Scene(house, base)

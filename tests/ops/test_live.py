@@ -1,0 +1,120 @@
+"""A real Prometheus scrapes a real gateway over real engines: every expression gives data, and an alert fires."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+
+from deploy.dashboards.__main__ import ALL
+from tests.ops.facts import ALERTS, RECORDING, rules
+from tests.ops.prometheus import Prometheus, binary, prometheus
+from tests.ops.scene import Scene, scene
+
+pytestmark = [pytest.mark.ops, pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+
+NO_PROMOTION = "no promotion was made here"
+NO_FAILOVER = "every engine was well, so no request left one"
+EMPTY = {
+    "Promotions by result": NO_PROMOTION,
+    "Time spent in each phase: median": NO_PROMOTION,
+    "Requests moved to another engine, a minute": NO_FAILOVER,
+    "reason:manners_failovers:increase15m": NO_FAILOVER,
+    "result:manners_promotions:increase15m": NO_PROMOTION,
+}
+"""Panels and recorded series that are empty while all is well, and why."""
+NO_ERROR = "no request failed or was turned away"
+ABSENT = {
+    "MannersErrors": NO_ERROR,
+    "MannersBusy": NO_ERROR,
+    "MannersNoLiveEngine": "it asks what is left when ready engines are taken away",
+    "MannersFailovers": NO_FAILOVER,
+    "MannersPromotionStuck": NO_PROMOTION,
+    "MannersPromotionFailed": NO_PROMOTION,
+    "MannersScrapeAbsent": "it asks for what is not there",
+}
+"""Alerts whose expression is empty even without its threshold, and why."""
+TOLD = {"MannersBreach"}
+"""Alerts that fire over these callers, and rightly: the model `hasty` thinks aloud."""
+PANELS = [(title, expr) for dashboard in ALL for title, expr in dashboard.expressions()]
+
+
+@dataclass
+class Watched:
+    """A gateway and the Prometheus that watches it."""
+
+    scene: Scene
+    prometheus: Prometheus
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
+    """After enough talk, seen by enough scrapes."""
+    binary("prometheus")
+    async with (
+        scene(tmp_path_factory.mktemp("scene")) as it,
+        prometheus(tmp_path_factory.mktemp("prometheus"), it.target) as watcher,
+    ):
+        await it.talk(1)
+        await watcher.until(lambda: seen(watcher, 0))
+        assert set(await it.talk(2)) == {200}
+        asked = (await it.house.metrics())("manners_requests_total")
+        await watcher.until(lambda: seen(watcher, asked))
+        yield Watched(it, watcher)
+
+
+async def seen(watcher: Prometheus, asked: float) -> bool:
+    """Whether so many requests were scraped, and the rules have been evaluated since."""
+    counted = await watcher.ask("sum(manners_requests_total)")
+    recorded = await watcher.ask("detector:manners_breach:increase15m")
+    return bool(recorded) and bool(counted) and counted[0][1] >= asked
+
+
+@pytest.mark.parametrize("title, expr", PANELS, ids=[f"{i}-{title}" for i, (title, _) in enumerate(PANELS)])
+async def test_every_panel_shows_something(watched: Watched, title: str, expr: str) -> None:
+    """And what shows nothing while all is well is known, with the reason."""
+    found = await watched.prometheus.ask(expr)
+    assert bool(found) != (title in EMPTY), EMPTY.get(title, f"{title}: no data: {expr}")
+    assert not found or any(value == value for _, value in found), f"{title}: only NaN"
+
+
+@pytest.mark.parametrize("name, expr", rules(RECORDING, "record"))
+async def test_every_recorded_series_is_recorded(watched: Watched, name: str, expr: str) -> None:
+    assert bool(await watched.prometheus.ask(name)) != (name in EMPTY)
+
+
+@pytest.mark.parametrize("name, expr", rules(ALERTS, "alert"))
+async def test_every_alert_asks_for_what_is_there(watched: Watched, name: str, expr: str) -> None:
+    """Asked for the comparison's result instead of for what passes it, it gives data."""
+    without = re.sub(r" (==|[<>]=?) ", r" \1 bool ", expr)
+    assert bool(await watched.prometheus.ask(without)) != (name in ABSENT), ABSENT.get(name, without)
+
+
+async def test_no_rule_fails_and_nothing_fires_but_what_should(watched: Watched) -> None:
+    groups = (await watched.prometheus.get("rules"))["groups"]
+    assert sum(len(group["rules"]) for group in groups) == len(
+        rules(RECORDING, "record") + rules(ALERTS, "alert")
+    )
+    assert [rule["lastError"] for group in groups for rule in group["rules"] if rule.get("lastError")] == []
+    assert await watched.prometheus.firing() <= TOLD
+
+
+async def test_the_alert_fires_when_the_engine_is_killed_and_ends_when_it_is_back(watched: Watched) -> None:
+    """Callers hear the fallback meanwhile; the panels that were empty show where requests went."""
+
+    async def fires() -> bool:
+        return "MannersNoLiveEngine" in await watched.prometheus.firing()
+
+    watched.scene.kill()
+    assert set(await watched.scene.talk(1)) == {200}
+    await watched.prometheus.until(fires)
+    (moved,) = (expr for title, expr in PANELS if EMPTY.get(title) == NO_FAILOVER)
+    assert {labels["engine"] for labels, _ in await watched.prometheus.ask(moved)} == {"annie-q4"}
+    watched.scene.mend()
+
+    async def quiet() -> bool:
+        return not await fires()
+
+    await watched.prometheus.until(quiet)
+    assert set(await watched.scene.talk(1)) == {200}
