@@ -66,13 +66,27 @@ def overlaps(suite: Suite, conversations: Iterable[Mapping[str, Any]]) -> list[O
 
     Raises SuiteError for a conversation without messages: what cannot be read cannot be cleared.
     """
-    index = _index(suite.cases)
+    wall = Wall(suite)
     found: dict[tuple[str, Kind], Overlap] = {}
     for number, conversation in enumerate(conversations):
-        for role, text in _said(conversation, number):
-            for overlap in _in_turn(index, number, role, text):
-                found.setdefault((overlap.case, overlap.kind), overlap)
+        for overlap in wall.overlaps(conversation, number):
+            found.setdefault((overlap.case, overlap.kind), overlap)
     return list(found.values())
+
+
+class Wall:
+    """A suite's prompts, ready for conversations that come one at a time."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._index = _index(suite.cases)
+
+    def overlaps(self, conversation: Mapping[str, Any], number: int = 0) -> list[Overlap]:
+        """Every prompt that this conversation has, once for each rule. Raises SuiteError as `overlaps` does."""
+        found: dict[tuple[str, Kind], Overlap] = {}
+        for role, text in _said(conversation, number):
+            for overlap in _in_turn(self._index, number, role, text):
+                found.setdefault((overlap.case, overlap.kind), overlap)
+        return list(found.values())
 
 
 # ------------------------------------------------------------------------------------------- index

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 QUANTIZE: Final = ("cli_ptq", "cli_train", "cli_export", "cli_surgery", "cli_gguf", "cli_verify")
-DATA: Final[tuple[str, ...]] = ()
-"""Modules beside this one with `add(verbs)`, which sets `part` to its `run(args) -> int`."""
+DATA: Final = ("cli_data",)
+"""Modules beside this one with `add(verbs)`, which sets `part` to its `run(args) -> int`; `needs_torch` too, where it can do without."""
 EX_DATAERR, EX_UNAVAILABLE, EX_IOERR, INTERRUPTED = 65, 69, 74, 130
 MISSING: Final = "torch is not installed, which this needs: make quantizer"
 
@@ -24,14 +24,13 @@ def add(commands: Any) -> None:
     _command(
         commands, "quantize", QUANTIZE, "make an NVFP4 or GGUF artefact that keeps its manners, and check it"
     )
-    if DATA:
-        _command(commands, "data", DATA, "make and check conversations for calibration and training")
+    _command(commands, "data", DATA, "make and check conversations for calibration and training")
 
 
 def run(args: argparse.Namespace) -> int:
     """One verb; its exit code, of sysexits.h where something is wrong."""
     called = f"manners {args.command} {args.verb}"
-    if find_spec("torch") is None:
+    if getattr(args, "needs_torch", True) and find_spec("torch") is None:
         print(f"{called}: {MISSING}", file=sys.stderr)
         return EX_UNAVAILABLE
     from gates.errors import GatesError

@@ -1,0 +1,151 @@
+"""Conversations from a teacher: asks by a plan, keeps every answer in a ledger, writes what is fit to be learned.
+
+The folder that comes of it:
+
+    ledger.jsonl           every answer as it came, on the disk before the next thing is made of it; a run that was
+                           killed goes on from here, and asks nothing again
+    conversations.jsonl    the rows, for `manners quantize … --data`
+    manifest.json          what they are and where they come from; written last, so where it is, the rows are whole
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from gates.case import Suite
+from gates.errors import RunError
+from gates.run.ledger import Ledger
+from gates.run.runner import Pace, run
+from gates.run.target import Arm, Dialect, Target
+from gates.sample import Sample
+from gates.wall import Wall
+from quantizer.data.conversation import file_digest
+from quantizer.data.harvest import ARM, Harvest
+from quantizer.data.plan import Plan
+from quantizer.data.shown import Shown
+from quantizer.errors import DataError, ExportError, UnavailableError
+
+SCHEMA: Final = "manners/data/v1"
+LEDGER: Final = "ledger.jsonl"
+ROWS: Final = "conversations.jsonl"
+MANIFEST: Final = "manifest.json"
+ROUND: Final = 8
+"""Questions made at a time, as a multiple of those that are asked at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is made: so many conversations of a plan, by category, from a teacher, clear of some suites."""
+
+    plan: Plan
+    counts: Mapping[str, int]
+    teacher: Target
+    suites: Sequence[Suite]
+    pace: Pace
+
+
+def teacher(url: str, model: str, dialect: Dialect, headers: Mapping[str, str]) -> Target:
+    """A teacher. Its identity is its name: where it is served may change while a run is stopped."""
+    name = f"sha256:{hashlib.sha256(model.encode()).hexdigest()}"
+    base = url.rstrip("/").removesuffix("/v1")
+    return Target(
+        url=base, served_model=model, dialect=dialect, artefact=name, engine=name, headers=dict(headers)
+    )
+
+
+def generate(job: Job, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
+    """Make the folder, or complete it; its manifest.
+
+    Raises:
+        SamplesError: the ledger is of another plan or teacher, damaged, or being written.
+        UnavailableError: the teacher is gone or refuses to be asked; what it answered is kept.
+        DataError: a category has fewer conversations than were wanted when all tries are spent.
+        ExportError: the disk is full, or the folder cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
+    target = job.teacher
+    arms = {ARM: (target.artefact, target.engine)}
+    harvest = Harvest(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
+    with Ledger(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
+        (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to be others
+        asyncio.run(_collect(harvest, ledger, job, quiet))
+        asked = len(ledger)
+    if short := harvest.short():
+        raise DataError(
+            f"{out}: {'; '.join(short)}. Nothing was written; ask for fewer with --count, or for more tries with "
+            "--tries: the answers so far are kept"
+        )
+    return _written(harvest, job, out, asked, now)
+
+
+async def _collect(harvest: Harvest, ledger: Ledger, job: Job, quiet: bool) -> None:
+    """Ask until nothing is open."""
+    book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
+    shown = Shown(harvest, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet)
+    with closing(shown):
+        while pairs := harvest.asks(ROUND * job.pace.concurrency):
+            new = [ask for _, ask in pairs if ask.key.digest not in book]
+            if new:
+                await _ask(new, ledger, job, shown)
+            for walk, ask in pairs:
+                harvest.feed(walk, book[ask.key.digest])
+
+
+async def _ask(new: Iterable[Any], ledger: Ledger, job: Job, shown: Shown) -> None:
+    try:
+        await run(new, {ARM: job.teacher}, ledger, pace=job.pace, progress=shown)
+    except RunError as error:
+        if isinstance(error.__cause__, OSError):
+            raise ExportError(str(error)) from None
+        raise UnavailableError(str(error)) from None
+
+
+def _written(harvest: Harvest, job: Job, out: Path, asked: int, now: datetime) -> dict[str, Any]:
+    rows = list(harvest.rows())
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    _write(out / ROWS, text)
+    manifest = {
+        "schema": SCHEMA,
+        "created": now.isoformat(timespec="seconds"),
+        "plan": {"name": job.plan.name, "version": job.plan.version, "digest": job.plan.digest},
+        "teacher": {"model": job.teacher.served_model, "dialect": job.teacher.dialect},
+        "file": {"name": ROWS, "bytes": (out / ROWS).stat().st_size, "digest": file_digest(out / ROWS)},
+        "conversations": len(rows),
+        "categories": harvest.got(),
+        "languages": dict(Counter(row["language"] for row in rows).most_common()),
+        "with_calls": sum(any("tool_calls" in message for message in row["messages"]) for row in rows),
+        "answers_asked_for": asked,
+        "rejected": harvest.rejected(),
+        "clear_of": {suite.name: suite.digest for suite in job.suites},
+    }
+    _write(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    return manifest
+
+
+def _write(path: Path, text: str) -> None:
+    """A file that is whole under its name, or not there. Raises ExportError."""
+    work = path.with_name(f".{path.name}.unfinished")
+    try:
+        try:
+            with work.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            work.replace(path)
+        finally:
+            work.unlink(missing_ok=True)
+    except OSError as error:
+        raise ExportError(f"{path}: cannot be written ({error.strerror})") from None

@@ -1,0 +1,71 @@
+"""Whether a teacher's message may be learned from: by the gates' own detectors, so that data and gates agree. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gates.case import Case
+from gates.detect.finding import Finding
+from gates.detect.refusal import find_refusal
+from gates.detect.toolcall import find_call_faults
+from gates.reply import Reply
+from gates.score import JUDGES, Judge
+
+SPOKEN: Final = ("leak", "raw_call", "empty", "no_markdown", "loop", "verbosity", "speakable")
+"""The gates that every answer has to pass."""
+CALLED: Final = ("leak", "raw_call", "no_markdown", "loop")
+"""Those for what is said beside a call; it may be nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a message has to be. calls: in the form of `gates.expect`, () for none, None for any that are sound. answer:
+    what it has to say, or None. script: "" for any."""
+
+    calls: Sequence[Mapping[str, Any]] | None
+    tools: Sequence[Mapping[str, Any]] = ()
+    max_seconds: float | None = None
+    script: str = ""
+    answer: Mapping[str, Any] | None = None
+
+
+def faults(reply: Reply, expected: Expected) -> list[Finding]:
+    """Everything that decides against a message. Thoughts that came apart from it are not part of it, and not judged."""
+    bare = replace(reply, reasoning="", usage=None)
+    case = _case(expected)
+    found = [finding for gate in _gates(bare, expected) for finding in _JUDGES[gate](case, bare, ())]
+    return [finding for finding in found if finding.decides]
+
+
+def reason(finding: Finding) -> str:
+    """A finding's code, by which it is counted: "markdown: bullet_list"."""
+    return f"{finding.detector}: {finding.kind}"
+
+
+_JUDGES: Final[Mapping[str, Judge]] = {
+    **JUDGES,
+    "refusal": lambda case, reply, _: find_refusal(reply.content),
+    "sound": lambda case, reply, _: find_call_faults(reply.calls, case.tools),
+}
+
+
+def _gates(reply: Reply, expected: Expected) -> list[str]:
+    gates = ["sound" if expected.calls is None else "tools"]
+    if reply.calls:
+        return [*gates, *CALLED]
+    gates += [gate for gate in SPOKEN if gate != "verbosity" or expected.max_seconds]
+    gates += ["script"] if expected.script else []
+    gates += ["factual"] if expected.answer else []
+    return gates if expected.calls is None else [*gates, "refusal"]
+
+
+def _case(expected: Expected) -> Case:
+    values = {
+        "calls": list(expected.calls or ()),
+        "max_seconds": expected.max_seconds,
+        "script": expected.script,
+        "answer": expected.answer,
+    }
+    return Case(id="", gates=(), messages=(), tools=tuple(expected.tools), expect=values)

@@ -1,0 +1,262 @@
+"""What conversations are wanted: categories with counts, and the words that users say. TOML, read strictly. Pure
+but for `load_plan`.
+
+    name, version, seed, tries           candidates that a category may take for each conversation wanted
+    tools                                of the shipped Annie's tools, or of `tools_file` beside the plan
+    systems                              system prompts; "" is none
+    [sampling]                           of the teacher, as a suite has it
+    [languages.L]                        weight, script (as the gate of that name has it), openers, closers
+    [slots]                              what is put into phrasings: a name's list of records
+    [[categories]]                       name, count, max_seconds, and scenes of one user turn or more
+
+A record's fields are lists: the form in each language in the order of `forms`, the last one standing for those that
+follow. A record may be such a list itself. In a text, {slot} or {slot.field} is the form in the conversation's
+language; what is expected of the teacher takes any form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gates.case import Sampling
+from gates.errors import SuiteError
+from gates.expect import SCRIPTS
+from gates.strict import Refused, nearest, read
+from gates.suite import SHIPPED as SUITES
+from gates.suite_line import check_tool
+from quantizer.errors import RecipeError
+
+SHIPPED: Final = Path(__file__).parent / "plans"
+TOOLS: Final = SUITES / "annie.tools.json"
+SLOT: Final = re.compile(r"\{(\w+)(?:\.(\w+))?\}")
+WHOLE: Final = ""
+"""The field of a record that is one list."""
+
+Record = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """How often a language is spoken, what its answers are written in, and what may stand around a phrasing."""
+
+    weight: float
+    script: str = ""
+    openers: tuple[str, ...] = ()
+    closers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.weight <= 0:
+            raise Refused("weight", "must be more than 0")
+        if self.script and self.script not in SCRIPTS:
+            raise Refused("script", f"must be one of {', '.join(SCRIPTS)}, or be left out")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A call that the teacher has to make: a tool, and texts that each of its arguments must have."""
+
+    name: str
+    arguments: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a user says, by language. With `call`, the teacher must call, is given `result`, and answers then.
+    `answer`: texts of which the answer has to say one."""
+
+    say: Mapping[str, tuple[str, ...]]
+    call: Wanted | None = None
+    result: str = ""
+    answer: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.call) != bool(self.result):
+            raise Refused("result", "belongs to call, and call needs it")
+        if not self.say or not all(self.say.values()):
+            raise Refused("say", "must have at least one phrasing in each language that it names")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The user turns of one kind of conversation."""
+
+    turns: tuple[Turn, ...]
+
+    def __post_init__(self) -> None:
+        if not self.turns:
+            raise Refused("turns", "must be at least one")
+        if any(turn.say.keys() != self.turns[0].say.keys() for turn in self.turns):
+            raise Refused("turns", "must all be there in the same languages")
+
+    @property
+    def languages(self) -> frozenset[str]:
+        return frozenset(self.turns[0].say)
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """So many conversations of some scenes. max_seconds: an answer may take to speak. offered: the share of those
+    without a call that have tools sent all the same, as production sends them."""
+
+    name: str
+    count: int
+    max_seconds: float
+    scenes: tuple[Scene, ...]
+    offered: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise Refused("count", "must not be negative")
+        if not 0 <= self.offered <= 1:
+            raise Refused("offered", "must be from 0 to 1")
+        if not self.scenes:
+            raise Refused("scenes", "must be at least one")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan as it was read; `toolbox` are the tools' own objects, by name."""
+
+    name: str
+    version: int
+    seed: int
+    description: str
+    tools: tuple[str, ...]
+    sampling: Sampling
+    languages: Mapping[str, Language]
+    forms: tuple[str, ...]
+    categories: tuple[Category, ...]
+    systems: tuple[str, ...] = ("",)
+    tries: int = 4
+    tools_file: str = ""
+    slots: Mapping[str, tuple[Record, ...]] = field(default_factory=dict)
+    toolbox: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """`sha256:...` over all that makes a conversation what it is. Counts and tries are not in it: more of the same
+        can be asked for later, and what there is already is kept."""
+        table = asdict(self)
+        table["categories"] = [{**c, "count": 0} for c in table["categories"]]
+        text = json.dumps({**table, "tries": 0}, sort_keys=True, ensure_ascii=False)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def category(self, name: str) -> Category:
+        """The one of this name. Raises RecipeError."""
+        for category in self.categories:
+            if category.name == name:
+                return category
+        raise RecipeError(f"{name}: no such category{nearest(name, (c.name for c in self.categories))}")
+
+
+def shipped() -> tuple[str, ...]:
+    """The names of the plans that come with this program."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def load_plan(name_or_path: str) -> Plan:
+    """A shipped plan by its name, or any by the path of its .toml file. Raises RecipeError with the key."""
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        if name_or_path not in shipped():
+            raise RecipeError(f"{name_or_path}: no such plan{nearest(name_or_path, shipped())}")
+        path = SHIPPED / f"{name_or_path}.toml"
+    try:
+        table = tomllib.loads(_text(path))
+        listed = json.loads(_text(path.parent / table["tools_file"] if table.get("tools_file") else TOOLS))
+        return make_plan(table, listed)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{path}: not TOML ({error})") from None
+    except (Refused, SuiteError, ValueError) as error:
+        if isinstance(error, RecipeError):
+            raise
+        raise RecipeError(f"{path}: {error}") from None
+
+
+def make_plan(table: Mapping[str, Any], listed: list[Any]) -> Plan:
+    """A plan of its table and a list of OpenAI tool objects. Raises Refused or SuiteError."""
+    if "toolbox" in table:
+        raise Refused("toolbox", "unknown key; did you mean 'tools'?")
+    rest = {key: value for key, value in table.items() if key != "slots"}
+    bare = read(Plan, rest)
+    slots = dict(_slots(table.get("slots", {})))
+    boxed = {}
+    for i, tool in enumerate(listed):
+        check_tool(tool, f"tools[{i}]")
+        boxed[tool["function"]["name"]] = tool
+    for name in bare.tools:
+        if name not in boxed:
+            raise Refused("tools", f"{name!r} is no known tool{nearest(name, boxed)}")
+    values = {name: getattr(bare, name) for name in Plan.__slots__}
+    plan = Plan(**{**values, "slots": slots, "toolbox": {name: boxed[name] for name in bare.tools}})
+    _check(plan)
+    return plan
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise RecipeError(f"{path}: is not UTF-8 text") from None
+
+
+def _slots(table: Any) -> Iterator[tuple[str, tuple[Record, ...]]]:
+    if not isinstance(table, dict):
+        raise Refused("slots", "must be a table")
+    for name, records in table.items():
+        if not isinstance(records, list) or not records:
+            raise Refused(f"slots.{name}", "must be a list of at least one record")
+        made = tuple(_record(record, f"slots.{name}[{i}]") for i, record in enumerate(records))
+        if any(record.keys() != made[0].keys() for record in made):
+            raise Refused(f"slots.{name}", "has records with other fields than its first")
+        yield name, made
+
+
+def _record(value: Any, where: str) -> Record:
+    table = value if isinstance(value, dict) else {WHOLE: value}
+    record = {key: (forms,) if isinstance(forms, str) else forms for key, forms in table.items()}
+    for forms in record.values():
+        if not isinstance(forms, list | tuple) or not forms or not all(isinstance(f, str) for f in forms):
+            raise Refused(where, "must be a text, a list of texts, or a table of those")
+    return {key: tuple(forms) for key, forms in record.items()}
+
+
+def _check(plan: Plan) -> None:
+    """What the types do not say: every name that is used is there."""
+    names = [category.name for category in plan.categories]
+    if not names or len(set(names)) != len(names):
+        raise Refused("categories", "must be at least one, each with a name of its own")
+    for number, category in enumerate(plan.categories):
+        for i, scene in enumerate(category.scenes):
+            where = f"categories[{number}].scenes[{i}]"
+            for odd in sorted(scene.languages - plan.languages.keys()):
+                raise Refused(where, f"{odd!r} is no language of the plan{nearest(odd, plan.languages)}")
+            for turn in scene.turns:
+                _check_turn(plan, turn, where)
+
+
+def _check_turn(plan: Plan, turn: Turn, where: str) -> None:
+    if turn.call and turn.call.name not in plan.toolbox:
+        raise Refused(
+            where, f"{turn.call.name!r} is no tool of the plan{nearest(turn.call.name, plan.tools)}"
+        )
+    for text in _texts(turn):
+        for slot, part in SLOT.findall(text):
+            if slot not in plan.slots:
+                raise Refused(where, f"{{{slot}}} is no slot{nearest(slot, plan.slots)}")
+            if part not in plan.slots[slot][0]:
+                raise Refused(where, f"{{{slot}.{part}}}: the slot has no such field")
+
+
+def _texts(turn: Turn) -> Iterable[str]:
+    wanted = turn.call.arguments.values() if turn.call else ()
+    return [t for texts in (*turn.say.values(), *wanted, (turn.result,), turn.answer) for t in texts]

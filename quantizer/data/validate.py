@@ -1,0 +1,244 @@
+"""Whether a file of conversations is fit to be learned from: the gates' own detectors over all that the assistant says.
+
+What is looked at, and the codes of what is found:
+
+    row        a line that cannot be read or rendered, or of which nothing would be learned
+    tools      a tool whose schema cannot be used
+    toolcall   a call whose raw arguments are not JSON that its tool's schema accepts, or without an id of its own
+    result     a result of no call, or a call without its result
+    thought    a thought in a row that switches thinking off
+    leak, raw_call, empty, markdown, loop, verbosity, speakable, script    as the gates have them
+    duplicate  a row that says what another says, or nearly
+    wall       a prompt of a suite
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gates.case import Suite
+from gates.detect.script import shares
+from gates.detect.spoken import spoken_seconds
+from gates.errors import SuiteError
+from gates.reader import Call
+from gates.reply import Reply
+from gates.suite_line import check_tool
+from gates.wall import Wall
+from quantizer.data import conversation as rows
+from quantizer.data import judge
+from quantizer.data.near import Seen, spoken
+from quantizer.errors import DataError
+
+if TYPE_CHECKING:
+    from quantizer.data.render import Renderer
+
+SCRIPTS: Final = {"en": "Latn", "kn": "Knda"}
+"""What a row's own `language` says of the letters of its answers; of others nothing is known."""
+MIXED: Final = 0.1
+"""A row speaks a language if so many of its letters are that language's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One thing that is wrong with a line. place: the message, or "row"."""
+
+    line: int
+    place: str
+    code: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.line}, {self.place}: {self.code}: {self.detail}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was seen. seconds: of each answer that is spoken. tokens: of each rendered sample; None where no model
+    folder was given. learned: of those, the assistant's."""
+
+    file: str
+    digest: str
+    rows: int = 0
+    with_calls: int = 0
+    thinking: int = 0
+    languages: dict[str, int] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    tokens: list[int] | None = None
+    learned: int = 0
+    suites: dict[str, str] = field(default_factory=dict)
+    findings: list[Found] = field(default_factory=list)
+
+
+def validate(
+    path: Path, suites: Sequence[Suite], *, source: Path | None = None, max_seconds: float
+) -> Report:
+    """Look at every row of a file. source: the model folder whose template and tokenizer render them.
+
+    Raises DataError if the file cannot be read or has no row, SourceError or UnavailableError for the folder.
+    """
+    renderer = _renderer(source)
+    report = Report(str(path), rows.file_digest(path), tokens=[] if renderer else None)
+    report.suites = {suite.name: suite.digest for suite in suites}
+    look = _Look(report, [(suite.name, Wall(suite)) for suite in suites], renderer, max_seconds)
+    for number, line in _lines(path):
+        report.rows += 1
+        look.row(number, line)
+    if not report.rows:
+        raise DataError(f"{path}: is empty")
+    return report
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _renderer(source: Path | None) -> Renderer | None:
+    if source is None:
+        return None
+    try:
+        from quantizer.data.render import open_renderer
+    except ImportError:
+        from quantizer.errors import UnavailableError
+
+        raise UnavailableError(
+            "--source renders with transformers, which is not installed: make quantizer"
+        ) from None
+    return open_renderer(source)
+
+
+class _Look:
+    """One pass over a file."""
+
+    def __init__(
+        self, report: Report, walls: Sequence[tuple[str, Wall]], renderer: Renderer | None, max_seconds: float
+    ) -> None:
+        self._report, self._walls, self._renderer, self._longest = report, walls, renderer, max_seconds
+        self._seen = Seen()
+
+    def row(self, number: int, line: bytes) -> None:
+        """Everything about one line."""
+        self._line = number
+        try:
+            made = rows.parse(line, f"{self._report.file}:{number}")
+        except DataError as error:
+            self._add("row", "row", str(error).partition(f":{number}: ")[2] or str(error))
+            return
+        raw = json.loads(line)
+        self._count(raw, made)
+        sound = self._tools(made)
+        self._results(raw["messages"])
+        for i, message in enumerate(raw["messages"]):
+            if message["role"] == "assistant":
+                self._message(i, made, message, sound, raw.get("language", ""))
+        self._against_others(made)
+        if self._renderer:
+            self._rendered(made)
+
+    def _add(self, place: str, code: str, detail: str) -> None:
+        self._report.findings.append(Found(self._line, place, code, detail))
+
+    def _count(self, raw: Mapping[str, Any], made: rows.Conversation) -> None:
+        report = self._report
+        report.with_calls += any("tool_calls" in message for message in made.messages)
+        report.thinking += made.thinks
+        language = language_of(made)
+        report.languages[language] = report.languages.get(language, 0) + 1
+        if made.thinks and made.switches.get("enable_thinking") is False:
+            self._add("row", "thought", "thinking is switched off, and there is a thought")
+
+    def _tools(self, made: rows.Conversation) -> bool:
+        """Whether calls can be held against the tools."""
+        sound = True
+        for i, tool in enumerate(made.tools):
+            try:
+                check_tool(tool, f"tools[{i}]")
+            except SuiteError as error:
+                self._add("row", "tools", str(error))
+                sound = False
+        return sound
+
+    def _results(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Every call has its result before the next turn, and every result its call."""
+        open_: list[str] = []
+        for i, message in enumerate(messages):
+            if message["role"] == "tool":
+                call = message.get("tool_call_id")
+                if call in open_:
+                    open_.remove(call)
+                else:
+                    self._add(f"message {i}", "result", f"{call!r} is no call that waits for its result")
+                continue
+            if open_:
+                self._add(f"message {i}", "result", f"{', '.join(open_)} has no result before it")
+            open_ = [str(call.get("id")) for call in message.get("tool_calls") or ()]
+
+    def _message(
+        self, i: int, made: rows.Conversation, message: Mapping[str, Any], sound: bool, language: Any
+    ) -> None:
+        content = str(made.without_thoughts().messages[i]["content"])
+        calls = _calls(message)
+        expected = judge.Expected(
+            calls=None,
+            tools=made.tools if sound else (),
+            max_seconds=self._longest,
+            script=SCRIPTS.get(str(language), ""),
+        )
+        reply = Reply(200, content=content, calls=calls if sound else (), finish_reason="stop", done=True)
+        if content.strip():
+            self._report.seconds.append(spoken_seconds(content))
+        elif calls and not sound:
+            return  # what there is to judge cannot be
+        for finding in judge.faults(reply, expected):
+            self._add(f"message {i}", finding.detector, f"{finding.kind}: {finding.excerpt!r}")
+
+    def _against_others(self, made: rows.Conversation) -> None:
+        if like := self._seen.add(str(self._line), spoken(made.messages)):
+            how = "says the same as" if like[1] == 1.0 else f"is like ({like[1]:.2f})"
+            self._add("row", "duplicate", f"{how} line {like[0]}")
+        for name, wall in self._walls:
+            for overlap in wall.overlaps({"messages": made.messages}):
+                self._add("row", "wall", f"{name}: {overlap.case}, {overlap.kind}: {overlap.text!r:.100}")
+
+    def _rendered(self, made: rows.Conversation) -> None:
+        assert self._renderer and self._report.tokens is not None
+        try:
+            samples = self._renderer.samples(made)
+        except DataError as error:
+            self._add("row", "row", str(error).partition(f":{self._line}: ")[2] or str(error))
+            return
+        for sample in samples:
+            self._report.tokens.append(len(sample.ids))
+            self._report.learned += int(sample.learned.sum())
+            if not sample.learned.any():
+                self._add("row", "row", "no token of it is the assistant's")
+
+
+def language_of(made: rows.Conversation) -> str:
+    """What user and assistant write, by their letters: en, kn, mixed, other, or none."""
+    said = " ".join(str(m["content"]) for m in made.messages if m["role"] in ("user", "assistant"))
+    count = shares(said)
+    if not count.letters:
+        return "none"
+    spoken_in = {"en": count.latin, "kn": count.kannada, "other": count.other}
+    found = [name for name, letters in spoken_in.items() if letters / count.letters >= MIXED]
+    return found[0] if len(found) == 1 else "mixed"
+
+
+def _calls(message: Mapping[str, Any]) -> tuple[Call, ...]:
+    """The calls with their raw arguments; an object stands for the text that a template would print."""
+    made = []
+    for i, call in enumerate(message.get("tool_calls") or ()):
+        arguments = call["function"].get("arguments")
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+        made.append(Call(i, call.get("id"), call["function"]["name"], text))
+    return tuple(made)
