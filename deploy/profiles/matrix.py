@@ -1,0 +1,207 @@
+"""Serving configurations beside each other: engines, thinking on and off, streamed and whole. Pure.
+
+Asked as the latency gate asks (`gates.run.latency`): by turns, new prompts every time, after a
+silence, warmed up first. What is added is the cell: one engine, asked one way. A reply that is not
+streamed shows its first content when all of it is there, so its TTFT is the whole time: whoever
+measures it without streaming measures that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product, zip_longest
+from math import inf, isinf
+from typing import Any, Final
+
+from gates.case import Case, Sampling, Suite
+from gates.run.latency import Schedule, phases
+from gates.run.plan import Ask
+from gates.run.readings import ARM_PREFIX, Reading
+from gates.run.request import digest
+from gates.run.target import Arm, Target, Variant
+
+THOUGHT_ROOM: Final = 512
+"""Tokens more where thinking is on: the answer comes behind the thought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One engine, asked one way."""
+
+    engine: str
+    thinking: bool
+    stream: bool
+
+    @property
+    def arm(self) -> str:
+        """Its name in samples."""
+        return (
+            f"{self.engine} {'thinking' if self.thinking else 'plain'} {'stream' if self.stream else 'whole'}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one cell gave for one length of prompt. Times in ms, decode in tokens/s.
+
+    `n` counts what was timed, failures among them: a request that failed is infinitely slow. `void`
+    are replies that were not of their regime, `thought` those that reasoned first. A quantile is the
+    smallest value that so many reach; None where there is no value.
+    """
+
+    engine: str
+    thinking: bool
+    stream: bool
+    length: int
+    n: int
+    failed: int
+    void: int
+    thought: int
+    ttft_median: float | None
+    ttft_p95: float | None
+    sentence_median: float | None
+    decode_median: float | None
+    decode_p05: float | None
+    why: str = ""
+
+
+def cells(
+    engines: Mapping[str, Target], thinking: Sequence[bool], stream: Sequence[bool]
+) -> tuple[Cell, ...]:
+    """Every way of every engine. An engine of OpenAI's dialect has no word for thinking, and is asked plainly."""
+    found = [Cell(name, t, s) for name, t, s in product(engines, thinking, stream)]
+    found = [c if engines[c.engine].dialect != "openai" else replace(c, thinking=False) for c in found]
+    return tuple(dict.fromkeys(found))
+
+
+def pick(suite: Suite, many: int) -> tuple[Case, ...]:
+    """So many prompts to be answered in words, of as many kinds as there are."""
+    kinds: dict[str, list[Case]] = {}
+    for case in suite.cases:
+        if not case.expect.get("calls") and case.tool_choice is None and case.messages[-1]["role"] == "user":
+            kinds.setdefault(case.turn, []).append(case)
+    rounds = zip_longest(*sorted(kinds.values(), key=len, reverse=True))
+    return tuple(case for one in rounds for case in one if case is not None)[:many]
+
+
+def plan(
+    suite: Suite,
+    asked: Sequence[Cell],
+    engines: Mapping[str, Target],
+    prompts: Sequence[Case],
+    schedule: Schedule,
+) -> tuple[tuple[Ask, ...], ...]:
+    """The asks in phases; one phase, unless the engines cannot be up together. Raises RunError."""
+    arms = {
+        ARM_PREFIX + cell.arm: Arm(
+            ARM_PREFIX + cell.arm, engines[cell.engine], Variant(thinking=cell.thinking)
+        )
+        for cell in asked
+    }
+    ways = {ARM_PREFIX + cell.arm: cell for cell in asked}
+    made = phases(suite.digest, list(arms.values()), prompts, _sampling(suite, schedule), schedule)
+    return tuple(tuple(_in_its_way(ask, ways[ask.key.arm]) for ask in phase) for phase in made)
+
+
+def _sampling(suite: Suite, schedule: Schedule) -> Sampling:
+    return replace(suite.sampling, max_tokens=schedule.max_tokens)
+
+
+def _in_its_way(ask: Ask, cell: Cell) -> Ask:
+    """The same ask, whole, or with room for a thought."""
+    request: dict[str, Any] = dict(ask.request)
+    if cell.thinking:
+        request["max_tokens"] += THOUGHT_ROOM
+    if not cell.stream:
+        request["stream"] = False
+        request.pop("stream_options", None)
+    key = replace(ask.key, request=digest(request), mode="stream" if cell.stream else "whole")
+    return replace(ask, request=request, key=key, before=_whole(ask.before))
+
+
+def _whole(before: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What is sent to fill the cache is the same for all ways."""
+    if before is None:
+        return None
+    kept = {key: value for key, value in before.items() if key != "stream_options"}
+    return {**kept, "stream": False}
+
+
+# -------------------------------------------------------------------------------------------- table
+
+
+def rows(asked: Sequence[Cell], lengths: Sequence[int], taken: Iterable[Reading]) -> tuple[Row, ...]:
+    """A row for each cell and length, in that order."""
+    found = list(taken)
+    return tuple(
+        _row(cell, length, [r for r in found if r.arm == cell.arm and r.slot.bucket == length])
+        for length, cell in product(lengths, asked)
+    )
+
+
+def _row(cell: Cell, length: int, taken: Sequence[Reading]) -> Row:
+    good = [r for r in taken if not r.void]
+    ttft = [inf if r.failed or r.ttft is None else r.ttft for r in good]
+    decode = [r.decode for r in good if r.decode is not None]
+    return Row(
+        engine=cell.engine,
+        thinking=cell.thinking,
+        stream=cell.stream,
+        length=length,
+        n=len(good),
+        failed=sum(bool(r.failed) for r in good),
+        void=len(taken) - len(good),
+        thought=sum(r.thought for r in good),
+        ttft_median=quantile(ttft, 0.5),
+        ttft_p95=quantile(ttft, 0.95),
+        sentence_median=quantile([r.first_sentence for r in good if r.first_sentence is not None], 0.5),
+        decode_median=quantile(decode, 0.5),
+        decode_p05=quantile(decode, 0.05),
+        why=next((r.failed or r.void for r in taken if r.failed or r.void), ""),
+    )
+
+
+def quantile(values: Iterable[float], q: float) -> float | None:
+    """The smallest of the values that a share of q does not exceed; None of none."""
+    ordered = sorted(values)
+    return ordered[max(0, -int(-q * len(ordered) // 1) - 1)] if ordered else None
+
+
+def finite(value: float | None) -> float | None:
+    """For JSON, which has no infinity."""
+    return None if value is None or isinf(value) else round(value, 3)
+
+
+TITLES: Final = (
+    "engine", "thinking", "reply", "prompt", "n", "failed",
+    "first content", "p95", "first sentence", "decode", "slow 5 %",
+)  # fmt: skip
+
+
+def words(row: Row) -> tuple[str, ...]:
+    """One line of the table."""
+    thinking = (
+        f"on, {row.thought} thought"
+        if row.thinking
+        else f"off{f', {row.thought} thought' if row.thought else ''}"
+    )
+    return (
+        row.engine,
+        thinking,
+        "streamed" if row.stream else "whole",
+        str(row.length),
+        str(row.n) + (f" (+{row.void} void)" if row.void else ""),
+        str(row.failed or "-"),
+        _ms(row.ttft_median),
+        _ms(row.ttft_p95),
+        _ms(row.sentence_median),
+        _ms(row.decode_median),
+        _ms(row.decode_p05),
+    )
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "never" if isinf(value) else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
