@@ -1,0 +1,131 @@
+"""The canary sings for annie, is silent for the stranger, and notices an engine that is broken."""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.promotion import canary
+from app.promotion.canary import ALWAYS, QUESTIONS, Answer, Canary, canary_for
+from app.promotion.outcome import EffectFailed
+from gates.errors import SuiteError
+from gates.run.http import Timeouts
+from gates.suite import load_suite
+from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
+from tests.script import CloseNow, Hang, Head, Say, reply, role, text
+from tests.scripted_engine import ScriptedEngine
+
+NANO = load_suite("annie-nano")
+
+
+def few(count: int) -> Canary:
+    """The first questions."""
+    whole = canary_for(NANO)
+    return replace(whole, cases=whole.cases[:count])
+
+
+# ------------------------------------------------------------------------------- over real engines
+
+
+@needs_models
+async def test_it_sings_for_annie(tmp_path: Path) -> None:
+    async with running(spec_of(ANNIE), tmp_path) as engine:
+        assert engine.url is not None
+        told = await canary.probe(engine.url, "nano", "llama-server", canary_for(NANO))
+    good = told["good"]
+    assert isinstance(good, dict) and good["leak"] == [20, 20] and good["factual"] == [5, 5]
+    assert good["tools"] == [4, 4]
+    assert told["asked"] == 20 and isinstance(told["first_content_s"], float)
+
+
+@needs_models
+async def test_the_stranger_is_refused_for_what_she_is(tmp_path: Path) -> None:
+    async with running(spec_of(STRANGER), tmp_path) as engine:
+        assert engine.url is not None
+        with pytest.raises(EffectFailed) as caught:
+            await canary.probe(engine.url, "nano", "llama-server", canary_for(NANO))
+    fault = caught.value.fault
+    assert fault.code == "canary_failed" and "\n" not in fault.message
+    for gate in ("leak", "no_markdown", "tools"):
+        assert f"{gate}: " in fault.message
+
+
+# ---------------------------------------------------------------------------- over a broken engine
+
+
+@pytest.mark.parametrize(
+    "said, gate",
+    [
+        ("!!!!!!!!!!!!!!!!!!!!!!!!", "loop"),
+        ("<think>The user greets me.</think>Hello!", "leak"),
+        ('<tool_call>{"name": "x", "arguments": {}}</tool_call>', "raw_call"),
+        ("", "empty"),
+        ("# Hello\n\n- one\n- two", "no_markdown"),
+    ],
+)
+async def test_each_bad_habit_is_named(said: str, gate: str) -> None:
+    async with ScriptedEngine() as engine:
+        engine.play(*reply(said))
+        with pytest.raises(EffectFailed, match=f"{gate}: 1 of 1 bad"):
+            await canary.probe(engine.url, "x", "vllm", few(1))
+
+
+@pytest.mark.parametrize("steps", [(CloseNow(),), (Head(), Say(role()), Say(text("Hel")), Hang())])
+async def test_an_engine_that_goes_or_hangs_is_not_waited_for_again(steps: tuple[object, ...]) -> None:
+    async with ScriptedEngine() as engine:
+        engine.play(*steps)  # type: ignore[arg-type]
+        quick = Timeouts(connect=1.0, idle=0.1, total=1.0)
+        with pytest.raises(EffectFailed, match="1 of 1 bad"):
+            await canary.probe(engine.url, "x", "vllm", few(5), timeouts=quick)
+
+
+async def test_a_dialect_without_a_word_for_the_sampling_is_a_failure_in_one_line() -> None:
+    asked = few(1)
+    odd = replace(asked, sampling=replace(asked.sampling, top_k=5))
+    with pytest.raises(EffectFailed, match="top_k"):
+        await canary.probe("http://127.0.0.1:1", "x", "openai", odd)
+
+
+# ------------------------------------------------------------------------------------- the verdict
+
+
+def answers(good: int, bad: int, gate: str) -> list[Answer]:
+    return [Answer(f"case-{i}", {gate: "" if i < good else "no"}, 0.1) for i in range(good + bad)]
+
+
+LEAST = tomllib.loads(QUESTIONS.read_text("utf-8"))["least"]
+
+
+@pytest.mark.parametrize(
+    "gate, good, bad, sings",
+    [("leak", 20, 0, True), ("leak", 19, 1, False), ("loop", 19, 1, False), ("raw_call", 19, 1, False),
+     ("no_markdown", 16, 4, True), ("no_markdown", 15, 5, False), ("factual", 3, 2, True), ("factual", 2, 3, False)],
+)  # fmt: skip
+def test_manners_have_no_exception_and_knowledge_has_a_few(
+    gate: str, good: int, bad: int, sings: bool
+) -> None:
+    assert (canary.failure(answers(good, bad, gate), LEAST) is None) is sings
+
+
+# ----------------------------------------------------------------------------------- the questions
+
+
+@pytest.mark.parametrize("name", ["annie", "annie-nano"])
+def test_the_shipped_questions_are_of_the_suite_and_ask_for_everything(name: str) -> None:
+    asked = canary_for(load_suite(name))
+    assert len(asked.cases) >= 15
+    assert {"factual", "reasoning", "tools"} <= {gate for case in asked.cases for gate in case.gates}
+    assert asked.least.keys() <= {*ALWAYS, *canary.EXPECTED}
+
+
+def test_a_suite_of_ones_own_is_asked_its_named_cases() -> None:
+    own = replace(NANO, name="my-own")
+    assert [case.id for case in canary_for(own).cases] == [case.id for case in NANO.cases if case.named]
+    with pytest.raises(SuiteError, match="none is named"):
+        canary_for(replace(own, cases=tuple(case for case in NANO.cases if not case.named)))
+
+
+def test_a_listed_case_that_is_not_there_is_an_error_that_names_it() -> None:
+    with pytest.raises(SuiteError, match="has no case 'chat-greeting-001'"):
+        canary_for(replace(NANO, cases=NANO.cases[5:]))
