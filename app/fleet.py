@@ -18,7 +18,7 @@ from app.member import WELL, EngineFactory, Member, Surroundings, driver
 from app.member import Route as Route
 from app.metrics import Metrics
 from app.rounds import Round
-from deploy.engine import EngineState
+from deploy.engine import Engine, EngineState
 from deploy.spec import EngineSpec
 from gates.artefact import ArtefactError, folder_of, load
 
@@ -65,19 +65,25 @@ class Fleet:
                 self.want(self._config.engines[engine], name)
             self._metrics.route(name, way.live)
 
-    def want(self, spec: EngineSpec, model: str) -> Member:
+    def want(self, spec: EngineSpec, model: str) -> None:
         """Bring an engine up for a model, in the background; left alone if it runs."""
+        self._member(spec, model).want()
+
+    async def bring_up(self, spec: EngineSpec, model: str) -> None:
+        """Return once the engine streams; left alone if it does. Raises DeployError."""
+        await self._member(spec, model).up()
+
+    def engine(self, spec: EngineSpec, model: str) -> Engine:
+        """The engine itself, started or not. Raises DeployError: its configuration cannot work."""
+        return self._member(spec, model).make()
+
+    def _member(self, spec: EngineSpec, model: str) -> Member:
         member = self._members.get(spec.name)
         if member is None:
             timeouts = self._config.models[model].timeouts
             member = self._members[spec.name] = Member(spec, timeouts.connect, self._around)
             self._describe(spec)
-        member.want()
         return member
-
-    async def bring_up(self, spec: EngineSpec, model: str) -> None:
-        """Return once the engine streams; left alone if it does. Raises DeployError."""
-        await self.want(spec, model).up()
 
     async def take_down(self, name: str) -> None:
         """Return once nothing of the engine is left; streams that it still serves are cut off."""
@@ -102,6 +108,14 @@ class Fleet:
         """Whether the engine streams, by its driver's word."""
         member = self._members.get(name)
         return member is not None and member.is_up
+
+    def trouble(self, name: str) -> str:
+        """Why the engine is not up, in its driver's words."""
+        member = self._members.get(name)
+        if member is None or member.engine is None:
+            return "it does not run"
+        state = member.engine.state
+        return f"{state.state}: {state.last_error or 'no reason is known'}"
 
     def running(self) -> frozenset[str]:
         """Engines that are up, coming up, or being kept up."""
@@ -181,8 +195,8 @@ class Fleet:
             await asyncio.sleep(0.05)
 
     async def stop(self) -> None:
-        """Bring every engine down."""
-        await asyncio.gather(*(member.down() for member in self._members.values()))
+        """Let go of every engine; a child ends with us, a container lives on and is found again."""
+        await asyncio.gather(*(member.down(leave=True) for member in self._members.values()))
 
 
 def artefact_digest(artefact: Path | None) -> str:

@@ -26,6 +26,8 @@ from app.surfaces.messages import Messages
 from app.surfaces.responses import Responses
 from app.surfaces.surface import Surface
 from app.tracing import Tracing
+from deploy.guard import Guard
+from deploy.lease import Lease, lease_path
 
 SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
@@ -71,7 +73,8 @@ def create_gateway(
     metrics.memory(available_memory)
     fleet = Fleet(config, metrics, log, factory)
     ear = Ear()
-    promotions = Promotions(config, fleet, metrics, log, Room(available_memory))
+    room = Room(Guard(), Lease(lease_path(config.state_dir)))
+    promotions = Promotions(config, fleet, metrics, log, room, ear)
     chat = Chat(config, fleet, metrics, log, tracing, ear)
     straight = {surface.path: chat.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")

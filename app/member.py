@@ -88,6 +88,12 @@ class Member:
 
     # ------------------------------------------------------------------------------ up and down
 
+    def make(self) -> Engine:
+        """The engine, stopped if nobody has started it. Raises DeployError: its configuration cannot work."""
+        if self.engine is None:
+            self.engine = self._around.factory(self.spec, self._around.state_dir, self._changed)
+        return self.engine
+
     def want(self) -> None:
         """Bring it up in the background and keep it up; left alone if that is under way."""
         if self._task is None or self._task.done():
@@ -102,14 +108,14 @@ class Member:
                 raise self._failures[-1]
             await self._news.wait()
 
-    async def down(self) -> None:
-        """Return once nothing of it is left. Idempotent."""
+    async def down(self, *, leave: bool = False) -> None:
+        """Return once nothing of it is left; `leave`: but for what can live on without us. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
         if self.engine is not None:
-            await self.engine.stop()
+            await (self.engine.leave() if leave else self.engine.stop())
         self.upstream.close()
         self._around.metrics.engine(self.spec.name, False, 0)
 
@@ -117,9 +123,7 @@ class Member:
         """Bring it up, then keep looking at it. A driver's own restarts need no help."""
         while True:
             try:
-                if self.engine is None:
-                    self.engine = self._around.factory(self.spec, self._around.state_dir, self._changed)
-                await self.engine.start()
+                await self.make().start()
             except DeployError as error:
                 self._around.log.error("engine_down", engine=self.spec.name, error=str(error))
                 self._failures.append(error)

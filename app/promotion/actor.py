@@ -103,6 +103,7 @@ class Actor:
         except Exception as bug:
             self._log.error("internal_error", operation=operation, **where(bug))
         finally:
+            self._site.room.lease.release(operation)  # also of one that is stuck
             self.turn = None
 
     async def _carry_out(self, operation: str, interrupted: Machine | None) -> None:

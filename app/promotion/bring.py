@@ -4,6 +4,7 @@ An engine that some model's requests may still go to is neither drained nor stop
 plan says: a plan can be older than another operation's switch.
 """
 
+import asyncio
 import time
 
 from app.promotion.effects import Effect
@@ -11,19 +12,62 @@ from app.promotion.outcome import EffectFailed
 from app.promotion.phases import Fault
 from app.promotion.plan import Plan
 from app.promotion.site import Evidence, Site
-from deploy.errors import DeployError
+from deploy.errors import DeployError, LeaseHeld
+from deploy.spec import EngineSpec
+
+LEASE_SECONDS = 0.25
+"""How often a lease that somebody else holds is asked for again."""
+
+
+async def lease(site: Site, plan: Plan, effect: Effect) -> Evidence:
+    """This operation holds the one loading lease."""
+    began = time.monotonic()
+    await _take(site, plan)
+    return {"seconds": _since(began)}
+
+
+async def release(site: Site, plan: Plan, effect: Effect) -> Evidence:
+    """This operation holds no lease."""
+    site.room.lease.release(plan.operation)
+    return {}
+
+
+async def admit(site: Site, plan: Plan, effect: Effect) -> Evidence:
+    """The memory for it is there; it has it already if it runs."""
+    spec = site.shelf.spec(effect.engine)
+    if site.fleet.is_up(spec.name):
+        return {"engine": spec.name, "runs": True}
+    return await asyncio.to_thread(site.room.admit, spec)
 
 
 async def start(site: Site, plan: Plan, effect: Effect) -> Evidence:
-    """It runs and streams; left alone if it does."""
+    """It runs and streams; left alone if it does, else loaded under the lease."""
     began = time.monotonic()
     spec = site.shelf.spec(effect.engine)
     try:
-        await site.fleet.bring_up(spec, plan.model)
+        if not site.fleet.is_up(spec.name):
+            await _take(site, plan)
+            await _load(site, plan, effect, spec)
     except DeployError as error:
         raise EffectFailed(Fault("start_failed", str(error).splitlines()[0])) from None
     state = site.fleet.states()[spec.name]
     return {"engine": spec.name, "pid": state.pid, "seconds": _since(began)}
+
+
+async def _take(site: Site, plan: Plan) -> None:
+    while True:
+        try:
+            return site.room.lease.take(plan.operation)
+        except LeaseHeld:
+            await asyncio.sleep(LEASE_SECONDS)
+
+
+async def _load(site: Site, plan: Plan, effect: Effect, spec: EngineSpec) -> None:
+    """A candidate is ended before the host wedges; who served before is not."""
+    if effect.engine != plan.candidate:
+        return await site.fleet.bring_up(spec, plan.model)
+    with site.room.loading(site.fleet.engine(spec, plan.model)):
+        await site.fleet.bring_up(spec, plan.model)
 
 
 async def route(site: Site, plan: Plan, effect: Effect) -> Evidence:
@@ -54,12 +98,8 @@ async def stop(site: Site, plan: Plan, effect: Effect) -> Evidence:
         return {"engine": name, "serves": True}
     began = time.monotonic()
     await site.fleet.take_down(name)
-    return {"engine": name, "seconds": _since(began)}
-
-
-async def nothing(site: Site, plan: Plan, effect: Effect) -> Evidence:
-    """One operation runs at a time, so that nobody else loads an engine meanwhile."""
-    return {}
+    back = await site.room.came_back(name)
+    return {"engine": name, "seconds": _since(began), "memory_came_back": back}
 
 
 def _since(began: float) -> float:

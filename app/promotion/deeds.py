@@ -9,8 +9,8 @@ from app.promotion.site import Deed
 
 DEEDS: Final[Mapping[Verb, Deed]] = {
     Verb.CHECK: prove.check,
-    Verb.LEASE: bring.nothing,
-    Verb.ADMIT: bring.nothing,
+    Verb.LEASE: bring.lease,
+    Verb.ADMIT: bring.admit,
     Verb.START: bring.start,
     Verb.IDENTIFY: prove.seen,
     Verb.WARM: prove.seen,
@@ -18,7 +18,7 @@ DEEDS: Final[Mapping[Verb, Deed]] = {
     Verb.ROUTE: bring.route,
     Verb.DRAIN: bring.drain,
     Verb.STOP: bring.stop,
-    Verb.RELEASE: bring.nothing,
+    Verb.RELEASE: bring.release,
     Verb.WATCH: prove.watch,
 }
 

@@ -1,13 +1,13 @@
 """From what an operator asks to a plan: who serves now, who stays, and whether both fit into memory."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from app.config import Config
 from app.errors import BadField, Refused, UnknownModel
-from app.promotion.plan import Kind, Plan, PlanError, Strategy
+from app.promotion.plan import Kind, Plan, PlanError
 from app.promotion.room import Room
 from app.promotion.shelf import Shelf
 from app.registry.errors import OperationUnderWay
@@ -67,8 +67,13 @@ def standing(reader: Reader, model: str) -> Standing:
     )
 
 
-def plan(wish: Wish, found: Standing, config: Config, shelf: Shelf, room: Room) -> Plan:
-    """Raises UnknownModel, UnknownEngine, BadField, Refused (already_live, no_previous, no_room)."""
+def plan(wish: Wish, found: Standing, config: Config, shelf: Shelf, room: Room, up: Collection[str]) -> Plan:
+    """`up` are the engines that run already. Reads headers of weights: for a thread.
+
+    Raises:
+        UnknownEngine, BadField
+        Refused: already_live, no_previous, no_room.
+    """
     candidate = _candidate(wish, found, config, shelf)
     assert found.live.engine is not None
     if candidate == found.live.engine:
@@ -84,7 +89,7 @@ def plan(wish: Wish, found: Standing, config: Config, shelf: Shelf, room: Room) 
             model=wish.model,
             candidate=candidate,
             incumbent=found.live.engine,
-            strategy=room.strategy(shelf.spec(candidate)),
+            strategy=room.strategy(shelf.spec(candidate), shelf.name(candidate) in up),
             generation=found.live.generation,
             previous=found.previous.engine if found.previous else None,
             fallback=spare[0] if spare else None,
@@ -121,21 +126,7 @@ def _new_id() -> str:
     return f"op-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
-def memory(plan: Plan, shelf: Shelf, room: Room) -> Mapping[str, float | None]:
+def memory(plan: Plan, shelf: Shelf, room: Room, up: Collection[str]) -> Mapping[str, float | None]:
     """What a dry run says of the memory, in bytes; None: not known."""
-    return room.account(shelf.spec(plan.candidate), plan.strategy, shelf.spec(plan.incumbent))
-
-
-def starts(plan: Plan, running: frozenset[str]) -> list[str]:
-    """Engines, by digest, that the operation brings up."""
-    return [] if plan.candidate in running else [plan.candidate]
-
-
-def stops(plan: Plan) -> list[str]:
-    """Engines, by digest, that the operation brings down when all goes well."""
-    return [] if plan.incumbent in plan.resident else [plan.incumbent]
-
-
-def is_stop_first(plan: Plan) -> bool:
-    """Whether the incumbent goes before the candidate comes."""
-    return plan.strategy is Strategy.STOP_THEN_START
+    candidate, incumbent = shelf.spec(plan.candidate), shelf.spec(plan.incumbent)
+    return room.account(candidate, candidate.name in up, plan.strategy, incumbent)

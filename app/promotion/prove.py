@@ -3,17 +3,14 @@
 import asyncio
 from datetime import UTC, datetime
 
-from app.promotion import door
+from app.promotion import door, watching
 from app.promotion.effects import Effect
 from app.promotion.facts import gather, records
-from app.promotion.outcome import Breach, EffectRefused
+from app.promotion.outcome import EffectRefused
 from app.promotion.phases import Fault
 from app.promotion.plan import Kind, Plan
 from app.promotion.site import Evidence, Site
 from app.registry.reader import Reader
-
-LOOK_SECONDS = 0.5
-"""How often a watch looks whether the engine still streams."""
 
 
 async def check(site: Site, plan: Plan, effect: Effect) -> Evidence:
@@ -51,11 +48,10 @@ async def seen(site: Site, plan: Plan, effect: Effect) -> Evidence:
 
 
 async def watch(site: Site, plan: Plan, effect: Effect) -> Evidence:
-    """It went on streaming for `bake_s`. Raises Breach."""
-    name = site.shelf.name(effect.engine)
-    end = asyncio.get_running_loop().time() + plan.bake_s
-    while (left := end - asyncio.get_running_loop().time()) > 0:
-        if not site.fleet.is_up(name):
-            raise Breach(Fault("engine_down", f"{name} does not stream any more"))
-        await asyncio.sleep(min(LOOK_SECONDS, left))
-    return {"engine": name, "seconds": plan.bake_s}
+    """It behaved for `bake_s` of live traffic. Raises Breach."""
+    name, before = site.shelf.name(effect.engine), site.shelf.name(plan.incumbent)
+
+    def gone() -> str | None:
+        return None if site.fleet.is_up(name) else site.fleet.trouble(name)
+
+    return await watching.watch(site.ear, plan.model, name, before, plan.bake_s, gone=gone)

@@ -1,11 +1,12 @@
 """Promotions as operators use them: ask for one, follow it, cancel it, go back; and what happens at start."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from app.config import Config
+from app.ear import Ear
 from app.errors import KeyTaken, NotStarted, Refused, UnknownThing
 from app.fleet import Fleet
 from app.log import Logger
@@ -13,6 +14,7 @@ from app.metrics import Metrics
 from app.promotion import book, planning, prove
 from app.promotion.actor import Actor, Turn, Word, cancel_queued
 from app.promotion.archive import Archive
+from app.promotion.boot import Boot
 from app.promotion.effects import Effect, Verb
 from app.promotion.founding import found
 from app.promotion.machine import Machine
@@ -20,7 +22,6 @@ from app.promotion.outcome import EffectFailed, EffectRefused
 from app.promotion.phases import Breached, Cancel, Fault
 from app.promotion.plan import Kind, Plan
 from app.promotion.planning import Wish, now
-from app.promotion.reconcile import reconcile
 from app.promotion.room import Room
 from app.promotion.shelf import Shelf
 from app.promotion.site import Site
@@ -39,13 +40,16 @@ T = TypeVar("T")
 class Promotions:
     """Everything about who serves a model. `start` before the first request, `stop` after the last."""
 
-    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, room: Room) -> None:
+    def __init__(
+        self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, room: Room, ear: Ear
+    ) -> None:
         self._config = config
         self._log = log
         self.shelf = Shelf(config.engines)
         self.archive = Archive(config.state_dir)
-        self._site = Site(config, fleet, self.shelf, self.archive, room)
+        self._site = Site(config, fleet, self.shelf, self.archive, room, ear)
         self._actor = Actor(self._site, metrics, log)
+        self._boot: Boot | None = None
 
     # ------------------------------------------------------------------------------- start and end
 
@@ -63,7 +67,8 @@ class Promotions:
             wanted = self._config.models[model].live
             if self.shelf.name(engine) != wanted:
                 self._log.warning("live_is_not_configured", model=model, engine=self.shelf.name(engine))
-        await self._reconcile(live, unfinished)
+        self._boot = Boot(self._site, self._log)
+        await self._boot.begin(live, unfinished)
         self._actor.start(unfinished)
 
     def _unfinished(self, registry: Registry) -> tuple[Machine, ...]:
@@ -74,20 +79,10 @@ class Promotions:
                     self.shelf.remember(known)
         return machines
 
-    async def _reconcile(self, live: Mapping[str, str], unfinished: Collection[Machine]) -> None:
-        fleet, models = self._site.fleet, self._config.models
-        resident = {self.shelf.digest(name) for model in models.values() for name in model.fallback}
-        for effect in reconcile(live, unfinished, resident, ()):
-            if effect.verb is Verb.START:
-                spec = self.shelf.spec(effect.engine)
-                fleet.want(
-                    spec, next((m for m in models if spec.name in fleet.way(m).engines), next(iter(models)))
-                )
-            elif effect.verb is Verb.STOP:
-                await fleet.take_down(self.shelf.name(effect.engine))
-
     async def stop(self) -> None:
         """Let go; what runs is taken up at the next start. Idempotent."""
+        if self._boot is not None:
+            await self._boot.stop()
         await self._actor.stop()
         await self.archive.close()
 
@@ -114,7 +109,7 @@ class Promotions:
         plan = await self._plan(wish)
         await self._knock(plan, wish, actor, dry_run)
         if dry_run:
-            return self._told(plan)
+            return await self._told(plan)
         # Whoever asked may hang up; an operation that is in the registry must be in the queue, too.
         return await asyncio.shield(asyncio.ensure_future(self._begin(plan, wish, actor)))
 
@@ -135,7 +130,10 @@ class Promotions:
             standing = await self.do(lambda registry: planning.standing(registry, wish.model))
         except OperationUnderWay as busy:
             raise Refused(str(busy), "busy") from None
-        return planning.plan(wish, standing, self._config, self.shelf, self._site.room)
+        up = self._site.fleet.running()
+        return await asyncio.to_thread(
+            planning.plan, wish, standing, self._config, self.shelf, self._site.room, up
+        )
 
     async def _knock(self, plan: Plan, wish: Wish, actor: str, dry_run: bool) -> None:
         """Ask the door before anything begins. Raises Refused; the audit tells of it."""
@@ -150,14 +148,10 @@ class Promotions:
                 await self.do(lambda registry: registry.note(entry))
             raise Refused(no.fault.message, no.fault.code) from None
 
-    def _told(self, plan: Plan) -> dict[str, Any]:
-        running = self._site.fleet.running()
-        digests = frozenset(d for name in running if (d := self._digest(name)) is not None)
-        memory = dict(planning.memory(plan, self.shelf, self._site.room))
-        return plan_view(plan, self.shelf, planning.starts(plan, digests), planning.stops(plan), memory)
-
-    def _digest(self, name: str) -> str | None:
-        return self.shelf.digest(name) if name in self._config.engines else None
+    async def _told(self, plan: Plan) -> dict[str, Any]:
+        up = self._site.fleet.running()
+        memory = await asyncio.to_thread(planning.memory, plan, self.shelf, self._site.room, up)
+        return plan_view(plan, self.shelf, up, memory)
 
     async def _begin(self, plan: Plan, wish: Wish, actor: str) -> dict[str, Any]:
         try:

@@ -36,6 +36,10 @@ class Shelf:
         """The spec behind a digest. Raises KeyError."""
         return self._specs[digest]
 
+    def specs(self) -> tuple[EngineSpec, ...]:
+        """All of them."""
+        return tuple(self._specs.values())
+
     def name(self, digest: str) -> str:
         """What the engine is called here; its digest's beginning if it is not known."""
         spec = self._specs.get(digest)

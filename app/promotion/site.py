@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from app.config import Config
+from app.ear import Ear
 from app.fleet import Fleet
 from app.promotion.archive import Archive
 from app.promotion.effects import Effect
@@ -24,6 +25,7 @@ class Site:
     shelf: Shelf
     archive: Archive
     room: Room
+    ear: Ear
 
 
 Deed = Callable[[Site, Plan, Effect], Awaitable[Evidence]]

@@ -1,6 +1,7 @@
 """What operators are shown of operations, plans and events, as JSON values. Pure."""
 
 import json
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from app.promotion.machine import PATHS, Machine
@@ -45,23 +46,23 @@ def operation_view(operation: Operation, shelf: Shelf) -> dict[str, Any]:
 
 
 def plan_view(
-    plan: Plan, shelf: Shelf, starts: list[str], stops: list[str], memory: dict[str, Any]
+    plan: Plan, shelf: Shelf, up: Collection[str], memory: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """What an operation would do; the answer to a dry run."""
-    skipped = {Phase.QUEUED}
+    """What an operation would do; the answer to a dry run. `up` are the engines that run already."""
+    candidate, incumbent = shelf.name(plan.candidate), shelf.name(plan.incumbent)
     return {
         "dry_run": True,
         "kind": str(plan.kind),
         "model": plan.model,
-        "engine": shelf.name(plan.candidate),
-        "incumbent": shelf.name(plan.incumbent),
+        "engine": candidate,
+        "incumbent": incumbent,
         "strategy": str(plan.strategy),
-        "starts": [shelf.name(engine) for engine in starts],
-        "stops": [shelf.name(engine) for engine in stops],
+        "starts": [] if candidate in up else [candidate],
+        "stops": [] if plan.incumbent in plan.resident else [incumbent],
         "stays": [shelf.name(engine) for engine in plan.resident],
         "bake_seconds": plan.bake_s,
-        "memory": memory,
-        "phases": [str(phase) for phase in PATHS[plan.kind] if phase not in skipped],
+        "memory": dict(memory),
+        "phases": [str(phase) for phase in PATHS[plan.kind] if phase is not Phase.QUEUED],
     }
 
 

@@ -186,7 +186,7 @@ class Dormant:
         """For ever."""
         await asyncio.Event().wait()
 
-    async def stop(self) -> None:
+    async def leave(self) -> None:
         """Nothing to do."""
 
 

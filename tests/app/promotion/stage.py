@@ -52,7 +52,7 @@ def _model(found: Artefact) -> Model:
     return Model(found.name, found.format, found.root, origin.base_model, dict(origin.parents))
 
 
-def statement(config: Config, candidate: str, baseline: str, **changes: Any) -> Statement:
+def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) -> Statement:
     """What a gate would state of a pass of these two engines, now."""
 
     def arm(name: str) -> Arm:
@@ -97,7 +97,7 @@ class Stage:
         """JSON of a path of the operators'."""
         return (await self.house.operate(path)).json
 
-    async def report(self, candidate: str, baseline: str, **changes: Any) -> str:
+    async def report(self, candidate: str, baseline: str, /, **changes: Any) -> str:
         """Upload a report; its digest."""
         data = signed(self.config, statement(self.config, candidate, baseline, **changes))
         status, body = await self.post("/admin/reports", data)
