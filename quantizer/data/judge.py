@@ -13,9 +13,9 @@ from gates.detect.toolcall import find_call_faults
 from gates.reply import Reply
 from gates.score import JUDGES, Judge
 
-SPOKEN: Final = ("leak", "raw_call", "empty", "no_markdown", "loop", "verbosity", "speakable")
+SPOKEN: Final = ("raw_call", "leak", "empty", "no_markdown", "loop", "verbosity", "speakable")
 """The gates that every answer has to pass."""
-CALLED: Final = ("leak", "raw_call", "no_markdown", "loop")
+CALLED: Final = ("raw_call", "leak", "no_markdown", "loop")
 """Those for what is said beside a call; it may be nothing."""
 
 

@@ -206,7 +206,7 @@ class _Look:
             how = "says the same as" if like[1] == 1.0 else f"is like ({like[1]:.2f})"
             self._add("row", "duplicate", f"{how} line {like[0]}")
         for name, wall in self._walls:
-            for overlap in wall.overlaps({"messages": made.messages}):
+            for overlap in wall.overlaps({"messages": list(made.messages)}):
                 self._add("row", "wall", f"{name}: {overlap.case}, {overlap.kind}: {overlap.text!r:.100}")
 
     def _rendered(self, made: rows.Conversation) -> None:

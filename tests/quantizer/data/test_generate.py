@@ -1,0 +1,271 @@
+"""`manners data generate`: what a teacher says is kept or told off, counted, and never asked for twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.__main__ import main
+from quantizer.data import conversation
+from tests.quantizer.data.teachers import Teacher, plan_file, teaching, well, whole
+from tests.script import Reset, status
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def teacher() -> Iterator[Teacher]:
+    with teaching() as made:
+        yield made
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    return plan_file(tmp_path)
+
+
+def words(teacher: Teacher, plan: Path, out: Path, *more: str) -> list[str]:
+    fixed = ["--url", f"{teacher.url}/v1", "--plan", str(plan), "--out", str(out), "--model", "scripted"]
+    fixed += ["--suite", "annie"]
+    return ["data", "generate", *fixed, *more]
+
+
+def made(teacher: Teacher, plan: Path, out: Path, *more: str) -> dict[str, Any]:
+    """The manifest of a run that went well."""
+    assert main(words(teacher, plan, out, *more)) == 0
+    manifest: dict[str, Any] = json.loads((out / "manifest.json").read_text())
+    return manifest
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "conversations.jsonl").read_text().splitlines()]
+
+
+def test_a_teacher_that_behaves_gives_what_was_asked_for(
+    teacher: Teacher, plan: Path, tmp_path: Path
+) -> None:
+    """Rows that training reads, their counts, and the digest that an artefact will name."""
+    out = tmp_path / "out"
+    manifest = made(teacher, plan, out)
+
+    assert manifest["categories"] == {"factual": 3, "memory": 4} and manifest["with_calls"] == 4
+    assert manifest["file"]["digest"] == conversation.file_digest(out / "conversations.jsonl")
+    assert len(teacher.requests) == manifest["answers_asked_for"] == 3 + 4 * 2
+    read = list(conversation.read(out / "conversations.jsonl"))
+    assert [len(row.messages) for row in read] == [3] * 3 + [5] * 4
+    assert all(row.switches == {"enable_thinking": False} for row in read)
+    memory = rows(out)[-1]["messages"]
+    assert [m["role"] for m in memory] == ["system", "user", "assistant", "tool", "assistant"]
+    assert memory[2]["tool_calls"][0]["id"] == memory[3]["tool_call_id"] == "call_0"
+    assert isinstance(memory[2]["tool_calls"][0]["function"]["arguments"], str)
+
+
+def test_what_is_made_is_found_fit(
+    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(teacher, plan, tmp_path / "out")
+    capsys.readouterr()
+
+    assert main(["data", "validate", str(tmp_path / "out" / "conversations.jsonl"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["fit"] and told["rows"] == 7 and told["with_calls"] == 4 and told["languages"] == {"en": 1.0}
+
+
+BAD = [
+    (whole("**Tokyo** is the capital."), "markdown: strong"),
+    (whole("Okay, the user asks for a capital. Let me think. It is Tokyo."), "leak: "),
+    (whole("<tool_call>\n{\"name\": \"web_search\", \"arguments\": {}}\n</tool_call>"), "raw_call: "),
+    (whole(""), "empty: nothing"),
+    (whole("I have no idea at all."), "answer: missing"),
+    (whole("ಟೋಕಿಯೋ ರಾಜಧಾನಿ."), "script: wrong_script"),
+    (whole("Tokyo, Paris, Rome, Madrid, Cairo and Kathmandu.", reason="length"), "cut off: too many tokens"),
+    (whole(calls=[("web_search", "{\"query\": \"capital\"}")]), "toolcall: "),
+    (whole("I can't help with capitals. " + "It is Tokyo, Paris, Rome, Madrid, Cairo or so."), "refusal: declines"),
+    (status(400, {"error": {"message": "too long", "code": 400}}), "refused: HTTP 400"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer, code", BAD)
+def test_an_unfit_answer_is_counted_by_its_reason_and_another_is_asked_for(
+    answer: Any, code: str, teacher: Teacher, plan: Path, tmp_path: Path
+) -> None:
+    teacher.mischief = lambda body, number: answer if number == 1 else None
+    manifest = made(teacher, plan, tmp_path / "out", "--count", "memory=0", "--concurrency", "1")
+
+    assert manifest["categories"] == {"factual": 3, "memory": 0}
+    [(reason, count)] = manifest["rejected"]["factual"].items()
+    assert reason.startswith(code) and count == 1
+    assert len(teacher.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "arguments, code",
+    [
+        ("{\"query\": \"Priya\", \"query\": \"Arjun\"}", "toolcall: duplicate_key"),
+        ("{\"query\": 7}", "toolcall: type_error:simple"),
+        ("{\"query\": \"the weather\"}", "toolcall: value_error"),
+        ("{\"query\": ", "toolcall: invalid_json"),
+    ],
+)  # fmt: skip
+def test_a_call_is_held_against_its_schema_and_against_the_wish(
+    arguments: str, code: str, teacher: Teacher, plan: Path, tmp_path: Path
+) -> None:
+    """The raw text of it: nothing is repaired on the way into a model."""
+    teacher.mischief = lambda body, number: (
+        whole(calls=[("search_memory", arguments)]) if number == 1 else None
+    )
+    manifest = made(teacher, plan, tmp_path / "out", "--count", "factual=0", "--concurrency", "1")
+
+    assert manifest["rejected"]["memory"] == {code: 1} and manifest["categories"]["memory"] == 4
+
+
+def test_a_thought_that_comes_apart_is_not_in_the_rows(teacher: Teacher, plan: Path, tmp_path: Path) -> None:
+    def thinking(body: dict[str, Any], number: int) -> Any:
+        said = json.loads(well(body)[1].data)  # type: ignore[union-attr]
+        said["choices"][0]["message"]["reasoning_content"] = "The user wants something."
+        return status(200, said)
+
+    teacher.mischief = thinking
+    made(teacher, plan, tmp_path / "out")
+
+    assert "user wants" not in (tmp_path / "out" / "conversations.jsonl").read_text()
+
+
+def test_what_a_suite_asks_is_never_asked_of_the_teacher(
+    teacher: Teacher, plan: Path, tmp_path: Path
+) -> None:
+    """The wall stands before the question, not only before the row."""
+    plan.write_text(
+        plan.read_text().replace(
+            "What did {person} say about the {topic}?", "What did Priya say about the trip to Goa?"
+        )
+    )
+    assert main(words(teacher, plan, tmp_path / "out", "--count", "factual=0")) == 65
+
+    assert not teacher.requests
+
+
+def test_conversations_that_are_nearly_the_same_are_kept_once(
+    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "and tell me all about it in one or two short sentences that my grandmother can easily understand over the phone"
+    plan.write_text(plan.read_text().replace("of {land.name}?", f"of {{land.name}}, {long}, on {{day}}?"))
+    teacher.mischief = lambda body, number: whole(
+        next(f"It is {city}, grandmother, a lovely old place." for land, city in
+             {"Japan": "Tokyo", "France": "Paris", "Italy": "Rome", "Nepal": "Kathmandu", "Spain": "Madrid", "Egypt": "Cairo"}.items()
+             if land in body["messages"][-1]["content"])
+    )  # fmt: skip
+    assert main(words(teacher, plan, tmp_path / "out", "--count", "factual=7", "--count", "memory=0")) == 65
+
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "duplicate: near" in line and "factual: " in line and "of 7" in line
+
+
+def test_a_teacher_without_manners_is_given_up_and_nothing_is_written(
+    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with the reasons; the answers are kept, and a smaller wish is met from them without a question."""
+    teacher.mischief = lambda body, number: (
+        whole("**No.**") if body["messages"][-1]["role"] == "tool" else None
+    )
+    assert main(words(teacher, plan, tmp_path / "out", "--json")) == 65
+
+    told = capsys.readouterr().err.strip().splitlines()
+    assert len(told) == 1 and "memory: 0 of 4, rejected for markdown: strong" in told[0]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["ledger.jsonl"]
+    before = len(teacher.requests)
+    assert made(teacher, plan, tmp_path / "out", "--count", "memory=0")["categories"] == {
+        "factual": 3,
+        "memory": 0,
+    }
+    assert len(teacher.requests) == before
+
+
+def test_more_of_the_same_asks_only_for_what_is_new(teacher: Teacher, plan: Path, tmp_path: Path) -> None:
+    first = made(teacher, plan, tmp_path / "out")
+    had = rows(tmp_path / "out")
+    again = made(teacher, plan, tmp_path / "out", "--count", "factual=5")
+
+    assert again["answers_asked_for"] == first["answers_asked_for"] + 2 == len(teacher.requests)
+    assert [row for row in rows(tmp_path / "out") if row in had] == had
+
+
+def test_a_fault_of_transport_is_tried_again_and_seen(
+    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher.mischief = lambda body, number: (Reset(),) if number == 1 else None
+    manifest = made(teacher, plan, tmp_path / "out", "--count", "memory=0", "--concurrency", "1")
+
+    assert manifest["rejected"]["factual"] == {}
+    assert "3 asked, 0 lost, 1 retried" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "code, line", [(401, "wants another API key (HTTP 401)"), (404, "does not serve 'scripted'")]
+)
+def test_a_teacher_that_refuses_everybody_ends_the_run(
+    code: int, line: str, teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher.mischief = lambda body, number: status(code, {"error": {"message": "no"}})
+    assert main(words(teacher, plan, tmp_path / "out", "--json")) == 69
+
+    assert line in capsys.readouterr().err and not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_the_key_goes_out_and_is_nowhere_on_the_disk(
+    teacher: Teacher, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEACHER_KEY", "sk-very-private")
+    made(teacher, plan, tmp_path / "out", "--key-env", "TEACHER_KEY")
+
+    assert teacher.requests[0].headers["authorization"] == "Bearer sk-very-private"
+    assert not [p for p in (tmp_path / "out").iterdir() if b"sk-very" in p.read_bytes()]
+
+
+def test_another_teacher_does_not_go_on_where_one_stopped(
+    teacher: Teacher, plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(teacher, plan, tmp_path / "out")
+
+    assert main([*words(teacher, plan, tmp_path / "out"), "--model", "other"]) == 65
+    assert "give the run a folder of its own" in capsys.readouterr().err
+
+
+def test_a_run_that_is_killed_goes_on_without_a_loss_or_a_second_question(
+    teacher: Teacher, plan: Path, tmp_path: Path
+) -> None:
+    """Twice by SIGKILL, wherever it was; at the end the file is that of a run in one go."""
+    out, more = tmp_path / "killed", ["--count", "memory=9", "--count", "factual=5", "--concurrency", "2"]
+    argv = [sys.executable, "-m", "app", *words(teacher, plan, out, *more, "--json")]
+    on_file = 0
+    for _ in range(2):
+        child = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.DEVNULL)
+        while lines(out) < on_file + 3 and child.poll() is None:
+            time.sleep(0.001)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        on_file = lines(out)
+        assert not (out / "manifest.json").exists()
+    made(teacher, plan, out, *more)
+    asked = Counter(seen.raw for seen in teacher.requests)
+    straight = made(teacher, plan, tmp_path / "straight", *more)
+
+    killed = json.loads((out / "manifest.json").read_text())
+    assert killed["file"] == straight["file"] and killed["rejected"] == straight["rejected"]
+    assert len(asked) == straight["answers_asked_for"] == lines(out)
+    assert sum(asked.values()) <= len(asked) + 2 * 2  # only what a kill cut short, two at a time
+
+
+def lines(out: Path) -> int:
+    path = out / "ledger.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
