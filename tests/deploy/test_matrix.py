@@ -1,0 +1,114 @@
+"""The bench's cells, asks and rows, from values."""
+
+import json
+from math import inf
+from typing import Any
+
+import pytest
+
+from deploy.profiles.matrix import Cell, cells, finite, pick, plan, quantile, rows, words
+from gates.run.latency import Schedule, Slot
+from gates.run.readings import Reading
+from gates.run.target import Target
+from gates.suite import load_suite
+
+SUITE = load_suite("annie-nano")
+
+
+def target(name: str, dialect: Any = "llama-server") -> Target:
+    return Target(url="http://127.0.0.1:1", served_model="m", dialect=dialect, artefact=name, engine=name)
+
+
+ENGINES = {"a": target("a"), "b": target("b", "vllm")}
+ALL = cells(ENGINES, (False, True), (True, False))
+SCHEDULE = Schedule(buckets=(100,), blocks=2, pause_s=(0.0, 0.0), max_tokens=64)
+
+
+def reading(cell: Cell, ttft: float | None, **more: Any) -> Reading:
+    return Reading(cell.arm, Slot("c", 100, "steady", 0, 0), ttft=ttft, **more)
+
+
+def test_every_engine_is_asked_every_way() -> None:
+    assert len(ALL) == 8
+    assert {c.engine for c in ALL} == {"a", "b"}
+
+
+def test_an_engine_without_a_word_for_thinking_is_asked_plainly_and_once() -> None:
+    found = cells({"far": target("far", "openai")}, (False, True), (True, False))
+    assert found == (Cell("far", False, True), Cell("far", False, False))
+
+
+def test_prompts_are_of_different_kinds_and_none_wants_a_call() -> None:
+    found = pick(SUITE, 4)
+    assert len({case.turn for case in found}) == 4
+    assert not any(case.expect.get("calls") for case in found)
+
+
+def test_each_prompt_is_asked_of_every_cell_twice_a_round_and_warm_ups_are_not_kept() -> None:
+    (phase,) = plan(SUITE, ALL, ENGINES, pick(SUITE, 2), SCHEDULE)
+    kept = [ask for ask in phase if ask.recorded]
+    assert len(kept) == 8 * 2 * 2 * 2
+    assert len(phase) > len(kept) and not any(ask.recorded for ask in phase[: len(phase) - len(kept)])
+    assert len({ask.key.digest for ask in kept}) == len(kept)
+
+
+def test_cells_take_turns_and_do_not_run_one_after_the_other() -> None:
+    (phase,) = plan(SUITE, ALL, ENGINES, pick(SUITE, 2), SCHEDULE)
+    arms = [ask.key.arm for ask in phase if ask.recorded]
+    assert len(set(arms[:8])) == 8 and arms[8:16] == arms[7::-1]
+
+
+def test_the_request_says_what_the_cell_is() -> None:
+    (phase,) = plan(SUITE, ALL, ENGINES, pick(SUITE, 1), SCHEDULE)
+    for ask in phase:
+        body, name = ask.request, ask.key.arm
+        assert body["chat_template_kwargs"] == {"enable_thinking": "thinking" in name}
+        assert body["stream"] is ("stream" in name) and ask.key.mode == (
+            "stream" if body["stream"] else "whole"
+        )
+        assert ("stream_options" in body) is body["stream"]
+        assert body["max_tokens"] == (576 if "thinking" in name else 64)
+
+
+def test_engines_that_do_not_fit_together_have_a_phase_each() -> None:
+    apart = Schedule(buckets=(100,), blocks=4, pause_s=(0.0, 0.0), together=False)
+    found = plan(SUITE, cells(ENGINES, (False,), (True,)), ENGINES, pick(SUITE, 1), apart)
+    assert [len({ask.key.arm for ask in phase}) for phase in found] == [1] * 8
+
+
+def test_a_row_holds_the_median_and_the_tail_and_a_failure_is_the_worst_value() -> None:
+    cell = ALL[0]
+    good = [reading(cell, float(t), decode=30.0 + t, thought=True) for t in range(1, 20)]
+    (row,) = rows([cell], [100], [*good, reading(cell, None, failed="timeout: nothing came")])
+    assert (row.n, row.failed, row.thought, row.void) == (20, 1, 19, 0)
+    assert (row.ttft_median, row.ttft_p95) == (10.0, 19.0)
+    assert (row.decode_median, row.decode_p05) == (40.0, 31.0)
+    assert row.why == "timeout: nothing came"
+    (bad,) = rows([cell], [100], [reading(cell, None, failed="x")])
+    assert bad.ttft_median == inf and finite(bad.ttft_median) is None and "never" in words(bad)
+
+
+def test_a_void_reply_is_counted_and_does_not_count() -> None:
+    (row,) = rows([ALL[0]], [100], [reading(ALL[0], 5.0), reading(ALL[0], 500.0, void="cached")])
+    assert (row.n, row.void, row.ttft_p95) == (1, 1, 5.0)
+    assert words(row)[4] == "1 (+1 void)"
+
+
+def test_a_cell_that_was_not_asked_has_no_times() -> None:
+    (row,) = rows([ALL[0]], [100], [])
+    assert (row.n, row.ttft_median, row.decode_p05) == (0, None, None)
+    assert json.dumps([finite(row.ttft_median)]) == "[null]"
+
+
+@pytest.mark.parametrize(
+    ("values", "q", "found"),
+    [
+        ([3, 1, 2], 0.5, 2),
+        ([1, 2, 3, 4], 0.5, 2),
+        (range(1, 101), 0.95, 95),
+        ([7], 0.05, 7),
+        ([1, 9], 0.95, 9),
+    ],
+)
+def test_a_quantile_is_one_of_the_values(values: Any, q: float, found: float) -> None:
+    assert quantile(values, q) == found
