@@ -1,23 +1,84 @@
-"""From a spec to the engine that its driver runs."""
+"""From a spec to the engine that its driver runs, and to what an earlier gateway left running."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.container import PREFIX
+from deploy.docker_engine import DockerEngine, instance_of
+from deploy.dockerd import Docker, shared
 from deploy.embedded import EmbeddedEngine
 from deploy.engine import Engine, OnChange
-from deploy.errors import SpecError
 from deploy.spec import EngineSpec
 from deploy.url import UrlEngine
 
 
-def make_engine(spec: EngineSpec, *, state_dir: Path, on_change: OnChange | None = None) -> Engine:
+def make_engine(
+    spec: EngineSpec,
+    *,
+    state_dir: Path,
+    on_change: OnChange | None = None,
+    operation: str | None = None,
+    docker: Docker | None = None,
+) -> Engine:
     """The engine for a spec, stopped. Logs go to `state_dir/engines/`.
+
+    `operation` is what it is made for; a container bears it as a label. `docker` is the Docker Engine to
+    use, by default the one of the environment.
 
     Raises:
         SpecError: no driver of that name is built in.
-        ArtefactError, FlagError: the embedded driver cannot serve this artefact or these flags.
+        ArtefactError, FlagError: the driver cannot serve this artefact or these flags.
     """
     if spec.driver == "embedded":
         return EmbeddedEngine(spec, state_dir=state_dir, on_change=on_change)
-    if spec.driver == "url":
-        return UrlEngine(spec, on_change=on_change)
-    raise SpecError(spec.name, "driver", f"{spec.driver!r} is not built yet")
+    if spec.driver == "docker":
+        return DockerEngine(
+            spec, state_dir=state_dir, on_change=on_change, operation=operation, docker=docker
+        )
+    return UrlEngine(spec, on_change=on_change)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A container of this gateway, by its labels; `spec` is the digest of the spec it was made from."""
+
+    engine: str
+    spec: str
+    operation: str | None
+    container: str
+    running: bool
+
+
+async def running(
+    specs: Iterable[EngineSpec], *, state_dir: Path, docker: Docker | None = None
+) -> tuple[Found, ...]:
+    """What an earlier gateway of this state folder left, running or dead; nothing but containers outlives one.
+
+    Docker is asked only if some spec is run by it.
+
+    Raises:
+        DockerError: it does not answer.
+    """
+    if not any(spec.driver == "docker" for spec in specs):
+        return ()
+    listed = await (docker or shared()).found({f"{PREFIX}instance": instance_of(state_dir)})
+    return tuple(
+        Found(
+            engine=one["Labels"][f"{PREFIX}engine"],
+            spec=one["Labels"][f"{PREFIX}spec"],
+            operation=one["Labels"].get(f"{PREFIX}operation"),
+            container=one["Id"],
+            running=one["State"] == "running",
+        )
+        for one in listed
+    )
+
+
+async def remove(found: Found, *, docker: Docker | None = None) -> None:
+    """Put an orphan away, with its log: nobody knows the operation that it was made for.
+
+    Raises:
+        DockerError: the daemon does not answer, or refuses.
+    """
+    await (docker or shared()).remove(found.container)

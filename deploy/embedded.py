@@ -90,6 +90,9 @@ class _ChildRun:
         # Shielded: a caller's timeout must not cancel what others read.
         return (await asyncio.shield(self._child.report)).url
 
+    def up(self) -> None:
+        """Its log has known since it said its address."""
+
     def terminate(self) -> None:
         self._child.terminate()
 

@@ -9,6 +9,7 @@
      |   |   +- StartTimeout it did not stream a token before the deadline
      |   +- StartCancelled   `stop()` came while `start()` was waiting
      |   +- ProbeFailed      one probe's verdict, as an error (see `probe.py` for the verdicts)
+     +- DockerError          the Docker Engine refuses, does not answer, or its SDK is missing
      +- LeaseHeld            another load is under way; says whose
      +- IllegalTransition    a bug: the supervisor was fed an event that its state cannot take
 
@@ -74,6 +75,20 @@ class StartCancelled(EngineError):
 
 class ProbeFailed(EngineError):
     """A probe did not see a generated token."""
+
+
+class DockerError(DeployError):
+    """The Docker Engine refused (`status` is HTTP's), did not answer, or its SDK is `missing`."""
+
+    def __init__(self, why: str, *, status: int | None = None, missing: bool = False) -> None:
+        super().__init__(why)
+        self.status = status
+        self.missing = missing
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same request would be refused again."""
+        return self.missing or self.status is not None
 
 
 class LeaseHeld(DeployError):

@@ -23,6 +23,9 @@ class Run(Protocol):
         """Wait until it can be connected to; None: it will not come to that, and ends by itself."""
         ...
 
+    def up(self) -> None:
+        """It streams: from now on its output may quote requests."""
+
     def terminate(self) -> None:
         """Ask it to end; no error if it has."""
 

@@ -17,10 +17,12 @@ from gates.report.codec import canonical
 Dialect = Literal["vllm", "llama-server", "openai"]
 Driver = Literal["docker", "embedded", "url"]
 Kind = Literal["chat", "embeddings"]
+Gpu = Literal["all", "none"]
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-# A tag can be moved to other bytes after the gate has passed it; a digest cannot.
-PINNED_IMAGE = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}")
+# A tag can be moved to other bytes after the gate has passed it; a digest cannot. An image that was
+# built or imported here has no digest of a registry: its id is one over its configuration and layers.
+PINNED_IMAGE = re.compile(r"([a-z0-9][a-zA-Z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class EngineSpec:
     args: tuple[str, ...] = ()
     url: str | None = None
     kind: Kind = "chat"
+    gpu: Gpu | None = None
 
     def __post_init__(self) -> None:
         self._check_words()
@@ -55,6 +58,8 @@ class EngineSpec:
             raise SpecError(self.name, "dialect", _one_of(get_args(Dialect), self.dialect))
         if self.driver not in get_args(Driver):
             raise SpecError(self.name, "driver", _one_of(get_args(Driver), self.driver))
+        if self.gpu is not None and self.gpu not in get_args(Gpu):
+            raise SpecError(self.name, "gpu", _one_of(get_args(Gpu), self.gpu))
 
     def _refuse(self, *fields: str) -> None:
         for field in fields:
@@ -63,17 +68,18 @@ class EngineSpec:
 
 
 def spec_text(spec: EngineSpec) -> str:
-    """The canonical JSON of every field of a spec: sorted keys, paths as text, None where nothing is set."""
+    """The canonical JSON of every field of a spec that is set: sorted keys, paths as text."""
     values = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    return canonical({**values, "artefact": spec.artefact and str(spec.artefact)}).decode()
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+    return canonical({name: value for name, value in plain.items() if value is not None}).decode()
 
 
 def spec_digest(spec: EngineSpec) -> str:
     """What names an engine across starts: `sha256:` and 64 hex digits over `spec_text`.
 
-    It covers every field as configured: the name (callers and logs know the engine by it, and an
-    embedded one serves under it), dialect, driver, kind, image, args in their order, address, and the
-    artefact's path. It does not cover the bytes behind that path: weights replaced in place keep the
+    It covers every field that is set, as configured: the name (callers and logs know the engine by it, and an
+    embedded one serves under it), dialect, driver, kind, image, args in their order, address, GPUs, and
+    the artefact's path. It does not cover the bytes behind that path: weights replaced in place keep the
     digest, so whoever relies on them compares the artefact's root digest, too.
     """
     return f"sha256:{hashlib.sha256(spec_text(spec).encode()).hexdigest()}"
@@ -84,7 +90,7 @@ def _one_of(allowed: tuple[str, ...], got: str) -> str:
 
 
 def _check_embedded(spec: EngineSpec) -> None:
-    spec._refuse("image", "url")
+    spec._refuse("image", "url", "gpu")
     if spec.dialect != "llama-server":
         raise SpecError(spec.name, "dialect", "the embedded driver speaks llama-server")
     if spec.artefact is None:
@@ -102,7 +108,7 @@ def _check_docker(spec: EngineSpec) -> None:
 
 def _check_url(spec: EngineSpec) -> None:
     # `artefact` stays allowed: it says what the remote engine claims to serve.
-    spec._refuse("image", "args")
+    spec._refuse("image", "args", "gpu")
     if spec.url is None:
         raise SpecError(spec.name, "url", "the url driver needs the engine's address")
     try:

@@ -271,6 +271,7 @@ class Supervised(ABC):
         now = time.monotonic()
         if result is not None and result.ok:
             self._url = url
+            run.up()
             self._feed(supervisor.Streams(now))
         else:
             limit = f"gave up after {now - self._machine.since:.1f} s"

@@ -35,7 +35,11 @@ URL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("fields", [EMBEDDED, DOCKER, URL], ids=["embedded", "docker", "url"])
+@pytest.mark.parametrize(
+    "fields",
+    [EMBEDDED, DOCKER, DOCKER | {"image": DIGEST}, URL],
+    ids=["embedded", "docker", "image-id", "url"],
+)
 def test_each_driver_has_a_good_spec(fields: dict[str, Any]) -> None:
     """What a driver needs, and no more, makes a spec."""
     assert EngineSpec(**fields).driver == fields["driver"]
@@ -56,6 +60,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (DOCKER | {"image": "vllm/vllm-openai:v0.24.0"}, "image", "not pinned"),
     (DOCKER | {"image": "vllm/vllm-openai@sha256:abc"}, "image", "not pinned"),
     (DOCKER | {"image": f"-v/:/host@{DIGEST}"}, "image", "not pinned"),
+    (DOCKER | {"gpu": "some"}, "gpu", "all, none"),
+    (EMBEDDED | {"gpu": "all"}, "gpu", "means nothing"),
     (URL | {"url": None}, "url", "needs the engine's address"),
     (URL | {"url": "127.0.0.1:9000"}, "url", "must be http"),
     (URL | {"url": "file:///etc/passwd"}, "url", "must be http"),
@@ -133,6 +139,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (DOCKER, {"image": "vllm/vllm-openai@sha256:" + "0b" * 32}),
     (DOCKER, {"args": ("--max-model-len", "8192")}),
     (DOCKER, {"kind": "embeddings"}),
+    (DOCKER, {"gpu": "none"}),
     (EMBEDDED, {"artefact": Path("n")}),
     (URL, {"url": "http://127.0.0.1:9001"}),
 ]
@@ -153,5 +160,5 @@ def test_the_order_of_args_is_part_of_the_digest() -> None:
 def test_the_text_of_a_spec_is_canonical_json() -> None:
     """What the registry keeps of an engine can be read again."""
     assert json.loads(spec_text(EngineSpec(**EMBEDDED))) == {
-        **EMBEDDED, "artefact": "m", "args": [], "image": None, "url": None, "kind": "chat",
+        **EMBEDDED, "artefact": "m", "args": [], "kind": "chat",
     }  # fmt: skip

@@ -1,0 +1,240 @@
+"""A real llama.cpp in a real container: it streams, it is locked in, it comes back, it goes away."""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deploy.container import NETWORK
+from deploy.docker_engine import DockerEngine
+from deploy.engine import EngineState, Phase
+from deploy.errors import FlagError, SpecError, StartFailed
+from deploy.probe import probe
+from deploy.spec import EngineSpec, spec_digest
+from deploy.supervisor import Policy
+from tests.docker.conftest import MODELS, REPOSITORY
+from tests.docker.daemon import Daemon
+
+pytestmark = pytest.mark.docker
+Make = Callable[..., DockerEngine]
+FAST = Policy(first_pause_s=0.05)
+
+
+async def until(engine: DockerEngine, phase: Phase) -> EngineState:
+    """Wait until the engine is in a phase."""
+    state = engine.state
+    async with asyncio.timeout(60):
+        while state.state is not phase:
+            state = await engine.changed(state)
+    return state
+
+
+def containers(daemon: Daemon) -> list[dict[str, Any]]:
+    """All that there are, dead ones too."""
+    with daemon.api() as api:
+        return list(api.containers(all=True))
+
+
+def inspected(daemon: Daemon) -> dict[str, Any]:
+    """The one container, as the daemon has it."""
+    (one,) = containers(daemon)
+    with daemon.api() as api:
+        return dict(api.inspect_container(one["Id"]))
+
+
+async def test_it_starts_streams_and_goes_away(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
+    """After start() a request streams at once; after stop() nothing of it is left but its log."""
+    it = engine(spec)
+    state = await it.start()
+    assert state.url is not None and state.model == "nano" and state.abilities.build
+    assert (await probe(state.url, model="nano", deadline_s=20)).ok
+    await it.stop()
+    assert it.state.state is Phase.STOPPED and containers(daemon) == []
+    assert "listening at" in it.log_path.read_text()
+
+
+async def test_it_is_locked_in(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
+    """Asked of the daemon, not of what we sent: each line is a way out that is closed."""
+    await engine(spec, operation="op-7").start()
+    seen = inspected(daemon)
+    host = seen["HostConfig"]
+    assert not seen["NetworkSettings"]["Ports"] or not any(seen["NetworkSettings"]["Ports"].values())
+    assert not host["PortBindings"] and not host["PublishAllPorts"]
+    assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"] and not host["Privileged"]
+    assert host["SecurityOpt"] == ["no-new-privileges"] and host["IpcMode"] == "private"
+    assert host["RestartPolicy"]["Name"] == "no" and not host["AutoRemove"]
+    assert seen["Config"]["User"] not in ("", "0", "0:0")
+    labels = seen["Config"]["Labels"]
+    assert labels["manners.spec"] == spec_digest(spec) and labels["manners.engine"] == "nano"
+    assert labels["manners.operation"] == "op-7" and labels["manners.artefact"].startswith("sha256:")
+
+
+async def test_its_process_cannot_write_and_is_not_root(
+    engine: Make, spec: EngineSpec, daemon: Daemon
+) -> None:
+    """Asked of the kernel: the user of the process, its capabilities, and what it may write to."""
+    state = await engine(spec).start()
+    assert state.pid is not None
+    status = dict(
+        line.split(":\t", 1)
+        for line in Path(f"/proc/{state.pid}/status").read_text().splitlines()
+        if ":\t" in line
+    )
+    assert "0" not in status["Uid"].split() and int(status["CapBnd"], 16) == 0 and status["NoNewPrivs"] == "1"
+    mounts = [line.split() for line in Path(f"/proc/{state.pid}/mounts").read_text().splitlines()]
+    options = {where: flags.split(",") for _, where, _, flags, *_ in mounts}
+    assert "ro" in options["/"] and "ro" in options["/model/annie-nano-q4_k_m.gguf"]
+    assert "rw" in options["/cache"]
+
+
+async def test_its_network_is_internal(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
+    """It is on that one alone; the daemon keeps such a network's packets inside (by iptables, off in this one)."""
+    await engine(spec).start()
+    assert list(inspected(daemon)["NetworkSettings"]["Networks"]) == [NETWORK]
+    with daemon.api() as api:
+        assert api.inspect_network(NETWORK)["Internal"]
+
+
+async def test_an_unpinned_image_is_refused(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
+    """A tag can come to mean another image; it is there, and still not taken."""
+    with pytest.raises(SpecError, match="not pinned"):
+        replace(spec, image=f"{REPOSITORY}:latest")
+    assert containers(daemon) == []
+
+
+async def test_an_image_that_is_not_here_says_how_to_get_it(engine: Make, spec: EngineSpec) -> None:
+    """Nothing is fetched in the middle of a promotion."""
+    image = "ghcr.io/nobody/engine@sha256:" + "0" * 64
+    with pytest.raises(StartFailed, match=f"docker pull {image}"):
+        await engine(replace(spec, image=image)).start()
+
+
+async def test_a_gpu_that_is_not_there_is_one_clear_line(
+    engine: Make, spec: EngineSpec, daemon: Daemon
+) -> None:
+    """The daemon's own words, and no container is left."""
+    with pytest.raises(StartFailed, match="could not select device driver"):
+        await engine(replace(spec, gpu="all")).start()
+    assert containers(daemon) == []
+
+
+async def test_a_flag_that_is_the_drivers_is_refused(engine: Make, spec: EngineSpec) -> None:
+    """Else the gateway would look for it elsewhere."""
+    with pytest.raises(FlagError, match="--port is set by the driver"):
+        engine(replace(spec, args=("--port", "1")))
+
+
+async def test_a_start_that_fails_keeps_its_log(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
+    """In the error, in the state folder, and the dead container can still be looked at."""
+    it = engine(replace(spec, args=("--no-such-flag",)), policy=replace(FAST, boot_attempts=1))
+    with pytest.raises(StartFailed, match="not a flag that the embedded engine knows") as caught:
+        await it.start()
+    assert "exited with status 1" in str(caught.value)
+    assert "--no-such-flag" in it.log_path.read_text()
+    (dead,) = containers(daemon)
+    assert dead["State"] == "exited"
+
+
+async def test_a_second_start_of_the_same_spec_adopts_what_runs(
+    engine: Make, spec: EngineSpec, daemon: Daemon
+) -> None:
+    """A gateway that was killed comes back and finds its engine: same container, no new load."""
+    first = engine(spec)
+    before = await first.start()
+    second = engine(spec)
+    after = await second.start()
+    assert (after.pid, after.url) == (before.pid, before.url) and len(containers(daemon)) == 1
+    await first.leave()
+    assert first.state.state is Phase.STOPPED and second.url is not None
+    assert (await probe(second.url, model="nano", deadline_s=20)).ok
+    await second.stop()
+    assert containers(daemon) == []
+
+
+async def test_other_weights_under_the_same_path_are_not_adopted(
+    engine: Make, spec: EngineSpec, tmp_path: Path
+) -> None:
+    """The spec is the same; the artefact's digest is not."""
+    folder = tmp_path / "model"
+    shutil.copytree(MODELS / "annie-nano-q4_k_m", folder)
+    moved = replace(spec, artefact=folder)
+    before = await engine(moved).start()
+    shutil.rmtree(folder)
+    shutil.copytree(MODELS / "stranger-nano-q4_k_m", folder)
+    after = await engine(moved).start()
+    assert after.pid != before.pid
+
+
+async def test_a_container_that_dies_is_made_anew(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
+    """Not restarted: one that lost its GPU would come back without it."""
+    it = engine(spec, policy=FAST)
+    before = await it.start()
+    old = inspected(daemon)["Id"]
+    with daemon.api() as api:
+        api.kill(old, "SIGKILL")
+    gone = await until(it, Phase.BACKING_OFF)
+    assert gone.last_error == "its container was killed by signal 9"
+    after = await until(it, Phase.READY)
+    assert after.restarts == 1 and after.pid != before.pid and inspected(daemon)["Id"] != old
+
+
+async def test_one_that_is_killed_for_good_stays_down(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
+    """By the watchdog's thread, while it may still be loading; its log is kept, it is gone."""
+    it = engine(spec, policy=FAST)
+    starting = asyncio.create_task(it.start())
+    while not containers(daemon):
+        await asyncio.sleep(0.02)
+    await asyncio.to_thread(it.kill, "memory_floor: 1 GiB")
+    with pytest.raises(StartFailed, match="memory_floor"):
+        await starting
+    assert it.state.state is Phase.FAILED and containers(daemon) == [] and it.log_path.exists()
+
+
+async def test_it_says_what_runs(engine: Make, spec: EngineSpec, image_id: str) -> None:
+    """What the promotion compares with what the report states."""
+    it = engine(spec)
+    await it.start()
+    told = await it.describe()
+    assert told["image"] == told["image_id"] == image_id and told["running"]
+    assert told["argv"][-2:] == ("--ctx-size", "1024") and "--model" in told["argv"]
+    assert told["model_file"] == str((spec.artefact or Path()) / "annie-nano-q4_k_m.gguf")
+    assert told["spec"] == spec_digest(spec)
+
+
+async def test_two_engines_swap_and_the_old_one_drains(
+    engine: Make, spec: EngineSpec, other: EngineSpec
+) -> None:
+    """Blue and green stand side by side; a stream of the old one ends whole after the switch."""
+    blue, green = engine(spec), engine(other)
+    live = await blue.start()
+    body = {
+        "model": "nano", "messages": [{"role": "user", "content": "Tell me a story."}], "stream": True,
+        "max_tokens": 64, "ignore_eos": True,
+    }  # fmt: skip
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{live.url}/v1/chat/completions", json=body) as reply,
+    ):
+        await reply.content.readline()
+        fresh = await green.start()
+        assert fresh.url is not None and fresh.url != live.url
+        assert (await probe(fresh.url, model="nano-f16", deadline_s=20)).ok
+        assert (await reply.content.read()).rstrip().endswith(b"[DONE]")
+    await blue.stop()
+    assert (await probe(fresh.url, model="nano-f16", deadline_s=20)).ok
+
+
+async def test_a_gateway_without_docker_says_so(spec: EngineSpec, tmp_path: Path) -> None:
+    """No daemon at that address: a start that fails, with the address."""
+    from deploy.dockerd import Docker
+
+    nowhere = Docker(f"unix://{tmp_path}/nothing")
+    it = DockerEngine(spec, state_dir=tmp_path, docker=nowhere, policy=replace(FAST, boot_attempts=2))
+    with pytest.raises(StartFailed, match="does not answer"):
+        await it.start()
+    nowhere.close()

@@ -1,0 +1,76 @@
+"""The daemon goes away and comes back: what runs goes on running, and is found by its labels."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy.docker_engine import DockerEngine
+from deploy.dockerd import Docker
+from deploy.drivers import remove, running
+from deploy.engine import Phase
+from deploy.errors import DockerError
+from deploy.probe import probe
+from deploy.spec import EngineSpec, spec_digest
+from tests.docker.daemon import Daemon
+
+pytestmark = pytest.mark.docker
+Make = Callable[..., DockerEngine]
+
+
+async def test_an_engine_serves_on_while_the_daemon_is_away(
+    engine: Make, spec: EngineSpec, daemon: Daemon, client: Docker
+) -> None:
+    """Its supervisor waits for the daemon, takes no silence for an end, and still can end it."""
+    it = engine(spec)
+    before = await it.start()
+    await asyncio.to_thread(daemon.stop)
+    with pytest.raises(DockerError, match="does not answer"):
+        await client.version()
+    assert before.url is not None and (await probe(before.url, model="nano", deadline_s=20)).ok
+    await asyncio.to_thread(daemon.start)
+    assert (await client.version())["Arch"]
+    assert it.state == before
+    await it.stop()
+    assert it.state.state is Phase.STOPPED
+    with daemon.api() as api:
+        assert api.containers(all=True) == []
+
+
+async def test_what_an_earlier_gateway_left_is_found_after_the_daemon_came_back(
+    engine: Make, spec: EngineSpec, other: EngineSpec, daemon: Daemon, client: Docker, tmp_path: Path
+) -> None:
+    """By instance, engine and digest: one is adopted, the orphan is put away, a strangers' is not seen."""
+    kept, orphan = engine(spec, operation="op-1"), engine(other, operation="op-2")
+    before = await kept.start()
+    await orphan.start()
+    await kept.leave()
+    await orphan.leave()
+    await asyncio.to_thread(daemon.stop)
+    await asyncio.to_thread(daemon.start)
+    found = {one.engine: one for one in await running((spec,), state_dir=tmp_path, docker=client)}
+    assert {name: (one.spec, one.operation, one.running) for name, one in found.items()} == {
+        "nano": (spec_digest(spec), "op-1", True),
+        "nano-f16": (spec_digest(other), "op-2", True),
+    }
+    assert await running((spec,), state_dir=tmp_path / "another", docker=client) == ()
+    await remove(found["nano-f16"], docker=client)
+    again = engine(spec)
+    assert (await again.start()).pid == before.pid
+    assert [one.engine for one in await running((spec,), state_dir=tmp_path, docker=client)] == ["nano"]
+
+
+async def test_an_engine_that_died_while_nobody_looked_is_made_anew(
+    engine: Make, spec: EngineSpec, daemon: Daemon
+) -> None:
+    """The gateway was away, and its container ended: the next start clears it away."""
+    first = engine(spec)
+    before = await first.start()
+    await first.leave()
+    with daemon.api() as api:
+        (one,) = api.containers()
+        api.kill(one["Id"])
+        api.wait(one["Id"])
+    after = await engine(spec).start()
+    assert after.pid != before.pid
