@@ -240,10 +240,9 @@ def _access(evidence: Evidence, engine: str) -> Said | None:
     if shut := sorted(name for name, file in model.files.items() if not file.mode & 0o004):
         return fail(f"{_some(shut)} cannot be read by another user", f"chmod -R a+rX {model.path}")
     foreign = [name for name, file in model.files.items() if file.uid == 0]
-    if foreign and evidence.host.uid != 0:
-        return fail(
-            f"{_some(foreign)} belongs to root", f"{chown}; and run containers with --user $(id -u):$(id -g)"
-        )
+    if foreign and evidence.host.uid not in (None, 0):
+        fix = f"{chown}; and run containers with --user $(id -u):$(id -g)"
+        return warn(f"{_some(foreign)} belongs to root: surgery and a second export cannot write there", fix)
     return ok("readable for all")
 
 

@@ -1,0 +1,245 @@
+"""The doctor's edges: what programs print becomes facts, and what is missing stays unknown."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from deploy.doctor.evidence import Engine, Gpu, Swap
+from deploy.doctor.examine import examine
+from deploy.doctor.finding import State
+from deploy.doctor.gather import host, image, model, setting
+
+MODELS = Path(__file__).parents[3] / "models"
+DIGEST = "sha256:" + "ab" * 32
+
+
+def silent(command: Sequence[str], seconds: float = 0) -> str | None:
+    """A machine without any of these programs."""
+    return None
+
+
+# --------------------------------------------------------------------------------------------- host
+
+
+def test_nvidia_smi_of_a_gb10_has_no_memory_and_is_read_all_the_same() -> None:
+    text = "NVIDIA GB10, 12.1, 580.159.03, Enabled\n"
+    assert host.gpus(text) == (
+        Gpu(name="NVIDIA GB10", capability="12.1", driver="580.159.03", persistent=True),
+    )
+    odd = host.gpus("NVIDIA GB10, [N/A], 580.1, [Not Supported]\n")
+    assert odd == (Gpu(name="NVIDIA GB10", capability=None, driver="580.1", persistent=None),)
+
+
+def test_a_missing_program_is_not_known_and_an_empty_answer_is_nothing() -> None:
+    assert host.gpus(None) is None and host.gpus("") == ()
+    assert host.gpu_processes(None) is None and host.gpu_processes("\n") == ()
+    assert host.gpu_processes("4711, /usr/bin/llama-server\n") == ("llama-server (4711)",)
+
+
+def test_swap_is_read_in_bytes() -> None:
+    text = "Filename Type Size Used Priority\n/dev/zram0 partition 1024 0 100\n/swap.img file 2048 0 -2\n"
+    assert host.swaps(text) == (Swap(name="/dev/zram0", size=1 << 20), Swap(name="/swap.img", size=2 << 20))
+    assert host.swaps(None) is None
+
+
+def test_versions_are_found_in_what_tools_print() -> None:
+    assert host.toolkit("NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 12a\n") == "1.18.1"
+    assert host.release("Cuda compilation tools, release 12.0, V12.0.140\n") == "12.0"
+    assert host.release("") is None
+
+
+def test_a_machine_without_any_program_tells_what_the_kernel_does() -> None:
+    found = host.host(ask=silent)
+    assert found.architecture and found.memory_total and found.memory_available and found.monotonic
+    assert (found.gpus, found.docker, found.journal, found.disk_free) == (None, None, None, None)
+
+
+def test_no_line_in_a_readable_journal_is_nothing_and_an_unreadable_one_is_not_known() -> None:
+    def readable(command: Sequence[str]) -> str | None:
+        return "Linux version 6.17\n" if "-n" in command else None
+
+    def faulty(command: Sequence[str]) -> str | None:
+        return "NVRM: Xid (PCI:000f:01:00): 13\n" if "-g" in command else None
+
+    assert host.host(ask=lambda c: readable(c) if c[0] == "journalctl" else None).journal == ()
+    assert host.host(ask=lambda c: faulty(c) if c[0] == "journalctl" else None).journal == (
+        "NVRM: Xid (PCI:000f:01:00): 13",
+    )
+
+
+# -------------------------------------------------------------------------------------------- image
+
+ENGINE = Engine(dialect="vllm", driver="docker", image=f"vllm/vllm-openai@{DIGEST}")
+TOLD = {
+    "cuda": "13.0", "torch_archs": ["sm_120"], "vllm": "0.24.0", "transformers": "5.8.1", "flashinfer": "0.6.4",
+    "flashinfer_jit_cache": "", "flashinfer_archs": None, "nvcc": "release 13.0, V13.0.88", "ptxas": "",
+}  # fmt: skip
+
+
+class Docker:
+    """A daemon with one image, whose container says TOLD; counts how often it ran."""
+
+    def __init__(self) -> None:
+        self.ran = 0
+
+    def __call__(self, command: Sequence[str], seconds: float = 0) -> str | None:
+        if command[1] == "version":
+            return "28.5.1\n"
+        if command[1:3] == ("image", "inspect"):
+            held = {"RepoDigests": [f"vllm/vllm-openai@{DIGEST}"], "Architecture": "arm64", "Size": 5}
+            return json.dumps([held])
+        self.ran += 1
+        assert "none" in command and "--network" in command
+        return f"a warning\n{json.dumps(TOLD)}\n"
+
+
+def test_an_image_is_looked_into_once_for_its_digest(tmp_path: Path) -> None:
+    docker = Docker()
+    unseen = image.image(ENGINE, cache=tmp_path, probe=False, ask=docker)
+    assert unseen is not None and unseen.inside is None and unseen.architecture == "arm64"
+    first = image.image(ENGINE, cache=tmp_path, probe=True, ask=docker)
+    again = image.image(ENGINE, cache=tmp_path, probe=True, ask=docker)
+    offline = image.image(ENGINE, cache=tmp_path, probe=False, ask=silent)
+    assert first is not None and first.inside is not None and again == first and docker.ran == 1
+    assert offline is not None and (offline.present, offline.inside) == (None, first.inside)
+    inside = first.inside
+    assert (inside.vllm, inside.nvcc, inside.ptxas, inside.flashinfer_archs) == ("0.24.0", "13.0", "", None)
+
+
+def test_a_container_that_says_nothing_is_not_known(tmp_path: Path) -> None:
+    assert image.parse_inside("Traceback ...") is None
+    assert image.parse_inside('{"vlm": "0.24"}') is None
+
+
+def test_an_engine_without_an_image_has_none() -> None:
+    assert image.image(Engine(dialect="vllm", driver="url"), cache=None, probe=True, ask=silent) is None
+
+
+def test_what_llama_server_says_at_its_start_is_read() -> None:
+    told = (
+        "release 13.0.1\nversion: 11549 (abc1234)\n"
+        "system_info: n_threads = 20 | CUDA : ARCHS = 890,1200,1210 | USE_GRAPHS = 1 |\n"
+    )
+    found = image.parse_llama(told)
+    assert (found.cuda, found.llama, found.ggml_archs) == ("13.0", "11549 (abc1234)", ("890", "1200", "1210"))
+
+
+def test_the_probe_runs_on_any_python_and_prints_one_line() -> None:
+    probe = Path(image.__file__).with_name("inside.py").read_text("utf-8")
+    told = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert image.parse_inside(told.stdout) is not None
+
+
+# -------------------------------------------------------------------------------------------- model
+
+
+def test_the_shipped_models_are_read_as_what_they_are() -> None:
+    quantized = model.model(MODELS / "annie-nano-q4_k_m", hashes=True)
+    assert quantized.gguf is not None and (quantized.gguf.architecture, quantized.gguf.file_type) == (
+        "qwen3",
+        15,
+    )
+    assert quantized.sealed and quantized.sealed.startswith("sha256:") and quantized.broken == ()
+    folder = model.model(MODELS / "annie-nano-hf")
+    assert (folder.model_type, folder.template, folder.thinking_switch) == ("qwen3", True, True)
+    assert folder.calls == "hermes" and folder.broken == () and folder.generation is True
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda f: (f / "added.txt").write_text("x"), "extra: added.txt"),
+        (lambda f: (f / "annie-nano-q4_k_m.gguf").unlink(), "missing: annie-nano-q4_k_m.gguf"),
+        (
+            lambda f: (f / "annie-nano-q4_k_m.gguf").write_bytes(b"GGUF"),
+            "changed: annie-nano-q4_k_m.gguf (4 bytes",
+        ),
+    ],
+)
+def test_a_folder_that_is_not_what_its_manifest_says_is_seen_without_hashing(
+    tmp_path: Path, harm: object, says: str
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(MODELS / "annie-nano-q4_k_m", folder)
+    harm(folder)  # type: ignore[operator]
+    found = model.model(folder)
+    assert found.broken is not None and found.broken[0].startswith(says)
+
+
+def test_a_changed_byte_is_seen_only_with_hashes(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(MODELS / "annie-nano-q4_k_m", folder)
+    path = folder / "annie-nano-q4_k_m.gguf"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert model.model(folder).broken == ()
+    assert model.model(folder, hashes=True).broken
+
+
+def test_an_old_and_a_broken_folder_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+    assert model.model(tmp_path / "nowhere").files == {}
+    (tmp_path / "config.json").write_text("{", "utf-8")
+    config = {"chat_template": "<tool_call><function=", "tokenizer_class": "TokenizersBackend"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    found = model.model(tmp_path)
+    assert (found.unreadable, found.calls, found.sealed) == (("config.json",), "xml", "")
+    assert (found.tokenizer_class, found.thinking_switch) == ("TokenizersBackend", False)
+
+
+# ------------------------------------------------------------------------------------------ setting
+
+
+def test_engines_are_read_from_a_file_that_does_not_load(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text(
+        '[engines.far]\ndialect="vllm"\ndriver="docker"\nimage="a/b:nightly"\nargs=["--x"]\nartefact="m"\n'
+        '[models.annie]\nlive="far"\nfallback=["near", "far"]\n',
+        "utf-8",
+    )
+    found = setting.engines(setting.tables(path), tmp_path)
+    assert found == {
+        "far": Engine(
+            dialect="vllm", driver="docker", image="a/b:nightly", args=("--x",), artefact=str(tmp_path / "m")
+        )
+    }
+    assert setting.together(setting.tables(path)) == ("far", "near")
+    path.write_text("[engines", "utf-8")
+    assert setting.engines(setting.tables(path), tmp_path) == {}
+
+
+def test_the_filesystem_is_that_of_the_longest_mount(tmp_path: Path) -> None:
+    mounts = f"/dev/a / ext4 rw 0 0\nhost:/x {tmp_path.resolve()} nfs4 rw 0 0\n"
+    assert setting.filesystem(tmp_path / "state", mounts) == "nfs4"
+    assert setting.filesystem(Path("/"), mounts) == "ext4"
+    assert setting.filesystem(tmp_path, "") is None
+
+
+def test_locks_are_tried_where_the_folder_is_or_would_be(tmp_path: Path) -> None:
+    assert setting.locks(tmp_path / "not" / "yet") is True
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metrics_and_bounds_are_found_in_rules_and_dashboards() -> None:
+    rule = 'model:manners_late:ratio = rate(manners_time_to_first_content_seconds_bucket{le="0.5"}[5m])'
+    panel = '{"expr": "sum(manners_requests_total{outcome=\\"ok\\"}) / gen_ai_server_x_seconds_count{le=\\"1.5\\"}"}'
+    assert setting.metrics_in([rule, panel]) == (
+        "gen_ai_server_x_seconds", "manners_requests_total", "manners_time_to_first_content_seconds",
+    )  # fmt: skip
+    assert setting.bounds_in([rule, panel]) == (0.5, 1.5)
+
+
+def test_a_shipped_model_is_in_order() -> None:
+    from deploy.doctor.evidence import Evidence
+
+    engine = Engine(dialect="llama-server", driver="embedded", artefact=str(MODELS / "annie-nano-q4_k_m"))
+    held = model.model(MODELS / "annie-nano-q4_k_m")
+    found = examine(Evidence(engines={"nano": engine}, models={"nano": held}))
+    assert [f for f in found if f.engine and f.state is not State.OK] == []
