@@ -4,6 +4,7 @@
      +- SpecError            the configuration of an engine is wrong; says which one, which field
      |   +- FlagError        one of its `args` is unknown, repeated or has a bad value
      +- ArtefactError        the weights are not where the spec says, or not exactly one file
+     +- PinError             the lock of images cannot be read
      +- EngineError          an engine that was configured well did not do its work
      |   +- StartFailed      it never streamed a token; carries the log's last lines
      |   |   +- StartTimeout it did not stream a token before the deadline
@@ -40,6 +41,10 @@ class FlagError(SpecError):
 
 class ArtefactError(DeployError):
     """The weights are missing, incomplete, or not exactly one file."""
+
+
+class PinError(DeployError):
+    """The lock of images cannot be read, or names no digest."""
 
 
 class EngineError(DeployError):
