@@ -18,7 +18,8 @@ from app.tables import Address as Address
 from app.tables import ConfigError as ConfigError
 from app.tables import Seconds, Table, Telemetry, absolute, secrets_for
 from app.tables import Secrets as Secrets
-from deploy.errors import SpecError
+from deploy.errors import PinError, SpecError
+from deploy.pins import pinned
 from deploy.spec import NAME, EngineSpec, Kind
 
 EMBEDDED_DEFAULT = Path(__file__).parent.parent / "deploy" / "embedded.toml"
@@ -188,7 +189,7 @@ def _with_kinds(config: Config) -> dict[str, EngineSpec]:
     }
 
 
-_ENGINE_KEYS = ("dialect", "driver", "artefact", "image", "args", "url")
+_ENGINE_KEYS = ("dialect", "driver", "artefact", "image", "args", "url", "gpu")
 
 
 def _engine(name: str, table: Any, base: Path) -> EngineSpec:
@@ -207,12 +208,16 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
         if key != "args" and not isinstance(value, str):
             raise ConfigError(f"engines.{name}.{key}: must be a string")
     artefact = table.get("artefact")
-    known = {key: table[key] for key in ("dialect", "driver", "image", "url") if key in table}
+    known = {key: table[key] for key in ("dialect", "driver", "image", "url", "gpu") if key in table}
     try:
         where = absolute(artefact, base, f"engines.{name}.artefact") if artefact is not None else None
+        if "image" in known:
+            known["image"] = pinned(known["image"], base)
         return EngineSpec(name=name, args=tuple(args), artefact=where, **known)
     except SpecError as error:
         raise ConfigError(f"engines.{name}.{error.field}: {error.why}") from None
+    except PinError as error:
+        raise ConfigError(f"engines.{name}.image: {error}") from None
 
 
 def _address(text: str, key: str) -> Address:
