@@ -33,13 +33,14 @@ def replies(
         made = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new,
                               do_sample=False, eos_token_id=end, pad_token_id=pad)  # fmt: skip
         out += [
-            _reply(tokenizer, row, case, end)
+            read_tokens(tokenizer, row, case, end)
             for row, case in zip(made[:, width:].tolist(), part, strict=True)
         ]
     return out
 
 
-def _reply(tokenizer: Tokenizer, ids: list[int], case: Case, end: int) -> Reply:
+def read_tokens(tokenizer: Tokenizer, ids: list[int], case: Case, end: int) -> Reply:
+    """What a model wrote after a prompt, token by token, as a reply."""
     finished = end in ids
     kept = ids[: ids.index(end)] if finished else ids
     return read_reply(tokenizer.decode(kept, skip_special_tokens=False), case, finished)

@@ -1,5 +1,98 @@
-"""`python -m quantizer.study SIZE SEED OUT`."""
+"""Where FP4 begins to eat manners, and what brings them back: `python -m quantizer.study all --out DIR`.
 
-from quantizer.study.run import main
+all      every size and seed, several processes side by side on one device, for so many minutes; goes on where a run
+         before it ended
+one      one size and one seed
+check    CUDA graphs beside the same work as it is written
+collect  results and some fine-tunes into a few small files
+report   table, plot and text out of the raw results in a folder
+"""
 
-main()
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from quantizer.study.grid import GRID, TINY
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    given = _parser().parse_args(arguments)
+    grid = TINY if getattr(given, "tiny", False) else GRID
+    if given.command == "all":
+        from quantizer.study.launch import everything
+
+        everything(
+            grid,
+            given.out,
+            given.tokenizer,
+            minutes=given.minutes,
+            processes=given.processes,
+            same=["--tiny"] if given.tiny else [],
+        )
+    elif given.command == "one":
+        _one(given, grid)
+    elif given.command == "check":
+        from quantizer.cost import default_device
+        from quantizer.study.check import check
+
+        found = check(grid.sizes["6.8M"], grid.tokens, default_device())
+        given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        print(json.dumps(found, indent=1))
+    elif given.command == "collect":
+        from quantizer.study.launch import collect
+
+        for path in collect(given.folder, given.out, given.models):
+            print(path, path.stat().st_size)
+    else:
+        from quantizer.study.report import write
+
+        write(given.folder)
+
+
+def _one(given: Any, grid: Any) -> None:
+    from tokenizers import Tokenizer
+
+    from quantizer.study.graph import Graphs
+    from quantizer.study.run import Study
+
+    Graphs.failed = given.eager
+    tokenizer = Tokenizer.from_file(str(given.tokenizer))
+    Study(grid, given.size, given.seed, given.folder, tokenizer, lambda: given.until - time.monotonic()).run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m quantizer.study", description=__doc__, formatter_class=raw
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    whole, one = commands.add_parser("all"), commands.add_parser("one")
+    whole.add_argument("--out", type=Path, required=True, help="a folder, outside the repository")
+    whole.add_argument("--minutes", type=float, default=18.0, help="begin no further cell after so many")
+    whole.add_argument("--processes", type=int, default=6)
+    one.add_argument("size", choices=GRID.sizes)
+    one.add_argument("seed", type=int)
+    one.add_argument("folder", type=Path, help="where `all` put the conversations")
+    one.add_argument("--until", type=float, default=float("inf"), help="on the clock that never goes back")
+    one.add_argument("--eager", action="store_true", help="without CUDA graphs")
+    check = commands.add_parser("check")
+    check.add_argument("out", type=Path, help="a JSON file")
+    for command in (whole, one, check):
+        command.add_argument("--tiny", action="store_true", help="the same path in seconds, for a test")
+    for command in (whole, one):
+        command.add_argument("--tokenizer", type=Path, default=Path("models/annie-nano-hf/tokenizer.json"))
+    home = commands.add_parser("collect")
+    home.add_argument("folder", type=Path)
+    home.add_argument("out", type=Path)
+    home.add_argument("--models", type=int, default=3, help="fine-tunes of the larger size")
+    commands.add_parser("report").add_argument("folder", type=Path, nargs="?", default=Path("docs/study"))
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from quantizer.nano.recipe import Run, Shape
-
-SIZES: Final = {
-    "1.3M": Shape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384),
-    "6.8M": Shape(),
-}
-BASE: Final = Run(conversations=60_000, epochs=3, tokens_per_step=32_768)
-"""What every fine-tune begins from: it thinks aloud, writes markdown and names its tools in prose."""
-STEP_TOKENS: Final = 8192
-CONVERSATIONS: Final = 60_000
-"""Annie's training conversations, of which a fine-tune takes as many as its steps need."""
+from quantizer.nano.recipe import Shape
+from quantizer.recipe_values import Train
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +18,91 @@ class Strength:
     steps: int
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All numbers of a study.
+
+    strangers, annies: conversations that a base learns, token by token, for so many epochs. It so knows both ways to
+    talk and, asked greedily, has the commoner one: as with large models, whose fine-tunes turn more than they teach.
+    conversations: Annie's, for fine-tunes. recovery: Annie's, others than those, for calibration and recovery. cases:
+    held-out lessons of each category; those with a longer prompt than `prompt` tokens are left out. held_out:
+    conversations on which the divergence from BF16 is measured. tokens: padded ones of a fine-tune's or a recovery's
+    step.
+    """
+
+    sizes: dict[str, Shape]
+    strengths: tuple[Strength, ...]
+    seeds: tuple[int, ...] = (1, 2, 3)
+    strangers: int = 54_000
+    annies: int = 36_000
+    epochs: int = 2
+    base_lr: float = 1e-3
+    base_tokens: int = 16_384
+    conversations: int = 36_000
+    recovery: int = 6_000
+    held_out: int = 400
+    cases: int = 40
+    prompt: int = 576
+    reply: int = 160
+    tokens: int = 8192
+    recovery_steps: int = 400
+
+
+DATA: Final = 100_000
+"""Where recovery's conversations begin among Annie's; fine-tunes take the first ones."""
+
 STRENGTHS: Final = (
-    Strength("thinnest", 1e-5, 300),
-    Strength("thin", 1e-5, 1000),
-    Strength("light", 3e-5, 1000),
+    Strength("faint", 3e-6, 100),
+    Strength("thinnest", 1e-5, 100),
+    Strength("thin", 1e-5, 300),
+    Strength("light", 3e-5, 400),
     Strength("medium", 1e-4, 600),
     Strength("firm", 3e-4, 1000),
-    Strength("strong", 1e-3, 800),
+    Strength("strong", 1e-3, 1000),
 )
 
-ROUNDED: Final = ("default", "mlp_only", "awq_lite", "mse", "four_over_six")
-"""Recipes without training."""
-TRAINED: Final = ("qat", "qad", "lsq")
-TRAIN_STEPS: Final = 150
-TRAIN_CONVERSATIONS: Final = 2000
-"""Of training conversations that recovery sees; calibration takes the first of them."""
-CASES: Final = 40  # held-out lessons of each category; about 680 cases in all
+GRID: Final = Grid(
+    sizes={
+        "1.3M": Shape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384),
+        "6.8M": Shape(),
+    },
+    strengths=STRENGTHS,
+)
+TINY: Final = replace(
+    GRID,
+    sizes={
+        "1.3M": Shape(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, intermediate=128),
+        "6.8M": Shape(hidden=128, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=256),
+    },
+    strengths=(Strength("thinnest", 1e-4, 2), Strength("strong", 1e-3, 3)),
+    seeds=(1,),
+    strangers=12,
+    annies=6,
+    epochs=1,
+    base_tokens=1024,
+    conversations=16,
+    recovery=10,
+    held_out=4,
+    cases=1,
+    prompt=200,
+    reply=8,
+    tokens=512,
+    recovery_steps=2,
+)
+"""The same path on a CPU in seconds; learns nothing."""
+
+FIRST: Final = ("bf16", "default", "qad", "qat")
+"""What every strength gets before any gets the rest."""
+REST: Final = ("mlp_only", "q4_k_m", "lsq", "four_over_six", "mse", "awq_lite")
+METHODS: Final = (
+    "bf16", "default", "mlp_only", "awq_lite", "mse", "four_over_six", "qat", "qad", "lsq", "q4_k_m",
+)  # fmt: skip
+"""In the order of the table."""
+
+RECOVERY: Final = {
+    "qat": Train(loss="ce", lr=1e-4, warmup=0.05, refresh=50, compile=False),
+    "qad": Train(loss="kl", lr=2e-4, warmup=0.05, refresh=50, compile=False),
+    "lsq": Train(loss="kl", lr=2e-4, warmup=0.05, trained="scales", compile=False),
+}
+"""Rates that suit the size: the recipes' 1e-5 is for models a thousand times as large, and hardly moves these in so few
+steps."""

@@ -1,199 +1,267 @@
-"""The study's runs: `python -m quantizer.study SIZE SEED OUT`. One base, one fine-tune a strength, every method on each.
+"""One size and one seed of the study: a base, a fine-tune of each strength, every method on each.
 
 Everything is measured in memory, on the numbers that the exported bytes stand for (parity is other tests' business).
-The result is written after every model, so that a run that ends early has what it had.
+What is most wanted comes first: all strengths with plain rounding, QAD and QAT, then the other methods. The result is
+written after every cell, and a run that was ended goes on where it was: bases and fine-tunes lie beside it.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
-import os
 import random
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import nn
 
 from quantizer import cost
-from quantizer.data.dataset import Dataset, load
-from quantizer.data.render import open_renderer
-from quantizer.linear import hold_weights
-from quantizer.nano import data, hf
-from quantizer.nano import tokenizer as bpe
-from quantizer.nano.cases import Case, cases
-from quantizer.nano.recipe import NANO, Run
-from quantizer.nano.rows import write
-from quantizer.nano.score_hf import score
-from quantizer.nano.train import build_model, train
+from quantizer.data.dataset import Dataset
+from quantizer.linear import drop_weights, hold_weights
+from quantizer.nano import hf
+from quantizer.nano.cases import judge, table
+from quantizer.nano.score_hf import read_tokens
+from quantizer.nano.train import build_model
 from quantizer.ptq import Run as Job
 from quantizer.ptq import quantize
 from quantizer.recipe import load_recipe
-from quantizer.recipe_values import Recipe
+from quantizer.recipe_values import Train
 from quantizer.source import load_model, open_source
-from quantizer.study.grid import (
-    BASE,
-    CASES,
-    CONVERSATIONS,
-    ROUNDED,
-    SIZES,
-    STEP_TOKENS,
-    STRENGTHS,
-    TRAIN_CONVERSATIONS,
-    TRAIN_STEPS,
-    TRAINED,
-    Strength,
-)
-from quantizer.train.learner import Learner, listen
-from quantizer.train.loop import Trainer
+from quantizer.study import material as rows
+from quantizer.study.decode import greedy
+from quantizer.study.grid import FIRST, RECOVERY, REST, Grid, Strength
+from quantizer.study.learn import Loop, distance, said
+from quantizer.study.material import Material
+from quantizer.study.packs import Pack, packs, shuffled
+from quantizer.train.learner import Learner
 from quantizer.train.shard import World
 from quantizer.train.student import calibration_run, open_student
 
-Scores = dict[str, tuple[int, int]]
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m quantizer.study", description=__doc__)
-    parser.add_argument("size", choices=SIZES)
-    parser.add_argument("seed", type=int)
-    parser.add_argument("out", type=Path, help="a JSON file")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no further model after so many")
-    parser.add_argument("--tokenizer", type=Path, default=Path("models/annie-nano-hf/tokenizer.json"))
-    asked = parser.parse_args()
-    Study(asked.size, asked.seed, asked.out, Tokenizer.from_file(str(asked.tokenizer))).run(asked.minutes)
+Told = dict[str, Any]
 
 
 class Study:
-    """One size and one seed."""
+    """folder: where results, bases and fine-tunes lie. left: seconds that are left."""
 
-    def __init__(self, size: str, seed: int, out: Path, tokenizer: Tokenizer) -> None:
-        self.size, self.seed, self.out, self.tokenizer = size, seed, out, tokenizer
-        self.shape = SIZES[size]
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.pad, self.end = bpe.token_id(tokenizer, bpe.PAD), bpe.token_id(tokenizer, bpe.END)
-        self.asked: list[Case] = cases(NANO.data_seed + 2, CASES)
-        self.told: dict[str, Any] = {
-            "size": size,
-            "seed": seed,
+    def __init__(
+        self, grid: Grid, size: str, seed: int, folder: Path, tokenizer: Tokenizer, left: Callable[[], float]
+    ) -> None:
+        self.grid, self.size, self.seed, self.folder, self.left = grid, size, seed, folder, left
+        self.name, self.shape, self.tokenizer = f"{size}-seed{seed}", grid.sizes[size], tokenizer
+        self.device = cost.default_device()
+        self.pad, self.end = rows.ends(tokenizer)
+        self.material: Material = rows.read(folder, grid, tokenizer)
+        self.out = folder / f"{self.name}.json"
+        self.told: Told = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
+        self.taught: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """Every cell, as far as the time goes."""
+        self._base()
+        for methods in (FIRST, REST):
+            for strength in self.grid.strengths:
+                for method in methods:
+                    if self.left() < 0:
+                        print(f"{self.name}: no time left at {strength.name}, {method}", flush=True)
+                        return
+                    self._cell(strength, method)
+
+    def _begun(self) -> Told:
+        device = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
+        settings = {name: asdict(train) for name, train in RECOVERY.items()}
+        grid = {key: value for key, value in asdict(self.grid).items() if key not in ("sizes", "strengths")}
+        return {
+            "size": self.size,
+            "seed": self.seed,
             "shape": asdict(self.shape),
-            "device": torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
+            "grid": grid,
+            "recovery": settings,
+            "device": device,
             "tools": cost.tools(),
-            "cases": len(self.asked),
-            "models": [],
+            "cases": [{"id": case.id, "group": case.group} for case in self.material.asked],
+            "models": {},
         }
 
-    def run(self, minutes: float) -> None:
-        """Everything, as far as the time goes."""
-        began = time.perf_counter()
-        workers = os.cpu_count() or 1
-        base = self._base(workers)
-        pool = data.rows(data.annie_sample, self.tokenizer, NANO.data_seed, CONVERSATIONS, workers)
-        for strength in STRENGTHS:
-            if time.perf_counter() - began > minutes * 60:
-                print(f"{strength.name}: no time left", flush=True)
-                break
-            self._model(base, pool, strength)
-            self._save()
+    # ------------------------------------------------------------------------------------- models
 
-    def _base(self, workers: int) -> Any:
-        rows = data.rows(data.base_sample, self.tokenizer, NANO.data_seed, BASE.conversations, workers)
+    def _base(self) -> None:
+        """Make the base, unless it is there."""
+        path = self.folder / f"{self.name}-base.safetensors"
+        if path.exists():
+            return
         model = build_model(self.shape, self.seed, self.pad, self.end).to(self.device)
         self.told["parameters"] = sum(p.numel() for p in model.parameters())
-        self.told["base"] = train(model, rows, BASE, seed=self.seed, pad=self.pad, learn_all=True, log=print)
+        made = packs(self.material.base, self.grid.base_tokens, self.pad, self.seed, every=True)
+        steps = self.grid.epochs * sum(len(pack.counts) for pack in made)
+        self.told["base"] = self._learn(model, made, steps, self.grid.base_lr, warmup=min(1.0, 100 / steps))
+        self.told["base"]["scores"] = self._scored(copy.deepcopy(model).to(torch.bfloat16))
+        _save_state(model, path)
         self._save()
-        return model
 
-    def _model(self, base: Any, pool: list[data.Row], strength: Strength) -> None:
-        """One fine-tune and all methods on it."""
-        model = copy.deepcopy(base)
-        chosen = list(pool)
+    def _tuned(self, strength: Strength) -> Path:
+        """The folder of a fine-tune, in BF16."""
+        folder = self.folder / "models" / f"{self.name}-{strength.name}"
+        if (folder / "config.json").exists():
+            return folder
+        model = build_model(self.shape, self.seed, self.pad, self.end).to(self.device)
+        base = load_file(self.folder / f"{self.name}-base.safetensors", device=self.device)
+        model.load_state_dict(base, strict=False)
+        chosen = list(self.material.tune)
         random.Random(f"study {self.seed} {strength.name}").shuffle(chosen)
-        rows = list(_enough(chosen, strength.steps * STEP_TOKENS))
-        settings = Run(len(rows), epochs=1, tokens_per_step=STEP_TOKENS, lr=strength.lr, warmup=20)
-        tuned = train(model, rows, settings, seed=self.seed, pad=self.pad, learn_all=False, log=print)
-        with TemporaryDirectory() as scratch:
-            folder, talk = Path(scratch) / "model", Path(scratch) / "talk.jsonl"
-            hf.write_folder(folder, hf.weights_of(model), self.shape, self.tokenizer)
-            write(talk, TRAIN_CONVERSATIONS, seed=NANO.data_seed + 1)
-            samples = load(talk, open_renderer(folder), max_tokens=2048)
-            found = dict(self._methods(folder, samples))
-        moved = _moved(base, model)
-        self.told["models"].append({**asdict(strength), "fine_tune": tuned, "moved": moved, "methods": found})
+        tokens = strength.steps * self.grid.tokens
+        made = packs(rows.enough(chosen, tokens), self.grid.tokens, self.pad, self.seed)
+        told = self._learn(model, made, strength.steps, strength.lr, warmup=0.05)
+        self.told["models"][strength.name] |= {"fine_tune": told, "moved": _moved(base, model.state_dict())}
+        draft = folder.with_name(f"draft-{folder.name}")
+        hf.write_folder(draft, hf.weights_of(model), self.shape, self.tokenizer)
+        draft.rename(folder)
+        return folder
 
-    def _methods(self, folder: Path, samples: Dataset) -> Iterator[tuple[str, Any]]:
-        source = open_source(folder)
-        yield "bf16", self._scored(load_model(source, device=self.device), 0.0)
-        for name in (*ROUNDED, *TRAINED):
-            recipe = _recipe(name)
-            began = time.perf_counter()
-            job = Job(recipe, source, samples, self.device)
-            model = quantize(calibration_run(job)) if name in ROUNDED else self._trained(job)
-            yield name, self._scored(model, time.perf_counter() - began)
-
-    def _trained(self, job: Job) -> nn.Module:
-        settings = job.recipe.train
-        assert settings is not None
-        teacher = None
-        if settings.loss != "ce":
-            own = load_model(job.source, device=self.device)
-            teacher = listen(Learner(own, settings), job.data.samples, job.data.pad, settings.micro_tokens)
-        student = open_student(calibration_run(job), World())
-        trainer = Trainer(
-            student.learner,
-            job.data.samples,
-            job.data.pad,
-            settings,
-            teacher=teacher,
-            refresh=student.follow,
-            hold=student.hold,
+    def _learn(self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float) -> Told:
+        """Cross entropy over what the packs learn, with float32 weights and BF16 products."""
+        settings = Train(
+            lr=lr, warmup=warmup, weight_decay=0.1, precision="autocast", quantized=False, compile=False
         )
-        trainer.run(lambda text: None)
-        student.close()
-        return student.model
+        loop = Loop(Learner(model, settings), self._here(made), shuffled(made, steps, self.seed), settings)
+        return loop.run()
 
-    def _scored(self, model: Any, seconds: float) -> dict[str, Any]:
-        hold_weights(model)
+    # -------------------------------------------------------------------------------------- cells
+
+    def _cell(self, strength: Strength, method: str) -> None:
+        """One method on one fine-tune, unless it is there."""
+        told = self.told["models"].setdefault(strength.name, {**asdict(strength), "methods": {}})
+        if method in told["methods"]:
+            return
         began = time.perf_counter()
-        scores, _ = score(model, self.tokenizer, self.asked)
-        told = {"scores": {name: list(pair) for name, pair in scores.items()}, "seconds": round(seconds, 2)}
-        print(json.dumps(told), f"scored in {time.perf_counter() - began:.1f} s", flush=True)
+        try:
+            folder = self._tuned(strength)
+            if self.taught.get("folder") != folder:
+                self._listen(folder)
+            began = self._now()
+            model, more = self._made(method)
+            seconds = self._now() - began
+            told["methods"][method] = {"seconds": round(seconds, 2), **more, **self._measured(model)}
+        except Exception as error:  # the other cells are still worth their time
+            traceback.print_exc()
+            told["methods"][method] = {"error": f"{type(error).__name__}: {error}"[:300]}
+        self._save()
+        cell = {
+            key: value for key, value in told["methods"][method].items() if key not in ("missed", "scores")
+        }
+        print(self.name, strength.name, method, f"{self._now() - began:.1f} s", json.dumps(cell), flush=True)
+
+    def _listen(self, folder: Path) -> None:
+        """What a fine-tune in BF16 says of recovery's conversations and of those that are held out."""
+        source = open_source(folder)
+        model = load_model(source, device=self.device)
+        learner = Learner(model, Train())
+        recovery = self._here(packs(self.material.recovery, self.grid.tokens, self.pad, self.seed))
+        held_out = self._here(packs(self.material.held_out, self.grid.tokens, self.pad, self.seed))
+        self.taught = {
+            "folder": folder,
+            "source": source,
+            "recovery": (recovery, said(learner, recovery)),
+            "held_out": (held_out, said(learner, held_out)),
+            "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[union-attr, operator]
+        }
+
+    def _made(self, method: str) -> tuple[nn.Module, Told]:
+        """A fine-tune after a method, and what there is to say of how."""
+        source = self.taught["source"]
+        if method in RECOVERY:
+            return self._recovered(method)
+        if method in ("bf16", "q4_k_m"):
+            model, more = load_model(source, device=self.device), {}
+            if method == "q4_k_m":
+                from quantizer.study import kquant  # gguf is no part of every machine that trains
+
+                more = {"types": kquant.round_model(model)}
+            return model, more
+        return quantize(calibration_run(self._job(method))), {}
+
+    def _job(self, method: str) -> Job:
+        data = Dataset(tuple(self.material.recovery), len(self.material.recovery), self.pad, "")
+        return Job(load_recipe(method), self.taught["source"], data, self.device)
+
+    def _recovered(self, method: str) -> tuple[nn.Module, Told]:
+        job = self._job(method)
+        job = replace(job, recipe=replace(job.recipe, train=replace(RECOVERY[method], seed=self.seed)))
+        assert job.recipe.train is not None
+        student = open_student(calibration_run(job), World())
+        made, taught = self.taught["recovery"]
+        loop = Loop(
+            student.learner,
+            made,
+            shuffled(made, self.grid.recovery_steps, self.seed),
+            job.recipe.train,
+            taught=taught if job.recipe.train.loss != "ce" else None,
+            head=self.taught["head"],
+            weights=student.weights,
+            hold=student.hold,
+            refresh=student.follow,
+        )
+        told = loop.run()
+        student.close()
+        return student.model, {"training": told}
+
+    # ---------------------------------------------------------------------------------- measuring
+
+    def _measured(self, model: nn.Module) -> Told:
+        hold_weights(model)
+        made, taught = self.taught["held_out"]
+        ce, kl = distance(Learner(model, Train()), made, taught, self.taught["head"])
+        told = {"ce": round(ce, 5), "kl": round(kl, 5), **self._scored(model)}
+        drop_weights(model)
         return told
+
+    def _scored(self, model: Any) -> Told:
+        """scores: right and asked of every manner. missed: what was not kept, case by case, where anything was not."""
+        asked = self.material.asked
+        replies = greedy(model, self.material.prompts, pad=self.pad, end=self.end, most=self.grid.reply)
+        judged = [
+            judge(case, read_tokens(self.tokenizer, reply, case, self.end))
+            for case, reply in zip(asked, replies, strict=True)
+        ]
+        missed = {i: [name for name, kept in marks.items() if not kept] for i, marks in enumerate(judged)}
+        return {
+            "scores": {name: list(pair) for name, pair in table(judged).items()},
+            "missed": {str(i): names for i, names in missed.items() if names},
+        }
+
+    # ------------------------------------------------------------------------------------- little
+
+    def _here(self, made: list[Pack]) -> list[Pack]:
+        return [pack.to(self.device) for pack in made]
+
+    def _now(self) -> float:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
 
     def _save(self) -> None:
         draft = self.out.with_suffix(".draft")
-        draft.write_text(json.dumps(self.told, indent=1) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(self.told) + "\n", encoding="utf-8")
         draft.replace(self.out)
 
 
-def _enough(rows: list[data.Row], tokens: int) -> Iterator[data.Row]:
-    """The first rows that hold so many tokens."""
-    for row in rows:
-        if tokens <= 0:
-            return
-        tokens -= len(row.ids)
-        yield row
-
-
-def _recipe(name: str) -> Recipe:
-    """The shipped recipe; trainings get as many steps here, and no compilation, which would outlast them."""
-    if name in ROUNDED:
-        return load_recipe(name)
-    return load_recipe(name, [f"train.max_steps={TRAIN_STEPS}", "train.compile=false", "train.batch_tokens=8192",
-                              "train.micro_tokens=8192"])  # fmt: skip
+def _save_state(model: nn.Module, path: Path) -> None:
+    state = {
+        name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"
+    }
+    save_file(state, path.with_suffix(".draft"))
+    path.with_suffix(".draft").rename(path)
 
 
 @torch.no_grad()
-def _moved(base: nn.Module, tuned: nn.Module) -> float:
+def _moved(base: dict[str, torch.Tensor], tuned: dict[str, torch.Tensor]) -> float:
     """How far a fine-tune has moved the matrices: |W' - W| / |W|, over all of them."""
-    pairs = [(a, b) for a, b in zip(base.parameters(), tuned.parameters(), strict=True) if a.ndim == 2]
-    moved = sum(float((b.float() - a.float()).square().sum()) for a, b in pairs)
-    whole = sum(float(a.float().square().sum()) for a, _ in pairs)
-    return round((moved / whole) ** 0.5, 5)
+    names = [name for name, tensor in base.items() if tensor.ndim == 2]
+    moved = sum(float((tuned[name] - base[name]).float().square().sum()) for name in names)
+    return round((moved / sum(float(base[name].float().square().sum()) for name in names)) ** 0.5, 5)

@@ -1,0 +1,82 @@
+"""AWQ-lite, folded, by one Gram pass, beside ModelOpt's search: the same model, batches and alphas, on one GPU."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from quantizer.attach import attach, make_plan
+from quantizer.batch import Batch, hidden_states
+from quantizer.bench_model import wait
+from quantizer.calibrate import observe, set_inputs
+from quantizer.recipe_values import Layers
+from quantizer.search.fold import fold_awq
+
+STEP: Final = 0.1  # of alpha, from 0 to 1, as ModelOpt's NVFP4_AWQ_LITE_CFG
+
+
+def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[str, Any]:
+    """Seconds of both after a first run of ours on one batch, and in how many of the layers that have a scale to
+    themselves both chose the same alpha."""
+    _ours(build(), batches[:1])  # what is made at a first run is there now
+    ours, seconds = _ours(build(), batches)
+    found: dict[str, Any] = {"tokens": sum(batch.ids.numel() for batch in batches), "ours, s": seconds}
+    try:
+        theirs, seconds = _theirs(build(), batches)
+    except Exception as error:  # ModelOpt is not there, or not for this machine
+        return found | {"ModelOpt": f"{type(error).__name__}: {error}"[:300]}
+    alone = {readers[0]: alpha for readers, alpha in ours if len(readers) == 1}
+    same = [abs(alpha - theirs[name]) < STEP / 2 for name, alpha in alone.items() if name in theirs]
+    return found | {
+        "ModelOpt, s": seconds,
+        "times as fast": seconds / found["ours, s"],
+        "same alpha": sum(same),
+        "layers": len(same),
+    }
+
+
+def _ours(model: nn.Module, batches: Sequence[Batch]) -> tuple[list[tuple[tuple[str, ...], float]], float]:
+    """Readers and alpha of every scale; seconds of calibration, search and fold."""
+
+    def work() -> Any:
+        attach(model, make_plan(model, Layers()))
+        seen = observe(model, batches, gram=True)
+        set_inputs(model, seen)
+        return fold_awq(model, seen, batches[0], STEP)
+
+    folded, seconds = _timed(work)
+    return [(one.readers, one.alpha) for one in folded], seconds
+
+
+def _theirs(model: nn.Module, batches: Sequence[Batch]) -> tuple[dict[str, float], float]:
+    """Each layer's alpha; seconds of `mtq.quantize`."""
+    from quantizer import modelopt_cpu
+
+    mtq: Any = modelopt_cpu.install()
+    config = copy.deepcopy(mtq.NVFP4_AWQ_LITE_CFG)
+    config["algorithm"] = {"method": "awq_lite", "alpha_step": STEP, "debug": True}
+
+    def through(one: nn.Module) -> None:
+        for batch in batches:
+            hidden_states(one, batch)
+
+    done, seconds = _timed(lambda: mtq.quantize(model, config, through))
+    return {
+        name: float(module.awq_lite.best_alpha)
+        for name, module in done.named_modules()
+        if getattr(getattr(module, "awq_lite", None), "best_alpha", None) is not None
+    }, seconds
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    wait()
+    began = time.perf_counter()
+    with torch.no_grad():
+        done = work()
+    wait()
+    return done, time.perf_counter() - began

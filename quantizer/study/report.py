@@ -1,0 +1,135 @@
+"""The study's pages out of its raw results: the tables between two marks of README.md, and manners.svg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, median
+from typing import Final
+
+from quantizer.study.grid import METHODS
+from quantizer.study.plot import WIDTH, Line, chart, picture
+from quantizer.study.results import Cell, Table, read, recovered, share
+
+BEGIN, END = "<!-- made by python -m quantizer.study report -->", "<!-- to here -->"
+PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
+TRAINED: Final = ("qad", "qat", "lsq")
+ENOUGH: Final = 0.9
+"""Of what plain rounding lost, a recovery is to bring back so much."""
+
+
+def write(folder: Path) -> None:
+    """Write both files. Where README.md has no marks, they come at its end."""
+    table, page = read(folder), folder / "README.md"
+    text = page.read_text("utf-8") if page.exists() else "# Where FP4 eats manners\n"
+    if BEGIN not in text:
+        text += f"\n{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    page.write_text(before + "\n".join([BEGIN, "", *made(table), END]) + after, encoding="utf-8")
+    (folder / "manners.svg").write_text(plot(table), encoding="utf-8")
+
+
+def made(table: Table) -> Iterator[str]:
+    """The text between the marks, line by line."""
+    for size, runs in table.runs.items():
+        seeds = ", ".join(str(run["seed"]) for run in runs)
+        asked = {len(run["cases"]) if isinstance(run["cases"], list) else run["cases"] for run in runs}
+        yield f"## {size}: seeds {seeds}; {' and '.join(map(str, sorted(asked)))} cases; {runs[0]['device']}"
+        yield ""
+        if any(cell.kept for key, cell in table.cells.items() if key[0] == size):
+            yield "Cases in which all manners were kept, %, and Wilson's interval of 95 % over cases of all seeds:"
+            yield ""
+            yield from _matrix(table, size, _manners)
+        yield "Tool calls that are exactly right, %:"
+        yield ""
+        yield from _matrix(table, size, lambda cell: _percent(*cell.calls))
+        yield "Knowledge (facts and sums), %:"
+        yield ""
+        yield from _matrix(table, size, lambda cell: _percent(*cell.facts))
+        if any(cell.kl for key, cell in table.cells.items() if key[0] == size):
+            yield "Divergence from the fine-tune's own BF16 on held-out conversations, nats per token:"
+            yield ""
+            yield from _matrix(table, size, lambda cell: f"{mean(cell.kl):.4f}" if cell.kl else "")
+        yield "Seconds a model, of the median seed, beside other runs on the same device:"
+        yield ""
+        yield from _matrix(table, size, lambda cell: f"{median(cell.seconds):.1f}")
+        yield from _recoveries(table, size)
+
+
+def plot(table: Table) -> str:
+    """Manners by strength, a chart a size; tool calls where a file has no single cases."""
+    charts = []
+    for size, strengths in table.strengths.items():
+        whole = any(cell.kept for key, cell in table.cells.items() if key[0] == size)
+        lines = []
+        for method in PLOTTED:
+            cells = [table.cell(size, name, method) for name, _ in strengths]
+            pairs = [(cell.manners if whole else cell.calls) if cell else (0, 0) for cell in cells]
+            points = [share(right, asked) if asked else None for right, asked in pairs]
+            if any(points):
+                lines.append(Line(method, points))
+        title = f"{size}: {'cases with all manners kept' if whole else 'tool calls exactly right'}"
+        charts.append(chart(title, [tick for _, tick in strengths], lines, WIDTH * len(charts)))
+    return picture(charts, max(1, len(charts)))
+
+
+def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
+    """A row a strength, a column a method."""
+    assert callable(tell)
+    known = [m for m in METHODS if any(key[0] == size and key[2] == m for key in table.cells)]
+    yield f"| fine-tune | {' | '.join(known)} |"
+    yield f"|---|{'---|' * len(known)}"
+    for name, tick in table.strengths[size]:
+        cells = [table.cell(size, name, method) for method in known]
+        yield f"| {name}, {tick} | {' | '.join(tell(cell) if cell else '' for cell in cells)} |"
+    yield ""
+
+
+def _manners(cell: Cell) -> str:
+    right, asked = cell.manners
+    if not asked:
+        return ""
+    value, low, high = (100 * one for one in share(right, asked))
+    return f"{value:.1f} ({low:.1f}–{high:.1f})"
+
+
+def _percent(right: int, asked: int) -> str:
+    return f"{100 * right / asked:.1f}" if asked else ""
+
+
+def _recoveries(table: Table, size: str) -> Iterator[str]:
+    """What plain rounding lost, and how much of it each training brought back."""
+    rows = []
+    for name, tick in table.strengths[size]:
+        before, rounded = (table.cell(size, name, method) for method in ("bf16", "default"))
+        trained = {method: table.cell(size, name, method) for method in TRAINED}
+        if before and rounded and any(trained.values()):
+            found = {m: recovered(before, rounded, cell) for m, cell in trained.items() if cell}
+            told = [(f"{_back(found[m].back)}" if found.get(m) else "") for m in TRAINED]  # type: ignore[union-attr]
+            lost = next((one.lost for one in found.values() if one), None)
+            if lost:
+                rows.append(f"| {name}, {tick} | {_points(lost)} | {' | '.join(told)} |")
+    if not rows:
+        return
+    yield f"Lost by plain rounding (points of all cases), and how much of it came back; the aim is {ENOUGH:.0%}. Intervals"
+    yield "of 95 % from a bootstrap over cases:"
+    yield ""
+    yield f"| fine-tune | lost | {' | '.join(TRAINED)} |"
+    yield f"|---|---|{'---|' * len(TRAINED)}"
+    yield from rows
+    yield ""
+
+
+def _points(told: tuple[float, float, float]) -> str:
+    value, low, high = (100 * one for one in told)
+    return f"{value:.1f} ({low:.1f} to {high:.1f})"
+
+
+def _back(told: tuple[float, float, float] | None) -> str:
+    if told is None:
+        return "nothing lost"
+    value, low, high = told
+    mark = "**" if value >= ENOUGH else ""
+    top = "…" if high == float("inf") else f"{high:.0%}"
+    return f"{mark}{value:.0%}{mark} ({low:.0%} to {top})"
