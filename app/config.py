@@ -26,6 +26,13 @@ EMBEDDED_DEFAULT = Path(__file__).parent.parent / "deploy" / "embedded.toml"
 """What `manners serve` runs without a file."""
 
 
+def _with_tuples(data: Any, *keys: str) -> Any:
+    """TOML has lists, and a frozen table has tuples."""
+    if not isinstance(data, dict):
+        return data
+    return {k: tuple(v) if k in keys and isinstance(v, list) else v for k, v in data.items()}
+
+
 class Gateway(Table):
     """`[gateway]`: where it listens, where it keeps its state, and what it takes."""
 
@@ -66,9 +73,7 @@ class Model(Table):
     @model_validator(mode="before")
     @classmethod
     def _tuples(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("fallback"), list):
-            return {**data, "fallback": tuple(data["fallback"])}
-        return data
+        return _with_tuples(data, "fallback")
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -86,9 +91,23 @@ class Gates(Table):
 
 
 class Promotion(Table):
-    """`[promotion]`: how a new engine is brought in. `bake_seconds` of live traffic come before the old one goes."""
+    """`[promotion]`: how a new engine is brought in.
 
+    It is warmed with prompts of these lengths (tokens), alone and so many at once, until the medians
+    of three rounds lie within `settle` of one another (a share). `bake_seconds` of live traffic come
+    after the switch, before the old engine goes.
+    """
+
+    warm_tokens: tuple[Annotated[int, Field(ge=1)], ...] = (50, 500, 2000, 4000)
+    warm_at_once: tuple[Annotated[int, Field(ge=2, le=256)], ...] = (2, 4)
+    warm_seconds: Seconds = 600.0
+    settle: float = Field(default=0.2, gt=0)
     bake_seconds: float = Field(default=600.0, ge=0, le=86_400)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tuples(cls, data: Any) -> Any:
+        return _with_tuples(data, "warm_tokens", "warm_at_once")
 
 
 class Config(Table):

@@ -3,14 +3,20 @@
 import asyncio
 from datetime import UTC, datetime
 
-from app.promotion import door, watching
+from app.promotion import canary, door, watching
+from app.promotion import warm as warming
 from app.promotion.effects import Effect
 from app.promotion.facts import gather, records
-from app.promotion.outcome import EffectRefused
+from app.promotion.outcome import EffectFailed, EffectRefused
 from app.promotion.phases import Fault
 from app.promotion.plan import Kind, Plan
 from app.promotion.site import Evidence, Site
+from app.promotion.warm import Limits, Served
 from app.registry.reader import Reader
+from deploy.engine import EngineState
+from deploy.spec import Dialect, EngineSpec
+from gates.errors import SuiteError
+from gates.suite import load_suite
 
 
 async def check(site: Site, plan: Plan, effect: Effect) -> Evidence:
@@ -45,6 +51,47 @@ def _rollback_fault(reader: Reader, plan: Plan) -> Fault | None:
 async def seen(site: Site, plan: Plan, effect: Effect) -> Evidence:
     """It streams."""
     return {"engine": site.shelf.name(effect.engine)}
+
+
+async def warm(site: Site, plan: Plan, effect: Effect) -> Evidence:
+    """It answers the served shapes in settled times; ended, if the host runs short meanwhile."""
+    spec, asked = site.shelf.spec(effect.engine), site.config.promotion
+    state = _up(site, effect)
+    served = Served(
+        buckets=asked.warm_tokens,
+        concurrency=asked.warm_at_once,
+        thinking=site.config.models[plan.model].thinking != "off",
+    )
+    limits = Limits(seconds=asked.warm_seconds, tolerance=asked.settle)
+    with site.room.watching(site.fleet.engine(spec, plan.model)):
+        return await warming.warm(
+            *_address(state, spec), context=state.abilities.context, served=served, limits=limits
+        )
+
+
+async def probe(site: Site, plan: Plan, effect: Effect) -> Evidence:
+    """It answers the canary's questions."""
+    spec = site.shelf.spec(effect.engine)
+    try:
+        questions = await asyncio.to_thread(lambda: canary.canary_for(load_suite(site.config.gates.suite)))
+    except (SuiteError, OSError) as error:
+        raise EffectFailed(Fault("gates_unreadable", str(error))) from None
+    return await canary.probe(*_address(_up(site, effect), spec), questions)
+
+
+def _up(site: Site, effect: Effect) -> EngineState:
+    """An engine that streams. Raises EffectFailed."""
+    name = site.shelf.name(effect.engine)
+    state = site.fleet.states().get(name)
+    if state is None or state.url is None:
+        raise EffectFailed(Fault("engine_down", f"{name} is not up: {site.fleet.trouble(name)}"))
+    return state
+
+
+def _address(state: EngineState, spec: EngineSpec) -> tuple[str, str, Dialect]:
+    """What an engine is asked at and as."""
+    assert state.url is not None
+    return state.url, state.model or spec.name, spec.dialect
 
 
 async def watch(site: Site, plan: Plan, effect: Effect) -> Evidence:

@@ -173,10 +173,10 @@ class Promotions:
         shown = await self.operation(operation)
         turn = self._actor.turn
         if turn is None or turn.operation != operation:
-            await self.do(lambda registry: cancel_queued(registry, operation, by))
+            cancelled = await self.do(lambda registry: cancel_queued(registry, operation, by))
             self._actor.tell()
             shown = await self.operation(operation)
-            if shown["done"] and shown["phase"] == "cancelled":
+            if cancelled:
                 return shown
             turn = self._actor.turn
         if turn is None or turn.operation != operation or not turn.hears(Cancel):

@@ -6,12 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from app.config import Config, parse
+from app.promotion.deeds import DEEDS
+from app.promotion.effects import Effect, Verb
+from app.promotion.plan import Plan
+from app.promotion.site import Evidence, Site
 from app.served import planned
 from gates.artefact import folder_of, load
 from gates.manifest import Artefact
@@ -29,6 +35,18 @@ ENGINES = {"small": "annie-nano-q4_k_m", "large": "annie-nano-f16"}
 """Both are annie-nano, so that each may be the other's baseline."""
 
 
+async def passed_over(site: Site, plan: Plan, effect: Effect) -> Evidence:
+    """An effect that is not what a test is about."""
+    return {}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates are neither warmed nor questioned, which takes a while on two cores."""
+    for verb in (Verb.WARM, Verb.PROBE):
+        monkeypatch.setitem(DEEDS, verb, passed_over)  # type: ignore[arg-type]
+
+
 def tables(state: Path, **model: Any) -> dict[str, Any]:
     """`small` is live; `large` and `stranger` wait."""
     engine = {"dialect": "llama-server", "driver": "embedded", "args": ["--ctx-size", "4096"]}
@@ -38,13 +56,17 @@ def tables(state: Path, **model: Any) -> dict[str, Any]:
         "engines": {name: {**engine, "artefact": str(MODELS / folder)} for name, folder in engines.items()},
         "models": {"annie": {"live": "small", "concurrency": 16, **model}},
         "gates": {"suite": "annie-nano", "policy": "annie-nano"},
-        "promotion": {"bake_seconds": 0.1},
+        # A machine that others use does not settle: here one length is asked a few times, and that is all.
+        "promotion": {"bake_seconds": 0.1, "warm_tokens": [50], "warm_at_once": [], "settle": 100.0},
     }
 
 
 def settings(state: Path, **model: Any) -> Config:
     """The configuration of these tables."""
     return parse(tables(state, **model), state)
+
+
+_suite = cache(load_suite)  # it takes a second to check a suite's cases
 
 
 def _model(found: Artefact) -> Model:
@@ -61,7 +83,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
         found = load(folder_of(spec.artefact))
         return Arm(_model(found), planned(spec, found))
 
-    suite, policy = load_suite(config.gates.suite), load_policy(config.gates.policy)
+    suite, policy = _suite(config.gates.suite), load_policy(config.gates.policy)
     made = replace(
         examples.passing(),
         candidate=arm(candidate),

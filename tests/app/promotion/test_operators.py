@@ -17,6 +17,7 @@ from gates.report.statement import Engine, Model, Pinned, stamp
 from gates.verdict import Verdict
 from tests.app.house import eventually
 from tests.app.promotion.stage import OPERATOR, Stage, settings, signed, stage, statement
+from tests.app.promotion.stage import quick as quick
 from tests.gates.report import examples
 from tests.gates.report.examples import OTHER_KEY, sha
 
@@ -189,6 +190,7 @@ async def test_a_dry_run_is_refused_as_the_promotion_would_be(it: Stage) -> None
 # ---------------------------------------------------------------- operations, each on a gateway of its own
 
 
+@pytest.mark.usefixtures("quick")
 async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         report = await it.report("large", "small")
@@ -219,6 +221,7 @@ async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
         assert audit["chain"] == {"ok": True} and audit["head"]["seq"] == len(audit["events"])
 
 
+@pytest.mark.usefixtures("quick")
 async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_the_switch(
     tmp_path: Path,
 ) -> None:
@@ -237,6 +240,7 @@ async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_t
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
 
 
+@pytest.mark.usefixtures("quick")
 async def test_a_rollback_in_the_bake_turns_the_promotion_back(tmp_path: Path) -> None:
     config = settings(tmp_path)
     slow = config.promotion.model_copy(update={"bake_seconds": 60.0})
@@ -263,6 +267,7 @@ async def test_an_engine_that_does_not_come_up_leaves_everything_as_it_was(tmp_p
         assert (await it.house.metrics())("manners_promotions_total", result="failed") == 1
 
 
+@pytest.mark.usefixtures("quick")
 async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         assert (await it.promote("large"))["phase"] == "succeeded"
@@ -274,6 +279,7 @@ async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
 
 
+@pytest.mark.usefixtures("quick")
 async def test_who_follows_an_operation_hears_of_it_as_it_happens(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         _, begun = await it.wish("large", await it.report("large", "small"))

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.app.promotion.stage import ENGINES, callers, stage
+from tests.app.promotion.stage import quick as quick
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("quick")]
 
 
 async def test_no_reply_is_lost_or_cut_while_engines_change(tmp_path: Path) -> None:
     async with stage(tmp_path) as it, callers(it.house, 4) as crowd:
-        for turn in range(3):
+        for turn in range(5):
             engine = ("large", "small")[turn % 2]
             assert (await it.promote(engine))["phase"] == "succeeded"
             assert (await it.get("/admin/status"))["models"]["annie"]["live"] == engine
