@@ -72,11 +72,13 @@ class _Asker:
     async def get(self, path: str) -> Any:
         """The JSON behind a path."""
         async with self._session.get(self._url + path, allow_redirects=False) as reply:
+            _check_is_answered(reply)
             return await reply.json(content_type=None)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         """The status and the JSON that answers a body."""
         async with self._session.post(self._url + path, json=body, allow_redirects=False) as reply:
+            _check_is_answered(reply)
             return reply.status, await reply.json(content_type=None)
 
     async def chat(self, text: str, **fields: Any) -> tuple[int, Any]:
@@ -86,12 +88,18 @@ class _Asker:
         return await self.post("/v1/chat/completions", body)
 
 
+def _check_is_answered(reply: aiohttp.ClientResponse) -> None:
+    """A 500 or 503 of an engine that is hardly up says nothing about what it can do. Raises ClientError."""
+    if reply.status >= 500:
+        raise aiohttp.ClientResponseError(reply.request_info, (), status=reply.status)
+
+
 async def abilities(
     url: str, *, model: str, dialect: Dialect, deadline_s: float, headers: Mapping[str, str] | None = None
 ) -> Abilities:
     """Ask the engine at `url`, all questions at once, for at most `deadline_s` seconds.
 
-    What is not answered by then, or broke off, is asked once more: an engine that has just come up
+    What is not answered by then, or broke off, or was a 500, is asked once more: an engine that has just come up
     may compile while it answers its first requests.
     """
     found: Found = {}

@@ -1,4 +1,4 @@
-"""The conformance suite: `check` asks any engine, through the gateway, and gives back rows.
+"""The conformance suite: `bench` stands before any engine, and `results` asks it all rows through the gateway.
 
 The rows and their judges are pure (`table`, `rows`); here are the asking, and the one row that
 is not question and answer: a caller who leaves.
@@ -19,6 +19,7 @@ from app.check.gateway import Front, configuration, front
 from app.check.reply import Reply, StreamReader, read_whole
 from app.check.rows import Ask, Row, Wrong, need, user
 from app.check.table import CANCEL, ROWS
+from deploy.abilities import Abilities
 from deploy.spec import Dialect
 
 FREE_SECONDS = 3.0
@@ -63,8 +64,13 @@ class Bench:
     @property
     def build(self) -> str | None:
         """What the engine calls itself, where it does."""
+        return self.abilities.build
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it was found to be able to do when the gateway came up."""
         (state,) = self.front.gateway.fleet.states().values()
-        return state.abilities.build
+        return state.abilities
 
 
 @asynccontextmanager
@@ -77,12 +83,6 @@ async def bench(
         config = configuration(url, dialect, Path(state), concurrency)
         async with aiohttp.ClientSession(connector=connector) as session, front(config, model) as it:
             yield Bench(it, EngineAPI(session, url, dialect), session)
-
-
-async def check(url: str, dialect: Dialect) -> list[Result]:
-    """Every row, on the engine at `url`."""
-    async with bench(url, dialect) as it:
-        return [result async for result in results(it)]
 
 
 async def results(it: Bench) -> AsyncIterator[Result]:

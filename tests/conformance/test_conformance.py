@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 
 from app.check.engine_api import EngineAPI
-from app.check.suite import check
+from app.check.suite import bench
+from app.check.suite import results as suite_results
 from tests.conformance import report
 from tests.conformance.engines import Engine
 from tests.conformance.known import KNOWN
@@ -20,7 +21,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pyt
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def column(engine: Engine) -> AsyncIterator[Column]:
     """All rows of one engine."""
-    results = await check(engine.url, engine.kind.dialect)
+    async with bench(engine.url, engine.kind.dialect) as it:
+        print(f"\n{engine.kind.title} can do: {it.abilities}")
+        results = [result async for result in suite_results(it)]
     async with aiohttp.ClientSession() as session:
         version = await EngineAPI(session, engine.url, engine.kind.dialect).version()
     known = KNOWN.get(engine.kind.name, {})
