@@ -1,0 +1,195 @@
+"""Identity: what the running engine says it is, held against what was judged.
+
+A report proves something about an engine that ran once. What runs now may have been started before
+the configuration was edited, from a file that was replaced since, or by somebody else. So the kernel
+is asked for the child's command line and for the file that it has in memory, Docker for what the
+container was made of, and the engine itself for its model; the weights' files are hashed. A
+stranger's engine (driver url) can only be asked for its build and its model.
+"""
+
+import asyncio
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from app.promotion.identity import Expected, Running, differs
+from app.promotion.outcome import EffectFailed, EffectRefused
+from app.promotion.phases import Fault
+from app.served import build_of, planned
+from deploy.engine import Engine
+from deploy.errors import DeployError
+from deploy.flags import parse_flags
+from deploy.spec import EngineSpec
+from deploy.weights import find_gguf
+from gates.artefact import MANIFEST, folder_of, hash_file, load
+from gates.errors import ArtefactError
+from gates.manifest import Artefact
+from gates.report import statement
+
+ASK_SECONDS: Final = 5.0
+
+
+async def identify(
+    engine: Engine, spec: EngineSpec, judged: statement.Engine | None = None
+) -> dict[str, object]:
+    """Ask a running engine what it is; the answer as evidence. Hashes the weights, once for each change.
+
+    `judged` is the report's engine; without one, it must be what the configuration and the manifest say.
+
+    Raises:
+        EffectRefused: mismatch_running; it is another one.
+        EffectFailed: engine_down; it is not up, or does not say what it is.
+    """
+    try:
+        wanted = await asyncio.to_thread(expected, spec, judged)
+        found = await running(engine, spec)
+    except (ArtefactError, DeployError, OSError) as error:
+        raise EffectFailed(Fault("engine_down", f"{spec.name} cannot be identified: {error}")) from None
+    if fault := differs(found, wanted):
+        raise EffectRefused(fault)
+    return {
+        "driver": found.driver,
+        "who": found.who,
+        "image": found.image,
+        "model_file": found.file_digest,
+        "loaded": found.loaded,
+        "model": found.model,
+        "build": found.build,
+    }
+
+
+# ------------------------------------------------------------------------------- what should run
+
+
+def expected(spec: EngineSpec, judged: statement.Engine | None) -> Expected:
+    """From the configuration, the manifest and the report. Raises ArtefactError, FlagError."""
+    artefact = _manifest(spec)
+    engine = judged or (planned(spec, artefact) if artefact else None)
+    served: Path | None = None
+    settings = None
+    if spec.artefact is not None and spec.driver != "url":
+        served = find_gguf(spec.artefact) if spec.dialect == "llama-server" else spec.artefact
+    if spec.driver == "embedded":
+        settings = parse_flags(spec.name, spec.args, cores=_cores())
+    return Expected(
+        spec=spec,
+        engine=engine,
+        settings=settings,
+        artefact=str(served.resolve()) if served else None,
+    )
+
+
+def _manifest(spec: EngineSpec) -> Artefact | None:
+    if spec.artefact is None or not (folder_of(spec.artefact) / MANIFEST).is_file():
+        return None
+    return load(folder_of(spec.artefact))
+
+
+def _cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores or 1
+
+
+# -------------------------------------------------------------------------------------- what runs
+
+
+async def running(engine: Engine, spec: EngineSpec) -> Running:
+    """Ask everybody who knows. Raises EngineError, OSError, EffectFailed (it is not up)."""
+    url = engine.url
+    if url is None:
+        raise EffectFailed(Fault("engine_down", f"{spec.name} is not up: {engine.state.last_error}"))
+    told = await engine.describe()
+    model, serves = await _own_word(url, spec)
+    path = Path(told["model_file"]) if told.get("model_file") else None
+    pid = told.get("pid")
+    loaded = _is_loaded(pid, path) if spec.driver == "embedded" and pid and path else None
+    digest, changed = await asyncio.to_thread(_weights, spec, path)
+    return Running(
+        driver=told["driver"],
+        argv=tuple(told.get("argv") or ()),
+        settings=_settings(told.get("argv") or ()) if spec.driver == "embedded" else None,
+        image=told.get("image"),
+        file=str(path) if path else None,
+        file_digest=digest,
+        loaded=loaded,
+        changed=changed,
+        model=model,
+        serves=serves,
+        build=build_of(spec, engine.state),
+        who=told.get("container") or (str(pid) if pid else None),
+    )
+
+
+def _settings(argv: Sequence[str]) -> Mapping[str, Any] | None:
+    """The settings on an embedded child's command line."""
+    try:
+        settings = json.loads(argv[argv.index("--config") + 1])["settings"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return settings if isinstance(settings, dict) else None
+
+
+def _is_loaded(pid: int, path: Path) -> bool | None:
+    """Whether the file at this path is the one that the process has mapped; None if it has mapped none.
+
+    A file that was replaced keeps its name in the map, and not its inode.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines()
+        there = path.stat().st_ino
+    except OSError:
+        return None
+    mapped = [line.split(None, 5) for line in lines if line.partition("/")[2]]
+    inodes = {int(words[4]) for words in mapped if words[5].removesuffix(" (deleted)") == str(path)}
+    return None if not inodes else inodes == {there}
+
+
+def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str, ...]]:
+    """The digest of the one file that is served, and the artefact's files that are not as its manifest says."""
+    digest = f"sha256:{_hashed(path)}" if path is not None and path.is_file() else None
+    artefact = _manifest(spec)
+    if artefact is None or spec.driver == "url":
+        return digest, ()
+    assert spec.artefact is not None
+    folder = folder_of(spec.artefact)
+    return digest, tuple(
+        entry.path for entry in artefact.files if _hashed(folder / entry.path) != entry.sha256
+    )
+
+
+def _hashed(path: Path) -> str | None:
+    """A file's SHA-256, read again only when something about it has changed; None if it is not there."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return _hash(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _hash(path: Path, *fingerprint: int) -> str:
+    return hash_file(path.resolve())[1]
+
+
+async def _own_word(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, ...]]:
+    """The model's path and the names that it is served under, as the engine says. Raises EffectFailed."""
+    try:
+        async with asyncio.timeout(ASK_SECONDS), aiohttp.ClientSession(trust_env=False) as session:
+            listed = (await _get(session, f"{url}/v1/models"))["data"]
+            path = listed[0].get("root")
+            if spec.dialect == "llama-server":
+                path = (await _get(session, f"{url}/props")).get("model_path")
+            return path, tuple(str(model["id"]) for model in listed)
+    except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError, AttributeError) as error:
+        why = f"{spec.name} does not say what it serves ({type(error).__name__})"
+        raise EffectFailed(Fault("engine_down", why)) from None
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> Any:
+    async with session.get(url, allow_redirects=False) as reply:
+        return await reply.json(content_type=None)

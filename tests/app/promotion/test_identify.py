@@ -1,0 +1,174 @@
+"""What runs is asked of whoever knows, and must be what was judged."""
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from app.promotion.identify import expected, identify
+from app.promotion.identity import Expected, Running, differs
+from app.promotion.outcome import EffectFailed, EffectRefused
+from app.served import planned
+from deploy.embedded import EmbeddedEngine
+from deploy.spec import EngineSpec
+from deploy.url import UrlEngine
+from gates import artefact
+from gates.report.statement import Engine
+from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
+from tests.scripted_engine import ScriptedEngine
+
+SHA = "sha256:" + "1" * 64
+
+# ------------------------------------------------------------------------------------- by table
+
+JUDGED = Engine("annie", "embedded", "llama-server", None, ("--ctx-size", "64"), {}, "xllamacpp 1", SHA)
+CHILD = Expected(
+    spec=EngineSpec(
+        name="annie", dialect="llama-server", driver="embedded", artefact=Path("/m/a.gguf"), args=("--ctx-size", "64")
+    ),
+    engine=JUDGED, settings={"n_ctx": 64}, artefact="/m/a.gguf",
+)  # fmt: skip
+RUNS = Running(
+    driver="embedded", argv=("python", "--config", "{}"), settings={"n_ctx": 64}, file="/m/a.gguf", file_digest=SHA,
+    loaded=True, model="/m/a.gguf", build="xllamacpp 1",
+)  # fmt: skip
+IMAGE = f"vllm/vllm-openai@{SHA}"
+CONTAINER = Expected(
+    spec=EngineSpec(
+        name="spark", dialect="vllm", driver="docker", artefact=Path("/m/nvfp4"), image=IMAGE, args=("--max-model-len", "9")
+    ),
+    engine=Engine("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
+    settings=None, artefact="/m/nvfp4",
+)  # fmt: skip
+SERVES = Running(
+    driver="docker", argv=("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), image=IMAGE,
+    file="/m/nvfp4", build="vllm 0.24.0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "found, wanted, what",
+    [
+        (RUNS, CHILD, None),
+        (replace(RUNS, loaded=None), CHILD, None),  # read into memory, and not mapped
+        (replace(RUNS, argv=(), settings=None), CHILD, None),
+        (replace(RUNS, driver="url"), CHILD, "driver"),
+        (replace(RUNS, settings={"n_ctx": 128}), CHILD, "setting n_ctx"),
+        (replace(RUNS, settings={"n_ctx": 64, "extra": 1}), CHILD, "setting extra"),
+        (replace(RUNS, settings=None), CHILD, "setting n_ctx"),
+        (replace(RUNS, file="/m/b.gguf"), CHILD, "artefact"),
+        (replace(RUNS, model="/m/b.gguf"), CHILD, "model path"),
+        (replace(RUNS, file_digest="sha256:2"), CHILD, "model file"),
+        (replace(RUNS, file_digest=None), CHILD, "model file"),
+        (replace(RUNS, loaded=False), CHILD, "file in memory"),
+        (replace(RUNS, changed=("tokenizer.json",)), CHILD, "artefact on disk"),
+        (replace(RUNS, build="xllamacpp 2"), CHILD, "build"),
+        (replace(RUNS, build="xllamacpp 2"), replace(CHILD, engine=replace(JUDGED, build="unknown")), None),
+        (SERVES, CONTAINER, None),
+        (replace(SERVES, image="vllm/vllm-openai:latest"), CONTAINER, "image"),
+        (replace(SERVES, argv=("vllm", "serve", "/model", "--max-model-len", "8")), CONTAINER, "flags"),
+        (replace(SERVES, argv=()), CONTAINER, "flags"),
+        (replace(SERVES, file="/m/other"), CONTAINER, "artefact"),
+        (replace(SERVES, build="vllm 0.25.0"), CONTAINER, "build"),
+    ],
+)
+def test_the_first_difference_is_named(found: Running, wanted: Expected, what: str | None) -> None:
+    fault = differs(found, wanted)
+    if what is None:
+        assert fault is None
+    else:
+        assert fault is not None and fault.code == "mismatch_running"
+        assert fault.message.startswith(f"the running engine's {what} is ")
+
+
+# -------------------------------------------------------------------------- of a real llama.cpp
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[tuple[EmbeddedEngine, EngineSpec]]:
+    """annie, running from a folder of her own."""
+    shutil.copytree(ANNIE, tmp_path / "annie")
+    spec = spec_of(tmp_path / "annie")
+    async with running(spec, tmp_path) as engine:
+        yield engine, spec
+
+
+Place = tuple[EmbeddedEngine, EngineSpec]
+
+
+async def refusal(engine: EmbeddedEngine, spec: EngineSpec, judged: Engine | None = None) -> str:
+    with pytest.raises(EffectRefused) as caught:
+        await identify(engine, spec, judged)
+    assert caught.value.fault.code == "mismatch_running"
+    return caught.value.fault.message
+
+
+@needs_models
+async def test_a_running_engine_is_known_by_its_command_line_its_memory_and_its_bytes(place: Place) -> None:
+    engine, spec = place
+    assert spec.artefact is not None
+    manifest = artefact.load(spec.artefact)
+    told = await identify(engine, spec, planned(spec, manifest))
+    assert told["model_file"] == f"sha256:{manifest.files[0].sha256}"
+    assert told["who"] == str(engine.state.pid)
+    assert told["loaded"] is True
+    assert str(told["build"]).startswith("xllamacpp ")
+
+
+@needs_models
+async def test_one_that_was_started_with_other_flags_or_weights_is_another(place: Place) -> None:
+    engine, spec = place
+    assert "n_ctx is 4096, and was to be 512" in await refusal(
+        engine, replace(spec, args=("--ctx-size", "512"))
+    )
+    assert "artefact" in await refusal(engine, replace(spec, artefact=STRANGER))
+
+
+@needs_models
+async def test_one_that_was_judged_with_another_build_or_file_is_another(place: Place) -> None:
+    engine, spec = place
+    judged = expected(spec, None).engine
+    assert judged is not None
+    assert "build" in await refusal(engine, spec, replace(judged, build="xllamacpp 0.0"))
+    assert "model file" in await refusal(engine, spec, replace(judged, model_file=SHA))
+
+
+@needs_models
+async def test_a_file_that_was_replaced_under_a_running_engine_is_noticed(place: Place) -> None:
+    """Sealed again, so that the folder is sound: it is only not what the engine has in memory."""
+    engine, spec = place
+    folder = spec.artefact
+    assert folder is not None
+    await identify(engine, spec)
+    (weights,) = folder.glob("*.gguf")
+    fresh = folder.parent / "fresh"
+    shutil.copy(next(STRANGER.glob("*.gguf")), fresh)
+    fresh.replace(weights)
+    assert "artefact on disk" in await refusal(engine, spec)
+    artefact.seal(folder, name="annie", format="gguf-q4_k_m", created=datetime.now(UTC))
+    assert "file in memory" in await refusal(engine, spec)
+
+
+@needs_models
+async def test_an_engine_that_is_down_cannot_be_identified(tmp_path: Path) -> None:
+    spec = spec_of(ANNIE)
+    with pytest.raises(EffectFailed, match="engine_down"):
+        await identify(EmbeddedEngine(spec, state_dir=tmp_path), spec)
+
+
+# --------------------------------------------------------------------------------- of a stranger
+
+
+async def test_a_strangers_engine_is_asked_for_its_build() -> None:
+    async with ScriptedEngine() as there:
+        spec = EngineSpec(name="far", dialect="openai", driver="url", url=there.url)
+        engine = UrlEngine(spec)
+        await engine.start()
+        judged = Engine("far", "url", "openai", None, (), {}, "unknown", None)
+        assert (await identify(engine, spec, judged))["build"] == "unknown"
+        with pytest.raises(EffectRefused, match="build"):
+            await identify(engine, spec, replace(judged, build="vllm 0.24.0"))
+        await engine.stop()
