@@ -18,14 +18,17 @@ AWAY_SECONDS = 30.0
 
 
 class ContainerRun:
-    """A container that runs; `seen` is what the daemon said of it."""
+    """A container that runs; `seen` is what the daemon said of it.
 
-    def __init__(self, docker: Docker, seen: Json, log_path: Path) -> None:
+    One that was `adopted` may have served before: all that it wrote may quote requests.
+    """
+
+    def __init__(self, docker: Docker, seen: Json, log_path: Path, *, adopted: bool) -> None:
         self._docker = docker
         self._seen = seen
         self._id = str(seen["Id"])
         self._log_path = log_path
-        self._up_at: float | None = None
+        self._up_at: float | None = 0.0 if adopted else None
         self._ending_at: float | None = None
         self._asked: set[asyncio.Task[None]] = set()
 
@@ -39,7 +42,8 @@ class ContainerRun:
         return f"http://{where}:{PORT}" if where else None
 
     def up(self) -> None:
-        self._up_at = datetime.now(UTC).timestamp()  # by the wall, as Docker stamps its lines
+        if self._up_at is None:
+            self._up_at = datetime.now(UTC).timestamp()  # by the wall, as Docker stamps its lines
 
     def terminate(self) -> None:
         self._ending_at = time.monotonic()
@@ -95,11 +99,12 @@ class ContainerRun:
         log = LogFile(self._log_path)
         try:
             log.note(f"container {self._id}")
-            for line in (await self._docker.logs(self._id, until=self._up_at)).splitlines():
-                log.write(line)
+            if self._up_at != 0.0:
+                for line in (await self._docker.logs(self._id, until=self._up_at)).splitlines():
+                    log.write(line)
             if self._up_at is not None:
                 log.requests_flow = True
-                for line in (await self._docker.logs(self._id, since=self._up_at)).splitlines():
+                for line in (await self._docker.logs(self._id, since=self._up_at or None)).splitlines():
                     log.write(line)
         finally:
             log.close()

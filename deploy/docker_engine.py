@@ -112,11 +112,12 @@ class DockerEngine(Supervised):
 
     async def _spawn(self) -> Run:
         try:
-            seen = await self._adoptable() or await self._create()
+            adopted = await self._adoptable()
+            seen = adopted or await self._create()
         except DockerError as error:
             kind = StartRefused if error.is_final else StartFailed
             raise kind(self.name, str(error)) from None
-        return ContainerRun(self._docker, seen, self._log_path)
+        return ContainerRun(self._docker, seen, self._log_path, adopted=adopted is not None)
 
     async def _adoptable(self) -> Json | None:
         """The container of an earlier start that still does what this one would; any other is cleared away."""

@@ -1,14 +1,17 @@
 """From a spec to the engine that its driver runs, and to what an earlier gateway left running."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.container import PREFIX
-from deploy.docker_engine import DockerEngine, instance_of
+from deploy.container_run import ContainerRun
+from deploy.docker_engine import STOP_SECONDS, DockerEngine, instance_of
 from deploy.dockerd import Docker, shared
 from deploy.embedded import EmbeddedEngine
 from deploy.engine import Engine, OnChange
+from deploy.log import log_path
 from deploy.spec import EngineSpec
 from deploy.url import UrlEngine
 
@@ -82,3 +85,24 @@ async def remove(found: Found, *, docker: Docker | None = None) -> None:
         DockerError: the daemon does not answer, or refuses.
     """
     await (docker or shared()).remove(found.container)
+
+
+async def put_down(found: Found, *, state_dir: Path, docker: Docker | None = None) -> str:
+    """End a container as its own gateway would: SIGTERM, SIGKILL after a while, its log kept; says how it ended.
+
+    Raises:
+        DockerError: the daemon does not answer, or refuses.
+    """
+    it = docker or shared()
+    seen = await it.inspect(found.container)
+    if seen is None:
+        return "its container was removed"
+    run = ContainerRun(it, seen, log_path(state_dir, found.engine), adopted=True)
+    run.terminate()
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(STOP_SECONDS, run.kill)
+    try:
+        return (await run.wait()).why
+    finally:
+        timer.cancel()
+        run.close()

@@ -1,4 +1,4 @@
-"""`manners engine list` and `manners engine check`: what is configured, and whether an engine behaves.
+"""`manners engine`: what is configured, and whether an engine behaves; `engine_run` has what moves one.
 
 The check is the conformance suite of `app.check`, asked through a gateway in this process.
 """
@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from app.commands import engine_run
 from deploy.spec import Dialect
 
 if TYPE_CHECKING:
@@ -35,24 +36,27 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     check.add_argument("--model", metavar="NAME", help="what to ask it for (default: the first it names)")
     for verb in (lists, check):
         verb.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+    engine_run.add(verbs)
     engine.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """One verb; its exit code."""
     from app.config import ConfigError, load
-    from deploy.errors import SpecError
+    from deploy.errors import DeployError, SpecError
 
     try:
         if args.verb == "list":
             return _list(load(args.config), args.json)
-        return asyncio.run(_check(args))
+        return asyncio.run(engine_run.run(args) if args.verb in engine_run.VERBS else _check(args))
     except ConfigError as error:
         print(f"manners engine: {error}", file=sys.stderr)
         return EX_CONFIG
     except SpecError as error:
         print(f"manners engine: {error.field}: {error.why}", file=sys.stderr)
         return EX_USAGE
+    except DeployError as error:
+        return engine_run.failed(error)
     except TimeoutError:
         print("manners engine: the engine streamed once, and then no more", file=sys.stderr)
         return UNREACHED

@@ -1,0 +1,124 @@
+"""What Docker is told of an engine: the words of its server, and how little its container may do."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.container import CACHE, MODEL, NETWORK, Placing, argv, container_name, create_body, labels
+from deploy.docker_engine import DockerEngine, instance_of
+from deploy.errors import ArtefactError, FlagError, SpecError
+from deploy.spec import EngineSpec, spec_digest
+
+IMAGE = "vllm/vllm-openai@sha256:" + "0a" * 32
+VLLM = EngineSpec(
+    name="spark",
+    dialect="vllm",
+    driver="docker",
+    image=IMAGE,
+    artefact=Path("/models/annie-9b-nvfp4"),
+    args=("--max-model-len", "32768"),
+)
+LLAMA = replace(VLLM, name="q4", dialect="llama-server", args=("--ctx-size", "8192"))
+PLACING = Placing(
+    instance="0123456789ab", artefact="sha256:aa", model="/models/annie-9b-nvfp4", inside=MODEL,
+    cache="/state/caches/0a0a", user="1000:1000", operation="op-1",
+)  # fmt: skip
+
+
+def test_a_vllm_serves_the_mounted_folder_under_the_engines_name() -> None:
+    """Its images differ in their entrypoint, so it is always given."""
+    entrypoint, words = argv(VLLM, MODEL)
+    assert entrypoint == ("vllm", "serve")
+    assert words == (
+        "/model", "--served-model-name", "spark", "--host", "0.0.0.0", "--port", "8000",
+        "--max-model-len", "32768",
+    )  # fmt: skip
+
+
+def test_a_llama_server_is_its_images_entrypoint() -> None:
+    """Where that lies differs; errors only are logged, for warnings quote requests."""
+    entrypoint, words = argv(LLAMA, "/model/m.gguf")
+    assert entrypoint == () and "Entrypoint" not in create_body(LLAMA, PLACING)
+    assert words[:4] == ("--model", "/model/m.gguf", "--alias", "q4")
+    assert words[-4:] == ("--log-verbosity", "1", "--ctx-size", "8192")
+
+
+@pytest.mark.parametrize(
+    ("spec", "flag"),
+    [
+        (VLLM, "--port=1"),
+        (VLLM, "--api-key"),
+        (VLLM, "--served-model-name"),
+        (LLAMA, "-m"),
+        (LLAMA, "--host"),
+    ],
+)
+def test_what_the_driver_sets_cannot_be_given(spec: EngineSpec, flag: str) -> None:
+    """Else the gateway would look for the engine elsewhere, or under another name."""
+    with pytest.raises(FlagError, match="set by the driver"):
+        argv(replace(spec, args=(flag, "x")), MODEL)
+
+
+def test_an_engine_of_another_dialect_cannot_be_started() -> None:
+    """Nobody knows its flags."""
+    with pytest.raises(SpecError, match="starts vllm and llama-server"):
+        argv(replace(VLLM, dialect="openai"), MODEL)
+
+
+def test_a_container_gets_all_gpus_unless_it_is_to_have_none() -> None:
+    """A vLLM without one would not start anyway."""
+    host = create_body(VLLM, PLACING)["HostConfig"]
+    assert host["DeviceRequests"] == [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
+    assert create_body(replace(VLLM, gpu="none"), PLACING)["HostConfig"]["DeviceRequests"] == []
+
+
+def test_what_is_compiled_goes_to_the_images_own_cache() -> None:
+    """All of it, or the read-only root ends the engine; the model is read-only, too."""
+    body = create_body(VLLM, PLACING)
+    environment = dict(line.split("=", 1) for line in body["Env"])
+    caches = {name for name, value in environment.items() if value.startswith(CACHE)}
+    assert caches >= {"HOME", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
+                      "FLASHINFER_WORKSPACE_BASE", "XDG_CACHE_HOME"}  # fmt: skip
+    mounts = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in body["HostConfig"]["Mounts"]}
+    assert mounts == {MODEL: ("/models/annie-9b-nvfp4", True), CACHE: ("/state/caches/0a0a", False)}
+
+
+def test_memory_that_cannot_be_swapped_is_for_those_who_ask() -> None:
+    """A limit that the gateway may not raise would end every engine's start."""
+    names = [limit["Name"] for limit in create_body(LLAMA, PLACING)["HostConfig"]["Ulimits"]]
+    assert names == ["stack"]
+    locked = create_body(replace(LLAMA, args=("--mlock",)), PLACING)["HostConfig"]["Ulimits"]
+    assert [limit["Name"] for limit in locked] == ["stack", "memlock"]
+
+
+def test_a_container_is_found_by_labels_and_by_one_name() -> None:
+    """The name is the same for the same engine, so that Docker itself refuses a second one."""
+    found = labels(VLLM, PLACING)
+    assert found == {
+        "manners.instance": "0123456789ab", "manners.engine": "spark", "manners.spec": spec_digest(VLLM),
+        "manners.artefact": "sha256:aa", "manners.operation": "op-1",
+    }  # fmt: skip
+    name = container_name(VLLM, PLACING.instance)
+    assert name.startswith("manners-01234567-spark-")
+    assert container_name(replace(VLLM, args=()), PLACING.instance) != name
+    assert "manners.operation" not in labels(VLLM, replace(PLACING, operation=None))
+    assert create_body(VLLM, PLACING)["HostConfig"]["NetworkMode"] == NETWORK
+
+
+def test_two_gateways_of_one_host_are_two_instances(tmp_path: Path) -> None:
+    """By their state folders."""
+    assert instance_of(tmp_path) == instance_of(tmp_path / "x" / "..") != instance_of(tmp_path / "x")
+
+
+def test_a_spec_without_a_model_is_refused(tmp_path: Path) -> None:
+    """What is promoted is an artefact; an engine that fetches its own is none of ours."""
+    with pytest.raises(SpecError, match="needs the model"):
+        DockerEngine(replace(VLLM, artefact=None), state_dir=tmp_path)
+
+
+async def test_a_model_that_is_not_finished_starts_nothing(tmp_path: Path) -> None:
+    """The manifest is written last; Docker is not even asked."""
+    engine = DockerEngine(replace(VLLM, artefact=tmp_path), state_dir=tmp_path)
+    with pytest.raises(ArtefactError, match="not a finished artefact"):
+        await engine.start()
