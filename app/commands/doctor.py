@@ -5,10 +5,12 @@ added: what the configuration's reader says, the keys, the metrics that the gate
 """
 
 import argparse
+import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +94,7 @@ def as_json(findings: "Sequence[Finding]", unasked: Sequence[str]) -> str:
 def gather(args: argparse.Namespace) -> "Evidence":
     """Everything that this machine and this configuration tell."""
     from app.config import EMBEDDED_DEFAULT
+    from deploy.dockerd import Docker
     from deploy.doctor.evidence import Evidence
     from deploy.doctor.gather import host, image, model, setting
 
@@ -102,12 +105,13 @@ def gather(args: argparse.Namespace) -> "Evidence":
     engines = setting.engines(tables, path.parent)
     told = _setting(path, tables)
     cache = Path(told.state) if told.state else None
-    images = {name: image.image(spec, cache=cache, probe=args.probe) for name, spec in engines.items()}
+    with closing(Docker()) as docker:
+        version, images = asyncio.run(image.images(engines, docker, cache=cache, probe=args.probe))
     folders = {name: Path(spec.artefact) for name, spec in engines.items() if spec.artefact}
     return Evidence(
-        host=host.host(),
+        host=replace(host.host(), docker=version),
         engines=engines,
-        images={name: found for name, found in images.items() if found is not None},
+        images=images,
         models={name: model.model(folder, hashes=args.hashes) for name, folder in folders.items()},
         setting=told,
     )

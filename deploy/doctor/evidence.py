@@ -70,11 +70,16 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """An `[engines.NAME]` table as it stands in the file, right or wrong."""
+    """An `[engines.NAME]` table as it stands in the file, right or wrong.
+
+    `pin` is what engines.lock makes of a tag; None where the tag is not in it.
+    """
 
     dialect: str = ""
     driver: str = ""
     image: str | None = None
+    pin: str | None = None
+    gpu: str | None = None
     args: tuple[str, ...] = ()
     url: str | None = None
     artefact: str | None = None

@@ -27,7 +27,8 @@ IMAGE_BYTES: Final = 22 * GIB
 
 def on_gpu(evidence: Evidence) -> bool:
     """Whether this is, or is to be, a machine with GPU engines: all else does not need these checks."""
-    return bool(evidence.host.gpus) or any(e.driver == "docker" for e in evidence.engines.values())
+    engines = evidence.engines.values()
+    return bool(evidence.host.gpus) or any(e.driver == "docker" and e.gpu != "none" for e in engines)
 
 
 def is_spark(evidence: Evidence) -> bool:
@@ -159,7 +160,8 @@ def _docker(evidence: Evidence) -> Said | None:
     version = evidence.host.docker
     if version is None:
         return unknown(
-            "the Docker daemon does not answer", "sudo systemctl start docker; sudo usermod -aG docker $USER"
+            "the Docker daemon does not answer",
+            "sudo systemctl start docker; sudo usermod -aG docker $USER; pip install 'manners[docker]'",
         )
     return ok(version)
 

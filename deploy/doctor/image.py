@@ -9,6 +9,7 @@ from deploy.doctor.evidence import Evidence, Image, Inside
 from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
 from deploy.doctor.host import is_spark
 from deploy.doctor.versions import at_least, is_candidate
+from deploy.spec import PINNED_IMAGE
 
 PROBE: Final = "manners doctor --probe"
 """Starts the image once, without a network, and keeps the answer by its digest."""
@@ -43,11 +44,12 @@ def _pinned(evidence: Evidence, engine: str) -> Said | None:
     image = _image(evidence, engine)
     if image is None:
         return None
-    if "@sha256:" in image:
-        return ok(image.partition("@")[2][:19])
+    pin = evidence.engines[engine].pin or image
+    if PINNED_IMAGE.fullmatch(pin):
+        return ok(f"sha256:{pin.rpartition('sha256:')[2][:12]}{', by engines.lock' if pin != image else ''}")
     return fail(
         f"{image or 'no image'}: a tag can be moved to other bytes after the gate has passed it",
-        f"manners engine pin {engine}, or write NAME@sha256:DIGEST",
+        f"manners engine pin {image or 'IMAGE'}, or write NAME@sha256:DIGEST",
     )
 
 
@@ -60,7 +62,7 @@ def _nightly(evidence: Evidence, engine: str) -> Said | None:
     if "nightly" in name:
         return fail(
             f"{name}: another program every night; TTFT went from 90 ms to 1-4 s between two of them",
-            f"docker pull {_good(evidence, engine)}, then manners engine pin {engine}",
+            f"manners engine pin {_good(evidence, engine)}, and name that",
         )
     return ok(f"{name}: a release")
 
@@ -74,9 +76,10 @@ def _present(evidence: Evidence, engine: str) -> Said | None:
         return unknown("nobody asked Docker for it", f"docker image inspect {name}")
     if not image.present:
         return fail("not in the local store", pull)
-    digest = name.partition("@")[2]
-    if digest and image.digests is not None and not any(d.endswith(digest) for d in image.digests):
-        return fail(f"the local image is {', '.join(image.digests) or 'without a digest'}", pull)
+    digest = (evidence.engines[engine].pin or name).rpartition("@")[2]
+    pinned = digest.startswith("sha256:") and image.digests is not None
+    if pinned and not any(d.endswith(digest) for d in image.digests or ()):
+        return fail(f"the local image is {', '.join(image.digests or ()) or 'without a digest'}", pull)
     return ok(f"there{f', {image.size / 1e9:.1f} GB' if image.size else ''}")
 
 

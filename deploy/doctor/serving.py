@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
-from deploy.doctor.evidence import Evidence, Model
+from deploy.container import argv
+from deploy.doctor.evidence import Engine, Evidence, Model
 from deploy.doctor.finding import EngineCheck, Said, fail, ok, warn
 from deploy.doctor.flags import value_of
 from deploy.doctor.host import is_spark
-from deploy.errors import FlagError
+from deploy.errors import FlagError, SpecError
 from deploy.flags import parse_flags
+from deploy.spec import Dialect, EngineSpec
 
 PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
     "hermes": ("hermes",),
     "xml": ("qwen3_coder", "qwen3_xml"),
 }
 """vLLM's parsers for each form of calls that a Qwen template asks for."""
+_ANY: Final = f"sha256:{'0' * 64}"
 
 
 def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
@@ -26,10 +29,14 @@ def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
 
 
 def _known(evidence: Evidence, engine: str) -> Said | None:
-    """llama-server's, by the table of deploy.flags; vLLM checks its own at its start."""
+    """What the driver sets itself, and llama-server's by the table of deploy.flags; vLLM checks its own at its start."""
     spec = evidence.engines[engine]
-    if spec.dialect != "llama-server" or spec.driver == "url":
+    if spec.driver == "url":
         return None
+    if why := _taken(engine, spec):
+        return fail(why, "take it out of args")
+    if spec.dialect != "llama-server":
+        return ok("none is the driver's own")
     try:
         parse_flags(engine, spec.args, cores=1)
     except FlagError as error:
@@ -37,6 +44,20 @@ def _known(evidence: Evidence, engine: str) -> Said | None:
             return fail(error.why, "mend args in the configuration")
         return warn(f"{error.why}; the image's llama-server may know it", "llama-server --help in the image")
     return ok(" ".join(spec.args) or "none")
+
+
+def _taken(engine: str, spec: Engine) -> str | None:
+    """Why the docker driver would refuse the flags; whatever else is wrong, other checks say."""
+    if spec.driver != "docker":
+        return None
+    dialect = cast("Dialect", spec.dialect)  # whether it is one, the spec says
+    try:
+        argv(EngineSpec(name=engine, dialect=dialect, driver="docker", image=_ANY, args=spec.args), "/model")
+    except FlagError as error:
+        return error.why
+    except SpecError:
+        return None
+    return None
 
 
 def _tool_parser(evidence: Evidence, engine: str) -> Said | None:

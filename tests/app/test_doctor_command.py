@@ -9,6 +9,7 @@ import pytest
 from app.__main__ import main
 from app.commands import doctor
 from deploy.doctor.evidence import Host
+from deploy.errors import DockerError
 
 DATA = Path(__file__).parents[1] / "data" / "doctor"
 HEALTHY = str(DATA / "healthy-spark.json")
@@ -26,11 +27,22 @@ live = "spark"
 """
 
 
+class NoDocker:
+    """A daemon that does not answer."""
+
+    async def version(self) -> None:
+        raise DockerError("the Docker Engine does not answer")
+
+    def close(self) -> None:
+        pass
+
+
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine like any that runs the tests: no GPU, and enough memory."""
     plain = Host(architecture="x86_64", memory_total=1 << 36, memory_available=1 << 36, monotonic=True)
     monkeypatch.setattr("deploy.doctor.gather.host.host", lambda: plain)
+    monkeypatch.setattr("deploy.dockerd.Docker", NoDocker)
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -63,7 +75,7 @@ def test_a_configuration_that_does_not_load_is_looked_at_all_the_same(
     wrong = {one["id"]: one for one in told(capsys)["checks"] if one["state"] == "fail"}
     assert {"config.schema", "image.pinned", "image.nightly", "engine.unsafe", "model.files"} <= wrong.keys()
     assert "is not pinned" in wrong["config.schema"]["evidence"]
-    assert wrong["image.pinned"]["fix"].startswith("manners engine pin spark")
+    assert wrong["image.pinned"]["fix"].startswith("manners engine pin vllm")
 
 
 def test_saved_facts_are_judged_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +107,7 @@ def test_the_table_groups_marks_and_counts(capsys: pytest.CaptureFixture[str], t
     lines = [line.split() for line in out.splitlines()]
     assert ["!", "host.swap", "/swap.img", "(16", "GiB):"] in [words[:5] for words in lines]
     assert ["✗", "host.toolkit", "1.17.8:"] in [words[:3] for words in lines]
-    assert "→ sudo swapoff -a" in out and "1 wrong, 1 to mind, 60 ok" in out
+    assert "→ sudo swapoff -a" in out and "1 wrong, 1 to mind, 61 ok" in out
     assert main(["doctor", "--evidence", str(path), "--problems"]) == 1
     assert "host.docker" not in capsys.readouterr().out
 

@@ -1,5 +1,6 @@
 """Profiles: every shipped one is whole and becomes an engine; a wrong one is a line that names the key."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from deploy.doctor.evidence import Engine, Evidence, Gpu, Host
 from deploy.doctor.examine import examine
 from deploy.errors import SpecError
 from deploy.flags import parse_flags
+from deploy.profiles.__main__ import main as print_profile
 from deploy.profiles.load import ProfileError, command_line, engine_spec, load_profile, shipped, too_old
 
 PIN = "@sha256:" + "0" * 64
@@ -135,3 +137,26 @@ def test_a_profile_that_is_not_there_names_the_nearest() -> None:
 def test_a_profile_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
     profile = load_profile(write(tmp_path, GOOD))
     assert (profile.name, profile.args) == ("mine", ("--ctx-size", "512"))
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_profile_is_printed_as_a_table_that_means_the_same(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = load_profile(name)
+    image = ["--image", f"{profile.image}{PIN}"] if profile.image else []
+    assert print_profile([name, "--name", "it", "--artefact", "models/m", *image]) == 0
+    table = tomllib.loads(capsys.readouterr().out)["engines"]["it"]
+    assert (table["dialect"], table["driver"]) == (profile.dialect, profile.driver)
+    assert tuple(table.get("args", ())) == (() if profile.driver == "url" else profile.args)
+    assert table.get("image") == (f"{profile.image}{PIN}" if profile.image else None)
+
+
+def test_all_profiles_are_listed_with_what_was_run_and_a_wrong_name_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert print_profile([]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in shipped()) and "Not run by this project on a Spark" in out
+    assert print_profile(["vllm-nvfp4"]) == 64
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,7 +1,8 @@
-"""The machine's facts: /proc, nvidia-smi, Docker, the journal. An edge: it asks, and judges nothing."""
+"""The machine's facts: /proc, nvidia-smi, nvcc, the journal. An edge: it asks, and judges nothing."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -40,7 +41,6 @@ def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> Host:
     """What this machine tells."""
     memory = _memory(proc / "meminfo")
     synced = ask(("timedatectl", "show", "-p", "NTPSynchronized", "--value"))
-    version = ask(("docker", "version", "--format", "{{.Server.Version}}"))
     return Host(
         architecture=platform.machine() or None,
         kernel=platform.release() or None,
@@ -51,9 +51,8 @@ def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> Host:
         swaps=swaps(text_of(proc / "swaps")),
         toolkit=toolkit(ask(("nvidia-ctk", "--version"))),
         cdi=_cdi(),
-        docker=version.strip() or None if version else None,
         uid=os.geteuid() if hasattr(os, "geteuid") else None,
-        disk_free=_disk_free(ask(("docker", "info", "--format", "{{.DockerRootDir}}"))),
+        disk_free=_disk_free(_docker_root(text_of(Path("/etc/docker/daemon.json")))),
         journal=_journal(ask),
         time_synchronized=None if synced is None else synced.strip() == "yes",
         monotonic=time.get_clock_info("monotonic").monotonic,
@@ -139,11 +138,17 @@ def _cdi() -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def _disk_free(root: str | None) -> int | None:
+def _docker_root(settings: str | None) -> Path:
+    """Where Docker keeps its images."""
+    try:
+        return Path(json.loads(settings or "{}").get("data-root") or "/var/lib/docker")
+    except (ValueError, AttributeError, TypeError):
+        return Path("/var/lib/docker")
+
+
+def _disk_free(root: Path) -> int | None:
     """Of the folder with the images, or of what it is in where only root may look."""
-    if root is None or not root.strip():
-        return None
-    for folder in (Path(root.strip()), *Path(root.strip()).parents):
+    for folder in (root, *root.parents):
         try:
             return shutil.disk_usage(folder).free
         except OSError:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from deploy.doctor.evidence import Engine
 from deploy.doctor.gather.asking import text_of
+from deploy.errors import PinError
+from deploy.pins import lock_path, read_lock
 
 _METRIC: Final = re.compile(r"(?<![\w:])(?:manners|gen_ai_server)_[a-z_]+(?![\w:])")
 _BOUND: Final = re.compile(r"""le=\\?["']([\d.]+)\\?["']""")
@@ -28,20 +30,26 @@ def tables(path: Path) -> Mapping[str, Any]:
 
 
 def engines(found: Mapping[str, Any], base: Path) -> dict[str, Engine]:
-    """The `[engines]` tables, whatever is wrong with them: an image without a digest does not even load."""
+    """The `[engines]` tables, whatever is wrong with them: an image without a pin does not even load."""
     listed = found.get("engines")
     if not isinstance(listed, dict):
         return {}
-    return {name: _engine(table, base) for name, table in listed.items() if isinstance(table, dict)}
+    try:
+        pins = read_lock(lock_path(base))
+    except PinError:
+        pins = {}
+    return {name: _engine(table, base, pins) for name, table in listed.items() if isinstance(table, dict)}
 
 
-def _engine(table: Mapping[str, Any], base: Path) -> Engine:
+def _engine(table: Mapping[str, Any], base: Path, pins: Mapping[str, str]) -> Engine:
     texts = {key: value for key, value in table.items() if isinstance(value, str)}
     artefact, args = texts.get("artefact"), table.get("args")
     return Engine(
         dialect=texts.get("dialect", ""),
         driver=texts.get("driver", ""),
         image=texts.get("image"),
+        pin=pins.get(texts.get("image", "")),
+        gpu=texts.get("gpu"),
         url=texts.get("url"),
         args=tuple(map(str, args)) if isinstance(args, list) else (),
         artefact=os.path.abspath(base / os.path.expanduser(artefact)) if artefact else None,

@@ -5,14 +5,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deploy.doctor.evidence import Engine, Gpu, Swap
+from deploy.doctor.evidence import Engine, Gpu, Image, Swap
 from deploy.doctor.examine import examine
 from deploy.doctor.finding import State
 from deploy.doctor.gather import host, image, model, setting
+from deploy.errors import DockerError
 
 MODELS = Path(__file__).parents[3] / "models"
 DIGEST = "sha256:" + "ab" * 32
@@ -56,7 +59,7 @@ def test_versions_are_found_in_what_tools_print() -> None:
 def test_a_machine_without_any_program_tells_what_the_kernel_does() -> None:
     found = host.host(ask=silent)
     assert found.architecture and found.memory_total and found.memory_available and found.monotonic
-    assert (found.gpus, found.docker, found.journal, found.disk_free) == (None, None, None, None)
+    assert (found.gpus, found.toolkit, found.journal, found.time_synchronized) == (None, None, None, None)
 
 
 def test_no_line_in_a_readable_journal_is_nothing_and_an_unreadable_one_is_not_known() -> None:
@@ -82,33 +85,77 @@ TOLD = {
 
 
 class Docker:
-    """A daemon with one image, whose container says TOLD; counts how often it ran."""
+    """A daemon with one image, whose container says TOLD; counts how often it ran, and what is left of it."""
 
-    def __init__(self) -> None:
-        self.ran = 0
+    def __init__(self, *, answers: bool = True, said: str = f"a warning\n{json.dumps(TOLD)}\n") -> None:
+        self.ran, self.left, self.answers, self.said = 0, 0, answers, said
+        self.looks = 2
+        self.body: dict[str, Any] = {}
 
-    def __call__(self, command: Sequence[str], seconds: float = 0) -> str | None:
-        if command[1] == "version":
-            return "28.5.1\n"
-        if command[1:3] == ("image", "inspect"):
-            held = {"RepoDigests": [f"vllm/vllm-openai@{DIGEST}"], "Architecture": "arm64", "Size": 5}
-            return json.dumps([held])
+    async def version(self) -> dict[str, Any]:
+        if not self.answers:
+            raise DockerError("the Docker Engine does not answer")
+        return {"Version": "28.5.1"}
+
+    async def image(self, reference: str) -> dict[str, Any] | None:
+        held = {
+            "RepoDigests": [f"vllm/vllm-openai@{DIGEST}"],
+            "Id": "sha256:1",
+            "Architecture": "arm64",
+            "Size": 5,
+        }
+        return held if reference.endswith(DIGEST) else None
+
+    async def create(self, name: str, body: Any) -> str:
+        self.left, self.body = self.left + 1, body
+        return name
+
+    async def start(self, container: str) -> None:
         self.ran += 1
-        assert "none" in command and "--network" in command
-        return f"a warning\n{json.dumps(TOLD)}\n"
+
+    async def inspect(self, container: str) -> dict[str, Any]:
+        self.looks -= 1
+        return {"State": {"Running": self.looks > 0}}
+
+    async def logs(self, container: str) -> bytes:
+        return self.said.encode()
+
+    async def remove(self, container: str) -> None:
+        self.left -= 1
 
 
-def test_an_image_is_looked_into_once_for_its_digest(tmp_path: Path) -> None:
-    docker = Docker()
-    unseen = image.image(ENGINE, cache=tmp_path, probe=False, ask=docker)
-    assert unseen is not None and unseen.inside is None and unseen.architecture == "arm64"
-    first = image.image(ENGINE, cache=tmp_path, probe=True, ask=docker)
-    again = image.image(ENGINE, cache=tmp_path, probe=True, ask=docker)
-    offline = image.image(ENGINE, cache=tmp_path, probe=False, ask=silent)
-    assert first is not None and first.inside is not None and again == first and docker.ran == 1
-    assert offline is not None and (offline.present, offline.inside) == (None, first.inside)
-    inside = first.inside
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "_LOOK_SECONDS", 0.0)
+
+
+async def test_an_image_is_looked_into_once_for_its_digest(tmp_path: Path) -> None:
+    docker, engines = Docker(), {"spark": ENGINE}
+    _, unseen = await image.images(engines, docker, cache=tmp_path, probe=False)
+    assert (unseen["spark"].inside, unseen["spark"].architecture) == (None, "arm64")
+    version, first = await image.images(engines, docker, cache=tmp_path, probe=True)
+    _, again = await image.images(engines, docker, cache=tmp_path, probe=True)
+    silence, offline = await image.images(engines, Docker(answers=False), cache=tmp_path, probe=False)
+    assert again == first and (docker.ran, docker.left, version, silence) == (1, 0, "28.5.1", None)
+    assert docker.body["HostConfig"]["NetworkMode"] == "none"
+    inside = first["spark"].inside
+    assert inside is not None and offline["spark"] == Image(inside=inside)
     assert (inside.vllm, inside.nvcc, inside.ptxas, inside.flashinfer_archs) == ("0.24.0", "13.0", "", None)
+
+
+async def test_a_tag_is_looked_up_by_its_pin_and_one_without_is_not_there(tmp_path: Path) -> None:
+    tag = Engine(dialect="vllm", driver="docker", image="vllm/vllm-openai:v0.24.0")
+    _, bare = await image.images({"it": tag}, Docker(), cache=tmp_path, probe=False)
+    _, held = await image.images({"it": replace(tag, pin=DIGEST)}, Docker(), cache=tmp_path, probe=False)
+    assert (bare["it"].present, held["it"].present) == (False, True)
+
+
+async def test_an_image_whose_container_says_nonsense_is_not_known_and_nothing_is_left(
+    tmp_path: Path,
+) -> None:
+    docker = Docker(said="exec format error")
+    _, found = await image.images({"spark": ENGINE}, docker, cache=tmp_path, probe=True)
+    assert (found["spark"].inside, docker.left, list(tmp_path.iterdir())) == (None, 0, [])
 
 
 def test_a_container_that_says_nothing_is_not_known(tmp_path: Path) -> None:
@@ -116,8 +163,9 @@ def test_a_container_that_says_nothing_is_not_known(tmp_path: Path) -> None:
     assert image.parse_inside('{"vlm": "0.24"}') is None
 
 
-def test_an_engine_without_an_image_has_none() -> None:
-    assert image.image(Engine(dialect="vllm", driver="url"), cache=None, probe=True, ask=silent) is None
+async def test_docker_is_not_asked_where_no_engine_has_an_image() -> None:
+    far = {"far": Engine(dialect="vllm", driver="url")}
+    assert await image.images(far, Docker(answers=False), cache=None, probe=True) == (None, {})
 
 
 def test_what_llama_server_says_at_its_start_is_read() -> None:
@@ -211,6 +259,8 @@ def test_engines_are_read_from_a_file_that_does_not_load(tmp_path: Path) -> None
         )
     }
     assert setting.together(setting.tables(path)) == ("far", "near")
+    (tmp_path / "engines.lock").write_text(json.dumps({"images": {"a/b:nightly": f"a/b@{DIGEST}"}}), "utf-8")
+    assert setting.engines(setting.tables(path), tmp_path)["far"].pin == f"a/b@{DIGEST}"
     path.write_text("[engines", "utf-8")
     assert setting.engines(setting.tables(path), tmp_path) == {}
 
