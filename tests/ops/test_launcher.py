@@ -1,0 +1,225 @@
+"""The launcher lets through what the docker driver asks for the catalogue's engines, and nothing else."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.container import NETWORK, Placing, container_name, create_body
+from deploy.docker_engine import DockerEngine, instance_of
+from deploy.dockerd import Docker
+from deploy.engine import Phase
+from deploy.errors import DockerError
+from deploy.launcher.__main__ import main, read
+from deploy.launcher.law import Asked, Catalogue, Forbidden, check_ours, judge
+from deploy.spec import EngineSpec
+from tests.docker import image
+from tests.docker.daemon import MISSING, Daemon, own_daemon
+from tests.ops.facts import ROOT
+
+DIGEST = "sha256:" + "ab" * 32
+STATE = Path("/srv/manners/state")
+INSTANCE = "0123456789ab"
+VLLM = EngineSpec(
+    name="spark", dialect="vllm", driver="docker", artefact=Path("/srv/manners/models/annie"),
+    image=f"vllm/vllm-openai@{DIGEST}", args=("--max-model-len", "32768"),
+)  # fmt: skip
+LLAMA = EngineSpec(
+    name="standby", dialect="llama-server", driver="docker", artefact=Path("/srv/manners/models/q4"),
+    image=f"ghcr.io/ggml-org/llama.cpp@{DIGEST}", gpu="none",
+)  # fmt: skip
+CATALOGUE = Catalogue((VLLM, LLAMA), INSTANCE, STATE, "10001:10001")
+PLACING = Placing(
+    instance=INSTANCE, artefact=DIGEST, model="/srv/manners/models/annie", inside="/model",
+    cache=f"{STATE}/caches/{'ab' * 8}", user="10001:10001", operation="op-1",
+)  # fmt: skip
+BESIDE = replace(PLACING, model="/srv/manners/models/q4/annie.gguf", inside="/model/annie.gguf")
+
+
+def making(spec: EngineSpec, placing: Placing) -> Asked:
+    """The request by which the driver makes this engine's container."""
+    body = create_body(spec, placing)
+    return Asked("POST", "/v1.41/containers/create", {"name": container_name(spec, placing.instance)}, body)
+
+
+def refused(asked: Asked, catalogue: Catalogue = CATALOGUE) -> str:
+    """Why it is refused, which it must be."""
+    with pytest.raises(Forbidden) as error:
+        judge(asked, catalogue)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "spec, placing", [(VLLM, PLACING), (VLLM, replace(PLACING, operation=None)), (LLAMA, BESIDE)]
+)
+def test_what_the_driver_makes_passes(spec: EngineSpec, placing: Placing) -> None:
+    assert judge(making(spec, placing), CATALOGUE) is None
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("Privileged", True), ("CapAdd", ["SYS_ADMIN"]), ("CapDrop", []), ("NetworkMode", "host"), ("PidMode", "host"),
+        ("SecurityOpt", []), ("ReadonlyRootfs", False), ("Binds", ["/:/host"]), ("PortBindings", {"8000/tcp": [{}]}),
+        ("Devices", [{"PathOnHost": "/dev/sda"}]), ("AutoRemove", True), ("Runtime", "other"), ("UsernsMode", "host"),
+    ],
+)  # fmt: skip
+def test_a_container_that_may_more_is_refused(key: str, value: Any) -> None:
+    asked = making(VLLM, PLACING)
+    asked.body["HostConfig"][key] = value
+    assert refused(asked) == "HostConfig is not what the catalogue says"
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [("Image", "evil:latest"), ("Cmd", ["sh"]), ("Env", ["LD_PRELOAD=/x"]), ("Entrypoint", ["sh"]), ("Volumes", {"/x": {}}),
+     ("Healthcheck", {"Test": ["CMD", "sh"]}), ("NetworkingConfig", {})],
+)  # fmt: skip
+def test_another_program_is_refused(key: str, value: Any) -> None:
+    asked = making(VLLM, PLACING)
+    asked.body[key] = value
+    assert refused(asked) == f"{key} is not what the catalogue says"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"model": "/etc"}, {"model": "/srv/manners/models/annie/../.."}, {"inside": "/usr"}, {"cache": "/etc"}, {"user": "0:0"},
+     {"user": "10001:0"}, {"artefact": "anything"}, {"operation": "a b"}],
+)  # fmt: skip
+def test_other_places_and_other_users_are_refused(changed: dict[str, str]) -> None:
+    assert "mounts, labels or user" in refused(making(VLLM, replace(PLACING, **changed)))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "/srv/manners/models/q4/../../../../etc/x.gguf",
+        "/srv/manners/models/q4/.gguf",
+        "/srv/manners/models/q4",
+    ],
+)
+def test_a_gguf_lies_in_its_folder_and_nowhere_else(model: str) -> None:
+    asked = making(LLAMA, replace(BESIDE, model=model, inside=f"/model/{Path(model).name}"))
+    if model.endswith("q4"):
+        asked.body["HostConfig"]["Mounts"][0]["Source"] = "/srv/manners/models"
+    assert "mounts, labels or user" in refused(asked)
+
+
+def test_another_name_another_engine_and_another_gateway_are_refused() -> None:
+    asked = making(VLLM, PLACING)
+    assert refused(replace(asked, query={"name": "innocent"})) == "the container has another name"
+    assert "nothing else" in refused(replace(asked, query={**asked.query, "platform": "linux"}))
+    assert "no engine 'other'" in refused(making(replace(VLLM, name="other"), PLACING))
+    assert "mounts, labels or user" in refused(making(VLLM, replace(PLACING, model="/elsewhere")))
+    body = deepcopy(asked.body)
+    body["Labels"]["manners.instance"] = "f" * 12
+    assert "Labels" in refused(replace(asked, body=body))
+    for nonsense in (None, [], "x", {}, {"Labels": {"manners.engine": "spark"}}):
+        refused(replace(asked, body=nonsense))
+
+
+@pytest.mark.parametrize(
+    "method, path, query",
+    [
+        ("GET", "/v1.41/info", {}), ("GET", "/containers/json", {}), ("GET", "/containers/json", {"filters": '{"label": ["a=b"]}'}),
+        ("POST", "/containers/abc/exec", {}), ("POST", "/containers/abc/update", {}), ("PUT", "/containers/abc/archive", {}),
+        ("POST", "/containers/abc/attach", {}), ("POST", "/containers/abc/rename", {"name": "x"}), ("POST", "/networks/create", {}),
+        ("POST", "/build", {}), ("POST", "/images/create", {"fromImage": "evil", "tag": "latest"}), ("GET", "/images/evil:1/json", {}),
+        ("POST", "/images/create", {"fromSrc": "http://evil", "fromImage": f"vllm/vllm-openai@{DIGEST}"}),
+        ("POST", "/v1.23/containers/abc/start", {}), ("DELETE", "/images/x", {}), ("GET", "/secrets", {}), ("POST", "/swarm/init", {}),
+    ],
+)  # fmt: skip
+def test_whatever_else_docker_can_do_is_refused(method: str, path: str, query: dict[str, str]) -> None:
+    refused(Asked(method, path, query))
+
+
+def test_a_start_with_a_body_is_refused() -> None:
+    """Old versions of the API took a HostConfig there."""
+    assert "takes no body" in refused(Asked("POST", "/containers/abc/start", {}, {"Privileged": True}))
+
+
+def test_a_container_that_is_named_must_be_the_gateways() -> None:
+    for method, path in (("GET", "json"), ("GET", "logs"), ("POST", "start"), ("POST", "kill")):
+        assert judge(Asked(method, f"/v1.41/containers/abc/{path}"), CATALOGUE) == "abc"
+    assert judge(Asked("DELETE", "/containers/abc"), CATALOGUE) == "abc"
+    check_ours({"Config": {"Labels": {"manners.instance": INSTANCE}}}, CATALOGUE)
+    for labels in (None, {}, {"manners.instance": "f" * 12}):
+        with pytest.raises(Forbidden):
+            check_ours({"Config": {"Labels": labels}}, CATALOGUE)
+
+
+def test_a_catalogue_without_a_safe_user_or_an_absolute_state_is_no_catalogue(
+    tmp_path: Path, capsys: Any
+) -> None:
+    path = tmp_path / "manners.toml"
+    path.write_text('[gateway]\nstate = "state"\n[engines]\n')
+    assert main(["--catalogue", str(path), "--listen", str(tmp_path / "s")]) == 78
+    assert "absolute" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="nobody's root"):
+        read(path, "0:0")
+
+
+# ---------------------------------------------------------------------- before a real Docker Engine
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    if not Daemon.is_possible():
+        pytest.skip(MISSING)
+    with own_daemon() as it:
+        yield it
+
+
+@pytest.mark.ops
+@pytest.mark.engine
+@pytest.mark.timeout(300)
+async def test_the_docker_driver_works_through_it_and_a_stranger_does_not(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    """The driver makes, watches and ends an engine; the same socket refuses a privileged container."""
+    with daemon.api() as api:
+        built = image.build(api, "manners-test-launched")
+        api.create_network(NETWORK, driver="bridge", internal=True)
+    state, catalogue = tmp_path / "state", tmp_path / "manners.toml"
+    model = ROOT / "models" / "annie-nano-q4_k_m"
+    table = f'[engines.nano]\ndialect = "llama-server"\ndriver = "docker"\ngpu = "none"\nimage = "{built}"\nartefact = "{model}"\nargs = ["--ctx-size", "1024"]\n'
+    catalogue.write_text(f'[gateway]\nstate = "{state}"\n{table}')
+    user = "65534:65534" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}"
+    spec = next(one for one in read(catalogue, user).engines if one.kind == "chat")
+    assert read(catalogue, user).instance == instance_of(state)
+    listen, real = tmp_path / "launcher.sock", daemon.url.removeprefix("unix://")
+    argv = ["--catalogue", str(catalogue), "--listen", str(listen), "--docker", real, "--user", user]
+    launcher = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "deploy.launcher", *argv, cwd=ROOT, stderr=asyncio.subprocess.PIPE
+    )
+    assert launcher.stderr is not None
+    assert b"for nano" in await launcher.stderr.readline()
+    client = Docker(f"unix://{listen}")
+    try:
+        async with asyncio.timeout(30):
+            while not listen.exists():
+                await asyncio.sleep(0.05)
+        engine = DockerEngine(spec, state_dir=state, docker=client)
+        assert (await engine.start()).state is Phase.READY
+        assert (await engine.describe())["running"] is True
+        await engine.stop()
+        with pytest.raises(DockerError, match="the launcher refuses"):
+            await client.create("evil", {"Image": built, "HostConfig": {"Privileged": True}})
+        with daemon.api() as api:
+            strange = api.create_container_from_config(
+                {"Image": built, "HostConfig": {"NetworkMode": "none"}}, "strange"
+            )
+        with pytest.raises(DockerError, match="somebody else's"):
+            await client.start(strange["Id"])
+    finally:
+        client.close()
+        launcher.terminate()
+        said = (await launcher.stderr.read()).decode()
+        await launcher.wait()
+    assert "refused: POST" in said
