@@ -102,7 +102,7 @@ def _algorithm(
     told, layers = _told(sections), _layers(sections)
     if told is None:
         return W4A4, "weights are packed and neither configuration names a quant_algo; export the model again"
-    if told == MIXED and not server.plain_only:
+    if told == MIXED and layers and not server.plain_only:  # without its list no server knows what is what
         return MIXED, None
     kinds = {layers.get(name, W4A4) for name in packed} if told == MIXED else {told}
     if len(kinds) != 1 or not kinds <= set(OURS):

@@ -249,6 +249,16 @@ def test_a_name_changed_by_hand_is_made_true(tmp_path: Path) -> None:
     assert f"{MLP}.down_proj" in read(out, "hf_quant_config.json")["quantization"]["exclude_modules"]
 
 
+def test_a_mixture_without_its_list_is_told_as_what_its_weights_are(tmp_path: Path) -> None:
+    """MIXED_PRECISION alone says of no layer what it is; the weights do."""
+    checkpoint = mixed({f"{MLP}.down_proj": "FP8"})
+    for section in checkpoint.scheme:
+        section.pop("quantized_layers")
+    out = operated(save(checkpoint, tmp_path / "unlisted"), NEW)
+    assert verify(out).sound
+    assert read(out, "hf_quant_config.json")["quantization"]["quant_algo"] == "NVFP4"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
