@@ -16,9 +16,9 @@ from app.errors import BadField, BodyTooLarge
 from app.promotion import reports
 from app.promotion.facts import KEYS
 from app.promotion.plan import Kind
-from app.promotion.planning import Wish, now
 from app.promotion.runner import Promotions
 from app.promotion.views import event_view, report_view
+from app.promotion.wishes import Wish, now
 from app.registry.errors import ChainBroken
 from app.registry.registry import Registry
 from app.registry.values import Entry

@@ -18,8 +18,8 @@ from app.promotion.effects import Effect, Verb
 from app.promotion.machine import TABLE, Machine, Step, recover, step
 from app.promotion.outcome import Breach, EffectFailed, EffectRefused
 from app.promotion.phases import Begin, Breached, Cancel, Done, Event, Failed, Fault, Refused, Restart
-from app.promotion.planning import now
 from app.promotion.site import Evidence, Site
+from app.promotion.wishes import now
 from app.registry.errors import GenerationMoved, RegistryError, StorageFailed
 from app.registry.registry import Registry
 
@@ -96,15 +96,15 @@ class Actor:
         """Nothing that one operation runs into keeps the next from its turn."""
         self.turn = Turn(operation)
         self._entered = time.monotonic()
+        task = asyncio.create_task(self._carry_out(operation, interrupted), name=operation)
         try:
-            await self._carry_out(operation, interrupted)
-        except RegistryError as error:
-            self._log.error("operation_lost", operation=operation, error=str(error))
-        except Exception as bug:
-            self._log.error("internal_error", operation=operation, **where(bug))
+            await asyncio.wait([task])
         finally:
+            await _ended(task)
             self._site.room.lease.release(operation)  # also of one that is stuck
             self.turn = None
+        if error := task.exception():
+            self._log.error("operation_lost", operation=operation, **where(error))
 
     async def _carry_out(self, operation: str, interrupted: Machine | None) -> None:
         if interrupted is None:
@@ -179,40 +179,47 @@ class Actor:
                 either: set[asyncio.Future[Any]] = {deed, turn.word}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not turn.word.done():
-                    return deed.result()
+                    return self._outcome(machine, effect, deed)
                 word = turn.word.result()
                 if (machine.phase, type(word)) in TABLE:
                     return word, {}
                 turn.word = asyncio.get_running_loop().create_future()  # it came too late
         finally:
-            deed.cancel()
-            await asyncio.wait([deed])
+            await _ended(deed)
 
-    async def _deed(self, machine: Machine, effect: Effect) -> tuple[Event, Evidence]:
-        try:
-            async with asyncio.timeout(SECONDS.get(effect.verb)):
-                evidence = await DEEDS[effect.verb](self._site, machine.plan, effect)
-            return Done(effect.key), evidence
-        except EffectRefused as refused:
-            if effect.verb in (Verb.CHECK, Verb.IDENTIFY):
-                return Refused(effect.key, refused.fault), {}
-            fault = refused.fault
-        except Breach as breach:
-            if (machine.phase, Breached) in TABLE:
-                return Breached(breach.fault), {}
-            fault = breach.fault
-        except EffectFailed as failed:
-            fault = failed.fault
-        except TimeoutError:
-            fault = Fault("timeout", f"{effect.verb} was not done within {SECONDS[effect.verb]:g} s")
-        except RegistryError as error:
-            fault = Fault("registry_failed", str(error))
-        except Exception as bug:
-            self._log.error("internal_error", operation=machine.plan.operation, **where(bug))
-            fault = Fault(
-                "internal_error", f"{effect.verb}: {type(bug).__name__}; the gateway's log says where"
-            )
+    async def _deed(self, machine: Machine, effect: Effect) -> Evidence:
+        async with asyncio.timeout(SECONDS.get(effect.verb)):
+            return await DEEDS[effect.verb](self._site, machine.plan, effect)
+
+    def _outcome(
+        self, machine: Machine, effect: Effect, deed: asyncio.Task[Evidence]
+    ) -> tuple[Event, Evidence]:
+        """What became of a deed, as an event; foreign errors are translated here."""
+        error = deed.exception()
+        match error:
+            case None:
+                return Done(effect.key), deed.result()
+            case EffectRefused() if effect.verb in (Verb.CHECK, Verb.IDENTIFY):
+                return Refused(effect.key, error.fault), {}
+            case Breach() if (machine.phase, Breached) in TABLE:
+                return Breached(error.fault), {}
+            case EffectRefused() | Breach() | EffectFailed():
+                fault = error.fault
+            case TimeoutError():
+                fault = Fault("timeout", f"{effect.verb} was not done within {SECONDS[effect.verb]:g} s")
+            case RegistryError():
+                fault = Fault("registry_failed", str(error))
+            case _:
+                self._log.error("internal_error", operation=machine.plan.operation, **where(error))
+                said = f"{effect.verb}: {type(error).__name__}; the gateway's log says where"
+                fault = Fault("internal_error", said)
         return Failed(effect.key, fault), {}
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Wait until a task is over, cancelled if need be."""
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def _take(registry: Registry, operation: str) -> Step | None:

@@ -11,7 +11,7 @@ from app.errors import KeyTaken, NotStarted, Refused, UnknownThing
 from app.fleet import Fleet
 from app.log import Logger
 from app.metrics import Metrics
-from app.promotion import book, planning, prove
+from app.promotion import book, prove, wishes
 from app.promotion.actor import Actor, Turn, Word, cancel_queued
 from app.promotion.archive import Archive
 from app.promotion.boot import Boot
@@ -21,11 +21,11 @@ from app.promotion.machine import Machine
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.promotion.phases import Breached, Cancel, Fault
 from app.promotion.plan import Kind, Plan
-from app.promotion.planning import Wish, now
 from app.promotion.room import Room
 from app.promotion.shelf import Shelf
 from app.promotion.site import Site
 from app.promotion.views import operation_view, plan_view, step_view
+from app.promotion.wishes import Wish, now
 from app.registry.errors import KeyReused, OperationUnderWay, UnknownRow
 from app.registry.reader import Reader
 from app.registry.registry import Registry
@@ -97,7 +97,7 @@ class Promotions:
             KeyTaken: the idempotency key belongs to another wish.
         """
         self._check_started()
-        planning.check_model(self._config, wish.model)
+        wishes.check_model(self._config, wish.model)
         if wish.key is not None and not dry_run:
             key = wish.key
             known = await self.do(lambda registry: registry.operation_of_key(key))
@@ -127,12 +127,12 @@ class Promotions:
         if wish.kind is Kind.PROMOTE and wish.report is None:
             raise Refused("no report was named; upload one to /admin/reports", "report_missing")
         try:
-            standing = await self.do(lambda registry: planning.standing(registry, wish.model))
+            standing = await self.do(lambda registry: wishes.standing(registry, wish.model))
         except OperationUnderWay as busy:
             raise Refused(str(busy), "busy") from None
         up = self._site.fleet.running()
         return await asyncio.to_thread(
-            planning.plan, wish, standing, self._config, self.shelf, self._site.room, up
+            wishes.plan, wish, standing, self._config, self.shelf, self._site.room, up
         )
 
     async def _knock(self, plan: Plan, wish: Wish, actor: str, dry_run: bool) -> None:
@@ -150,7 +150,7 @@ class Promotions:
 
     async def _told(self, plan: Plan) -> dict[str, Any]:
         up = self._site.fleet.running()
-        memory = await asyncio.to_thread(planning.memory, plan, self.shelf, self._site.room, up)
+        memory = await asyncio.to_thread(wishes.memory, plan, self.shelf, self._site.room, up)
         return plan_view(plan, self.shelf, up, memory)
 
     async def _begin(self, plan: Plan, wish: Wish, actor: str) -> dict[str, Any]:

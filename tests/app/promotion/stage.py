@@ -44,7 +44,7 @@ async def passed_over(site: Site, plan: Plan, effect: Effect) -> Evidence:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Candidates are neither warmed nor questioned, which takes a while on two cores."""
     for verb in (Verb.WARM, Verb.PROBE):
-        monkeypatch.setitem(DEEDS, verb, passed_over)  # type: ignore[arg-type]
+        monkeypatch.setitem(DEEDS, verb, passed_over)
 
 
 def tables(state: Path, **model: Any) -> dict[str, Any]:
