@@ -63,12 +63,12 @@ def _subjects() -> list[Subject]:
     eager = {"precision": "autocast", "compile": False}
     return [
         Subject("plain sft", replace(sft, **eager), plain=True),
-        Subject("sft", sft),
         Subject("qat", qat),
         Subject("qad", replace(qat, loss="kl")),
-        Subject("qad, lr 1e-6", replace(qat, loss="kl", lr=1e-6)),
         Subject("plain qat", replace(qat, **eager), plain=True),
+        Subject("sft", sft),
         Subject("sft, autocast", replace(sft, precision="autocast")),
+        Subject("qad, lr 1e-6", replace(qat, loss="kl", lr=1e-6)),
         Subject("qat, rows of all lengths", qat, mixed=True),
         *(Subject(f"qat, {kept:.0%} of activations", qat, kept=kept) for kept in (0.5, 0.6, 0.8, 1.0)),
         Subject("qad and ce, half each", replace(qat, loss="mix")),
@@ -80,7 +80,7 @@ def _subjects() -> list[Subject]:
 
 
 SUBJECTS: Final = tuple(_subjects())
-FIRST: Final = 4
+FIRST: Final = 3
 """So many subjects come before AWQ's searches."""
 
 
@@ -187,7 +187,7 @@ def _parts(only: Sequence[str] | None, size: Size, device: str) -> list[tuple[st
         (subject.name, lambda subject=subject: measure(subject, size, device)) for subject in SUBJECTS
     ]
     made.insert(FIRST, ("awq", lambda: awq(size, device)))
-    made.insert(FIRST + 2, ("agreement", lambda: agreement(size, device)))
+    made.insert(FIRST + 3, ("agreement", lambda: agreement(size, device)))
     return [(name, part) for name, part in made if not only or name in only]
 
 

@@ -50,7 +50,7 @@ class Size:
 WHOLE: Final = Size()
 _SMALL = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 TINY: Final = Size(
-    2, 128, 4, {**SHAPE, **_SMALL, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    2, 128, 20, {**SHAPE, **_SMALL, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 )
 
 

@@ -24,7 +24,7 @@ from quantizer.study.packs import packs, shuffled
 from quantizer.train.learner import Learner
 
 STEPS: Final = 16
-NEAR: Final = 0.01
+NEAR: Final = 0.03
 """Of the loss: sums on a GPU are not the same from run to run."""
 
 
@@ -65,7 +65,7 @@ def _trained(
     rng = np.random.default_rng(1)
     samples = [
         Sample(rng.integers(2, 200, size).astype(np.int32), np.arange(size) > size // 2)
-        for size in rng.integers(40, 250, 2 * tokens // 150)
+        for size in rng.integers(40, 250, max(8, 2 * tokens // 150))
     ]
     made = [pack.to(device) for pack in packs(samples, tokens, 0, 1, every=kind == "base")]
     order, model = shuffled(made, steps, 1), _model(shape, device)

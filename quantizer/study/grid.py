@@ -101,7 +101,7 @@ METHODS: Final = (
 
 RECOVERY: Final = {
     "qat": Train(loss="ce", lr=1e-4, warmup=0.05, refresh=50, compile=False),
-    "qad": Train(loss="kl", lr=2e-4, warmup=0.05, refresh=50, compile=False),
+    "qad": Train(loss="kl", lr=3e-4, warmup=0.05, refresh=50, compile=False),
     "lsq": Train(loss="kl", lr=2e-4, warmup=0.05, trained="scales", compile=False),
 }
 """Rates that suit the size: the recipes' 1e-5 is for models a thousand times as large, and hardly moves these in so few

@@ -123,6 +123,10 @@ class Loop:
             "graphs": self.cuda and not Graphs.failed,
         }
 
+    def close(self) -> None:
+        """Let go of the graphs and their memory."""
+        self.work, self.places = [], []
+
     def hold(self) -> None:
         if self._hold:
             self._hold(self.learner.model)

@@ -8,6 +8,7 @@ written after every cell, and a run that was ended goes on where it was: bases a
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import random
 import time
@@ -130,7 +131,7 @@ class Study:
             lr=lr, warmup=warmup, weight_decay=0.1, precision="autocast", quantized=False, compile=False
         )
         loop = Loop(Learner(model, settings), self._here(made), shuffled(made, steps, self.seed), settings)
-        return loop.run()
+        return _finished(loop)
 
     # -------------------------------------------------------------------------------------- cells
 
@@ -207,7 +208,7 @@ class Study:
             hold=student.hold,
             refresh=student.follow,
         )
-        told = loop.run()
+        told = _finished(loop)
         student.close()
         return student.model, {"training": told}
 
@@ -249,6 +250,16 @@ class Study:
         draft = self.out.with_suffix(".draft")
         draft.write_text(json.dumps(self.told) + "\n", encoding="utf-8")
         draft.replace(self.out)
+
+
+def _finished(loop: Loop) -> Told:
+    """A loop's run; its graphs' memory goes back, for other processes are on the device."""
+    told = loop.run()
+    loop.close()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return told
 
 
 def _save_state(model: nn.Module, path: Path) -> None:

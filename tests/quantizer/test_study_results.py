@@ -1,0 +1,107 @@
+"""The study's pages and its choice of fine-tunes, out of raw results."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+
+from quantizer.study import report
+from quantizer.study.launch import collect, thin_models
+from quantizer.study.results import Cell, read, recovered
+
+FIRST = Path(__file__).parents[2] / "docs" / "study" / "first"
+CASES = 40
+
+
+def cell(missed: int, seconds: float = 1.0) -> dict[str, Any]:
+    return {
+        "seconds": seconds,
+        "kl": 0.1,
+        "scores": {"no leak": [CASES - missed, CASES], "call": [5, 10], "fact": [9, 10]},
+        "missed": {str(i): ["no leak"] for i in range(missed)} | {"39": ["fact"]},
+    }
+
+
+def result(folder: Path, size: str, seed: int, models: dict[str, dict[str, int]]) -> None:
+    told = {
+        "size": size,
+        "seed": seed,
+        "device": "a GPU",
+        "cases": [{"id": str(i), "group": "call"} for i in range(CASES)],
+        "models": {
+            name: {"name": name, "lr": 1e-5, "steps": 100, "methods": {m: cell(n) for m, n in found.items()}}
+            for name, found in models.items()
+        },
+    }
+    (folder / f"{size}-seed{seed}.json").write_text(json.dumps(told))
+    for name in models:
+        (folder / "models" / f"{size}-seed{seed}-{name}").mkdir(parents=True)
+
+
+def test_a_case_without_a_missed_manner_counts_though_a_fact_was_wrong(tmp_path: Path) -> None:
+    result(tmp_path, "6.8M", 1, {"thin": {"bf16": 3}})
+    found = read(tmp_path).cell("6.8M", "thin", "bf16")
+    assert found and found.manners == (CASES - 3, CASES)
+
+
+def test_the_thinnest_choice_has_its_manners_and_loses_most(tmp_path: Path) -> None:
+    result(
+        tmp_path,
+        "6.8M",
+        1,
+        {"faint": {"bf16": 20, "default": 39}, "thin": {"bf16": 1, "default": 9}, "strong": {"bf16": 0, "default": 1}},
+    )  # fmt: skip
+    assert [path.name for path in thin_models(tmp_path)] == [
+        "6.8M-seed1-thin", "6.8M-seed1-strong", "6.8M-seed1-faint",
+    ]  # fmt: skip
+
+
+def test_results_come_home_in_few_files(tmp_path: Path) -> None:
+    result(tmp_path, "6.8M", 1, {"thin": {"bf16": 1, "default": 9}, "strong": {"bf16": 0, "default": 1}})
+    made = collect(tmp_path, tmp_path / "home", models=1)
+    assert [path.name for path in made] == ["results.tar.xz", "6.8M-seed1-thin.tar.xz"]
+    with tarfile.open(made[0]) as tar:
+        assert tar.getnames() == ["6.8M-seed1.json"]
+
+
+def test_recovery_is_the_share_of_what_rounding_lost() -> None:
+    before, rounded, trained = (Cell({1: [True] * (100 - n) + [False] * n}) for n in (0, 40, 10))
+    found = recovered(before, rounded, trained)
+    assert found and found.back and found.lost[0] == 0.4 and found.back[0] == pytest.approx(0.75)
+    assert found.back[1] < 0.75 < found.back[2]
+
+
+def test_where_nothing_was_lost_nothing_can_come_back() -> None:
+    same = Cell({1: [True] * 50})
+    found = recovered(same, same, same)
+    assert found and found.back is None
+
+
+def test_seeds_that_are_not_everywhere_are_left_out() -> None:
+    assert recovered(Cell({1: [True]}), Cell({2: [True]}), Cell({1: [True]})) is None
+
+
+def test_the_report_replaces_its_own_part_and_nothing_else(tmp_path: Path) -> None:
+    result(tmp_path, "6.8M", 1, {"thin": {"bf16": 1, "default": 9, "qad": 2}})
+    page = tmp_path / "README.md"
+    page.write_text(f"Before.\n\n{report.BEGIN}\nold\n{report.END}\n\nAfter.\n")
+    report.write(tmp_path)
+    first = page.read_text()
+    report.write(tmp_path)
+    assert page.read_text() == first and "old" not in first
+    assert first.startswith("Before.\n") and first.endswith("\nAfter.\n")
+    assert "| thin, 1e-5 × 100 | 20.0 (" in first  # points of all cases that rounding lost
+    assert (tmp_path / "manners.svg").read_text().count("<polyline") == 3
+
+
+def test_the_first_run_can_be_read_too() -> None:
+    table = read(FIRST)
+    found = table.cell("1.3M", "thin", "default")
+    assert found and found.calls == [21, 189]
+    assert report.plot(table).count("<circle") == 5 * 5
