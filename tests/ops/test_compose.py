@@ -1,0 +1,137 @@
+"""compose.yaml, as docker-compose understands it: who may what, and that it agrees with what else is written."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config import load
+from deploy.container import _ENVIRONMENT
+from deploy.profiles.load import load_profile
+from tests.ops.facts import ROOT
+
+COMPOSE = ROOT / "deploy" / "compose"
+PROFILES = ("cpu", "gpu")
+INSTALL = "needs docker-compose: apt-get install -y --no-install-recommends docker-compose"
+SOCKET = "/var/run/docker.sock"
+
+
+def catalogue(name: str) -> dict[str, str]:
+    """The variables of an env file."""
+    lines = (COMPOSE / f"{name}.env").read_text("utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+@cache
+def config(name: str) -> dict[str, Any]:
+    """The whole configuration with every variable put in; skips without docker-compose and Debian's PyYAML."""
+    if shutil.which("docker-compose") is None:
+        pytest.skip(INSTALL)
+    argv = ["docker-compose", "--env-file", str(COMPOSE / f"{name}.env"), "config"]
+    environ = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    to_json = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout, default=str)"
+    out = subprocess.run(
+        ["/usr/bin/python3", "-c", to_json], input=done.stdout, capture_output=True, text=True, check=True
+    )
+    found: dict[str, Any] = json.loads(out.stdout)
+    return found
+
+
+def words(service: dict[str, Any]) -> list[str]:
+    """A service's command, word by word."""
+    command = service["command"]
+    return shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+
+
+@pytest.mark.ops
+@pytest.mark.parametrize("name", PROFILES)
+def test_no_container_may_more_than_it_must(name: str) -> None:
+    for title, service in config(name)["services"].items():
+        assert service["read_only"] is True, title
+        assert service["cap_drop"] == ["ALL"] and service["security_opt"] == ["no-new-privileges:true"], title
+        assert service.get("cap_add", []) == (["CHOWN"] if title == "ownership" else []), title
+        assert not service.get("privileged") and "pid" not in service and "ipc" not in service, title
+        assert "mem_limit" not in service, "no container's limit sees what a GPU takes of unified memory"
+
+
+@pytest.mark.ops
+@pytest.mark.parametrize("name", PROFILES)
+def test_only_the_launcher_sees_the_docker_socket_and_it_has_no_network(name: str) -> None:
+    services = config(name)["services"]
+    holders = {title for title, s in services.items() if any(SOCKET in str(v) for v in s.get("volumes", []))}
+    assert holders <= {"launcher"}
+    for title in holders:
+        assert services[title]["network_mode"] == "none"
+
+
+@pytest.mark.ops
+@pytest.mark.parametrize("name", PROFILES)
+def test_what_is_published_is_published_on_loopback_and_engines_are_not(name: str) -> None:
+    found = config(name)
+    for title, service in found["services"].items():
+        ports = [str(port) for port in service.get("ports", [])]
+        assert all(port.startswith("127.0.0.1:") for port in ports), title
+        assert not ports or title in ("gateway", "grafana")
+        if title.startswith(("vllm", "llama")):
+            assert set(service["networks"]) == {"manners"} and service["restart"] == "no"
+    assert found["networks"]["manners"]["internal"] is True
+
+
+@pytest.mark.ops
+def test_the_vllm_of_compose_is_the_one_of_the_profile_and_the_driver() -> None:
+    service, shipped = config("gpu")["services"]["vllm"], load_profile("vllm-nvfp4-9b")
+    assert service["image"] == shipped.image
+    assert service["environment"] == _ENVIRONMENT
+    assert words(service)[7:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
+
+
+@pytest.mark.ops
+def test_the_llama_server_of_compose_is_the_one_of_the_profile() -> None:
+    service, shipped = config("gpu")["services"]["llama-server-gpu"], load_profile("llama-q4_k_m")
+    assert service["image"] == shipped.image
+    assert words(service)[11:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
+
+
+@pytest.mark.ops
+@pytest.mark.parametrize("name", PROFILES)
+def test_what_is_mounted_from_this_tree_is_there(name: str) -> None:
+    for service in config(name)["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0] if isinstance(volume, str) else volume["source"]
+            if source.startswith(str(ROOT)):
+                assert Path(source).exists(), source
+
+
+def test_images_are_named_by_tag_and_no_digest_is_made_up() -> None:
+    for name in PROFILES:
+        images = {key: value for key, value in catalogue(name).items() if key.endswith(("_IMAGE", "_BASE"))}
+        assert all(re.fullmatch(r"[a-z0-9./-]+:[\w.-]+", image) for image in images.values())
+        assert not any(image.endswith(":latest") for image in images.values())
+
+
+@pytest.mark.parametrize("name", ["embedded", *PROFILES])
+def test_the_gateways_configuration_loads(name: str, tmp_path: Path) -> None:
+    keys = tmp_path / "api_keys"
+    keys.write_text("a-key\n")
+    text = (COMPOSE / f"{name}.toml").read_text("utf-8").replace("/run/secrets/api_keys", str(keys))
+    path = tmp_path / "manners.toml"
+    path.write_text(text.replace("../../models", str(ROOT / "models")))
+    found = load(path)
+    assert not found.listen.is_loopback and set(found.models) == {"annie"}
+
+
+def test_the_image_is_made_of_what_dockerignore_lets_in() -> None:
+    """Every file that the Dockerfile copies is let in, and nothing is let in for nothing."""
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    let_in = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text("utf-8"), re.MULTILINE)
+    assert sorted(path for paths in copied for path in paths.split()) == sorted(let_in)
+    assert all((ROOT / path).exists() for path in let_in)
