@@ -8,7 +8,8 @@ The questions stand in the order in which an answer can be believed: the signatu
 whether anything was revoked, for a revoked thing stays refused whatever else is said of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,7 +21,7 @@ from app.registry.values import Alias, KnownEngine, Revocation, Thing
 from app.served import UNKNOWN
 from gates.errors import ReportError
 from gates.report import checks
-from gates.report.statement import Engine
+from gates.report.statement import Engine, moment
 from gates.report.verify import Verified, open_report
 
 Evidence = dict[str, object]
@@ -51,31 +52,34 @@ class Facts:
     revocations: tuple[Revocation, ...] = ()
 
 
-def check(facts: Facts) -> Evidence:
-    """What the candidate may be brought in on. Raises EffectRefused with the first question answered no."""
+def check(facts: Facts, waived: Collection[str] = ()) -> Evidence:
+    """What the candidate may be brought in on. Raises EffectRefused with the first question answered no.
+
+    `waived` are codes that an operator's override lets through (`app.promotion.override`); the
+    evidence tells which of them would have refused it, and why. All other questions stand.
+    """
+    waivers: dict[str, str] = {}
+    opened: Verified | None = None
     try:
-        opened = _opened(facts)
-        _not_revoked(facts, opened)
-        return _judged(facts, opened)
+        with _waiving(waived, waivers):
+            opened = _opened(facts)
+        if fault := _revoked(_named(facts, opened), facts.revocations):
+            raise EffectRefused(fault)
+        for ask in _questions(facts, opened):
+            with _waiving(waived, waivers):
+                ask()
     except ReportError as error:
         raise EffectRefused(Fault(error.code, str(error))) from None
+    return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
 
 
-def refusal(facts: Facts) -> Fault | None:
+def refusal(facts: Facts, waived: Collection[str] = ()) -> Fault | None:
     """Why the candidate may not be brought in; None: it may."""
     try:
-        check(facts)
+        check(facts, waived)
     except EffectRefused as refused:
         return refused.fault
     return None
-
-
-def stated(facts: Facts) -> Engine | None:
-    """The engine that the report was made on; None without a report that is genuine."""
-    try:
-        return _opened(facts).statement.candidate.engine
-    except ReportError:
-        return None
 
 
 def refusal_of_rollback(
@@ -106,22 +110,31 @@ def _opened(facts: Facts) -> Verified:
     return opened
 
 
-def _not_revoked(facts: Facts, opened: Verified) -> None:
-    if fault := _revoked(_named(facts, opened), facts.revocations):
-        raise EffectRefused(fault)
+@contextmanager
+def _waiving(waived: Collection[str], waivers: dict[str, str]) -> Iterator[None]:
+    """A refusal whose code is waived is noted, and nothing more."""
+    try:
+        yield
+    except ReportError as error:
+        if error.code not in waived:
+            raise
+        waivers[error.code] = str(error)
 
 
-def _named(facts: Facts, opened: Verified) -> Iterator[tuple[Thing, str | None]]:
+def _named(facts: Facts, opened: Verified | None) -> Iterator[tuple[Thing, str | None]]:
     """All that a promotion rests on and that can be revoked.
 
     A report by the digest of its envelope and of what was signed: a signature added later changes
     the first and must not give a revoked report a second life.
     """
-    candidate = opened.statement.candidate
-    yield from (("key", signer) for signer in opened.signers)
-    yield from (("report", digest) for digest in (opened.digest, opened.statement_digest))
-    yield from (("artefact", root) for root in (facts.root, candidate.model.root))
-    yield from (("engine", digest) for digest in (facts.spec, candidate.engine.digest))
+    yield "artefact", facts.root
+    yield "engine", facts.spec
+    if opened is not None:
+        candidate = opened.statement.candidate
+        yield from (("key", signer) for signer in opened.signers)
+        yield from (("report", digest) for digest in (opened.digest, opened.statement_digest))
+        yield "artefact", candidate.model.root
+        yield "engine", candidate.engine.digest
 
 
 def _revoked(things: Iterable[tuple[Thing, str | None]], revocations: Iterable[Revocation]) -> Fault | None:
@@ -132,28 +145,42 @@ def _revoked(things: Iterable[tuple[Thing, str | None]], revocations: Iterable[R
     return None
 
 
-def _judged(facts: Facts, opened: Verified) -> Evidence:
+def _questions(facts: Facts, opened: Verified | None) -> Iterator[Callable[[], object]]:
+    """Each raises ReportError for a no. Without a report, only the weights can be asked."""
+    yield lambda: _sound(facts)
+    if opened is None:
+        return
     statement = opened.statement
-    old = checks.age(statement, facts.now, facts.max_age_days)
-    checks.verdict(statement)
+    yield lambda: checks.age(statement, facts.now, facts.max_age_days)
+    yield lambda: checks.verdict(statement)
+    if facts.root is not None and facts.planned is not None:
+        root, planned = facts.root, facts.planned
+        yield lambda: checks.artefact(statement, root)
+        yield lambda: checks.engine(statement, _with_build(planned, statement.candidate.engine))
+    yield lambda: checks.suite(statement, facts.suite)
+    yield lambda: checks.policy(statement, facts.policy)
+    yield lambda: checks.lineage(statement)
+
+
+def _sound(facts: Facts) -> None:
     if facts.root is None or facts.planned is None:
         raise checks.refuse("mismatch_artefact", facts.weights or "the engine names no artefact")
-    checks.artefact(statement, facts.root)
-    checks.engine(statement, _with_build(facts.planned, statement.candidate.engine))
-    checks.suite(statement, facts.suite)
-    checks.policy(statement, facts.policy)
-    checks.lineage(statement)
-    return {
+
+
+def _evidence(facts: Facts, opened: Verified | None) -> Evidence:
+    known: Evidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy}
+    if opened is None:
+        return known
+    statement = opened.statement
+    age = facts.now - moment(statement.created)
+    return known | {
         "report": opened.digest,
         "statement": opened.statement_digest,
         "signers": list(opened.signers),
-        "age_days": round(old.total_seconds() / 86_400, 3),
+        "age_days": round(age.total_seconds() / 86_400, 3),
         "verdict": str(statement.verdict),
-        "artefact": facts.root,
         "engine": statement.candidate.engine.digest,
         "baseline": statement.baseline.model.root,
-        "suite": facts.suite,
-        "policy": facts.policy,
     }
 
 

@@ -16,12 +16,13 @@ from app.registry.values import KnownReport, Revocation
 from app.served import planned
 from deploy.spec import EngineSpec, spec_digest
 from gates import artefact as artefacts
-from gates.errors import ArtefactError, GatesError, KeyFileError
+from gates.errors import ArtefactError, GatesError, KeyFileError, ReportError
 from gates.manifest import Artefact
 from gates.policy import load_policy
 from gates.report.checks import SHOWN
 from gates.report.keys import trusted
-from gates.report.verify import MAX_REPORT_BYTES
+from gates.report.statement import Engine
+from gates.report.verify import MAX_REPORT_BYTES, open_report
 from gates.suite import load_suite
 
 KEYS = "keys"
@@ -68,6 +69,15 @@ def gather(found: Records, spec: EngineSpec, *, gates: Gates, state_dir: Path, n
         policy=policy,
         revocations=found.revocations,
     )
+
+
+def judged(found: Records, state_dir: Path) -> Engine | None:
+    """The engine that a report was made on; None without a report that is genuine."""
+    report = _bytes(found.report, state_dir)
+    try:
+        return open_report(report, _keys(state_dir)).statement.candidate.engine if report else None
+    except ReportError:
+        return None
 
 
 def _keys(state_dir: Path) -> Mapping[str, Ed25519PublicKey]:

@@ -110,6 +110,14 @@ class Reader:
         )  # fmt: skip
         return tuple(Event(**row) for row in rows)
 
+    def events_of(self, *verbs: str, since: str) -> tuple[Event, ...]:
+        """Every event of these verbs from a time on, in order."""
+        marks = ", ".join("?" * len(verbs))
+        rows = self._all(
+            f"SELECT * FROM event WHERE at >= ? AND verb IN ({marks}) ORDER BY seq", since, *verbs
+        )
+        return tuple(Event(**row) for row in rows)
+
     def head(self) -> Head:
         """The last event, or the genesis before the first."""
         row = self._one("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1")

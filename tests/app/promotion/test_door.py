@@ -10,7 +10,7 @@ import pytest
 from app.config import Gates
 from app.promotion import door
 from app.promotion.door import Facts
-from app.promotion.facts import gather, records
+from app.promotion.facts import gather, judged, records
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.registry.registry import Registry
 from app.registry.values import Alias, Entry, KnownEngine, KnownReport, Revocation, Thing
@@ -115,13 +115,39 @@ def test_what_was_revoked_elsewhere_does_no_harm() -> None:
     assert door.refusal(revoked("artefact", examples.sha("another"))) is None
 
 
-def test_the_reported_engine_is_told_only_of_a_genuine_report() -> None:
-    assert door.stated(FACTS) == CANDIDATE.engine
-    assert door.stated(replace(FACTS, trusted={})) is None
-
-
 def test_a_build_that_is_known_before_the_start_must_be_the_reported_one() -> None:
     assert door.refusal(replace(FACTS, planned=replace(CANDIDATE.engine, build="vLLM 0.1"))) is not None
+
+
+# ------------------------------------------------------------------------------------- overridden
+
+
+def test_a_waived_code_refuses_nothing_and_is_told_with_its_reason() -> None:
+    stale = replace(FACTS, now=WHEN + timedelta(days=8))
+    found = door.check(stale, {"report_stale"})
+    assert set(found["waived"]) == {"report_stale"}  # type: ignore[call-overload]
+    assert "waived" not in door.check(FACTS, {"report_stale"})
+
+
+def test_behind_a_waived_question_the_others_are_still_asked() -> None:
+    stale = replace(FACTS, now=WHEN + timedelta(days=8))
+    for facts, code in (
+        (replace(stale, root=examples.sha("other weights")), "mismatch_artefact"),
+        (replace(stale, suite=examples.sha("stricter")), "mismatch_suite"),
+        (replace(stale, revocations=revoked("key", SIGNER).revocations), "revoked"),
+    ):
+        assert (fault := door.refusal(facts, {"report_stale"})) and fault.code == code
+
+
+def test_without_a_report_the_weights_must_still_be_sound_and_not_revoked() -> None:
+    none = replace(FACTS, report=None)
+    found = door.check(none, {"report_missing"})
+    assert found["artefact"] == CANDIDATE.model.root and "report" not in found
+    for facts, code in (
+        (replace(none, root=None, planned=None), "mismatch_artefact"),
+        (replace(none, revocations=revoked("engine", SPEC).revocations), "revoked"),
+    ):
+        assert (fault := door.refusal(facts, {"report_missing"})) and fault.code == code
 
 
 # ------------------------------------------------------------------------------------- rollback
@@ -206,6 +232,14 @@ def test_what_lies_on_the_disk_is_let_in(place: Place) -> None:
     facts = place.facts()
     assert door.refusal(facts) is None
     assert facts.spec == spec_digest(place.spec)
+
+
+def test_the_judged_engine_is_told_only_of_a_genuine_report(place: Place) -> None:
+    found = records(place.registry, place.digest)
+    assert judged(found, place.state) == place.facts().planned
+    (place.state / "keys" / "report.pub").unlink()
+    assert judged(found, place.state) is None
+    assert judged(records(place.registry, None), place.state) is None
 
 
 def code(facts: Facts) -> str | None:
