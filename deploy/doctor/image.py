@@ -49,7 +49,7 @@ def _pinned(evidence: Evidence, engine: str) -> Said | None:
         return ok(f"sha256:{pin.rpartition('sha256:')[2][:12]}{', by engines.lock' if pin != image else ''}")
     return fail(
         f"{image or 'no image'}: a tag can be moved to other bytes after the gate has passed it",
-        f"manners engine pin {image or 'IMAGE'}, or write NAME@sha256:DIGEST",
+        f"manners engine pin {engine} --pull, or write NAME@sha256:DIGEST",
     )
 
 
@@ -62,7 +62,7 @@ def _nightly(evidence: Evidence, engine: str) -> Said | None:
     if "nightly" in name:
         return fail(
             f"{name}: another program every night; TTFT went from 90 ms to 1-4 s between two of them",
-            f"manners engine pin {_good(evidence, engine)}, and name that",
+            f"name {_good(evidence, engine)}, then manners engine pin {engine} --pull",
         )
     return ok(f"{name}: a release")
 

@@ -75,7 +75,7 @@ def test_a_configuration_that_does_not_load_is_looked_at_all_the_same(
     wrong = {one["id"]: one for one in told(capsys)["checks"] if one["state"] == "fail"}
     assert {"config.schema", "image.pinned", "image.nightly", "engine.unsafe", "model.files"} <= wrong.keys()
     assert "is not pinned" in wrong["config.schema"]["evidence"]
-    assert wrong["image.pinned"]["fix"].startswith("manners engine pin vllm")
+    assert wrong["image.pinned"]["fix"].startswith("manners engine pin spark --pull")
 
 
 def test_saved_facts_are_judged_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,10 +95,10 @@ def test_llama_flags_are_those_of_the_embedded_engine() -> None:
 
 def test_versions_that_are_too_old_are_named_with_the_flag_that_needs_more() -> None:
     profile = load_profile("vllm-nvfp4-9b")
-    have = {"vllm": "0.16.0rc2", "cuda": "13.0", "flashinfer": "0.6.1", "transformers": "4.57.6"}
+    have = {"vllm": "0.16.0rc2", "cuda": "13.0", "flashinfer": "0.5.3", "transformers": "4.57.6"}
     assert list(too_old(profile, have)) == [
         "vllm 0.16.0rc2, and vllm-nvfp4-9b needs 0.24",
-        "flashinfer 0.6.1, and --attention-backend needs 0.6.4",
+        "flashinfer 0.5.3, and --attention-backend needs 0.6",
     ]
     assert list(too_old(profile, {"vllm": "v0.24.0", "flashinfer": "0.6.4"})) == []
 
