@@ -129,7 +129,7 @@ class Guard:
         """
         end = time.monotonic() + deadline_s
         while before is not None and (now := self.memory()) is not None:
-            if came_back(before.available, now.available):
+            if came_back(before, now):
                 return True
             if time.monotonic() >= end:
                 return False

@@ -79,12 +79,13 @@ def strategy(available: int, need: int, floor: int) -> Literal["blue_green", "st
     return "blue_green" if available - need >= floor else "stop_then_start"
 
 
-def came_back(before: int, now: int) -> bool:
-    """Whether what was available before an engine's start is again, after its stop. Bytes.
+def came_back(before: Memory, now: Memory) -> bool:
+    """Whether what was available before an engine's start is again, after its stop.
 
-    If it is not, a dead CUDA process may hold it until the machine is started anew (vllm#45179).
+    What others took meanwhile is forgiven: 2 GiB, or a tenth of a smaller host. If it is not, a dead
+    CUDA process may hold it until the machine is started anew (vllm#45179).
     """
-    return now >= before - BACK
+    return now.available >= before.available - min(BACK, now.total // 10)
 
 
 @dataclass(frozen=True, slots=True)

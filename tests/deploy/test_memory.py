@@ -163,9 +163,10 @@ def test_one_look_under_the_hard_floor_ends_it() -> None:
 
 
 def test_memory_that_does_not_come_back_is_noticed() -> None:
-    """Two GiB are noise; more is a leak."""
-    assert came_back(50 * GIB, 48 * GIB)
-    assert not came_back(50 * GIB, 48 * GIB - 1)
+    """Two GiB are noise, or a tenth of a small host; more is a leak."""
+    assert came_back(spark(50), spark(48))
+    assert not came_back(spark(50), spark(47.9))
+    assert not came_back(Memory(GIB, GIB // 2), Memory(GIB, GIB // 3))
 
 
 class Candidate:
