@@ -7,7 +7,9 @@ comes out under a vision-language model's names); what it would write is the sam
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any, Final
 
 import torch
@@ -42,7 +44,7 @@ def quantize(recipe: Recipe, source: Source, batches: Sequence[Batch], device: s
         mtq = modelopt_cpu.install()
         model = load_model(source, device=device)
         plan = make_plan(model, recipe.layers)
-    with cost.part("modelopt"):
+    with cost.part("modelopt"), redirect_stdout(sys.stderr):  # it tells its progress where our result goes
         calibrated = mtq.quantize(model, config(mtq, recipe, plan), lambda m: _run(m, batches))
         tie_scales(calibrated)
     with cost.part("load"):

@@ -40,7 +40,8 @@ class Renderer:
 
     def __init__(self, tokenizer: Any, ends: Iterable[int]) -> None:
         """Raises SourceError if there is no template, or nothing that ends a turn."""
-        if not getattr(tokenizer, "chat_template", None):
+        template = getattr(tokenizer, "chat_template", None)
+        if not (template.get("default") if isinstance(template, dict) else template):
             raise SourceError("the model's tokenizer has no chat template; put chat_template.jinja beside it")
         self.tokenizer = tokenizer
         self.ends = frozenset(ends)
@@ -137,6 +138,8 @@ def open_renderer(folder: Path) -> Renderer:
     """The renderer of a model folder. Raises SourceError if its tokenizer or template cannot be used."""
     from transformers import AutoTokenizer
 
+    if not folder.is_dir():
+        raise SourceError(f"{folder}: no such folder")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a broken tokenizer.json raises bare Exception

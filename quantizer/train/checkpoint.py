@@ -68,6 +68,7 @@ class Checkpoints:
                 self._remove_before(place)
         except (OSError, RuntimeError) as error:  # torch.save tells a full disk as RuntimeError
             shutil.rmtree(draft, ignore_errors=True)
+            (self.folder / f"{_RUN}.unfinished").unlink(missing_ok=True)
             told = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise CheckpointError(
                 f"{place}: cannot be written ({told}); make room and go on with --resume"

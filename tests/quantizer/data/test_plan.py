@@ -1,0 +1,106 @@
+"""Plans: the shipped one holds the seeds' five kinds, what it says is new and clear of the suites, and faults are named."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from gates.suite import load_suite, shipped
+from gates.wall import Wall
+from quantizer.data.near import Seen
+from quantizer.data.plan import load_plan
+from quantizer.data.script import Script, scripts
+from quantizer.errors import RecipeError
+from tests.quantizer.data.teachers import PLAN, plan_file
+
+
+def drawn(count: int, name: str = "annie") -> dict[str, list[Script]]:
+    plan = load_plan(name)
+    return {c.name: list(islice(scripts(plan, c, lambda turns: ""), count)) for c in plan.categories}
+
+
+def test_the_shipped_plan_has_the_five_kinds() -> None:
+    """A hundred each; tools are called where the field notes call them, and five turns are five."""
+    plan, made = load_plan("annie"), drawn(30)
+
+    assert {c.name: c.count for c in plan.categories} == dict.fromkeys(
+        ("greeting", "factual", "memory", "web", "multi_turn"), 100
+    )
+    called = {
+        name: {call["name"] for s in found for p in s.parts for call in p.calls}
+        for name, found in made.items()
+    }
+    assert called["greeting"] == called["factual"] == set()
+    assert called["memory"] == {"search_memory"} and called["web"] == {"web_search"}
+    assert {len(script.parts) for script in made["multi_turn"]} == {5}
+
+
+def test_the_shipped_plan_can_say_four_times_what_is_wanted() -> None:
+    """New phrasings, in three kinds of language, and none of them in a suite."""
+    plan = load_plan("annie")
+    walls = [Wall(load_suite(name)) for name in shipped()]
+    for category in plan.categories:
+        found = list(islice(scripts(plan, category, lambda turns: ""), 4 * category.count))
+        said = ["\n".join(part.say for part in script.parts) for script in found]
+        clear = [
+            not any(wall.overlaps({"messages": [{"role": "user", "content": text}]}) for wall in walls)
+            for text in said
+        ]
+        assert len(set(said)) == 4 * category.count and sum(clear) > 3.5 * category.count
+        assert {script.language for script in found} == {"en", "kn", "mixed"}
+        assert not any("{" in text for text in said)
+
+
+def test_what_is_said_follows_from_the_seed() -> None:
+    assert drawn(5) == drawn(5)
+
+
+def test_counts_are_not_part_of_what_a_plan_is(tmp_path: Path) -> None:
+    """So that more of the same can be asked for; a changed phrasing is another plan."""
+    before = load_plan(str(plan_file(tmp_path))).digest
+
+    assert load_plan(str(plan_file(tmp_path, PLAN.replace("count = 3", "count = 9")))).digest == before
+    assert load_plan(str(plan_file(tmp_path, PLAN.replace("What is the", "Name the")))).digest != before
+
+
+@pytest.mark.parametrize(
+    "old, new, line",
+    [
+        ("seed = 1", "sead = 1", "sead: unknown key; did you mean 'seed'?"),
+        ("{person} say", "{persons} say", "{persons} is no slot; did you mean 'person'?"),
+        ("{land.capital}", "{land.town}", "{land.town}: the slot has no such field"),
+        ('name = "search_memory",', 'name = "memory_search",', "'memory_search' is no tool of the plan"),
+        ("weight = 1", "weight = 0", "languages.en.weight: must be more than 0"),
+        ('result = "', 'reslt = "', "reslt: unknown key; did you mean 'result'?"),
+        ("say.en = [\"What is", "say.de = [\"What is", "'de' is no language of the plan"),
+        ("version = 1", "version = ", "not TOML"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_plan_is_one_line_with_its_key(old: str, new: str, line: str, tmp_path: Path) -> None:
+    path = plan_file(tmp_path, PLAN.replace(old, new))
+    with pytest.raises(RecipeError) as caught:
+        load_plan(str(path))
+
+    assert line in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_plan_that_is_not_there_names_the_nearest() -> None:
+    with pytest.raises(RecipeError, match="did you mean 'annie'"):
+        load_plan("anie")
+
+
+def test_texts_that_are_nearly_the_same_are_found_and_others_are_not() -> None:
+    """Whatever stands between them; the share is Jaccard's, over word trigrams."""
+    long = "tell me all about the garden and the house and the long road that goes up to the old temple on the hill"
+    seen = Seen()
+    assert seen.add("a", long) is None
+    assert seen.add("b", "something else that nobody has ever said before in here") is None
+    assert seen.add("c", f"{long.upper()}!") == ("a", 1.0)
+    like = seen.add("d", f"{long} today")
+    assert like is not None and like[0] == "a" and like[1] == pytest.approx(21 / 22, abs=0.01)
+    assert (
+        seen.add("e", long.replace("garden", "river").replace("road", "wall").replace("temple", "bridge"))
+        is None
+    )
