@@ -19,11 +19,11 @@ from app.rounds import Round
 from app.upstream import Upstream
 from deploy.abilities import Abilities
 from deploy.drivers import make_engine
-from deploy.embedded import EmbeddedEngine
 from deploy.engine import Engine, EngineState, Phase
 from deploy.errors import DeployError, EngineError
 from deploy.probe import probe
 from deploy.spec import Dialect, EngineSpec, Kind
+from deploy.supervised import Supervised
 
 QUIET_SECONDS = 10.0
 """An engine that gave no token for so long is probed: twice before it stops counting as ready."""
@@ -165,7 +165,7 @@ class Member:
         self.blame()
         self.silent_probes += 1
         self._around.log.warning("probe_failed", engine=spec.name, reason=str(result.verdict))
-        if self.silent_probes >= SILENT_PROBES and isinstance(self.engine, EmbeddedEngine):
+        if self.silent_probes >= SILENT_PROBES and isinstance(self.engine, Supervised):
             self.silent_probes = 0
             self.engine.condemn(f"{SILENT_PROBES} probes in a row failed")
 
