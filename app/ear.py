@@ -69,6 +69,7 @@ class Ear:
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], _Record] = {}
+        self._switches: dict[str, tuple[str, int]] = {}  # by model: the engine, and its mark then
 
     def hear(self, model: str, engine: str, heard: Heard) -> None:
         """A reply is over."""
@@ -87,6 +88,16 @@ class Ear:
     def mark(self, model: str, engine: str) -> int:
         """How many were heard so far."""
         return self._of(model, engine).count
+
+    def switched(self, model: str, engine: str) -> None:
+        """From now on new requests of the model go to this engine; to say it again changes nothing."""
+        if self._switches.get(model, ("", 0))[0] != engine:
+            self._switches[model] = engine, self.mark(model, engine)
+
+    def switch(self, model: str, engine: str) -> int:
+        """The mark at which the model was switched to this engine; the present one, if nobody said."""
+        switched, mark = self._switches.get(model, ("", 0))
+        return mark if switched == engine else self.mark(model, engine)
 
     def after(self, model: str, engine: str, mark: int) -> tuple[Heard, ...]:
         """Those that were heard after a mark, as far as they are kept."""

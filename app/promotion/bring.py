@@ -76,6 +76,7 @@ async def route(site: Site, plan: Plan, effect: Effect) -> Evidence:
     name = site.shelf.name(effect.engine)
     before = site.fleet.way(plan.model).live
     site.fleet.route(plan.model, name)
+    site.ear.switched(plan.model, name)
     return {**evidence, "before": before}
 
 

@@ -32,7 +32,10 @@ async def watch(
     gone: Gone = _never,
     probe: Probe | None = None,
 ) -> dict[str, object]:
-    """Listen to an engine's live replies for so many seconds, from now on; the evidence that it behaved.
+    """Listen to an engine's live replies for so many seconds; the evidence that it behaved.
+
+    What was heard since the model was switched to it (`Ear.switched`) counts, too: the incumbent was
+    drained meanwhile, and callers were served already.
 
     `engine` and `incumbent` are names, as the ear knows them; without an incumbent, or where it was
     hardly heard, only the absolute limits hold. Where there is too little traffic to tell, the
@@ -43,11 +46,12 @@ async def watch(
             bake_slow, bake_gone, bake_probe, or bake_quiet.
     """
     state = bake.begin(limits, ear.recent(model, incumbent) if incumbent else ())
-    mark = ear.mark(model, engine)
+    mark = ear.switch(model, engine)
     turns = _Turns(probe, limits.probe_every_s)
     clock = asyncio.get_running_loop().time
     began = seen = clock()
     try:
+        state, mark = _listen(state, ear, model, engine, mark)
         while (now := clock()) < began + seconds:
             await _wait(ear, model, engine, mark, min(limits.look_s, began + seconds - now))
             state, mark = _listen(state, ear, model, engine, mark)

@@ -196,6 +196,20 @@ async def test_what_was_heard_before_the_switch_does_not_count() -> None:
     assert told["heard"] == 0
 
 
+async def test_what_was_heard_between_the_switch_and_the_watch_counts() -> None:
+    ear = Ear()
+    ear.hear("annie", "new", LEAK)
+    ear.switched("annie", "new")
+    for _ in range(9):
+        ear.hear("annie", "new", LEAK)
+        ear.switched("annie", "new")  # again, and it changes nothing
+    with pytest.raises(Breach, match="bake_leak"):
+        await watch(ear, "annie", "new", "old", 0.02, limits=QUICK)
+    ear.switched("annie", "old")
+    ear.switched("annie", "new")
+    assert (await watch(ear, "annie", "new", "old", 0.02, limits=QUICK))["heard"] == 0
+
+
 async def test_times_are_held_against_the_incumbents() -> None:
     ear = Ear()
     for one in USUAL:
