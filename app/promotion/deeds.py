@@ -12,7 +12,7 @@ DEEDS: Final[Mapping[Verb, Deed]] = {
     Verb.LEASE: bring.lease,
     Verb.ADMIT: bring.admit,
     Verb.START: bring.start,
-    Verb.IDENTIFY: prove.seen,
+    Verb.IDENTIFY: prove.identify,
     Verb.WARM: prove.warm,
     Verb.PROBE: prove.probe,
     Verb.ROUTE: bring.route,

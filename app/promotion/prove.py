@@ -3,19 +3,26 @@
 import asyncio
 from datetime import UTC, datetime
 
+from app.errors import UnknownThing
 from app.promotion import canary, door, watching
+from app.promotion import identify as identification
 from app.promotion import warm as warming
 from app.promotion.effects import Effect
-from app.promotion.facts import gather, records
+from app.promotion.facts import KEYS, gather, records
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.promotion.phases import Fault
 from app.promotion.plan import Kind, Plan
+from app.promotion.reports import bytes_of
 from app.promotion.site import Evidence, Site
 from app.promotion.warm import Limits, Served
 from app.registry.reader import Reader
+from app.registry.values import KnownReport
 from deploy.engine import EngineState
 from deploy.spec import Dialect, EngineSpec
-from gates.errors import SuiteError
+from gates.errors import KeyFileError, ReportError, SuiteError
+from gates.report.keys import trusted
+from gates.report.statement import Engine
+from gates.report.verify import open_report
 from gates.suite import load_suite
 
 
@@ -48,9 +55,24 @@ def _rollback_fault(reader: Reader, plan: Plan) -> Fault | None:
     )
 
 
-async def seen(site: Site, plan: Plan, effect: Effect) -> Evidence:
-    """It streams."""
-    return {"engine": site.shelf.name(effect.engine)}
+async def identify(site: Site, plan: Plan, effect: Effect) -> Evidence:
+    """What runs is what the report and the spec say."""
+    spec = site.shelf.spec(effect.engine)
+    _up(site, effect)
+    judged = None
+    if plan.report is not None:
+        known = await site.archive.do(lambda registry: registry.report(plan.report or ""))
+        judged = await asyncio.to_thread(_judged, site, known)
+    return await identification.identify(site.fleet.engine(spec, plan.model), spec, judged)
+
+
+def _judged(site: Site, known: KnownReport | None) -> Engine:
+    """The engine that a report is about; it was let in on it, so that one that is gone is a refusal."""
+    state = site.config.state_dir
+    try:
+        return open_report(bytes_of(state, known), trusted([state / KEYS])).statement.candidate.engine
+    except (ReportError, KeyFileError, UnknownThing) as error:
+        raise EffectRefused(Fault("report_missing", str(error))) from None
 
 
 async def warm(site: Site, plan: Plan, effect: Effect) -> Evidence:
