@@ -1,0 +1,86 @@
+"""Whole promotions over containers: in, back, after an end of gateway and daemon, and not at all."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config import Config, parse
+from deploy.dockerd import shared
+from tests.app.house import eventually
+from tests.app.promotion.stage import ENGINES, callers, stage, tables
+from tests.app.promotion.stage import quick as quick
+from tests.docker.daemon import Daemon
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("quick")]
+
+
+@pytest.fixture
+def config(
+    daemon: Daemon, image_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Config]:
+    """`small` and `large` in containers, over the daemon that the environment names."""
+    monkeypatch.setenv("DOCKER_HOST", daemon.url)
+    shared.cache_clear()
+    found: dict[str, Any] = tables(tmp_path)
+    del found["engines"]["stranger"]
+    for table in found["engines"].values():
+        table |= {"driver": "docker", "image": image_id, "gpu": "none"}
+    yield parse(found, tmp_path)
+    shared().close()
+    shared.cache_clear()
+    daemon.clear()
+
+
+def engines(daemon: Daemon) -> dict[str, str]:
+    """The engines whose containers run, and their ids."""
+    with daemon.api() as api:
+        return {one["Labels"]["manners.engine"]: one["Id"] for one in api.containers()}
+
+
+async def test_no_reply_is_lost_while_containers_are_promoted_and_rolled_back(
+    config: Config, daemon: Daemon, tmp_path: Path
+) -> None:
+    """Blue and green stand side by side; who was drained is gone, and who came back is the container anew."""
+    async with stage(tmp_path, config) as it, callers(it.house, 2) as crowd:
+        assert (await it.promote("large"))["phase"] == "succeeded"
+        assert set(engines(daemon)) == {"large"}
+        assert (await it.rollback())["phase"] == "succeeded"
+        assert set(engines(daemon)) == {"small"}
+    assert [wrong for caller in crowd for wrong in caller.wrong] == []
+    assert {name for caller in crowd for name in caller.engines} == set(ENGINES)
+
+
+async def test_what_was_promoted_serves_on_after_an_end_of_gateway_and_daemon(
+    config: Config, daemon: Daemon, tmp_path: Path
+) -> None:
+    """The container is the same one: nothing was loaded again."""
+    async with stage(tmp_path, config) as it:
+        assert (await it.promote("large"))["phase"] == "succeeded"
+        before = engines(daemon)
+    assert engines(daemon) == before
+    await asyncio.to_thread(daemon.stop)
+    await asyncio.to_thread(daemon.start)
+    async with stage(tmp_path, config) as it:
+        await eventually(lambda: it.house.gateway.fleet.is_up("large"), 60)
+        assert (await it.house.ask()).headers["x-manners-engine"] == "large"
+        assert engines(daemon) == before
+        assert (await it.rollback())["phase"] == "succeeded"
+
+
+async def test_a_candidate_that_does_not_come_up_keeps_its_log_and_leaves_the_incumbent(
+    config: Config, daemon: Daemon, tmp_path: Path
+) -> None:
+    """Its flags are wrong: the container ends, its words are in the state folder, nobody noticed."""
+    broken = replace(config.engines["large"], args=("--no-such-flag",))
+    wrong = config.model_copy(update={"engines": {**config.engines, "large": broken}})
+    async with stage(tmp_path, wrong) as it, callers(it.house, 2) as crowd:
+        before = engines(daemon)
+        ended = await it.promote("large")
+        assert (ended["phase"], ended["error"]["code"]) == ("failed", "start_failed")
+        assert engines(daemon) == before
+    assert [wrong for caller in crowd for wrong in caller.wrong] == []
+    assert "--no-such-flag" in (tmp_path / "engines" / "large.log").read_text()
