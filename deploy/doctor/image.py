@@ -64,7 +64,7 @@ def _nightly(evidence: Evidence, engine: str) -> Said | None:
             f"{name}: another program every night; TTFT went from 90 ms to 1-4 s between two of them",
             f"name {_good(evidence, engine)}, then manners engine pin {engine} --pull",
         )
-    return ok(f"{name}: a release")
+    return ok(f"{name}: no nightly build")
 
 
 def _present(evidence: Evidence, engine: str) -> Said | None:

@@ -36,7 +36,7 @@ def _known(evidence: Evidence, engine: str) -> Said | None:
     if why := _taken(engine, spec):
         return fail(why, "take it out of args")
     if spec.dialect != "llama-server":
-        return ok("none is the driver's own")
+        return ok("none that the driver sets itself")
     try:
         parse_flags(engine, spec.args, cores=1)
     except FlagError as error:
