@@ -60,6 +60,7 @@ def admin_router(
 
     @routes.get("/metrics", response_model=None)
     async def scrape(request: Request) -> Response:
+        metrics.overrides(await promotions.overrides())
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), media_type=content_type)
 
@@ -76,7 +77,6 @@ def admin_router(
                 "thinking": model.thinking,
                 **known.get(name, {}),
                 "live": fleet.way(name).live,
-                "override": None,
             }
             for name, model in config.models.items()
         }

@@ -5,7 +5,7 @@ process (tests) do not share counts. Buckets: reference set of the OTel GenAI co
 where a voice lives (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -127,6 +127,9 @@ class Metrics:
             "1; what an engine is.",
             ("engine", "dialect", "driver", "artefact_digest", "image_digest"),
         )
+        self._overrides = self._gauge(
+            "manners_override_active", "Overrides of the door that hold now.", ("model",)
+        )
         self._ready = self._gauge("manners_engine_ready", "1 while an engine streams.", ("engine",))
         self._restarts = self._gauge(
             "manners_engine_restarts", "Restarts of an engine since it was started.", ("engine",)
@@ -212,6 +215,11 @@ class Metrics:
     def promoted(self, result: str) -> None:
         """A promotion or a rollback has ended, in this phase."""
         self._promotions.labels(result).inc()
+
+    def overrides(self, held: Mapping[str, int]) -> None:
+        """How many overrides hold, by model."""
+        for model, count in held.items():
+            self._overrides.labels(model).set(count)
 
     def phase(self, name: str, seconds: float) -> None:
         """An operation was in a phase for so long."""

@@ -13,12 +13,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app.config import Config
 from app.errors import BadField, BodyTooLarge
-from app.promotion import reports
+from app.promotion import reports, waivers
 from app.promotion.facts import KEYS
 from app.promotion.plan import Kind
 from app.promotion.runner import Promotions
 from app.promotion.views import event_view, report_view
-from app.promotion.wishes import Wish, now
+from app.promotion.wishes import Wish, check_model, now
 from app.registry.errors import ChainBroken
 from app.registry.registry import Registry
 from app.registry.values import Entry
@@ -45,6 +45,16 @@ class PromoteBody(_Body):
     report: str | None = Field(default=None, max_length=100)
 
 
+class OverrideBody(_Body):
+    """`POST /admin/overrides`."""
+
+    model: str
+    engine: str
+    waives: list[str]
+    reason: str
+    hours: float = 24.0
+
+
 class RollbackBody(_Body):
     """`POST /admin/rollback`."""
 
@@ -57,6 +67,7 @@ def operators_router(config: Config, promotions: Promotions) -> APIRouter:
     _add_wishes(routes, promotions)
     _add_operations(routes, promotions)
     _add_reports(routes, config, promotions)
+    _add_overrides(routes, config, promotions)
     _add_audit(routes, promotions)
     return routes
 
@@ -146,6 +157,27 @@ def _is_trusted(config: Config, data: bytes) -> bool:
     except (ReportError, KeyFileError):
         return False
     return True
+
+
+def _add_overrides(routes: APIRouter, config: Config, promotions: Promotions) -> None:
+    shelf = promotions.shelf
+
+    @routes.post("/admin/overrides", response_model=None)
+    async def grant(request: Request) -> Response:
+        asked = (await _body(request, OverrideBody)).model_dump()
+        check_model(config, asked["model"])
+        shown = await promotions.do(lambda registry: waivers.grant(registry, shelf, ACTOR, asked))
+        return _json(request, shown, 201)
+
+    @routes.get("/admin/overrides", response_model=None)
+    async def overrides(request: Request) -> Response:
+        held = await promotions.do(waivers.active)
+        return _json(request, {"overrides": [waivers.shown(seq, one, shelf) for seq, one in held.items()]})
+
+    @routes.delete("/admin/overrides/{id}", response_model=None)
+    async def withdraw(request: Request, id: int) -> Response:
+        shown = await promotions.do(lambda registry: waivers.withdraw(registry, shelf, ACTOR, id))
+        return _json(request, shown)
 
 
 def _add_audit(routes: APIRouter, promotions: Promotions) -> None:

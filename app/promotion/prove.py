@@ -3,26 +3,21 @@
 import asyncio
 from datetime import UTC, datetime
 
-from app.errors import UnknownThing
-from app.promotion import canary, door, watching
+from app.promotion import canary, door, waivers, watching
 from app.promotion import identify as identification
 from app.promotion import warm as warming
+from app.promotion.canary import Canary
 from app.promotion.effects import Effect
-from app.promotion.facts import KEYS, gather, records
+from app.promotion.facts import gather, judged, records
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.promotion.phases import Fault
 from app.promotion.plan import Kind, Plan
-from app.promotion.reports import bytes_of
 from app.promotion.site import Evidence, Site
 from app.promotion.warm import Limits, Served
 from app.registry.reader import Reader
-from app.registry.values import KnownReport
 from deploy.engine import EngineState
 from deploy.spec import Dialect, EngineSpec
-from gates.errors import KeyFileError, ReportError, SuiteError
-from gates.report.keys import trusted
-from gates.report.statement import Engine
-from gates.report.verify import open_report
+from gates.errors import SuiteError
 from gates.suite import load_suite
 
 
@@ -34,6 +29,7 @@ async def check(site: Site, plan: Plan, effect: Effect) -> Evidence:
             raise EffectRefused(fault)
         return {"previous": plan.candidate}
     found = await site.archive.do(lambda registry: records(registry, plan.report))
+    waived = await site.archive.do(lambda registry: waivers.waived(registry, plan))
     spec = site.shelf.spec(plan.candidate)
     facts = await asyncio.to_thread(
         gather,
@@ -43,7 +39,7 @@ async def check(site: Site, plan: Plan, effect: Effect) -> Evidence:
         state_dir=site.config.state_dir,
         now=datetime.now(UTC),
     )
-    return door.check(facts)
+    return door.check(facts, waived)
 
 
 def _rollback_fault(reader: Reader, plan: Plan) -> Fault | None:
@@ -59,20 +55,13 @@ async def identify(site: Site, plan: Plan, effect: Effect) -> Evidence:
     """What runs is what the report and the spec say."""
     spec = site.shelf.spec(effect.engine)
     _up(site, effect)
-    judged = None
+    reported = None
     if plan.report is not None:
-        known = await site.archive.do(lambda registry: registry.report(plan.report or ""))
-        judged = await asyncio.to_thread(_judged, site, known)
-    return await identification.identify(site.fleet.engine(spec, plan.model), spec, judged)
-
-
-def _judged(site: Site, known: KnownReport | None) -> Engine:
-    """The engine that a report is about; it was let in on it, so that one that is gone is a refusal."""
-    state = site.config.state_dir
-    try:
-        return open_report(bytes_of(state, known), trusted([state / KEYS])).statement.candidate.engine
-    except (ReportError, KeyFileError, UnknownThing) as error:
-        raise EffectRefused(Fault("report_missing", str(error))) from None
+        found = await site.archive.do(lambda registry: records(registry, plan.report))
+        waived = await site.archive.do(lambda registry: waivers.waived(registry, plan))
+        if "mismatch_engine" not in waived:  # else it is to be what the configuration says
+            reported = await asyncio.to_thread(judged, found, site.config.state_dir)
+    return await identification.identify(site.fleet.engine(spec, plan.model), spec, reported)
 
 
 async def warm(site: Site, plan: Plan, effect: Effect) -> Evidence:
@@ -94,11 +83,15 @@ async def warm(site: Site, plan: Plan, effect: Effect) -> Evidence:
 async def probe(site: Site, plan: Plan, effect: Effect) -> Evidence:
     """It answers the canary's questions."""
     spec = site.shelf.spec(effect.engine)
+    return await canary.probe(*_address(_up(site, effect), spec), await _questions(site))
+
+
+async def _questions(site: Site) -> Canary:
+    """Of the suite in force. Raises EffectFailed."""
     try:
-        questions = await asyncio.to_thread(lambda: canary.canary_for(load_suite(site.config.gates.suite)))
+        return await asyncio.to_thread(lambda: canary.canary_for(load_suite(site.config.gates.suite)))
     except (SuiteError, OSError) as error:
         raise EffectFailed(Fault("gates_unreadable", str(error))) from None
-    return await canary.probe(*_address(_up(site, effect), spec), questions)
 
 
 def _up(site: Site, effect: Effect) -> EngineState:
@@ -123,4 +116,12 @@ async def watch(site: Site, plan: Plan, effect: Effect) -> Evidence:
     def gone() -> str | None:
         return None if site.fleet.is_up(name) else site.fleet.trouble(name)
 
-    return await watching.watch(site.ear, plan.model, name, before, plan.bake_s, gone=gone)
+    return await watching.watch(
+        site.ear,
+        plan.model,
+        name,
+        before,
+        plan.bake_s,
+        gone=gone,
+        probe=lambda: probe(site, plan, effect),
+    )

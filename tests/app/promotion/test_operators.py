@@ -187,6 +187,53 @@ async def test_a_dry_run_is_refused_as_the_promotion_would_be(it: Stage) -> None
     assert (status, body["error"]["code"]) == (409, "mismatch_artefact")
 
 
+# ----------------------------------------------------------------------------------- overrides
+
+WAIVER = {
+    "model": "annie",
+    "engine": "large",
+    "waives": ["verdict_not_pass"],
+    "reason": "we must see it live",
+}
+
+
+async def test_an_override_is_shown_until_it_is_withdrawn(it: Stage) -> None:
+    status, granted = await it.post("/admin/overrides", WAIVER)
+    assert (status, granted["engine"], granted["waives"]) == (201, "large", ["verdict_not_pass"])
+    assert (await it.get("/admin/status"))["models"]["annie"]["override"] == granted
+    assert (await it.house.metrics())("manners_override_active", model="annie") == 1
+    url = f"{it.house.admin}/admin/overrides/{granted['id']}"
+    async with it.house.client.delete(url, headers=OPERATOR) as response:
+        assert response.status == 200
+    async with it.house.client.delete(url, headers=OPERATOR) as response:
+        assert response.status == 404
+    assert (await it.get("/admin/overrides")) == {"overrides": []}
+    assert (await it.get("/admin/status"))["models"]["annie"]["override"] is None
+    assert (await it.house.metrics())("manners_override_active", model="annie") == 0
+    verbs = [event["verb"] for event in (await it.get("/admin/audit?newest=1&limit=2"))["events"]]
+    assert verbs == ["override.granted", "override.withdrawn"]
+
+
+@pytest.mark.parametrize(
+    "change, status",
+    [({"waives": ["revoked"]}, 400), ({"reason": "so"}, 400), ({"hours": 25.0}, 400), ({"engine": "x"}, 404)],
+)
+async def test_an_override_that_cannot_be_granted_is_refused(it: Stage, change: Any, status: int) -> None:
+    assert (await it.post("/admin/overrides", {**WAIVER, **change}))[0] == status
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_an_override_waives_stands_in_the_audit(tmp_path: Path) -> None:
+    async with stage(tmp_path) as it:
+        await it.post("/admin/overrides", {**WAIVER, "waives": ["report_missing"]})
+        status, begun = await it.wish("large", None)
+        assert status == 202, begun
+        events = await it.events(begun["id"])
+        assert events[-1][2]["phase"] == "succeeded"
+        checked = next(d for _, _, d in events if d.get("effect") and "/check/" in d["effect"])
+        assert "report_missing" in checked["evidence"]["waived"]
+
+
 # ---------------------------------------------------------------- operations, each on a gateway of its own
 
 
