@@ -12,6 +12,7 @@ from deploy.doctor.flags import value_of
 from deploy.doctor.host import is_spark
 from deploy.errors import FlagError, SpecError
 from deploy.flags import parse_flags
+from deploy.profiles import vllm_flags
 from deploy.spec import Dialect, EngineSpec
 
 PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -29,14 +30,16 @@ def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
 
 
 def _known(evidence: Evidence, engine: str) -> Said | None:
-    """What the driver sets itself, and llama-server's by the table of deploy.flags; vLLM checks its own at its start."""
+    """What the driver sets itself, and what the server does not know: by deploy.flags, or by vLLM's own list."""
     spec = evidence.engines[engine]
     if spec.driver == "url":
         return None
     if why := _taken(engine, spec):
         return fail(why, "take it out of args")
+    if spec.dialect == "vllm" and (odd := next(vllm_flags.unknown(spec.args), None)):
+        return warn(odd, "vllm serve --help=all in the image")
     if spec.dialect != "llama-server":
-        return ok("none that the driver sets itself")
+        return ok(f"all are known to vLLM {vllm_flags.VERSION}")
     try:
         parse_flags(engine, spec.args, cores=1)
     except FlagError as error:
@@ -117,8 +120,9 @@ def _method(evidence: Evidence, engine: str) -> Said | None:
     ):
         return None
     if method != "modelopt_fp4":
-        return fail(
-            f"--quantization {method} for an NVFP4 folder", "--quantization modelopt_fp4, or leave it out"
+        return warn(
+            f"--quantization {method}: vLLM 0.24 goes by what the folder says, older ones by this",
+            "args: --quantization modelopt_fp4, or leave it out",
         )
     return ok(method)
 

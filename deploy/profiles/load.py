@@ -27,6 +27,7 @@ from typing import Final, Literal
 from deploy.doctor.versions import at_least, numbers
 from deploy.errors import DeployError
 from deploy.flags import parse_flags
+from deploy.profiles import vllm_flags
 from deploy.spec import Dialect, Driver, EngineSpec
 from gates import strict
 from gates.strict import Refused
@@ -104,6 +105,8 @@ class Profile:
             seen.add(one.flag)
         if self.dialect == "llama-server":
             parse_flags(self.name or "profile", self.args, cores=1)
+        if self.dialect == "vllm" and (odd := next(vllm_flags.unknown(self.args), None)):
+            raise Refused("flags", odd)
 
     @property
     def args(self) -> tuple[str, ...]:

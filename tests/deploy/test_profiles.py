@@ -9,6 +9,7 @@ from deploy.doctor.evidence import Engine, Evidence, Gpu, Host
 from deploy.doctor.examine import examine
 from deploy.errors import SpecError
 from deploy.flags import parse_flags
+from deploy.profiles import vllm_flags
 from deploy.profiles.__main__ import main as print_profile
 from deploy.profiles.load import ProfileError, command_line, engine_spec, load_profile, shipped, too_old
 
@@ -112,6 +113,7 @@ WRONG = {
     "a value that it cannot have": (GOOD.replace('"512"', '"many"'), "--ctx-size must be a whole number"),
     "a flag twice": (GOOD + GOOD[GOOD.index("[[flags]]") :], r"flags\[1\].flag: --ctx-size is given twice"),
     "an unknown program": (GOOD.replace("[[flags]]", '[needs]\nvlm = "0.24"\n[[flags]]', 1), "needs.vlm: unknown program; did you mean 'vllm'?"),
+    "a flag that vLLM does not have": (GOOD.replace("llama-server", "vllm").replace('"embedded"', '"docker"\nimage = "a:1"').replace("--ctx-size", "--max-model-length"), "flags: --max-model-length is not a flag of vLLM 0.24.0; did you mean '--max-model-len'?"),
     "no version": (GOOD.replace("[[flags]]", '[needs]\nvllm = "new"\n[[flags]]', 1), "needs.vllm: 'new' is no version"),
     "a container without an image": (GOOD.replace('"embedded"', '"docker"'), "image: is missing"),
     "an address without a command": (GOOD.replace('"embedded"', '"url"'), "command: is for the driver url"),
@@ -160,3 +162,18 @@ def test_all_profiles_are_listed_with_what_was_run_and_a_wrong_name_is_one_line(
     assert all(name in out for name in shipped()) and "Not run by this project on a Spark" in out
     assert print_profile(["vllm-nvfp4"]) == 64
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_vllm_flags_are_known_in_every_spelling_that_vllm_takes() -> None:
+    words = [
+        "--max_model_len=4",
+        "--no-enable-prefix-caching",
+        "--speculative-config.method",
+        "mtp",
+        "-tp",
+        "1",
+    ]
+    assert list(vllm_flags.unknown(words)) == []
+    assert list(vllm_flags.unknown(["--frobnicate-xyzzy"])) == [
+        "--frobnicate-xyzzy is not a flag of vLLM 0.24.0"
+    ]
