@@ -40,6 +40,8 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
     if faults:
         raise SourceError(f"{path}: is not sound: {faults[0]}")
     folder, packed = open_folder(path), [layer.name for layer in report.layers]
+    if not folder.config:
+        raise SourceError(f"{path}: has no config.json, so nothing could load what came of it")
     manifest = artefact.load(path) if (path / artefact.MANIFEST).is_file() else None
     with placed(out) as work:
         write_weights(work, _tensors(folder, packed), shard_bytes)

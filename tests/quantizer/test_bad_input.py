@@ -1,0 +1,280 @@
+"""Whatever is wrong with what a command is given: one clear line with its exit code, and nothing half-written.
+
+A row of the table is a fault, and a command that meets it. The commands run in this process, on a model of 64 columns.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from app.__main__ import main  # noqa: E402
+from quantizer.nano import rows  # noqa: E402
+from quantizer.train.checkpoint import Checkpoints  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a command is given: a BF16 folder, an NVFP4 folder made of it, data, and where the result shall be."""
+
+    source: Path
+    packed: Path
+    data: Path
+    out: Path
+
+    def words(self, verb: str) -> list[str]:
+        """The command without a fault."""
+        job = [
+            "--source",
+            str(self.source),
+            "--data",
+            str(self.data),
+            "--out",
+            str(self.out),
+            "--device",
+            "cpu",
+        ]
+        to = ["--out", str(self.out)]
+        return {
+            "ptq": ["quantize", "ptq", *job],
+            "qat": ["quantize", "qat", *job, "--set", "train.max_steps=2"],
+            "sft": ["quantize", "sft", *job, "--set", "train.max_steps=2"],
+            "export": ["quantize", "export", str(self.packed), *to],
+            "gguf": ["quantize", "gguf", str(self.source), *to, "--type", "f16"],
+            "surgery": ["quantize", "surgery", str(self.source), *to, "--for", "vllm-0.19"],
+            "verify": ["quantize", "verify", str(self.packed), "--source", str(self.source)],
+            "validate": ["data", "validate", str(self.data), "--source", str(self.source), "--suite", "annie-nano"],
+            "generate": ["data", "generate", "--url", "http://127.0.0.1:9", "--model", "m", "--suite", "annie-nano", *to],
+        }[verb]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The faultless ones, made once."""
+    folder = tmp_path_factory.mktemp("faultless")
+    folders.save(tiny.qwen3_5, folder / "source")
+    rows.write(folder / "data.jsonl", 4)
+    given = ["--source", str(folder / "source"), "--data", str(folder / "data.jsonl"), "--device", "cpu"]
+    assert main(["quantize", "ptq", *given, "--out", str(folder / "packed"), "--json"]) == 0
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Place:
+    """Copies that a fault may be put into."""
+    for name in ("source", "packed"):
+        shutil.copytree(made / name, tmp_path / name)
+    shutil.copy(made / "data.jsonl", tmp_path)
+    return Place(tmp_path / "source", tmp_path / "packed", tmp_path / "data.jsonl", tmp_path / "out")
+
+
+# ----------------------------------------------------------------------------------------------- faults
+
+Spoil = Callable[[Place], list[str] | None]
+"""Puts a fault in, and may give further words for the command."""
+
+
+def architecture(place: Place) -> None:
+    for folder in (place.source, place.packed):
+        path = folder / "config.json"
+        config = json.loads(path.read_text()) | {
+            "model_type": "gpt_oss",
+            "architectures": ["GptOssForCausalLM"],
+        }
+        path.write_text(json.dumps(config))
+
+
+def no_config(place: Place) -> None:
+    for folder in (place.source, place.packed):
+        (folder / "config.json").unlink()
+
+
+def broken_config(place: Place) -> None:
+    for folder in (place.source, place.packed):
+        (folder / "config.json").write_text("{")
+
+
+def cut_shard(place: Place) -> None:
+    """A download that stopped."""
+    for folder in (place.source, place.packed):
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-1000])
+
+
+def empty_shard(place: Place) -> None:
+    for folder in (place.source, place.packed):
+        (folder / "model.safetensors").write_bytes(b"")
+
+
+def no_shard(place: Place) -> None:
+    for folder in (place.source, place.packed):
+        (folder / "model.safetensors").unlink()
+
+
+def no_folder(place: Place) -> None:
+    shutil.rmtree(place.source)
+    shutil.rmtree(place.packed)
+
+
+def no_template(place: Place) -> None:
+    (place.source / "chat_template.jinja").unlink()
+
+
+def unknown_key(place: Place) -> list[str]:
+    mine = place.out.parent / "mine.toml"
+    mine.write_text("[weights]\nscale = 'mse'\n")
+    return ["--recipe", str(mine)]
+
+
+def unknown_plan_key(place: Place) -> list[str]:
+    mine = place.out.parent / "mine.toml"
+    mine.write_text("name = 'mine'\nverson = 1\n")
+    return ["--plan", str(mine)]
+
+
+def not_toml(place: Place) -> list[str]:
+    mine = place.out.parent / "mine.toml"
+    mine.write_text("weights = [\n")
+    return ["--recipe", str(mine)]
+
+
+def data(text: bytes) -> Spoil:
+    def spoil(place: Place) -> None:
+        place.data.write_bytes(text)
+
+    return spoil
+
+
+ASKED = b'{"messages": [{"role": "user", "content": "hi"}]}\n'
+CALLED = b'{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}\n'
+
+
+def no_data(place: Place) -> None:
+    place.data.unlink()
+
+
+def taken(place: Place) -> None:
+    place.out.mkdir()
+    (place.out / "mine").write_text("x")
+
+
+def no_parent(place: Place) -> list[str]:
+    (place.out.parent / "file").write_text("x")
+    return ["--out", str(place.out.parent / "file" / "out")]
+
+
+def other_checkpoint(place: Place) -> list[str]:
+    saved = Checkpoints(place.out.parent / "out.training", {"recipe": "another"})
+    saved.save({"step": 1})
+    return ["--resume"]
+
+
+def unended_run(place: Place) -> None:
+    other_checkpoint(place)
+
+
+JOBS = ("ptq", "qat", "sft")
+READERS = (*JOBS, "export", "gguf", "surgery")
+VERIFIED = {"verify": 65}
+TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
+    ("an unsupported architecture", architecture, dict.fromkeys((*JOBS, "gguf"), 66), "gpt_oss"),
+    ("no config.json", no_config, dict.fromkeys(READERS, 66), "config.json"),
+    ("a config.json that is cut", broken_config, dict.fromkeys(READERS, 66) | VERIFIED, "config.json"),
+    ("a shard that is cut", cut_shard, dict.fromkeys(READERS, 66) | VERIFIED, "model.safetensors"),
+    ("an empty shard", empty_shard, dict.fromkeys(READERS, 66) | VERIFIED, "model.safetensors"),
+    ("no shard", no_shard, dict.fromkeys(READERS, 66) | VERIFIED, "safetensors"),
+    ("no folder", no_folder, dict.fromkeys((*READERS, "validate"), 66) | VERIFIED, "no such folder"),
+    ("no chat template", no_template, dict.fromkeys((*JOBS, "validate"), 66), "chat template"),
+    ("a recipe with an unknown key", unknown_key, dict.fromkeys(JOBS, 78), "did you mean 'scales'?"),
+    ("a recipe that is not TOML", not_toml, dict.fromkeys(JOBS, 78), "mine.toml"),
+    ("a plan with an unknown key", unknown_plan_key, {"generate": 78}, "did you mean 'version'?"),
+    ("a row that nobody answers", data(ASKED), dict.fromkeys(JOBS, 65), "data.jsonl:1: has no message of the assistant's"),
+    ("a row that is not JSON", data(b'{"messages"\n'), dict.fromkeys(JOBS, 65), "data.jsonl:1: not JSON"),
+    ("a call that is not JSON", data(CALLED), dict.fromkeys(JOBS, 65), "data.jsonl:1: message 1, call 0: arguments are not JSON"),
+    ("bytes that are no text", data(b"\xff\xfe\n"), dict.fromkeys(JOBS, 65), "data.jsonl:1: not JSON"),
+    ("no row at all", data(b""), dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: "),
+    ("no data", no_data, dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: cannot be read (No such file or directory)"),
+    ("a place that is taken", taken, dict.fromkeys((*JOBS, "export", "gguf", "surgery"), 73), "is there already"),
+    ("a place below a file", no_parent, dict.fromkeys((*JOBS, "export", "gguf", "surgery", "generate"), 73), "cannot be made"),
+    ("a checkpoint of another run", other_checkpoint, dict.fromkeys(("qat", "sft"), 65), "is of another run"),
+    ("a run that did not end", unended_run, dict.fromkeys(("qat", "sft"), 65), "--resume goes on, or remove the folder"),
+    ("a teacher that is not there", lambda place: None, {"generate": 69}, "127.0.0.1:9 failed"),
+]  # fmt: skip
+CASES = [
+    pytest.param(verb, spoil, code, line, id=f"{verb}: {name}")
+    for name, spoil, codes, line in TABLE
+    for verb, code in codes.items()
+]
+
+
+@pytest.mark.parametrize("verb, spoil, code, line", CASES)
+def test_bad_input_is_one_line_and_nothing_that_looks_whole(
+    verb: str, spoil: Spoil, code: int, line: str, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its exit code; what lay there before is untouched, and nothing new has come to stay."""
+    more = spoil(place) or []
+    capsys.readouterr()
+
+    with nothing_whole(place, verb):
+        assert main([*place.words(verb), *more]) == code
+    told = capsys.readouterr()
+    last = told.err.strip().splitlines()[-1]
+    assert last.startswith("manners ") and line in last, told.err
+    assert "Traceback" not in told.err
+
+
+@contextmanager
+def nothing_whole(place: Place, verb: str) -> Iterator[None]:
+    """A ledger may stay: it is where a run goes on."""
+    if verb != "generate":
+        with folders.nothing_left(place.out.parent):
+            yield
+        return
+    yield
+    left = sorted(path.name for path in place.out.iterdir()) if place.out.is_dir() else []
+    assert left in ([], ["ledger.jsonl"])
+
+
+# -------------------------------------------------------------------------------------------- a full disk
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """The kernel refuses to write more than so many bytes to a file: what a full disk does, for root too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [0, 20_000, 200_000])
+@pytest.mark.parametrize("verb", ["ptq", "qat", "sft", "export", "gguf", "surgery"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    verb: str, size: int, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the first byte, and in the middle of the weights; checkpoints of a training may stay, for --resume."""
+    capsys.readouterr()
+    with small_files(size):
+        code = main(place.words(verb))
+
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert code in (65, 73) and "cannot be written (" in last, last
+    assert not place.out.exists()
+    assert not list(place.out.parent.glob(".out*"))
+    assert not list(place.out.parent.glob("**/*.unfinished"))
