@@ -57,7 +57,7 @@ _AT_A_GLANCE = Section(
             "tok/s", 4, 4,
         ),
         Number(
-            "Models without their engine",
+            "Models without engine",
             "Models whose live engine gives no tokens; fallbacks may be answering.",
             (Query("count(manners_active_engine == 1 unless on (job, instance, engine) manners_engine_ready == 1) or vector(0)", "models"),),
             "short", 4, 4, limit=1.0,

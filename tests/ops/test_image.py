@@ -1,13 +1,7 @@
-"""The gateway's image: built by a real Docker Engine on a bare Debian, run as an operator would, and scraped.
-
-No registry is asked: the base is made by debootstrap. pip and apt reach theirs over the host's network.
-"""
+"""The gateway's image: built by a real Docker Engine on a bare Debian, run as an operator would, and scraped."""
 
 import asyncio
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +9,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.docker.daemon import MISSING, Daemon, own_daemon
-from tests.ops.facts import ROOT
+from tests.docker.daemon import Daemon
+from tests.ops.asking import until
+from tests.ops.conftest import IMAGE
 from tests.ops.prometheus import binary, prometheus
 
 pytestmark = [pytest.mark.ops, pytest.mark.timeout(1800)]
 
-INSTALL = "needs debootstrap: as root, apt-get install -y --no-install-recommends debootstrap"
-PACKAGES = "ca-certificates,libgomp1,python3,python3-venv"
-BASE, IMAGE = "manners-test-base", "manners-test"
 KEY = "a-key-of-these-tests"
 AUTH = {"authorization": f"Bearer {KEY}"}
 MOST_BYTES = 300 * 10**6
@@ -38,46 +30,6 @@ HARDENED = {
 """As compose.yaml has it."""
 
 
-def run(*argv: str, **environ: str) -> None:
-    """A command that must succeed; what it said, if it did not."""
-    done = subprocess.run(argv, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, timeout=1500)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:].decode("utf-8", "replace")
-
-
-def codename() -> str:
-    """The release of Debian that this machine runs."""
-    lines = Path("/etc/os-release").read_text("utf-8").splitlines()
-    return next(line.partition("=")[2] for line in lines if line.startswith("VERSION_CODENAME="))
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    """A Docker Engine of these tests' own."""
-    if not Daemon.is_possible():
-        pytest.skip(MISSING)
-    if shutil.which("debootstrap") is None:
-        pytest.skip(INSTALL)
-    with own_daemon() as it:
-        yield it
-
-
-@pytest.fixture(scope="module")
-def image(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the daemon says of the image that it built from this tree."""
-    folder = tmp_path_factory.mktemp("base") / "root"
-    run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), str(folder))
-    # Machines that reach PyPI by a proxy of their own trust its certificate; so must pip in there.
-    shutil.copy("/etc/ssl/certs/ca-certificates.crt", folder / "etc/ssl/certs")
-    run("tar", "-C", str(folder), "-cf", f"{folder}.tar", ".")
-    shutil.rmtree(folder)
-    where = {"DOCKER_HOST": daemon.url, "DOCKER_BUILDKIT": "0"}
-    run("docker", "import", f"{folder}.tar", BASE, **where)
-    run("docker", "build", "--network", "host", "--build-arg", f"BASE={BASE}", "-t", IMAGE, ".", **where)
-    with daemon.api() as api:
-        added = api.inspect_image(IMAGE)["Size"] - api.inspect_image(BASE)["Size"]
-        return {**api.inspect_image(IMAGE), "Added": added}
-
-
 @pytest.fixture(scope="module")
 def container(daemon: Daemon, image: dict[str, Any]) -> Iterator[tuple[Any, str]]:
     """Daemon's API and the id of a running gateway, hardened as in compose.yaml."""
@@ -88,6 +40,7 @@ def container(daemon: Daemon, image: dict[str, Any]) -> Iterator[tuple[Any, str]
         made = api.create_container_from_config(body, "gateway")["Id"]
         api.start(made)
         yield api, made
+    daemon.clear()
 
 
 def test_the_image_is_small_and_nobodys_root(image: dict[str, Any]) -> None:
@@ -132,25 +85,6 @@ async def test_it_answers_a_chat_is_healthy_and_is_scraped(
         await watcher.until(lambda: watcher.ask('manners_requests_total{model="annie",outcome="ok"} == 1'))
         assert [value for _, value in await watcher.ask('up{job="manners"}')] == [1]
     await healthy(api, gateway)
-
-
-async def until(client: aiohttp.ClientSession, url: str, said: Any) -> None:
-    """Until it answers 200."""
-    try:
-        async with asyncio.timeout(90):
-            while not await answers(client, url):
-                await asyncio.sleep(0.2)
-    except TimeoutError:
-        pytest.fail(said()[-3000:])
-
-
-async def answers(client: aiohttp.ClientSession, url: str) -> bool:
-    """Whether it answers 200 now."""
-    try:
-        async with client.get(url) as response:
-            return response.status == 200
-    except aiohttp.ClientConnectionError:
-        return False
 
 
 async def healthy(api: Any, container: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from deploy.launcher.__main__ import main, read
 from deploy.launcher.law import Asked, Catalogue, Forbidden, check_ours, judge
 from deploy.spec import EngineSpec
 from tests.docker import image
-from tests.docker.daemon import MISSING, Daemon, own_daemon
+from tests.docker.daemon import Daemon
 from tests.ops.facts import ROOT
 
 DIGEST = "sha256:" + "ab" * 32
@@ -168,14 +167,6 @@ def test_a_catalogue_without_a_safe_user_or_an_absolute_state_is_no_catalogue(
 # ---------------------------------------------------------------------- before a real Docker Engine
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    if not Daemon.is_possible():
-        pytest.skip(MISSING)
-    with own_daemon() as it:
-        yield it
-
-
 @pytest.mark.ops
 @pytest.mark.engine
 @pytest.mark.timeout(300)
@@ -222,4 +213,5 @@ async def test_the_docker_driver_works_through_it_and_a_stranger_does_not(
         launcher.terminate()
         said = (await launcher.stderr.read()).decode()
         await launcher.wait()
+        await asyncio.to_thread(daemon.clear)
     assert "refused: POST" in said

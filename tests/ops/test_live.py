@@ -3,12 +3,16 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from xml.etree import ElementTree
 
 import pytest
 import pytest_asyncio
 
 from deploy.dashboards.__main__ import ALL
+from deploy.dashboards.voice import VOICE
+from tests.ops.__main__ import collect
 from tests.ops.facts import ALERTS, RECORDING, rules
+from tests.ops.picture import draw
 from tests.ops.prometheus import Prometheus, binary, prometheus
 from tests.ops.scene import Scene, scene
 
@@ -89,6 +93,16 @@ async def test_every_alert_asks_for_what_is_there(watched: Watched, name: str, e
     """Asked for the comparison's result instead of for what passes it, it gives data."""
     without = re.sub(r" (==|[<>]=?) ", r" \1 bool ", expr)
     assert bool(await watched.prometheus.ask(without)) != (name in ABSENT), ABSENT.get(name, without)
+
+
+async def test_the_picture_of_the_readme_shows_every_panel(watched: Watched) -> None:
+    """It is well-formed, and draws what Prometheus has."""
+    (end,) = [value for _, value in await watched.prometheus.ask("max(timestamp(up))")]
+    shown = await collect(watched.prometheus, end - 20, end)
+    drawn = ElementTree.fromstring(draw(VOICE, shown, end - 20, end))
+    texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert {panel.title for panel in VOICE.panels()} <= set(texts)
+    assert "none" not in texts and len(drawn.findall(".//{*}path")) > 20
 
 
 async def test_no_rule_fails_and_nothing_fires_but_what_should(watched: Watched) -> None:

@@ -1,0 +1,117 @@
+"""compose.yaml brought up for real: the gateway's image, an engine in a container, and one inside the gateway.
+
+The engine's image is that of tests/docker: llama.cpp's real server. Prometheus and Grafana have no image here.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.docker import image as engine_image
+from tests.docker.daemon import Daemon
+from tests.ops.asking import until
+from tests.ops.conftest import IMAGE
+from tests.ops.facts import ROOT
+from tests.ops.test_compose import COMPOSE, INSTALL
+
+pytestmark = [pytest.mark.ops, pytest.mark.timeout(1800)]
+
+ENGINE = "manners-test-engine"
+QUESTION = {"model": "annie", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+
+
+@dataclass
+class Up:
+    """What runs: the API of its Docker Engine, and the gateway's address."""
+
+    api: Any
+    url: str
+
+    def named(self, part: str) -> str:
+        """The id of a container by a part of its name."""
+        return str(next(c["Id"] for c in self.api.containers(all=True) if part in c["Names"][0]))
+
+    def said(self) -> str:
+        """The gateway's log."""
+        return str(self.api.logs(self.named("gateway")).decode())
+
+
+def free() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def up(daemon: Daemon, image: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """The profile `cpu`, without what needs a registry."""
+    if shutil.which("docker-compose") is None:
+        pytest.skip(INSTALL)
+    folder, port = tmp_path_factory.mktemp("home"), free()
+    for name in ("state", "models"):
+        (folder / name).mkdir()
+    for name in ("api_keys", "grafana_password"):
+        (folder / name).write_text("a-key\n")
+    given = {
+        "COMPOSE_PROFILES": "cpu", "LLAMA_IMAGE": f"{ENGINE}:latest", "MANNERS_TAG": "latest", "MANNERS_HOME": folder,
+        "MANNERS_SECRETS": folder, "MANNERS_PORT": port, "MANNERS_ADMIN_PORT": free(),
+    }  # fmt: skip
+    variables = folder / "cpu.env"
+    text = (COMPOSE / "cpu.env").read_text("utf-8")
+    variables.write_text(text + "".join(f"{key}={value}\n" for key, value in given.items()), "utf-8")
+    with daemon.api() as api:
+        engine_image.build(api, ENGINE)
+        api.tag(IMAGE, "manners", "latest")
+        compose(daemon, variables, "up", "-d")
+        try:
+            yield Up(api, f"http://127.0.0.1:{port}")
+        finally:
+            compose(daemon, variables, "down", "-v")
+
+
+def compose(daemon: Daemon, variables: Path, *words: str) -> None:
+    """One command of docker-compose."""
+    argv = ["docker-compose", "-p", "manners-test", "--env-file", str(variables), *words]
+    environ = {"PATH": os.environ["PATH"], "DOCKER_HOST": daemon.url}
+    done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+async def test_the_engine_in_a_container_answers_and_the_one_inside_takes_over(up: Up) -> None:
+    """Through the published port, with the key of the secret; then the container is killed."""
+    async with aiohttp.ClientSession(headers={"authorization": "Bearer a-key"}) as client:
+        await until(client, f"{up.url}/readyz", up.said)
+        assert await served(client, up, "llama") == "llama"
+        up.api.kill(up.named("llama-server"))
+        assert await served(client, up, "annie-nano") == "annie-nano"
+
+
+async def served(client: aiohttp.ClientSession, up: Up, wanted: str) -> str:
+    """Which engine says Paris; asked again while it is another than `wanted`, which may be coming up."""
+    for _ in range(60):
+        async with client.post(f"{up.url}/v1/chat/completions", json=QUESTION) as response:
+            assert response.status == 200, up.said()[-2000:]
+            assert "Paris" in await response.text()
+            if response.headers["x-manners-engine"] == wanted:
+                break
+        await asyncio.sleep(0.5)
+    return response.headers["x-manners-engine"]
+
+
+def test_what_the_gateway_writes_belongs_to_it(up: Up) -> None:
+    """The state folder was made by root; the one-shot service has given it away."""
+    ownership = up.api.inspect_container(up.named("ownership"))
+    assert ownership["State"]["ExitCode"] == 0
+    mounts = up.api.inspect_container(up.named("gateway"))["Mounts"]
+    state = next(Path(mount["Source"]) for mount in mounts if mount["Destination"].endswith("/state"))
+    assert {path.stat().st_uid for path in (state, *state.iterdir())} == {10001}
