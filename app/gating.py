@@ -31,7 +31,7 @@ from gates import wall
 from gates.brief import Job, Side
 from gates.detect.tags import added_tokens
 from gates.errors import ArtefactError, RunError, SuiteError
-from gates.manifest import Artefact
+from gates.manifest import MANIFEST, Artefact
 from gates.policy import load_policy
 from gates.policy_check import check_policy
 from gates.report.statement import Harness, Pinned, Statement
@@ -97,14 +97,20 @@ async def make_job(
 
 
 def configured(config: Config) -> tuple[Artefact, ...]:
-    """The manifests of every artefact that the configuration names; lineage is found through them."""
+    """The manifests of every artefact that the configuration names, and of the folders that lie beside them.
+
+    Lineage is found through them: a GGUF file of an NVFP4 folder names that folder as its source, which no
+    engine here may serve.
+    """
+    named = [artefacts.folder_of(e.artefact) for e in config.engines.values() if e.artefact is not None]
+    shelves = [folder.parent for folder in named if folder.parent.is_dir()]
+    beside = [path.parent for shelf in dict.fromkeys(shelves) for path in sorted(shelf.glob(f"*/{MANIFEST}"))]
     found = []
-    for spec in config.engines.values():
-        if spec.artefact is not None:
-            try:
-                found.append(artefacts.load(artefacts.folder_of(spec.artefact)))
-            except ArtefactError:
-                continue  # it is not part of this job; whoever serves it will say so
+    for folder in dict.fromkeys([*named, *beside]):
+        try:
+            found.append(artefacts.load(folder))
+        except ArtefactError:
+            continue  # it is not part of this job; whoever serves it will say so
     return tuple(found)
 
 
