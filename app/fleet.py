@@ -90,7 +90,7 @@ class Fleet:
         member = self._members.get(name)
         if member is not None:
             await member.down()
-            del self._members[name]
+            self._members.pop(name, None)
 
     async def drain(self, name: str, seconds: float) -> int:
         """Wait until the engine has no open request, at most `seconds`; how many are left."""

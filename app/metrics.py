@@ -19,6 +19,7 @@ VOICE_BUCKETS = (
 DURATION_BUCKETS = (
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 )  # fmt: skip
+PHASE_BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
 TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
@@ -135,7 +136,7 @@ class Metrics:
             "manners_engine_restarts", "Restarts of an engine since it was started.", ("engine",)
         )
         self._phases = self._histogram(
-            "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), DURATION_BUCKETS
+            "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), PHASE_BUCKETS
         )
         self._memory = self._gauge("manners_host_memory_available_bytes", "MemAvailable of the host.", ())
 

@@ -58,6 +58,6 @@ class Shelf:
 def spec_of(text: str) -> EngineSpec:
     """The spec that `deploy.spec.spec_text` wrote."""
     values = json.loads(text)
-    artefact = values.pop("artefact")
-    args = tuple(values.pop("args"))
-    return EngineSpec(**values, args=args, artefact=Path(artefact) if artefact else None)
+    artefact = values.pop("artefact", None)
+    lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    return EngineSpec(**{**values, **lists, "artefact": Path(artefact) if artefact else None})

@@ -17,6 +17,7 @@ from app.config import (
     Gates,
     Gateway,
     Model,
+    Promotion,
     Timeouts,
     load,
     parse,
@@ -68,6 +69,7 @@ def documented(table: str) -> dict[str, Any]:
         ("models.annie", Model, {"timeouts"}),
         ("models.annie.timeouts", Timeouts, set()),
         ("gates", Gates, set()),
+        ("promotion", Promotion, set()),
         ("telemetry", Telemetry, set()),
     ],
 )
@@ -79,6 +81,7 @@ def test_the_example_names_every_key_with_its_default(
     assert shown.keys() | elsewhere == model.model_fields.keys()
     for name, value in shown.items():
         default = model.model_fields[name].get_default()
+        value = tuple(value) if isinstance(value, list) else value
         if name not in ("live", "fallback"):
             assert value == default, f"{table}.{name}"
 

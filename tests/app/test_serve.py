@@ -216,6 +216,19 @@ async def test_a_no_is_one_line_and_a_code_that_scripts_can_read(tmp_path: Path)
     assert flag[0] == 64
 
 
+async def test_a_second_gateway_on_the_same_state_says_so_in_one_line(tmp_path: Path) -> None:
+    """And the first one goes on."""
+    async with ScriptedEngine() as engine:
+        config = write(tmp_path, engine.url)
+        async with serving(config) as running:
+            code, line = await refused("serve", "--config", str(config))
+            assert code == 78
+            assert "another gateway uses this state folder" in line and line.startswith(
+                "manners: gateway.state"
+            )
+            assert (await running.get("/readyz"))[0] == 200
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_a_reply_never_waits_for_an_ack(host: str) -> None:
     """TCP_NODELAY is on for whoever connects, on asyncio's own loop too, which asks for the protocol."""

@@ -48,9 +48,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tables(state: Path, **model: Any) -> dict[str, Any]:
-    """`small` is live; `large` and `stranger` wait."""
+    """`small` is live; the others wait."""
     engine = {"dialect": "llama-server", "driver": "embedded", "args": ["--ctx-size", "4096"]}
-    engines = {**ENGINES, "stranger": "stranger-nano-q4_k_m"}
+    engines = {**ENGINES, "spare": ENGINES["small"], "stranger": "stranger-nano-q4_k_m"}
     return {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
         "engines": {name: {**engine, "artefact": str(MODELS / folder)} for name, folder in engines.items()},

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.promotion.stage import ENGINES, callers, stage
+from app.promotion.plan import Strategy
+from app.promotion.room import Room
+from tests.app.house import eventually
+from tests.app.promotion.stage import ENGINES, callers, settings, stage
 from tests.app.promotion.stage import quick as quick
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("quick")]
@@ -22,3 +25,19 @@ async def test_no_reply_is_lost_or_cut_while_engines_change(tmp_path: Path) -> N
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
     assert {name for caller in crowd for name in caller.engines} == set(ENGINES)
     print(sum(caller.replies for caller in crowd), "replies")
+
+
+async def test_where_both_do_not_fit_the_fallback_serves_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Room, "strategy", lambda *_: Strategy.STOP_THEN_START)
+    config = settings(tmp_path, fallback=["spare"])
+    async with stage(tmp_path, config) as it, callers(it.house, 3) as crowd:
+        await eventually(lambda: it.house.gateway.fleet.is_up("spare"), 20)
+        _, begun = await it.wish("large", await it.report("large", "small"))
+        steps = [
+            data["effect"].split("/")[2] for _, _, data in await it.events(begun["id"]) if data.get("effect")
+        ]
+        assert steps[1:6] == ["lease", "route", "drain", "stop", "admit"]
+        assert it.house.gateway.fleet.running() == {"large", "spare"}
+    assert [wrong for caller in crowd for wrong in caller.wrong] == []
