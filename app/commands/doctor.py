@@ -122,7 +122,7 @@ def _setting(path: Path, tables: Any) -> "Setting":
     from app.config import ConfigError, load
     from app.metrics import VOICE_BUCKETS
     from deploy.doctor.evidence import Setting
-    from deploy.doctor.gather import setting
+    from deploy.doctor.gather import gateway, setting
 
     watching = setting.watching(DEPLOY)
     facts: dict[str, Any] = {
@@ -137,8 +137,8 @@ def _setting(path: Path, tables: Any) -> "Setting":
         config = load(path)
     except ConfigError as error:
         return Setting(error=str(error).removeprefix(f"{path}: "), **facts)
-    state, gateway = config.state_dir, config.gateway
-    named = [name for name in (gateway.api_keys_file, gateway.admin_token_file) if name]
+    state, table = config.state_dir, config.gateway
+    named = [name for name in (table.api_keys_file, table.admin_token_file) if name]
     secrets = [path.parent / Path(name).expanduser() for name in named]
     return Setting(
         listen=str(config.listen),
@@ -149,6 +149,7 @@ def _setting(path: Path, tables: Any) -> "Setting":
         state=str(state),
         filesystem=setting.filesystem(state),
         locks=setting.locks(state),
+        calls=gateway.calls(str(config.admin)),
         **facts,
     )
 

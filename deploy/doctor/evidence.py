@@ -176,7 +176,8 @@ class Setting:
     counts the callers' keys, `weak` says what is wrong with some of them (never the key). `secrets`
     are files with secrets and their permission bits. `filesystem` is of the state folder, `locks` whether fsync and flock
     worked there. `slo` are the alert rules' bounds, `buckets` the histogram's, in seconds; `shown` are
-    metrics that dashboards and rules ask for, `exported` those that the gateway has.
+    metrics that dashboards and rules ask for, `exported` those that the gateway has. `calls` are tool
+    calls that a running gateway has counted, by engine and by who found them ("engine", "rescued").
     """
 
     file: str = ""
@@ -194,6 +195,7 @@ class Setting:
     buckets: tuple[float, ...] = ()
     shown: tuple[str, ...] | None = None
     exported: tuple[str, ...] = ()
+    calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

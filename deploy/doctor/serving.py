@@ -76,10 +76,24 @@ def _tool_parser(evidence: Evidence, engine: str) -> Said | None:
         return fail(
             f"{parser} without --enable-auto-tool-choice: vLLM refuses every request with tools", wanted
         )
-    if right and parser not in right:
+    heard = evidence.setting.calls.get(engine, {})
+    found, rescued = heard.get("engine", 0), heard.get("rescued", 0)
+    if rescued > found:
         return fail(
-            f"{parser}, and the chat template asks for {calls} calls: they would be spoken as text",
-            f"{wanted}; `manners engine check URL` hears which form the model writes",
+            f"{parser} found {found} calls, and the gateway {rescued} more in the text: the model writes another form",
+            f"args: --tool-call-parser {'qwen3_coder' if parser == 'hermes' else 'hermes'}",
+        )
+    if found:
+        return ok(f"{parser}, which has found {found} calls")
+    if right and parser not in right:
+        # A model that was trained on hermes calls writes them under a template that asks for XML: the notes' did.
+        said, state = (
+            f"{parser}, and the chat template asks for {calls} calls",
+            warn if parser == "hermes" else fail,
+        )
+        return state(
+            f"{said}: if the model follows it, they come as text",
+            f"{wanted}; `manners engine check URL` hears which form it writes",
         )
     return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
 

@@ -14,7 +14,7 @@ import pytest
 from deploy.doctor.evidence import Engine, Gpu, Image, Swap
 from deploy.doctor.examine import examine
 from deploy.doctor.finding import State
-from deploy.doctor.gather import host, image, model, setting
+from deploy.doctor.gather import gateway, host, image, model, setting
 from deploy.errors import DockerError
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -293,3 +293,20 @@ def test_a_shipped_model_is_in_order() -> None:
     held = model.model(MODELS / "annie-nano-q4_k_m")
     found = examine(Evidence(engines={"nano": engine}, models={"nano": held}))
     assert [f for f in found if f.engine and f.state is not State.OK] == []
+
+
+# ------------------------------------------------------------------------------------------ gateway
+
+
+def test_calls_are_counted_by_engine_and_by_who_found_them() -> None:
+    text = (
+        "# TYPE manners_tool_calls_total counter\n"
+        'manners_tool_calls_total{model="annie",engine="spark",source="engine"} 3.0\n'
+        'manners_tool_calls_total{model="bob",engine="spark",source="engine"} 1.0\n'
+        'manners_tool_calls_total{model="annie",engine="spark",source="rescued"} 2.0\n'
+    )
+    assert gateway.calls_in(text) == {"spark": {"engine": 4, "rescued": 2}}
+
+
+def test_where_no_gateway_runs_nothing_was_counted() -> None:
+    assert gateway.calls("127.0.0.1:9") == {}

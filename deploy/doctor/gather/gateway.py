@@ -1,0 +1,34 @@
+"""What a gateway that runs has counted: which tool calls its engines found, and which it had to find itself."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Mapping
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+SECONDS: Final = 2.0
+_CALLS: Final = "manners_tool_calls_total"
+
+
+def calls(address: str) -> Mapping[str, Mapping[str, int]]:
+    """Tool calls of each engine by who found them; none if no gateway answers at the operators' address."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
+    try:
+        with opener.open(f"http://{address}/metrics", timeout=SECONDS) as reply:
+            return calls_in(reply.read().decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return {}
+
+
+def calls_in(text: str) -> dict[str, dict[str, int]]:
+    """The same, of Prometheus' text. Raises ValueError if it is none."""
+    found: dict[str, dict[str, int]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == _CALLS:
+                engine = found.setdefault(sample.labels.get("engine", ""), {})
+                source = sample.labels.get("source", "")
+                engine[source] = engine.get(source, 0) + int(sample.value)
+    return found
