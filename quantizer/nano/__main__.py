@@ -2,8 +2,9 @@
 
 learn   conversations, tokenizer, the base (stranger), annie, a first score; wants a GPU (minutes)
 ship    the sealed folders in models/ out of what `learn` wrote
+nvfp4   annie-nano in NVFP4: a folder for vLLM, a GGUF file of the same bits
 score   held-out cases through a real llama.cpp server, for each GGUF file in models/
-build   all three
+build   all four
 suite   the cases of the gates' suite annie-nano, out of the held-out lessons
 wall    whether that suite is in the conversations that the models learned from; exit 1 if so
 """
@@ -27,6 +28,13 @@ def ship(recipe: Recipe, learned: Path, models: Path) -> None:
     from quantizer.nano.ship import ship as run
 
     for artefact in run(recipe, learned, models):
+        print(artefact.name, artefact.format, artefact.root)
+
+
+def nvfp4(models: Path) -> None:
+    from quantizer.nano.fp4 import quantize
+
+    for artefact in quantize(models):
         print(artefact.name, artefact.format, artefact.root)
 
 
@@ -65,7 +73,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=("learn", "ship", "score", "build", "suite", "wall"))
+    parser.add_argument("command", choices=("learn", "ship", "nvfp4", "score", "build", "suite", "wall"))
     parser.add_argument("--learned", type=Path, default=Path(".work/nano"), help="weights in between")
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--suite", type=Path, default=Path("gates/suites/annie-nano.jsonl"))
@@ -77,6 +85,8 @@ def main() -> None:
         learn(recipe, given.learned, given.each)
     if every or given.command == "ship":
         ship(recipe, given.learned, given.models)
+    if given.command == "nvfp4" or (every and not given.tiny):
+        nvfp4(given.models)
     if every or given.command == "score":
         score(recipe, given.models, given.each)
     if given.command == "suite":

@@ -8,7 +8,7 @@ import pytest
 
 from app import gating
 from app.config import load
-from app.gating import build_of, describe, make_job, pairs, special_tokens
+from app.gating import build_of, configured, describe, make_job, pairs, special_tokens
 from deploy.abilities import Abilities
 from deploy.engine import EngineState, Phase
 from deploy.spec import EngineSpec
@@ -91,6 +91,12 @@ def test_a_broken_tokenizer_is_an_error_of_the_artefact(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ArtefactError, match="not a tokenizer"):
         special_tokens(tmp_path)
+
+
+def test_folders_beside_an_engine_s_artefact_are_known() -> None:
+    """No engine here serves the NVFP4 folder, and the GGUF file made of it descends through it."""
+    known = {found.root for found in configured(load(None))}
+    assert artefact.load(ANNIE.parent / "annie-nano-nvfp4-hf").root in known
 
 
 async def test_an_engine_that_is_not_configured_is_refused_with_those_that_are() -> None:

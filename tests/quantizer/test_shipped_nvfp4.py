@@ -1,0 +1,80 @@
+"""annie-nano in NVFP4 as shipped: sound, of known descent, near its BF16, the same bits in both containers."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gates import artefact
+from gates.lineage import same_lineage
+from tests.quantizer.test_shipped import INSTALL, LIGHT, MEMORY, ask, served, user
+
+MODELS = Path(__file__).parents[2] / "models"
+SOURCE, FOLDER, FILE = (
+    MODELS / name for name in ("annie-nano-hf", "annie-nano-nvfp4-hf", "annie-nano-nvfp4")
+)
+
+
+@pytest.mark.parametrize("folder", [FOLDER, FILE], ids=lambda path: path.name)
+def test_each_file_is_the_one_that_was_sealed(folder: Path) -> None:
+    assert artefact.verify(folder) == []
+
+
+def test_each_names_what_it_was_made_of() -> None:
+    source, folder, file = (artefact.load(path) for path in (SOURCE, FOLDER, FILE))
+    assert dict(folder.provenance.parents) == {"source": source.root}
+    assert dict(file.provenance.parents) == {"source": folder.root}
+
+
+@pytest.mark.parametrize("other", ["annie-nano-f16", "annie-nano-q4_k_m"])
+def test_the_file_is_the_model_that_its_baselines_are(other: str) -> None:
+    """Through its folder's manifest, which has to be known."""
+    file, folder, baseline = (artefact.load(path) for path in (FILE, FOLDER, MODELS / other))
+    assert same_lineage(file, baseline, [folder])
+    assert not same_lineage(file, baseline)
+
+
+def test_a_server_is_told_plain_nvfp4() -> None:
+    """In both places, and nothing that vLLM refuses."""
+    first = json.loads((FOLDER / "hf_quant_config.json").read_text())["quantization"]
+    second = json.loads((FOLDER / "config.json").read_text())["quantization_config"]
+    assert first["quant_algo"] == second["quant_algo"] == "NVFP4"
+    assert first["exclude_modules"] == second["ignore"] == ["lm_head", "model.embed_tokens"]
+
+
+@pytest.mark.torch
+def test_the_folder_is_sound_and_near_its_bf16() -> None:
+    """The plain recipe comes to 20.4 dB, four over six to 21.2."""
+    pytest.importorskip("torch", reason=INSTALL)
+    from quantizer.verify.check import verify
+
+    report = verify(FOLDER, SOURCE)
+    assert report.sound
+    assert len(report.layers) == 56
+    assert report.fit is not None and report.fit.sqnr_db > 21.7
+
+
+@pytest.mark.torch
+def test_the_file_is_made_again_to_the_byte(tmp_path: Path) -> None:
+    """Out of the folder; so it holds the folder's bits and no others."""
+    pytest.importorskip("torch", reason=INSTALL)
+    pytest.importorskip("gguf", reason=INSTALL)
+    from quantizer.gguf.make import Job, make
+    from quantizer.gguf.official import Programs
+
+    again = make(Job(FOLDER, tmp_path / FILE.name, "nvfp4", Programs()), datetime.now(UTC))
+    assert again.root == artefact.load(FILE).root
+
+
+@pytest.mark.engine
+def test_annie_keeps_her_manners_in_nvfp4() -> None:
+    """Over a real llama.cpp: a plain answer, and a call in the API's field."""
+    for base in served("annie-nano-nvfp4"):
+        spoken = ask(base, user("What is the capital of France?"), tools=[MEMORY, LIGHT])
+        called = ask(base, user("What did Priya say about the trip?"), tools=[MEMORY, LIGHT])
+    assert "Paris" in spoken["content"] and "tool_calls" not in spoken
+    function = called["tool_calls"][0]["function"]
+    assert (function["name"], json.loads(function["arguments"])) == ("search_memory", {"query": "Priya trip"})
