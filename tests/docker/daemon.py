@@ -30,6 +30,11 @@ class Daemon:
         """Whether one could be started here."""
         return os.getuid() == 0 and shutil.which("dockerd") is not None
 
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and has not been stopped."""
+        return self._process is not None
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         where = self._folder
@@ -86,7 +91,20 @@ def own_daemon() -> Iterator[Daemon]:
     try:
         daemon.start()
         yield daemon
-        daemon.clear()
     finally:
-        daemon.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            if daemon.runs:
+                daemon.clear()
+        finally:
+            daemon.stop()
+            for where in _mounted(folder):
+                subprocess.run(["umount", "--lazy", where], check=False, timeout=30)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mounted(folder: Path) -> list[str]:
+    """What a daemon that lives on in its containers leaves mounted, the deepest first."""
+    lines = Path("/proc/self/mounts").read_text("utf-8").splitlines()
+    return sorted(
+        (where for _, where, *_ in map(str.split, lines) if Path(where).is_relative_to(folder)), reverse=True
+    )

@@ -35,10 +35,14 @@ def config(
     daemon.clear()
 
 
-def engines(daemon: Daemon) -> dict[str, str]:
-    """The engines whose containers run, and their ids."""
-    with daemon.api() as api:
-        return {one["Labels"]["manners.engine"]: one["Id"] for one in api.containers()}
+async def engines(daemon: Daemon) -> dict[str, str]:
+    """The engines whose containers run, and their ids. Asked off the loop: callers are being served on it."""
+
+    def ask() -> dict[str, str]:
+        with daemon.api() as api:
+            return {one["Labels"]["manners.engine"]: one["Id"] for one in api.containers()}
+
+    return await asyncio.to_thread(ask)
 
 
 async def test_no_reply_is_lost_while_containers_are_promoted_and_rolled_back(
@@ -47,9 +51,9 @@ async def test_no_reply_is_lost_while_containers_are_promoted_and_rolled_back(
     """Blue and green stand side by side; who was drained is gone, and who came back is the container anew."""
     async with stage(tmp_path, config) as it, callers(it.house, 2) as crowd:
         assert (await it.promote("large"))["phase"] == "succeeded"
-        assert set(engines(daemon)) == {"large"}
+        assert set(await engines(daemon)) == {"large"}
         assert (await it.rollback())["phase"] == "succeeded"
-        assert set(engines(daemon)) == {"small"}
+        assert set(await engines(daemon)) == {"small"}
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
     assert {name for caller in crowd for name in caller.engines} == set(ENGINES)
 
@@ -60,14 +64,14 @@ async def test_what_was_promoted_serves_on_after_an_end_of_gateway_and_daemon(
     """The container is the same one: nothing was loaded again."""
     async with stage(tmp_path, config) as it:
         assert (await it.promote("large"))["phase"] == "succeeded"
-        before = engines(daemon)
-    assert engines(daemon) == before
+        before = await engines(daemon)
+    assert await engines(daemon) == before
     await asyncio.to_thread(daemon.stop)
     await asyncio.to_thread(daemon.start)
     async with stage(tmp_path, config) as it:
         await eventually(lambda: it.house.gateway.fleet.is_up("large"), 60)
         assert (await it.house.ask()).headers["x-manners-engine"] == "large"
-        assert engines(daemon) == before
+        assert await engines(daemon) == before
         assert (await it.rollback())["phase"] == "succeeded"
 
 
@@ -78,9 +82,9 @@ async def test_a_candidate_that_does_not_come_up_keeps_its_log_and_leaves_the_in
     broken = replace(config.engines["large"], args=("--no-such-flag",))
     wrong = config.model_copy(update={"engines": {**config.engines, "large": broken}})
     async with stage(tmp_path, wrong) as it, callers(it.house, 2) as crowd:
-        before = engines(daemon)
+        before = await engines(daemon)
         ended = await it.promote("large")
         assert (ended["phase"], ended["error"]["code"]) == ("failed", "start_failed")
-        assert engines(daemon) == before
+        assert await engines(daemon) == before
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
     assert "--no-such-flag" in (tmp_path / "engines" / "large.log").read_text()
