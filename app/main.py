@@ -28,6 +28,7 @@ from app.surfaces.surface import Surface
 from app.tracing import Tracing
 from deploy.guard import Guard
 from deploy.lease import Lease, lease_path
+from deploy.memory import read_memory
 
 SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
@@ -70,7 +71,7 @@ def create_gateway(
     """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError."""
     tracing = tracing or tracing_for(config)
     metrics = Metrics()
-    metrics.memory(available_memory)
+    metrics.memory(available_memory, memory_floor())
     fleet = Fleet(config, metrics, log, factory)
     ear = Ear()
     room = Room(Guard(), Lease(lease_path(config.state_dir)))
@@ -114,6 +115,14 @@ def _application(title: str, log: Logger, openapi_url: str | None = None) -> Fas
     app = FastAPI(title=title, openapi_url=openapi_url, docs_url=None, redoc_url=None, redirect_slashes=False)
     http_errors.install(app, log)
     return app
+
+
+def memory_floor() -> float:
+    """What of the host's memory has to stay available, in bytes. 0 if unknown."""
+    try:
+        return float(read_memory().floor)
+    except (OSError, ValueError):
+        return 0.0
 
 
 def available_memory() -> float:

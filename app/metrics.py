@@ -139,6 +139,7 @@ class Metrics:
             "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), PHASE_BUCKETS
         )
         self._memory = self._gauge("manners_host_memory_available_bytes", "MemAvailable of the host.", ())
+        self._floor = self._gauge("manners_host_memory_floor_bytes", "What of it has to stay available.", ())
 
     def finished(self, model: str, engine: str, outcome: str) -> None:
         """Count one request by its end."""
@@ -226,9 +227,10 @@ class Metrics:
         """An operation was in a phase for so long."""
         self._phases.labels(name).observe(seconds)
 
-    def memory(self, read: Callable[[], float]) -> None:
-        """Where the host's free memory is read from, at every scrape."""
+    def memory(self, read: Callable[[], float], floor: float) -> None:
+        """Where the host's free memory is read from, at every scrape; and how little is too little, in bytes."""
         self._memory.set_function(read)
+        self._floor.set(floor)
 
     def _of(self, metric: _Metric, *labels: str) -> _Metric:
         """The child with these labels, looked up once: prometheus_client locks and hashes."""

@@ -6,9 +6,6 @@ from deploy.dashboards.panel import Dashboard, Lines, Query, Rows, Section, Stat
 from deploy.dashboards.promql import per_minute, quantile
 from deploy.dashboards.voice import PROMOTIONS, VARIABLES
 
-FLOOR_BYTES: Final = 16 * 1024**3
-"""Where the alert on memory fires; `rules/alerts.yml` has the same, and a test compares them."""
-
 _ENGINES = Section(
     "Engines",
     (
@@ -48,6 +45,10 @@ _PROMOTION = Section(
             (Query("histogram_quantile(0.5, sum by (le, phase) (rate(manners_promotion_phase_seconds_bucket[1h])))", "{{phase}}"),),
             "s",
         ),
+        States(
+            "Overrides of the door", "While one holds, an engine that its gate refused may be promoted.",
+            (Query('manners_override_active{model=~"$model"} > bool 0', "{{model}}"),), width=24, height=4,
+        ),
     ),
 )  # fmt: skip
 
@@ -55,8 +56,8 @@ _HOST = Section(
     "Host",
     (
         Lines(
-            "Memory that is available", "MemAvailable: on unified memory nothing else is honest. The line is where the alert fires.",
-            (Query("manners_host_memory_available_bytes", "{{instance}}"),), "bytes", 8, limit=FLOOR_BYTES,
+            "Memory that is available", "MemAvailable: on unified memory nothing else is honest. At the floor a candidate is put down.",
+            (Query("manners_host_memory_available_bytes", "available"), Query("manners_host_memory_floor_bytes", "floor")), "bytes", 8,
         ),
         Lines(
             "How long engines keep callers waiting: p99", "First content, by engine, beside the memory: a load next door shows in both.",
