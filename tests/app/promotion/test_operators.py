@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from app.config import parse
 from app.registry.values import Entry, Revocation
 from gates.report import dsse
 from gates.report.statement import Engine, Model, Pinned, stamp
 from gates.verdict import Verdict
 from tests.app.house import eventually
-from tests.app.promotion.stage import OPERATOR, Stage, settings, signed, stage, statement
+from tests.app.promotion.stage import OPERATOR, Stage, settings, signed, stage, statement, tables
 from tests.app.promotion.stage import quick as quick
 from tests.gates.report import examples
 from tests.gates.report.examples import OTHER_KEY, sha
@@ -335,3 +336,27 @@ async def test_who_follows_an_operation_hears_of_it_as_it_happens(tmp_path: Path
             first = json.loads((await response.content.readuntil(b"\n\n")).split(b"data: ")[1])
             assert (first["event"], first["phase"]) == ("queued", "queued")
         await it.ended(begun["id"])
+
+
+@pytest.mark.usefixtures("quick")
+async def test_two_models_take_turns_and_neither_takes_the_others_engine(tmp_path: Path) -> None:
+    found = tables(tmp_path)
+    found["models"]["bob"] = found["models"]["annie"]
+    found["promotion"]["bake_seconds"] = 60.0
+    async with stage(tmp_path, parse(found, tmp_path)) as it:
+        report = await it.report("large", "small")
+        _, first = await it.wish("large", report)
+        _, second = await it.post("/admin/promote", {"model": "bob", "engine": "large", "report": report})
+        await it.events(first["id"], until="baking")
+        assert (await it.get(f"/admin/operations/{second['id']}"))["phase"] == "queued"
+        status, cancelled = await it.post(f"/admin/operations/{second['id']}/cancel")
+        assert (status, cancelled["phase"]) == (202, "cancelled")
+        _, back = await it.post("/admin/rollback", {"model": "annie"})
+        assert (await it.ended(back["id"]))["phase"] == "rolled_back"
+    found["promotion"]["bake_seconds"] = 0.1
+    async with stage(tmp_path, parse(found, tmp_path)) as it:
+        assert (await it.promote("large"))["phase"] == "succeeded"
+        assert it.house.gateway.fleet.running() == {"large", "small"}
+        for model, engine in (("annie", "large"), ("bob", "small")):
+            answer = await it.house.ask(it.house.body() | {"model": model})
+            assert answer.headers["x-manners-engine"] == engine
