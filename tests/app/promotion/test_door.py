@@ -36,7 +36,8 @@ def signed(statement: Statement) -> bytes:
     return dsse.render(dsse.sign(document.render(statement), KEY))
 
 
-GOOD = examples.passing()
+GOOD = replace(examples.passing(), samples=replace(examples.passing().samples, lines=()))
+"""Without its two thousand samples, which nobody asks for here."""
 REPORT = signed(GOOD)
 OPENED = open_report(REPORT, {SIGNER: KEY.public_key()})
 FACTS = Facts(
@@ -98,11 +99,12 @@ REFUSALS: list[tuple[str, Callable[[], Facts]]] = [
 
 @pytest.mark.parametrize("code, facts", REFUSALS)
 def test_a_promotion_is_refused_with_a_code_and_one_line(code: str, facts: Callable[[], Facts]) -> None:
-    fault = door.refusal(facts())
+    found = facts()
+    fault = door.refusal(found)
     assert fault is not None and fault.code == code
     assert fault.message and "\n" not in fault.message
     with pytest.raises(EffectRefused):
-        door.check(facts())
+        door.check(found)
 
 
 def test_a_countersigned_report_is_as_revoked_as_it_was() -> None:
