@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from app.promotion.machine import PATHS, Machine
-from app.promotion.phases import FINAL, Phase
+from app.promotion.phases import Phase
 from app.promotion.plan import Plan
 from app.promotion.shelf import Shelf
 from app.registry.values import Event, KnownReport, Operation
@@ -67,14 +67,12 @@ def plan_view(
 
 
 def step_view(event: Event) -> dict[str, Any]:
-    """One event of an operation, for who follows it."""
+    """One event of an operation, for who follows it. Unlike the operation itself it has no `done`."""
     detail = json.loads(event.detail)
-    phase = event.verb.partition(".")[2]
     return {
         "seq": event.seq,
         "at": event.at,
-        "phase": phase,
-        "done": phase in {str(final) for final in FINAL},
+        "phase": event.verb.partition(".")[2],
         "event": detail.get("event", "queued"),
         "effect": detail.get("effect"),
         "next": detail.get("next"),
