@@ -1,5 +1,6 @@
 """What Docker is told of an engine: the words of its server, and how little its container may do."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from deploy.container import CACHE, MODEL, NETWORK, Placing, argv, container_name, create_body, labels
 from deploy.docker_engine import DockerEngine, instance_of
-from deploy.errors import ArtefactError, FlagError, SpecError
+from deploy.dockerd import Docker
+from deploy.errors import ArtefactError, FlagError, SpecError, StartFailed
 from deploy.spec import EngineSpec, spec_digest
 
 IMAGE = "vllm/vllm-openai@sha256:" + "0a" * 32
@@ -122,3 +124,17 @@ async def test_a_model_that_is_not_finished_starts_nothing(tmp_path: Path) -> No
     engine = DockerEngine(replace(VLLM, artefact=tmp_path), state_dir=tmp_path)
     with pytest.raises(ArtefactError, match="not a finished artefact"):
         await engine.start()
+
+
+async def test_without_dockers_sdk_a_start_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One clear line, at once: another try would say the same."""
+    (tmp_path / "artefact.json").touch()
+    monkeypatch.setitem(sys.modules, "docker.errors", None)
+    docker = Docker("unix:///nothing")
+    engine = DockerEngine(replace(VLLM, artefact=tmp_path), state_dir=tmp_path, docker=docker)
+    with pytest.raises(StartFailed, match=r"pip install 'manners\[docker\]'"):
+        await engine.start()
+    assert engine.state.restarts == 0
+    docker.close()
