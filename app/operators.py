@@ -5,6 +5,7 @@ A request that begins something is answered 202 with the operation, which goes o
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -21,7 +22,7 @@ from app.promotion.views import event_view, report_view
 from app.promotion.wishes import Wish, check_model, now
 from app.registry.errors import ChainBroken
 from app.registry.registry import Registry
-from app.registry.values import Entry
+from app.registry.values import Entry, Revocation, Thing
 from app.requests import field_error, json_object
 from gates.errors import KeyFileError, ReportError
 from gates.report.keys import trusted
@@ -53,6 +54,14 @@ class OverrideBody(_Body):
     waives: list[str]
     reason: str
     hours: float = 24.0
+
+
+class RevokeBody(_Body):
+    """`POST /admin/revoke`. `id` is a digest: an artefact's root, an engine's, a report's, a key's."""
+
+    thing: Thing
+    id: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    reason: str = Field(min_length=3, max_length=500)
 
 
 class RollbackBody(_Body):
@@ -181,6 +190,15 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: Promotions) ->
 
 
 def _add_audit(routes: APIRouter, promotions: Promotions) -> None:
+    @routes.post("/admin/revoke", response_model=None)
+    async def revoke(request: Request) -> Response:
+        body = await _body(request, RevokeBody)
+        revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())
+        verb, detail = f"{body.thing}.revoked", {"reason": body.reason}
+        entry = Entry(at=revocation.at, actor=ACTOR, verb=verb, subject=body.id, detail=detail)
+        await promotions.do(lambda registry: registry.revoke(revocation, entry))
+        return _json(request, asdict(revocation), 201)
+
     @routes.get("/admin/audit", response_model=None)
     async def audit(request: Request) -> Response:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 200), MAX_EVENTS)

@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 from app.config import parse
-from app.registry.values import Entry, Revocation
 from gates.report import dsse
 from gates.report.statement import Engine, Model, Pinned, stamp
 from gates.verdict import Verdict
@@ -83,13 +82,8 @@ async def beside_another_model(it: Stage) -> str:
 
 async def revoked(it: Stage) -> str:
     report = await it.report("large", "small", created=stamp(datetime.now(UTC) - timedelta(hours=1)))
-    at = stamp(datetime.now(UTC))
-    await it.house.gateway.promotions.do(
-        lambda registry: registry.revoke(
-            Revocation(thing="report", id=report, reason="it was made by mistake", at=at),
-            Entry(at=at, actor="test", verb="report.revoked", subject=report),
-        )
-    )
+    status, _ = await it.post("/admin/revoke", {"thing": "report", "id": report, "reason": "made by mistake"})
+    assert status == 201
     return report
 
 
@@ -131,6 +125,7 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
     "no JSON": ("promote", b"{", 400, "invalid_json"),
     "nothing to go back to": ("rollback", {"model": "annie"}, 409, "no_previous"),
     "a report that is none": ("reports", b"{}", 400, "report_malformed"),
+    "revoked without a reason": ("revoke", {"thing": "report", "id": sha("r"), "reason": ""}, 400, "invalid_value"),
     "no such operation": ("operations/op-none/cancel", {}, 404, "operation_not_found"),
 }  # fmt: skip
 
