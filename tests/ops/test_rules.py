@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.facts import ALERTS, PROMETHEUS, expressions, rules
+from tests.ops.facts import ALERTS, PROMETHEUS, RULE_TESTS, expressions, rules
 from tests.ops.prometheus import binary, plain
 
 pytestmark = pytest.mark.ops
@@ -41,6 +41,9 @@ def test_an_alert_that_is_broken_is_noticed(tmp_path: Path, name: str, always: b
     text, count = re.subn(rule, rf"\1          {instead}\n", path.read_text("utf-8"))
     assert count >= 1
     path.write_text(text, "utf-8")
+    head, *tests = re.split(r"(?=^  - name: )", RULE_TESTS.read_text("utf-8"), flags=re.MULTILINE)
+    concerned = [test for test in tests if f"alertname: {name}" in test]
+    (broken / "tests" / "alerts_test.yml").write_text(head + "".join(concerned), "utf-8")
     done = promtool("test", "rules", "tests/alerts_test.yml", cwd=broken)
     assert done.returncode != 0 and name in done.stdout + done.stderr
 
