@@ -3,6 +3,7 @@
 A request that begins something is answered 202 with the operation, which goes on whoever hangs up.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
@@ -141,11 +142,12 @@ def _add_reports(routes: APIRouter, config: Config, promotions: Promotions) -> N
     @routes.post("/admin/reports", response_model=None)
     async def upload(request: Request) -> Response:
         data = await _read(request, MAX_REPORT_BYTES)
-        report = reports.read(data)
+        report = await asyncio.to_thread(reports.read, data)
         detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
         entry = Entry(at=now(), actor=ACTOR, verb="report.uploaded", subject=report.digest, detail=detail)
         new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
-        shown = {"digest": report.digest, "verdict": report.verdict, "trusted": _is_trusted(config, data)}
+        trusts = await asyncio.to_thread(_is_trusted, config, data)
+        shown = {"digest": report.digest, "verdict": report.verdict, "trusted": trusts}
         return _json(request, shown, 201 if new else 200)
 
     @routes.get("/admin/reports", response_model=None)

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from app.config import Gates
 from app.promotion.door import Facts
+from app.promotion.law import suite_in_force
 from app.promotion.outcome import EffectFailed
 from app.promotion.phases import Fault
 from app.registry.reader import Reader
@@ -23,7 +24,6 @@ from gates.report.checks import SHOWN
 from gates.report.keys import trusted
 from gates.report.statement import Engine
 from gates.report.verify import MAX_REPORT_BYTES, open_report
-from gates.suite import load_suite
 
 KEYS = "keys"
 """The folder of trusted public keys, in the state folder."""
@@ -51,7 +51,7 @@ def gather(found: Records, spec: EngineSpec, *, gates: Gates, state_dir: Path, n
         EffectFailed: the suite or the policy in force cannot be read, so nothing can be compared.
     """
     try:
-        suite, policy = load_suite(gates.suite).digest, load_policy(gates.policy).digest
+        suite, policy = suite_in_force(gates.suite).digest, load_policy(gates.policy).digest
     except (GatesError, OSError) as error:
         raise EffectFailed(Fault("gates_unreadable", str(error))) from None
     artefact, weights = _weighed(spec)

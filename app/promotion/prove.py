@@ -9,6 +9,7 @@ from app.promotion import warm as warming
 from app.promotion.canary import Canary
 from app.promotion.effects import Effect
 from app.promotion.facts import gather, judged, records
+from app.promotion.law import suite_in_force
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.promotion.phases import Fault
 from app.promotion.plan import Kind, Plan
@@ -18,7 +19,6 @@ from app.registry.reader import Reader
 from deploy.engine import EngineState
 from deploy.spec import Dialect, EngineSpec
 from gates.errors import SuiteError
-from gates.suite import load_suite
 
 
 async def check(site: Site, plan: Plan, effect: Effect) -> Evidence:
@@ -89,7 +89,7 @@ async def probe(site: Site, plan: Plan, effect: Effect) -> Evidence:
 async def _questions(site: Site) -> Canary:
     """Of the suite in force. Raises EffectFailed."""
     try:
-        return await asyncio.to_thread(lambda: canary.canary_for(load_suite(site.config.gates.suite)))
+        return await asyncio.to_thread(lambda: canary.canary_for(suite_in_force(site.config.gates.suite)))
     except (SuiteError, OSError) as error:
         raise EffectFailed(Fault("gates_unreadable", str(error))) from None
 

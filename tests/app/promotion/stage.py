@@ -6,18 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import aiohttp
 import pytest
 
 from app.config import Config, parse
-from app.promotion import facts
 from app.promotion.deeds import DEEDS
 from app.promotion.effects import Effect, Verb
+from app.promotion.law import suite_in_force
 from app.promotion.plan import Plan
 from app.promotion.site import Evidence, Site
 from app.served import planned
@@ -27,7 +25,6 @@ from gates.policy import load_policy
 from gates.report import document, dsse
 from gates.report.keys import load_or_make
 from gates.report.statement import Arm, Model, Pinned, Statement, stamp
-from gates.suite import load_suite
 from tests.app.house import TOKEN, House, run
 from tests.gates.report import examples
 
@@ -68,9 +65,6 @@ def settings(state: Path, **model: Any) -> Config:
     return parse(tables(state, **model), state)
 
 
-_suite = cache(load_suite)  # it takes a second to check a suite's cases
-
-
 def _model(found: Artefact) -> Model:
     origin = found.provenance
     return Model(found.name, found.format, found.root, origin.base_model, dict(origin.parents))
@@ -85,7 +79,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
         found = load(folder_of(spec.artefact))
         return Arm(_model(found), planned(spec, found))
 
-    suite, policy = _suite(config.gates.suite), load_policy(config.gates.policy)
+    suite, policy = suite_in_force(config.gates.suite), load_policy(config.gates.policy)
     made = replace(
         examples.passing(),
         candidate=arm(candidate),
@@ -182,9 +176,8 @@ async def _fields(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
 async def stage(state: Path, config: Config | None = None) -> AsyncIterator[Stage]:
     """A gateway of these settings, ready."""
     nobody: Any = None
-    with patch.object(facts, "load_suite", _suite):  # the door's own; the digest is the same
-        async with run(config or settings(state), nobody) as house:
-            yield Stage(house)
+    async with run(config or settings(state), nobody) as house:
+        yield Stage(house)
 
 
 class Caller:
