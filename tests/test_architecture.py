@@ -137,8 +137,9 @@ def test_every_module_says_what_it_is() -> None:
             assert ast.get_docstring(tree(name)), f"{name} has no docstring"
 
 
-BROAD = {"quantizer": 4}
-"""Tokenizers, templates and unpicklers raise bare Exception; elsewhere two will do."""
+BROAD = {"quantizer": 6}
+"""Tokenizers, templates and unpicklers raise bare Exception, and a cell of a study or a bench that fails in
+whatever way must not cost the others; elsewhere two will do."""
 
 
 def test_few_broad_excepts_on_each_floor() -> None:
