@@ -28,7 +28,11 @@ def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[st
     found: dict[str, Any] = {"tokens": sum(batch.ids.numel() for batch in batches), "ours, s": seconds}
     try:
         theirs, seconds = _theirs(build(), batches)
-    except (ImportError, RuntimeError, AttributeError) as error:  # ModelOpt is not there, or not for this machine
+    except (
+        ImportError,
+        RuntimeError,
+        AttributeError,
+    ) as error:  # ModelOpt is not there, or not for this machine
         return found | {"ModelOpt": f"{type(error).__name__}: {error}"[:300]}
     alone = {readers[0]: alpha for readers, alpha in ours if len(readers) == 1}
     same = [abs(alpha - theirs[name]) < STEP / 2 for name, alpha in alone.items() if name in theirs]
