@@ -49,7 +49,9 @@ async def start(site: Site, plan: Plan, effect: Effect) -> Evidence:
             await _take(site, plan)
             await _load(site, plan, effect, spec)
     except DeployError as error:
-        raise EffectFailed(Fault("start_failed", str(error).splitlines()[0])) from None
+        why = str(error).splitlines()[0]
+        code = "memory_floor" if "memory_floor" in why else "start_failed"  # the guard's word
+        raise EffectFailed(Fault(code, why)) from None
     state = site.fleet.states()[spec.name]
     return {"engine": spec.name, "pid": state.pid, "seconds": _since(began)}
 

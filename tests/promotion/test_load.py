@@ -41,8 +41,11 @@ async def test_a_candidate_is_identified_warmed_and_questioned_before_callers_ar
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
 
 
-async def test_the_stranger_is_turned_away_by_the_canary_whatever_its_report_says(tmp_path: Path) -> None:
+async def test_the_stranger_is_turned_away_by_the_canary_whatever_the_door_is_told(tmp_path: Path) -> None:
     async with stage(tmp_path) as it, callers(it.house, 2) as crowd:
+        waiver = {"waives": ["baseline_lineage"], "reason": "she is another model, and says so"}
+        granted = await it.post("/admin/overrides", {"model": "annie", "engine": "stranger", **waiver})
+        assert granted[0] == 201, granted
         status, begun = await it.wish("stranger", await it.report("stranger", "small"))
         assert status == 202, begun
         ended = await it.ended(begun["id"])
