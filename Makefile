@@ -34,6 +34,9 @@ test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one pass
 test-docker: $(VENV)/.dev  ## the docker driver over a real Docker Engine that the tests start (needs root; apt-get install docker.io)
 	$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
 
+test-promotion: $(VENV)/.dev  ## fifty promotions under load, and a gateway killed in every phase of one
+	$(BIN)/python -m pytest -m promotion tests/promotion $(PYTEST_ARGS)
+
 test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the gate does, on the same cases (needs npm; installs 480 MB)
 	$(BIN)/python -m pytest -s -m promptfoo tests/promptfoo $(PYTEST_ARGS)
 
