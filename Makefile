@@ -10,7 +10,7 @@ PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-vllm test-gpu test-gate test-docker test-promptfoo test-ops gpu check format bench mutants nano lock clean
+.PHONY: help serve test test-vllm test-gpu test-gate test-promotion test-docker test-promptfoo test-ops gpu check format bench mutants nano lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
