@@ -1,7 +1,5 @@
 """The operators' API over HTTP: what is asked, what is answered, and with which code it is refused."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,12 +9,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.config import parse
 from gates.report import dsse
 from gates.report.statement import Engine, Model, Pinned, stamp
 from gates.verdict import Verdict
-from tests.app.house import eventually
-from tests.app.promotion.stage import OPERATOR, Stage, settings, signed, stage, statement, tables
+from tests.app.promotion.stage import OPERATOR, Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
 from tests.gates.report import examples
 from tests.gates.report.examples import OTHER_KEY, sha
@@ -29,10 +25,6 @@ async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     """One gateway for the tests that leave it as it was: `small` live, nothing before it."""
     async with stage(tmp_path_factory.mktemp("state")) as found:
         yield found
-
-
-def events_of(shown: list[tuple[int, str, Any]]) -> list[str]:
-    return list(dict.fromkeys(data["phase"] for _, kind, data in shown if kind == "step"))
 
 
 # ----------------------------------------------------------------------------------- refusals
@@ -228,130 +220,3 @@ async def test_what_an_override_waives_stands_in_the_audit(tmp_path: Path) -> No
         assert events[-1][2]["phase"] == "succeeded"
         checked = next(d for _, _, d in events if d.get("effect") and "/check/" in d["effect"])
         assert "report_missing" in checked["evidence"]["waived"]
-
-
-# ---------------------------------------------------------------- operations, each on a gateway of its own
-
-
-@pytest.mark.usefixtures("quick")
-async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        report = await it.report("large", "small")
-        status, begun = await it.wish("large", report, **{"idempotency-key": "k1"})
-        assert status == 202 and begun["phase"] in ("queued", "preflight") and not begun["done"]
-        events = await it.events(begun["id"])
-        assert events_of(events) == [
-            "queued", "preflight", "admitted", "starting", "healthy", "warming", "canary", "switching",
-            "draining", "baking", "retiring", "succeeded",
-        ]  # fmt: skip
-        middle = events[5][0]
-        assert await it.events(begun["id"], after=middle) == events[6:]
-        shown = await it.get(f"/admin/operations/{begun['id']}")
-        assert shown == events[-1][2] and shown["result"] == {"live": "large"} and "error" not in shown
-        same_status, same = await it.wish("large", report, **{"idempotency-key": "k1"})
-        assert (same_status, same["id"]) == (202, begun["id"])
-        other_status, other = await it.wish("stranger", report, **{"idempotency-key": "k1"})
-        assert (other_status, other["error"]["code"]) == (422, "idempotency_key_reused")
-        now = (await it.get("/admin/status"))["models"]["annie"]
-        assert (now["live"], now["previous"], now["operation"]) == ("large", "small", None)
-        assert (await it.house.ask()).headers["x-manners-engine"] == "large"
-        metrics = await it.house.metrics()
-        assert metrics("manners_promotions_total", result="succeeded") == 1
-        assert metrics("manners_promotion_phase_seconds_count", phase="starting") == 1
-        assert metrics("manners_active_engine", model="annie", engine="large") == 1
-        assert metrics("manners_active_engine", model="annie", engine="small") == 0
-        audit = await it.get("/admin/audit")
-        assert audit["chain"] == {"ok": True} and audit["head"]["seq"] == len(audit["events"])
-
-
-@pytest.mark.usefixtures("quick")
-async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_the_switch(
-    tmp_path: Path,
-) -> None:
-    async with stage(tmp_path) as it:
-        report = await it.report("large", "small")
-        _, begun = await it.wish("large", report)
-        status, busy = await it.wish("large", report)
-        assert (status, busy["error"]["code"]) == (409, "busy") and begun["id"] in busy["error"]["message"]
-        await it.events(begun["id"], until="starting")
-        assert (await it.post(f"/admin/operations/{begun['id']}/cancel"))[0] == 202
-        ended = await it.ended(begun["id"])
-        assert (ended["phase"], ended["error"]["code"]) == ("cancelled", "cancelled")
-        assert it.house.gateway.fleet.running() == {"small"}
-        late, no = await it.post(f"/admin/operations/{begun['id']}/cancel")
-        assert (late, no["error"]["code"]) == (409, "not_cancellable")
-        assert (await it.house.ask()).headers["x-manners-engine"] == "small"
-
-
-@pytest.mark.usefixtures("quick")
-async def test_a_rollback_in_the_bake_turns_the_promotion_back(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    slow = config.promotion.model_copy(update={"bake_seconds": 60.0})
-    async with stage(tmp_path, config.model_copy(update={"promotion": slow})) as it:
-        _, begun = await it.wish("large", await it.report("large", "small"))
-        await it.events(begun["id"], until="baking")
-        status, same = await it.post("/admin/rollback", {"model": "annie"})
-        assert (status, same["id"]) == (202, begun["id"])
-        ended = await it.ended(begun["id"])
-        assert (ended["phase"], ended["error"]["code"]) == ("rolled_back", "turned_back")
-        assert (await it.house.ask()).headers["x-manners-engine"] == "small"
-        assert it.house.gateway.fleet.running() == {"small"}
-
-
-async def test_an_engine_that_does_not_come_up_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    spec = replace(config.engines["large"], args=("--ctx-size", "4096", "--chat-template-file", "/none"))
-    broken = config.model_copy(update={"engines": {**config.engines, "large": spec}})
-    async with stage(tmp_path, broken) as it:
-        ended = await it.promote("large")
-        assert (ended["phase"], ended["error"]["code"]) == ("failed", "start_failed")
-        assert it.house.gateway.fleet.running() == {"small"}
-        assert (await it.house.ask()).status == 200
-        assert (await it.house.metrics())("manners_promotions_total", result="failed") == 1
-
-
-@pytest.mark.usefixtures("quick")
-async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        assert (await it.promote("large"))["phase"] == "succeeded"
-    async with stage(tmp_path) as it:
-        await eventually(lambda: it.house.gateway.fleet.is_up("large"), 20)
-        assert (await it.house.ask()).headers["x-manners-engine"] == "large"
-        assert it.house.gateway.fleet.running() == {"large"}
-        assert (await it.rollback())["phase"] == "succeeded"
-        assert (await it.house.ask()).headers["x-manners-engine"] == "small"
-
-
-@pytest.mark.usefixtures("quick")
-async def test_who_follows_an_operation_hears_of_it_as_it_happens(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        _, begun = await it.wish("large", await it.report("large", "small"))
-        url = f"{it.house.admin}/admin/operations/{begun['id']}/events"
-        async with asyncio.timeout(30), it.house.client.get(url, headers=OPERATOR) as response:
-            first = json.loads((await response.content.readuntil(b"\n\n")).split(b"data: ")[1])
-            assert (first["event"], first["phase"]) == ("queued", "queued")
-        await it.ended(begun["id"])
-
-
-@pytest.mark.usefixtures("quick")
-async def test_two_models_take_turns_and_neither_takes_the_others_engine(tmp_path: Path) -> None:
-    found = tables(tmp_path)
-    found["models"]["bob"] = found["models"]["annie"]
-    found["promotion"]["bake_seconds"] = 60.0
-    async with stage(tmp_path, parse(found, tmp_path)) as it:
-        report = await it.report("large", "small")
-        _, first = await it.wish("large", report)
-        _, second = await it.post("/admin/promote", {"model": "bob", "engine": "large", "report": report})
-        await it.events(first["id"], until="baking")
-        assert (await it.get(f"/admin/operations/{second['id']}"))["phase"] == "queued"
-        status, cancelled = await it.post(f"/admin/operations/{second['id']}/cancel")
-        assert (status, cancelled["phase"]) == (202, "cancelled")
-        _, back = await it.post("/admin/rollback", {"model": "annie"})
-        assert (await it.ended(back["id"]))["phase"] == "rolled_back"
-    found["promotion"]["bake_seconds"] = 0.1
-    async with stage(tmp_path, parse(found, tmp_path)) as it:
-        assert (await it.promote("large"))["phase"] == "succeeded"
-        assert it.house.gateway.fleet.running() == {"large", "small"}
-        for model, engine in (("annie", "large"), ("bob", "small")):
-            answer = await it.house.ask(it.house.body() | {"model": model})
-            assert answer.headers["x-manners-engine"] == engine
