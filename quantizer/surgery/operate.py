@@ -24,11 +24,12 @@ from quantizer.surgery.patient import FILE_MODE, FOLDER_MODE, Patient, open_pati
 from quantizer.surgery.server import Server
 from quantizer.surgery.shards import write_shards
 from quantizer.surgery.step import Step
+from quantizer.surgery.templates import templates
 from quantizer.surgery.tokenizer import rope, tokenizer
 from quantizer.surgery.wrap import names, preprocessor
 
 Operation = Callable[[Patient, Server], tuple[Step, Patient]]
-OPERATIONS: Final[tuple[Operation, ...]] = (quantization, names, preprocessor, tokenizer, rope)
+OPERATIONS: Final[tuple[Operation, ...]] = (quantization, names, preprocessor, templates, tokenizer, rope)
 
 
 @dataclass(frozen=True, slots=True)
