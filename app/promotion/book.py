@@ -11,7 +11,7 @@ from typing import Any
 
 from app.promotion.machine import Machine, Move, Step
 from app.promotion.phases import Done, Event, Failed, Phase, Refused
-from app.promotion.plan import Plan
+from app.promotion.plan import Kind, Plan
 from app.registry.reader import Reader
 from app.registry.registry import Registry
 from app.registry.values import AliasMove, Entry, Operation
@@ -76,7 +76,7 @@ def commit(
         operation=plan.operation,
         detail=_told(step, event, evidence or {}),
     )
-    registry.advance(operation, _moves(step.move), entry)
+    registry.advance(operation, (*_moves(step.move), *_compared(registry, machine)), entry)
 
 
 def load(reader: Reader, operation: str) -> Machine:
@@ -100,6 +100,16 @@ def _moves(move: Move | None) -> tuple[AliasMove, ...]:
         # It moves with `live` and by the same transaction, so one comparison guards both.
         AliasMove(model=move.model, name="previous", engine=move.previous),
     )
+
+
+def _compared(registry: Registry, machine: Machine) -> tuple[AliasMove, ...]:
+    """`baseline` follows a promotion that succeeded: what its report compared the new live engine with."""
+    plan = machine.plan
+    if machine.phase is not Phase.SUCCEEDED or plan.kind is not Kind.PROMOTE:
+        return ()
+    report = registry.report(plan.report or "")
+    engine = registry.engine_of(report.baseline) if report else None
+    return (AliasMove(model=plan.model, name="baseline", engine=engine.digest),) if engine else ()
 
 
 def _told(step: Step, event: Event, evidence: Mapping[str, object]) -> dict[str, object]:

@@ -55,6 +55,11 @@ class Reader:
         row = self._one("SELECT * FROM engine WHERE digest = ?", digest)
         return KnownEngine(**row) if row else None
 
+    def engine_of(self, root: str) -> KnownEngine | None:
+        """The engine that serves this artefact; of several the one that was known last."""
+        row = self._one("SELECT * FROM engine WHERE artefact = ? ORDER BY rowid DESC LIMIT 1", root)
+        return KnownEngine(**row) if row else None
+
     def report(self, digest: str) -> KnownReport | None:
         row = self._one("SELECT * FROM report WHERE digest = ?", digest)
         return KnownReport(**row) if row else None

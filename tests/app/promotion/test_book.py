@@ -12,7 +12,7 @@ from app.promotion.phases import Begin, Breached, Done, Failed, Fault, Phase, Re
 from app.promotion.plan import Kind, Plan, Strategy
 from app.registry.errors import GenerationMoved, OperationUnderWay
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, KnownEngine
+from app.registry.values import AliasMove, Entry, KnownArtefact, KnownEngine, KnownReport
 
 NOW = "2026-11-21T06:00:00Z"
 PLAN = Plan(
@@ -104,6 +104,23 @@ def test_a_success_says_what_is_live(registry: Registry) -> None:
     operation = registry.operation("op")
     assert (operation.done, operation.result, operation.error) == (True, '{"live":"new"}', None)
     assert book.unfinished(registry) == ()
+
+
+def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeeded(registry: Registry) -> None:
+    entry = Entry(at=NOW, actor="test", verb="found", subject="annie")
+    for root in ("weights of bf16", "weights of new"):
+        found = KnownArtefact(root=root, name="annie", format="f", base_model=None, parents={}, created=NOW)
+        registry.add_artefact(found, entry)
+    registry.add_engine(KnownEngine(digest="bf16", name="bf16", artefact="weights of bf16", spec="{}"), entry)
+    registry.add_report(KnownReport(
+        digest="r", statement="s", artefact="weights of new", suite="s", policy="p", baseline="weights of bf16",
+        verdict="pass", created=NOW, path="",
+    ), entry)  # fmt: skip
+    at = run_until(registry, Phase.SUCCEEDED)
+    assert registry.alias("annie", "baseline") is None
+    book.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    baseline = registry.alias("annie", "baseline")
+    assert baseline and baseline.engine == "bf16"
 
 
 def test_the_operation_is_read_back_whatever_it_went_through(registry: Registry) -> None:
