@@ -27,7 +27,7 @@ from gates.run.latency import Schedule, phases, prompts_needed
 from gates.run.ledger import Ledger
 from gates.run.plan import Ask
 from gates.run.progress import Progress
-from gates.run.readings import Reading, Shares, readings, timings
+from gates.run.readings import Reading, Shares, readings, timings, uncounted
 from gates.run.runner import PATIENT, Pace, run
 from gates.score import Scored, score
 from gates.verdict import Control, Decision, Verdict
@@ -128,6 +128,7 @@ def judge(job: Job, ledger: Ledger) -> Judged:
         again=scored.results.get(AGAIN, ()),
         timings=_timings(job, taken),
         lineage=lineage,
+        uncounted=uncounted(taken, CANDIDATE, job.policy.speed.regime),
     )
     held = tuple(_controls(job, scored))
     return Judged(decide(job.policy, outcomes, held), scored, taken)

@@ -39,7 +39,8 @@ class Outcomes:
     """Everything that was measured. The suite says what should have been; what is absent is missing.
 
     `again` is the baseline asked a second time (A/A). Results of stage 2 are there only if the
-    extension was asked. `lineage` says whether candidate and baseline are one model.
+    extension was asked. `uncounted` says why timed requests of the candidate did not count, "" if
+    all did. `lineage` says whether candidate and baseline are one model.
     """
 
     suite: Suite
@@ -48,3 +49,4 @@ class Outcomes:
     again: tuple[CaseResult, ...] = ()
     timings: tuple[Timing, ...] = ()
     lineage: Lineage = UNCHECKED
+    uncounted: str = ""

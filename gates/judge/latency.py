@@ -85,7 +85,10 @@ def _settle(
     if at_best is Verdict.FAIL:
         return Settled(Verdict.FAIL)
     if missing:
-        return Settled(Verdict.INCONCLUSIVE, why=f"{first[0]} of {plan.n} requests were timed")
+        told = "; ".join(
+            filter(None, (f"{first[0]} of {plan.n} requests were timed", docket.outcomes.uncounted))
+        )
+        return Settled(Verdict.INCONCLUSIVE, why=told)
     failed = sum(t.value is None for t in timings)
     if failed > docket.policy.run.max_lost * len(timings):
         share = percent(docket.policy.run.max_lost)

@@ -8,6 +8,7 @@ counts as infinitely slow. A reply whose cached tokens are not the regime's says
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -22,6 +23,9 @@ from gates.sample import Sample
 _NS: Final = 1e6  # of a millisecond
 ARM_PREFIX: Final = "latency:"
 
+SILENT: Final = (
+    "the engine does not say how many tokens were cached (vLLM says it with --enable-prompt-tokens-details)"
+)
 FEWEST_TOKENS: Final = 16
 FEWEST_READS: Final = 4
 """A shorter reply, or one that a starved client found in a heap, has no decode rate to speak of."""
@@ -31,7 +35,9 @@ FEWEST_READS: Final = 4
 class Shares:
     """Which share of a prompt may, or must, come from the prefix cache for a reply to count.
 
-    An engine that does not say how much was cached cannot be believed, unless `silent` allows it.
+    An engine that does not say how much was cached cannot be believed, unless `silent` allows it. The
+    salt of a cold request proves nothing in its place: it is drawn from the seed, so a second run
+    against the same vLLM, or a request asked anew after a kill, finds what the first one left.
     """
 
     cold_most: float = 0.05
@@ -113,7 +119,7 @@ def _failed(sample: Sample, reply: Reply) -> str:
 def _uncounted(reply: Reply, regime: str, shares: Shares) -> str:
     """Why a reply is not of its regime."""
     if reply.cached_tokens is None or not reply.prompt_tokens:
-        return "" if shares.silent else "the engine does not say how many tokens were cached"
+        return "" if shares.silent else SILENT
     share = reply.cached_tokens / reply.prompt_tokens
     if regime == "cold" and share > shares.cold_most:
         return f"{share:.0%} of the prompt was cached, in the cold regime"
@@ -162,6 +168,12 @@ def timings(
         if reading.arm in arms and reading.slot.regime == regime and not reading.void
         for timing in _timings(reading, arms[reading.arm], first_stage_blocks)
     )
+
+
+def uncounted(taken: Iterable[Reading], arm: str, regime: str = "steady") -> str:
+    """How many readings of an arm are void, and why most of them are; "" if none is."""
+    whys = Counter(r.void for r in taken if r.arm == arm and r.slot.regime == regime and r.void)
+    return f"{whys.total()} did not count: {whys.most_common(1)[0][0]}" if whys else ""
 
 
 def _timings(reading: Reading, arm: Arm, first_stage_blocks: int | None) -> Iterator[Timing]:

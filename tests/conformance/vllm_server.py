@@ -14,6 +14,8 @@ from deploy.probe import wait_until_streams
 ROOT = Path(__file__).parents[2]
 NAME = "annie-nano"
 START_SECONDS = 300.0
+TOLD = "--enable-prompt-tokens-details"
+"""Usage says how many tokens were cached; a gate over these engines counts no times without."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ CPU = Install(
     "test-vllm",
     ROOT / ".venv-vllm" / "bin" / "python",
     ROOT / "models" / "annie-nano-hf",
-    ("--enforce-eager",),
+    ("--enforce-eager", TOLD),
     {"VLLM_CPU_KVCACHE_SPACE": "1"},
 )
 GPU = Install(
@@ -51,7 +53,7 @@ GPU = Install(
     ROOT / ".venv-gpu" / "bin" / "python",
     Path(os.environ.get("CONFORMANCE_NVFP4", ROOT / ".work" / "annie-nano-nvfp4")).absolute(),
     # A nano needs little; the rest of the card stays for others, other engines of this suite among them.
-    ("--gpu-memory-utilization", "0.5", "--kv-cache-memory-bytes", "1G"),
+    ("--gpu-memory-utilization", "0.5", "--kv-cache-memory-bytes", "1G", TOLD),
     # FlashInfer's sampler is compiled at the first start, by a compiler that a host may not have.
     {"VLLM_USE_FLASHINFER_SAMPLER": "0"},
 )

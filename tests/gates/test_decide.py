@@ -639,6 +639,17 @@ def test_too_few_requests_are_inconclusive_unless_they_are_all_slow() -> None:
     assert speed(ALONE, spread(0, 90)).verdict is FAIL
 
 
+def test_what_did_not_count_stands_beside_what_is_missing() -> None:
+    """So that an open rule says what to do; a rule that has its requests has no need of it."""
+    why = "9 did not count: nobody knows"
+    few, all_ = (
+        judged(outcomes(timings=spread(n, n), uncounted=why), latency={"ttft": ALONE}) for n in (90, 100)
+    )
+
+    assert of(few, "ttft", "latency").sentence.endswith(f"90 of 100 requests were timed; {why}")
+    assert why not in of(all_, "ttft", "latency").sentence
+
+
 def test_an_extension_that_broke_off_is_inconclusive() -> None:
     """Sixty of a hundred more, though 55 of them within the limit would be enough."""
     result = speed(ALONE, (*spread(59, 100), *spread(55, 60, stage=2)))

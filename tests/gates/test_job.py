@@ -22,6 +22,7 @@ from gates.run.plan import Ask
 from gates.run.target import Target, Variant
 from gates.sample import Read, Sample
 from gates.suite import load_suite
+from tests.gates.run.test_readings import spoken, taken
 
 SUITE, POLICY = load_suite("annie-nano"), load_policy("annie-nano")
 CASES = {case.id: case for case in SUITE.cases}
@@ -215,6 +216,15 @@ async def test_a_mannered_candidate_is_asked_everything_but_the_extension(
     assert titles == ["named cases", "first stage", "controls"]
     assert {r.verdict for r in judged.decision.gates if r.rule not in ("latency", "ratio")} == {"pass"}
     assert all(control.holds for control in judged.decision.controls), judged.decision.controls
+
+
+def test_a_speed_rule_that_is_open_says_what_a_silent_engine_should_be_told(tmp_path: Path) -> None:
+    heard = taken(*spoken(cached=None), arm=CANDIDATE)
+    with Ledger(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
+        ledger.append([replace(heard, key=replace(heard.key, suite=SMALL.digest))])
+        decision = judge(replace(JOB, suite=SMALL), ledger).decision
+    (ttft,) = (r for r in decision.gates if (r.gate, r.rule) == ("ttft", "latency"))
+    assert ttft.verdict == "inconclusive" and "--enable-prompt-tokens-details" in ttft.sentence
 
 
 def leaks_in(arm: str, names: set[str]) -> Model:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+
 from gates import artefact
 from quantizer.surgery.operate import apply, plan
 from quantizer.surgery.patient import CONFIG, TOKENIZER_CONFIG, Patient
@@ -17,6 +19,7 @@ from quantizer.surgery.server import parse
 from quantizer.surgery.step import Step
 from quantizer.surgery.templates import ERROR, templates
 
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-nvfp4-hf"
 VLLM, TEXT = parse("vllm-0.24"), parse("text")
 XML = "additional_chat_templates/xml.jinja"

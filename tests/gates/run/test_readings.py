@@ -10,7 +10,7 @@ import pytest
 
 from gates.outcomes import Timing
 from gates.run.latency import Slot
-from gates.run.readings import Reading, Shares, differences, readings, slope, timings
+from gates.run.readings import SILENT, Reading, Shares, differences, readings, slope, timings, uncounted
 from gates.sample import Fault, Read, Sample
 from tests.gates.run.parts import sample
 from tests.script import DONE, call, event, finish, role, text, thought
@@ -113,8 +113,8 @@ def test_a_thought_before_the_answer_is_told() -> None:
         ("steady", 80, ""), ("steady", 50, ""), ("steady", 49, "49% of the prompt was cached, in the steady regime"),
         ("steady", 0, "0% of the prompt was cached, in the steady regime"),
         ("cold", 0, ""), ("cold", 5, ""), ("cold", 6, "6% of the prompt was cached, in the cold regime"),
-        ("cold", None, "the engine does not say how many tokens were cached"),
-        ("steady", None, "the engine does not say how many tokens were cached"),
+        ("cold", None, SILENT),
+        ("steady", None, SILENT),
     ],
 )  # fmt: skip
 def test_a_reply_of_another_regime_does_not_count(regime: str, cached: int | None, void: str) -> None:
@@ -170,6 +170,29 @@ def test_only_the_named_arms_and_the_asked_regime_are_judged() -> None:
     ]
 
     assert len(timings(every, {"candidate": "candidate"})) == 3
+
+
+def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:
+    """Of one arm and one regime; whoever reads it learns the flag that makes vLLM say what it cached."""
+    mute, warm = spoken(cached=None), spoken(cached=9)
+    every = [
+        *(reading(*mute, slot=Slot("hello", 500, "steady", n, 0)) for n in range(2)),
+        reading(*warm, slot=Slot("hello", 500, "steady", 2, 0)),
+        reading(*mute, slot=Slot("hello", 500, "cold", 0, 0)),
+        reading(*spoken(), arm="baseline"),
+    ]
+
+    assert uncounted(every, "candidate") == f"3 did not count: {SILENT}"
+    assert "--enable-prompt-tokens-details" in SILENT
+    assert uncounted(every, "baseline") == ""
+
+
+def test_a_salt_is_no_proof_that_nothing_was_cached() -> None:
+    """It is drawn from the seed: the same vLLM has it from the run before."""
+    bare = taken(*spoken(cached=None), slot=Slot("hello", 500, "cold", 0, 0))
+    salted = replace(bare, request={**bare.request, "cache_salt": "00000001"})
+
+    assert readings([salted])[0].void == SILENT
 
 
 def test_the_slope_is_over_what_prompts_really_were_and_no_outlier_moves_it() -> None:
