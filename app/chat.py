@@ -60,6 +60,12 @@ class Chat:
             for name, model in config.models.items()
         }
         self.draining = False
+        self._lines: set[Lifeline] = set()  # of what is served or waits
+
+    def cut_off(self) -> None:
+        """End what is still running, and tell each caller why."""
+        for line in self._lines:
+            line.cut_off()
 
     @property
     def in_flight(self) -> int:
@@ -101,10 +107,11 @@ class Chat:
 
     async def _serve(self, turn: "Turn", receive: Receive, send: Send) -> None:
         """Hold a place, ask an engine, and book what became of it."""
-        timeouts, turnstile = turn.model.timeouts, self._turnstiles[turn.chat.model]
+        timeouts, places = turn.model.timeouts, self._turnstiles[turn.chat.model]
         error: BaseException | None = None
         try:
-            async with Lifeline(receive, timeouts) as line, turnstile.place(timeouts.first_token):
+            line = Lifeline(receive, timeouts, self._lines)
+            async with line, places.place(timeouts.first_token):
                 with turn.kept_alive(line, self._fleet.round, send):
                     error = await self._ask(turn, line, send)
         except MannersError as fault:

@@ -44,6 +44,7 @@ class Gateway(Table):
     max_body_bytes: int = Field(default=1 << 20, ge=1024, le=64 << 20)
     max_messages: int = Field(default=512, ge=1)
     drain_seconds: Seconds = 30.0
+    read_seconds: Seconds = 30.0
 
 
 class Timeouts(Table):

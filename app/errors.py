@@ -13,6 +13,9 @@
     │   ├── Refused                   409  the codes of a promotion: report_missing, busy, …
     │   ├── KeyTaken                  422  idempotency_key_reused
     │   ├── WrongMethod               405  method_not_allowed
+    │   ├── BadHTTP                        invalid_http
+    │   ├── TooSlow                   408  request_timeout
+    │   ├── HeadTooLarge              431  headers_too_large
     │   └── EngineRefused             4xx  the engine's own code: it refused the request
     ├── Unauthorized                  401  authentication_error      invalid_api_key
     ├── Busy                          429  rate_limit_error          queue_full, queue_timeout
@@ -141,6 +144,26 @@ class WrongMethod(RequestError):
     def __init__(self, message: str, allow: str) -> None:
         super().__init__(message)
         self.allow = allow
+
+
+class BadHTTP(RequestError):
+    """What came is no HTTP/1.1 that has one meaning only."""
+
+    code = "invalid_http"
+
+
+class TooSlow(RequestError):
+    """The request did not come in, in time."""
+
+    status = 408
+    code = "request_timeout"
+
+
+class HeadTooLarge(RequestError):
+    """All that is not body is over the limit."""
+
+    status = 431
+    code = "headers_too_large"
 
 
 class EngineRefused(RequestError):

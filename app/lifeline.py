@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from app.config import Timeouts
-from app.errors import EngineTimeout
+from app.errors import Draining, EngineTimeout
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Cause = Literal["client", "first_token", "idle", "total"]
+Cause = Literal["client", "first_token", "idle", "total", "draining"]
 
 
 class ClientGone(Exception):
@@ -31,14 +31,16 @@ class Lifeline:
     """`async with Lifeline(...) as line:` around the serving of one request.
 
     Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
-    block: ClientGone, or EngineTimeout (total_timeout). Inside it, each engine that is asked has a
+    block: ClientGone, EngineTimeout (total_timeout), or Draining. Inside it, each engine that is asked has a
     block of its own, `async with line.attempt():`, which raises that engine's EngineTimeout
     (first_token_timeout, idle_timeout), so that another may be asked. Call `over()` just before the
-    last byte is sent: only a caller who does not take it is waited for from then on.
+    last byte is sent: only a caller who does not take it is waited for from then on. It is one of
+    `among` while the block runs.
     """
 
-    def __init__(self, receive: Receive, timeouts: Timeouts) -> None:
+    def __init__(self, receive: Receive, timeouts: Timeouts, among: set["Lifeline"] | None = None) -> None:
         self._receive = receive
+        self._among = set() if among is None else among
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
         self._cause: Cause | None = None
@@ -53,6 +55,7 @@ class Lifeline:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
+        self._among.add(self)
         self._watcher = self._loop.create_task(self._watch_client())
         return self
 
@@ -85,6 +88,11 @@ class Lifeline:
         if self.progress:
             self.progress = time.perf_counter()
 
+    def cut_off(self) -> None:
+        """The gateway goes down, and waits no longer."""
+        if not self._over:
+            self._end("draining")
+
     def over(self) -> None:
         """The last byte is about to go."""
         self._over = True
@@ -93,6 +101,7 @@ class Lifeline:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         self._over = True
+        self._among.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         self._watcher.cancel()
@@ -152,6 +161,8 @@ class Lifeline:
     def _reason(self, cause: Cause) -> Exception:
         if cause == "client":
             return ClientGone()
+        if cause == "draining":
+            return Draining("this gateway is shutting down and could not wait for the end of this reply")
         limits = {
             "first_token": (self._timeouts.first_token, "no token came from the engine"),
             "idle": (self._timeouts.idle, "the engine fell silent in mid-reply"),

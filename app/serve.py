@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -14,10 +15,14 @@ import uvicorn
 from app import log as logs
 from app.auth import admin_token
 from app.config import Address, Config, ConfigError
+from app.listener import Connection
 from app.main import Gateway, create_gateway
 from app.registry.errors import RegistryError
 
-MAX_HEADER_BYTES = 32 << 10
+TELL_SECONDS = 1.5
+"""How long callers are given to hear that their stream is cut off by the end of the drain."""
+READ_SECONDS = 30.0
+"""How long a request may take to come in, unless the configuration says otherwise."""
 
 
 class _Server(uvicorn.Server):
@@ -45,10 +50,10 @@ def bind(address: Address, key: str) -> socket.socket:
     return listener
 
 
-def _server(app: object, drain: float) -> _Server:
+def _server(app: object, drain: float, read_seconds: float = READ_SECONDS) -> _Server:
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http="httptools",
+        http=partial(Connection, seconds=read_seconds),  # type: ignore[arg-type]  # it is only called
         ws="none",
         lifespan="off",
         log_config=None,
@@ -58,7 +63,6 @@ def _server(app: object, drain: float) -> _Server:
         proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(drain) or 1,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
     return _Server(config)
 
@@ -90,7 +94,8 @@ async def _run(
     """From the first engine to the last byte."""
     await gateway.promotions.start()
     drain = gateway.config.gateway.drain_seconds
-    servers = [_server(gateway.public, drain), _server(gateway.admin, 1)]
+    patience = gateway.config.gateway.read_seconds
+    servers = [_server(gateway.public, drain, patience), _server(gateway.admin, 1, patience)]
     running = [
         asyncio.create_task(server.serve(sockets=[sock]))
         for server, sock in zip(servers, (public, admin), strict=True)
@@ -118,13 +123,22 @@ async def _until_signal() -> None:
 
 
 async def _drain(gateway: Gateway) -> None:
-    """Take nothing new, and let what runs come to its end, for a while."""
+    """Take nothing new, and let what runs come to its end, for a while; then tell who is left."""
     gateway.chat.draining = True
     gateway.log.info("draining", count=gateway.chat.in_flight)
+    if not await _idle(gateway, gateway.config.gateway.drain_seconds):
+        gateway.log.warning("draining", count=gateway.chat.in_flight)
+        gateway.chat.cut_off()
+        await _idle(gateway, TELL_SECONDS)
+
+
+async def _idle(gateway: Gateway, seconds: float) -> bool:
+    """Whether nothing runs any more, within so long."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(gateway.config.gateway.drain_seconds):
+        async with asyncio.timeout(seconds):
             while gateway.chat.in_flight:
                 await asyncio.sleep(0.02)
+    return not gateway.chat.in_flight
 
 
 async def _greet(

@@ -154,10 +154,17 @@ def _fragment(arguments: Any) -> str:
 
 
 def read_error(error: Any) -> Broken:
-    """The engine's error in any of its shapes: an object, a bare text, or something else."""
+    """The engine's error in any of its shapes: an object, a bare text, or something else.
+
+    A number is the status that the error would have had, and no word for a program.
+    """
     if not isinstance(error, dict):
         return Broken(str(error), "engine_error")
     message = str(error.get("message") or error.get("detail") or "the engine reported an error")
     code, kind = error.get("code"), error.get("type")
-    words = [str(word) for word in (code, kind) if word and _WORD.fullmatch(str(word))]
+    words = [
+        str(word)
+        for word in (code, kind)
+        if isinstance(word, str) and _WORD.fullmatch(word) and not word.isdigit()
+    ]
     return Broken(message, words[0] if words else "engine_error", code if isinstance(code, int) else 0)

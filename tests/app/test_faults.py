@@ -35,7 +35,7 @@ SENTENCE_CODE = {"error": {"message": "no", "type": "the prompt was: secret", "c
 BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
     # script: status, code, type
     "400": (status(400, OPENAI_ERROR), 400, "context_too_long", "invalid_request_error"),
-    "400 of vLLM": (status(400, VLLM_ERROR), 400, "400", "invalid_request_error"),
+    "400 of vLLM": (status(400, VLLM_ERROR), 400, "BadRequestError", "invalid_request_error"),
     "400 with sentences for codes": (status(400, SENTENCE_CODE), 400, "engine_error", "invalid_request_error"),
     "400 of FastAPI": (status(422, {"detail": [{"loc": ["x"]}]}), 422, "engine_error", "invalid_request_error"),
     "400 without a body": (status(400), 400, "engine_error", "invalid_request_error"),
@@ -70,7 +70,7 @@ BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
     "an error first, of the caller": (
         (Head(), Say(role()), Say(event(VLLM_ERROR)), Say(DONE)),
         400,
-        "400",
+        "BadRequestError",
         "invalid_request_error",
     ),
     "a bare error first": ((Head(), Say(event({"error": "boom"})), Say(DONE)), 502, "engine_error", "upstream_error"),
@@ -123,7 +123,7 @@ async def test_what_the_engine_says_of_a_bad_request_reaches_the_caller(home: Ho
 
 MIDDLE: dict[str, tuple[tuple[Step, ...], str]] = {
     "an error": ((Say(event(OPENAI_ERROR)), Say(DONE)), "context_too_long"),
-    "an error of vLLM": ((Say(event(VLLM_ERROR)), Say(DONE)), "400"),
+    "an error of vLLM": ((Say(event(VLLM_ERROR)), Say(DONE)), "BadRequestError"),
     "a bare error": ((Say(event({"error": "boom"})),), "engine_error"),
     "a named error": ((Say(b'error: {"code":500,"message":"boom"}\n\n'),), "500"),
     "bad JSON": ((Say(b"data: {nope\n\n"), Say(text("more")), Say(DONE)), "upstream_malformed"),
@@ -165,7 +165,7 @@ async def test_a_whole_reply_that_broke_off_is_no_reply(home: House, name: str) 
     steps, code = MIDDLE[name]
     home.engine.play(Head(), Say(role()), Say(text("One two")), *steps)
     answer = await home.ask(stream=False)
-    told = {"400": (400, "400"), "500": (502, "upstream_status")}.get(code, (502, code))
+    told = {"an error of vLLM": (400, code), "a named error": (502, "upstream_status")}.get(name, (502, code))
     assert (answer.status, answer.error["code"]) == told
 
 

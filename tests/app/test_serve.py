@@ -139,13 +139,15 @@ async def test_an_idle_gateway_ends_at_once(tmp_path: Path, number: signal.Signa
 
 
 async def test_draining_has_an_end(tmp_path: Path) -> None:
-    """A stream that never ends does not keep the gateway up; the engine learns of it."""
+    """A stream that never ends does not keep the gateway up; its caller and the engine learn of it."""
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url, drain_seconds=0.3)) as running:
         engine.play(Head(), Say(text("One")), Hang())
         async with running.ask() as response:
-            await response.content.readany()
+            came = await response.content.readany()
             running.process.send_signal(signal.SIGTERM)
+            *chunks, last = frames(came + await response.read())
             code, log = await running.ended(5)
+        assert (said(chunks), last["error"]["code"]) == ("One", "draining")
         assert code == 0
         assert "Traceback" not in log
         async with asyncio.timeout(1):
