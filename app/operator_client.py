@@ -1,10 +1,11 @@
 """A client of the admin API, for commands: small, blocking, standard library only."""
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,6 +13,10 @@ from app.stream.sse import SSEDecoder
 
 ASK_SECONDS = 60.0
 """How long a single answer may take; a stream of events gives a sign of life every ten seconds."""
+
+PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before a stream of events that broke is taken up again; so many times without an event, then no more.
+A gateway that is started again is back within them."""
 
 
 class ClientError(Exception):
@@ -30,13 +35,19 @@ class Refused(ClientError):
         self.status, self.code, self.message = status, code, message
 
 
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""No proxy of the environment: the admin listener is on this host or on a private network, and the token is secret."""
+
+
 class OperatorClient:
     """Speaks to the admin listener at `url` with a bearer token.
 
-    Every method raises NoGateway, Refused.
+    Every method raises NoGateway, Refused, ClientError.
     """
 
     def __init__(self, url: str, token: str) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ClientError(f"{url}: the admin listener's URL begins with http:// or https://")
         self._url, self._token = url.rstrip("/"), token
 
     def status(self) -> dict[str, Any]:
@@ -48,9 +59,12 @@ class OperatorClient:
         return self._json("POST", "/admin/reports", report)
 
     def promote(
-        self, model: str, engine: str, report: str, *, key: str | None = None, dry_run: bool = False
+        self, model: str, engine: str, report: str | None, *, key: str | None = None, dry_run: bool = False
     ) -> dict[str, Any]:
-        """An operation, or with `dry_run` its plan. The same `key` begins nothing twice."""
+        """An operation, or with `dry_run` its plan. The same `key` begins nothing twice.
+
+        Without a `report` only an override lets it in.
+        """
         body = {"model": model, "engine": engine, "report": report}
         return self._begin("/admin/promote", body, key, dry_run)
 
@@ -72,18 +86,37 @@ class OperatorClient:
         return self._json("GET", f"/admin/audit?{urlencode(asked)}")
 
     def follow(self, operation: str, after: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Pairs of an event's name and its data, until `done`; a stream that breaks is taken up again."""
-        path = f"/admin/operations/{quote(operation, safe='')}/events"
+        """Pairs of an event's name and its data, until `done`; a stream that breaks is taken up again.
+
+        Raises ClientError when it breaks again and again with no event between: the operation itself goes on.
+        """
+        broken = 0
         while True:
             try:
-                with self._open("GET", path, headers={"Last-Event-ID": str(after)}) as reply:
-                    for name, data in _events(reply):
-                        after = data.get("seq", after)
-                        yield name, data
-                        if name == "done":
-                            return
-            except OSError:
-                continue  # the next attempt says NoGateway if it is gone for good
+                for name, data in self._events(operation, after):
+                    broken, after = 0, data.get("seq", after)
+                    yield name, data
+                    if name == "done":
+                        return
+            except NoGateway:
+                if broken == len(PAUSES):
+                    raise
+            if broken == len(PAUSES):
+                raise ClientError(
+                    f"the events of {operation} cannot be followed; it goes on: `manners status`"
+                )
+            time.sleep(PAUSES[broken])
+            broken += 1
+
+    def _events(self, operation: str, after: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """One stream of events behind `after`; it ends where it ended, or broke."""
+        path = f"/admin/operations/{quote(operation, safe='')}/events"
+        with self._open("GET", path, headers={"Last-Event-ID": str(after)}) as reply:
+            decoder = SSEDecoder()
+            while data := _part(reply):
+                for payload in decoder.feed(data):
+                    read = json.loads(payload)
+                    yield ("done" if "done" in read else "step"), read
 
     def _begin(self, path: str, body: dict[str, Any], key: str | None, dry_run: bool) -> dict[str, Any]:
         headers = {"Idempotency-Key": key} if key else {}
@@ -97,7 +130,7 @@ class OperatorClient:
         with self._open(method, path, body, headers) as reply:
             try:
                 return dict(json.loads(reply.read()))
-            except (ValueError, OSError):
+            except (ValueError, OSError, HTTPException):
                 raise ClientError(f"{self._url}{path} did not answer with JSON") from None
 
     def _open(
@@ -112,12 +145,12 @@ class OperatorClient:
         for name, value in sent.items():
             request.add_header(name, value)
         try:
-            reply: HTTPResponse = urllib.request.urlopen(request, timeout=ASK_SECONDS)
+            reply: HTTPResponse = _OPENER.open(request, timeout=ASK_SECONDS)
             return reply
         except urllib.error.HTTPError as error:
             raise _refusal(error) from None
-        except OSError as error:
-            why = getattr(error, "reason", error)
+        except (OSError, HTTPException) as error:
+            why = getattr(error, "reason", error) or "the connection broke"
             raise NoGateway(f"no gateway at {self._url}: {why}; start one with `manners serve`") from None
 
 
@@ -125,14 +158,13 @@ def _refusal(error: urllib.error.HTTPError) -> Refused:
     try:
         said = json.loads(error.read())["error"]
         return Refused(error.code, str(said["code"] or ""), str(said["message"]))
-    except (ValueError, LookupError, TypeError, OSError):
+    except (ValueError, LookupError, TypeError, OSError, HTTPException):
         return Refused(error.code, "", f"the gateway answered {error.code}")
 
 
-def _events(reply: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Server-sent events with their names; only `done` differs in what it carries."""
-    decoder = SSEDecoder()
-    while data := reply.read1(65_536):
-        for payload in decoder.feed(data):
-            read = json.loads(payload)
-            yield ("done" if "done" in read else "step"), read
+def _part(reply: HTTPResponse) -> bytes:
+    """What came next; nothing at the end, or where the stream broke."""
+    try:
+        return reply.read1(65_536)
+    except (OSError, HTTPException):
+        return b""

@@ -21,7 +21,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     promote.add_argument("model", metavar="MODEL", help="the public model")
     promote.add_argument("engine", metavar="ENGINE", help="the engine that is to serve it")
     promote.add_argument(
-        "--report", type=Path, required=True, metavar="FILE", help="report.json of its gate run"
+        "--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"
     )
     rollback = commands.add_parser("rollback", help="back to what served before, at once")
     rollback.add_argument("model", metavar="MODEL", help="the public model")
@@ -89,7 +89,7 @@ def _client(args: argparse.Namespace) -> "OperatorClient":
 
 
 def _promote(client: "OperatorClient", args: argparse.Namespace) -> int:
-    report = client.upload(args.report.read_bytes())["digest"]
+    report = client.upload(args.report.read_bytes())["digest"] if args.report else None
     key = str(uuid.uuid4())
     begun = client.promote(args.model, args.engine, report, key=key, dry_run=args.dry_run)
     return _see(client, begun, args)

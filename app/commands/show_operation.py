@@ -17,7 +17,7 @@ class Progress:
 
     def __init__(self, begun: dict[str, Any]) -> None:
         self._console = Console(highlight=False)
-        self._phase = ""
+        self._phase, self._mark = "", GOOD
         self._since = self._start = _time(begun["created"])
         where = f"{escape(begun['incumbent'])} → [bold]{escape(begun['engine'])}[/]"
         self._console.print(
@@ -27,19 +27,22 @@ class Progress:
 
     def step(self, event: dict[str, Any]) -> None:
         """One event of the stream."""
-        at = _time(event["at"])
+        at, fault = _time(event["at"]), event.get("fault")
+        if event["event"] not in ("failed", "refused", "breached"):
+            fault = None
+        if fault:  # it is told with the phase that it led to
+            self._mark = BAD
         if event["phase"] != self._phase:
             self._close(at)
             self._phase, self._since = event["phase"], at
-        fault = event.get("fault")
-        if event["event"] in ("failed", "refused", "breached") and fault:
+            self._mark = "[yellow]↶[/]" if self._phase == "rolling_back" else GOOD
+        if fault:
             self._console.print(f"  {BAD} [red]{escape(fault['code'])}[/]: {escape(fault['message'])}")
 
     def _close(self, at: datetime) -> None:
         if self._phase not in ("", "queued"):
             seconds = (at - self._since).total_seconds()
-            mark = "[yellow]↶[/]" if self._phase == "rolling_back" else GOOD
-            self._console.print(f"  {mark} {self._phase:<13}{seconds:8.2f} s")
+            self._console.print(f"  {self._mark} {self._phase.replace('_', ' '):<13}{seconds:8.2f} s")
 
     def end(self, operation: dict[str, Any]) -> None:
         """The operation, as it ended."""
