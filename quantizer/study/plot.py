@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from xml.sax.saxutils import escape
@@ -16,45 +17,60 @@ COLOURS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """points: at each tick (value, low, high), shares of one; None where there is none."""
+    """points: at each tick (value, low, high), shares of one; None where there is none. colour: its place among COLOURS,
+    so that a line has the same one in every chart."""
 
     name: str
     points: Sequence[tuple[float, float, float] | None]
+    colour: int
 
 
 def chart(title: str, ticks: Sequence[str], lines: Sequence[Line], left: int = 0) -> str:
-    """One chart as a group of SVG elements, so many pixels from the left."""
+    """One chart as a group of SVG elements, so many pixels from the left. The axis begins at the ten per cent below the
+    lowest interval and says so itself."""
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    lows = [point[1] for line in lines for point in line.points if point]
+    tens = min(9, math.floor(10 * min(lows, default=0.0)))
 
     def across(tick: int, line: int) -> float:
         return LEFT + width * (tick + 0.5) / len(ticks) + 3 * (line - (len(lines) - 1) / 2)
 
     def down(share: float) -> float:
-        return TOP + height * (1 - share)
+        return TOP + height * (1 - share) / (1 - tens / 10)
 
     parts = [f'<g transform="translate({left} 0)">', _text(LEFT, 20, title, "start", 14)]
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        y = down(share)
+    for ten in range(tens, 11):
+        y = down(ten / 10)
         parts.append(
             f'<line x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + width}" y2="{y:.1f}" stroke="#e0e0e0"/>'
-            + _text(LEFT - 6, y + 4, f"{share:.0%}", "end")
+            + _text(LEFT - 6, y + 4, f"{10 * ten}%", "end")
         )
-    parts += [
-        _text(across(i, 0), TOP + height + 18 + 14 * (i % 2), tick, "middle") for i, tick in enumerate(ticks)
-    ]
+    for i, tick in enumerate(ticks):
+        at = LEFT + width * (i + 0.5) / len(ticks)
+        parts.append(_text(at, TOP + height + 18 + 14 * (i % 2), tick, "middle"))
     for number, line in enumerate(lines):
-        colour = COLOURS[number % len(COLOURS)]
-        known = [(i, point) for i, point in enumerate(line.points) if point]
-        path = " ".join(f"{across(i, number):.1f},{down(point[0]):.1f}" for i, point in known)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        for i, (value, low, high) in known:
-            x = across(i, number)
-            parts.append(
-                f'<line x1="{x:.1f}" y1="{down(low):.1f}" x2="{x:.1f}" y2="{down(high):.1f}" stroke="{colour}"/>'
-                f'<circle cx="{x:.1f}" cy="{down(value):.1f}" r="2.5" fill="{colour}"/>'
-            )
+        parts += _drawn(line, [across(i, number) for i in range(len(ticks))], down)
+        colour = COLOURS[line.colour % len(COLOURS)]
         parts.append(_text(LEFT + width + 10, TOP + 12 + 17 * number, line.name, "start", 12, colour))
     return "\n".join([*parts, "</g>"])
+
+
+def _drawn(line: Line, across: Sequence[float], down: Callable[[float], float]) -> list[str]:
+    """A line with its intervals; broken where a point is missing, so that no stretch is made up."""
+    colour, parts, run = COLOURS[line.colour % len(COLOURS)], [], ""
+    for x, point in [*zip(across, line.points, strict=True), (0.0, None)]:
+        if point is None:
+            if run:
+                parts.append(f'<polyline points="{run}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+            run = ""
+            continue
+        value, low, high = map(down, point)
+        run += f"{' ' if run else ''}{x:.1f},{value:.1f}"
+        parts.append(
+            f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
+            f'<circle cx="{x:.1f}" cy="{value:.1f}" r="2.5" fill="{colour}"/>'
+        )
+    return parts
 
 
 def picture(charts: Sequence[str], columns: int = 2) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 from quantizer.study.grid import METHODS
 from quantizer.study.plot import WIDTH, Line, chart, picture
-from quantizer.study.results import Cell, Table, read, recovered, share
+from quantizer.study.results import Cell, Recovered, Table, read, recovered, share
 
 BEGIN, END = "<!-- made by python -m quantizer.study report -->", "<!-- to here -->"
 PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
@@ -63,12 +63,12 @@ def plot(table: Table) -> str:
     for size, strengths in table.strengths.items():
         whole = any(cell.kept for key, cell in table.cells.items() if key[0] == size)
         lines = []
-        for method in PLOTTED:
+        for colour, method in enumerate(PLOTTED):
             cells = [table.cell(size, name, method) for name, _ in strengths]
             pairs = [(cell.manners if whole else cell.calls) if cell else (0, 0) for cell in cells]
             points = [share(right, asked) if asked else None for right, asked in pairs]
             if any(points):
-                lines.append(Line(method, points))
+                lines.append(Line(method, points, colour))
         title = f"{size}: {'cases with all manners kept' if whole else 'tool calls exactly right'}"
         charts.append(chart(title, [tick for _, tick in strengths], lines, WIDTH * len(charts)))
     return picture(charts, max(1, len(charts)))
@@ -82,8 +82,15 @@ def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
     yield f"|---|{'---|' * len(known)}"
     for name, tick in table.strengths[size]:
         cells = [table.cell(size, name, method) for method in known]
-        yield f"| {name}, {tick} | {' | '.join(tell(cell) if cell else '' for cell in cells)} |"
+        told = [_told(tell(cell), cell, len(table.runs[size])) if cell else "" for cell in cells]
+        yield f"| {name}, {tick} | {' | '.join(told)} |"
     yield ""
+
+
+def _told(text: str, cell: Cell | None, seeds: int) -> str:
+    """What a cell says; one that lacks seeds says so, since it is not to be compared along its row."""
+    have = len(cell.seconds) if cell else 0
+    return f"{text} [{have} of {seeds} seeds]" if text and have < seeds else text
 
 
 def _manners(cell: Cell) -> str:
@@ -106,7 +113,8 @@ def _recoveries(table: Table, size: str) -> Iterator[str]:
         trained = {method: table.cell(size, name, method) for method in TRAINED}
         if before and rounded and any(trained.values()):
             found = {m: recovered(before, rounded, cell) for m, cell in trained.items() if cell}
-            told = [(f"{_back(found[m].back)}" if found.get(m) else "") for m in TRAINED]  # type: ignore[union-attr]
+            runs = len(table.runs[size])
+            told = [_told(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED]
             lost = next((one.lost for one in found.values() if one), None)
             if lost:
                 rows.append(f"| {name}, {tick} | {_points(lost)} | {' | '.join(told)} |")
@@ -126,10 +134,11 @@ def _points(told: tuple[float, float, float]) -> str:
     return f"{value:.1f} ({low:.1f} to {high:.1f})"
 
 
-def _back(told: tuple[float, float, float] | None) -> str:
-    if told is None:
-        return "nothing lost"
-    value, low, high = told
+def _back(found: Recovered) -> str:
+    """A share of a loss that may as well be none is no number."""
+    if found.back is None or found.lost[1] <= 0:
+        return "no loss beyond noise"
+    value, low, high = found.back
     mark = "**" if value >= ENOUGH else ""
     top = "…" if high == float("inf") else f"{high:.0%}"
     return f"{mark}{value:.0%}{mark} ({low:.0%} to {top})"
