@@ -1,0 +1,121 @@
+"""A model card says what the manifest and the report say, of the folder that they are about."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gates import artefact
+from gates.errors import ReportError
+from gates.report.keys import trusted
+from gates.report.verify import open_report
+from quantizer import cli
+from quantizer.card import Judged, card
+from tests.gates.report.examples import KEY
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "models" / "annie-nano-nvfp4-hf"
+HOME = ROOT / "docs" / "reports" / "nvfp4-vllm-vs-q4km-llama"
+REPORT, TRUST = HOME / "report.json", HOME / "report.pub"
+
+
+def run(*argv: object) -> int:
+    parser = argparse.ArgumentParser()
+    cli.add(parser.add_subparsers(dest="command"))
+    args = parser.parse_args(["quantize", "card", *map(str, argv)])
+    return int(args.run(args))
+
+
+def judged() -> Judged:
+    opened = open_report(REPORT, trusted([TRUST]))
+    return Judged(opened.statement, opened.digest, opened.signers)
+
+
+def test_the_shipped_card_is_what_the_command_makes(tmp_path: Path) -> None:
+    out = tmp_path / "README.md"
+
+    assert run(FOLDER, "--report", REPORT, "--trust", TRUST, "--out", out) == 0
+    assert out.read_text("utf-8") == (HOME / "MODEL_CARD.md").read_text("utf-8")
+
+
+def test_a_card_holds_the_digests_the_recipe_and_every_rule_with_its_interval() -> None:
+    text, manifest, found = card(artefact.load(FOLDER), judged()), artefact.load(FOLDER), judged().statement
+
+    for digest in (manifest.root, manifest.provenance.data_digest, found.suite.digest, found.policy.digest):
+        assert f"`{digest}`" in text
+    assert "Recipe `mse`" in text and '"scales": "mse"' in text and "| check, sqnr\\_db | 21.8 |" in text
+    rows = [line for line in text.splitlines() if line.endswith(("pass |", "(advisory) |", "inconclusive |"))]
+    assert len(rows) == len(found.decision.gates)
+    assert "94.1 % to 99.1 % (95%, Wilson, 97 % each look)" in text
+    assert "**? inconclusive**" in text and "Not known: Time to first token" in text
+
+
+def test_both_servers_are_told_of() -> None:
+    text = card(artefact.load(FOLDER))
+
+    assert "vllm serve . --served-model-name annie-nano --enable-prompt-tokens-details" in text
+    assert "manners quantize gguf ." in text and "llama-server --model ../annie-nano-nvfp4-gguf/" in text
+
+
+def test_a_gguf_file_is_served_as_it_is() -> None:
+    text = card(artefact.load(ROOT / "models" / "annie-nano-q4_k_m"))
+
+    assert "llama-server --model annie-nano-q4_k_m.gguf" in text and "vllm serve" not in text
+
+
+def test_without_a_report_nothing_is_claimed() -> None:
+    text = card(artefact.load(FOLDER))
+
+    assert "nothing is known of its manners" in text and "No gate has judged it." in text and "✓" not in text
+
+
+def test_what_the_manifest_leaves_out_is_said_to_be_unknown() -> None:
+    bare = replace(artefact.load(FOLDER), provenance=artefact.Provenance())
+    text = card(bare)
+
+    assert "The manifest does not say how." in text and "The manifest names no data." in text
+    assert not re.search(r"mse|stranger|torch", text)
+
+
+def test_a_report_of_another_folder_is_refused() -> None:
+    with pytest.raises(ReportError, match="the report is of artefact"):
+        card(artefact.load(ROOT / "models" / "annie-nano-q4_k_m"), judged())
+
+
+def test_a_signature_that_nobody_checked_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(FOLDER, "--report", REPORT) == 0
+    assert "its signature not checked" in capsys.readouterr().out
+
+
+def test_a_report_by_another_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    pem = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "other.pub").write_bytes(pem)
+
+    assert run(FOLDER, "--report", REPORT, "--trust", tmp_path / "other.pub") == 65
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("wrong", ["changed", "inside", "no-report"])
+def test_what_cannot_be_told_of_is_one_line_and_a_code(
+    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(FOLDER, folder)
+    if wrong == "changed":
+        (folder / "config.json").write_text("{}", "utf-8")
+    more = {
+        "changed": [],
+        "inside": ["--out", folder / "README.md"],
+        "no-report": ["--report", folder / "no.json"],
+    }
+
+    assert run(folder, *more[wrong]) in (65, 66, 73, 74)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "Traceback" not in said and not (folder / "README.md").exists()
