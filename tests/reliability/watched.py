@@ -1,0 +1,60 @@
+"""`manners serve` that counts itself: memory, tasks, descriptors and threads, a JSON line a second.
+
+    python -m tests.reliability.watched CONFIG SAMPLES
+
+Only the loop itself knows its tasks, so this runs in the gateway's process; the rest is `app.serve`.
+Candidates of promotions are neither warmed nor questioned: that would be most of what is measured.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import uvloop
+
+from app.config import load
+from app.promotion.deeds import DEEDS
+from app.promotion.effects import Verb
+from app.serve import serve
+from tests.app.promotion.stage import passed_over
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def sample(start: float) -> dict[str, float]:
+    """What this process holds now. Memory is resident, in MiB."""
+    return {
+        "t": round(time.monotonic() - start, 2),
+        "rss_mib": round(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE / 2**20, 2),
+        "tasks": len(asyncio.all_tasks()),
+        "descriptors": len(os.listdir("/proc/self/fd")) - 1,  # one is the listing's own
+        "threads": threading.active_count(),
+    }
+
+
+async def _watch(path: Path) -> None:
+    start = time.monotonic()
+    with path.open("w", encoding="utf-8") as file:
+        while True:
+            file.write(json.dumps(sample(start)) + "\n")
+            file.flush()
+            await asyncio.sleep(1.0)
+
+
+async def main(config: Path, samples: Path) -> None:
+    """Serve until a signal."""
+    for verb in (Verb.WARM, Verb.PROBE):
+        DEEDS[verb] = passed_over
+    watch = asyncio.create_task(_watch(samples))
+    try:
+        await serve(load(config))
+    finally:
+        watch.cancel()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
