@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
+from transformers import AutoTokenizer
+
 from gates import artefact
 from quantizer.surgery.operate import apply, plan
 from quantizer.surgery.patient import CONFIG, TOKENIZER_CONFIG, Patient
@@ -93,4 +95,6 @@ def test_the_folder_is_written_without_the_named_templates(tmp_path: Path) -> No
 
     assert [file.path for file in sealed.files if file.path.endswith(".jinja")] == ["chat_template.jinja"]
     assert artefact.verify(out) == []
+    kinds = [type(AutoTokenizer.from_pretrained(folder).chat_template) for folder in (source, out)]
+    assert kinds == [dict, str]  # what a processor hands to vLLM, too
     assert {step.operation for step in plan(out, VLLM).needed} == set()
