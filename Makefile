@@ -10,7 +10,7 @@ PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-vllm test-gpu test-gate test-promotion test-docker test-promptfoo test-ops gpu check format bench mutants nano lock clean
+.PHONY: help serve test test-vllm test-gpu test-gate test-promotion test-docker test-promptfoo test-ops test-browser gpu check format bench mutants nano lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -42,6 +42,9 @@ test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the ga
 
 test-ops: $(VENV)/.dev  ## rules, panels and alerts over a real Prometheus (apt-get install prometheus)
 	$(BIN)/python -m pytest -m ops tests/ops $(PYTEST_ARGS)
+
+test-browser: $(VENV)/.dev  ## the console in a real Chromium (apt-get install chromium; PICTURES=docs takes its pictures)
+	PICTURES=$(PICTURES) $(BIN)/python -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, architecture
 	$(BIN)/ruff format --check .

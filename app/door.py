@@ -20,9 +20,9 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class Door:
     """Gives each request an id (the caller's own, if it is well formed) and checks its key.
 
-    `guarded` are the path prefixes that need a key; the rest (health) is open. `straight` are
-    paths whose applications are called without the framework in between. With `takes_api_key`
-    a key may come in `x-api-key`, as Anthropic's clients send it.
+    `guarded` are the path prefixes that need a key; the rest (health) is open, and so are the very
+    paths in `open_paths`. `straight` are paths whose applications are called without the framework
+    in between. With `takes_api_key` a key may come in `x-api-key`, as Anthropic's clients send it.
     """
 
     def __init__(
@@ -32,12 +32,14 @@ class Door:
         guarded: tuple[str, ...],
         straight: Mapping[str, ASGIApp] = MappingProxyType({}),
         takes_api_key: bool = False,
+        open_paths: frozenset[str] = frozenset(),
     ) -> None:
         self._app = app
         self._straight = straight
         self._keys = keys
         self._guarded = guarded
         self._takes_api_key = takes_api_key
+        self._open = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,7 +49,7 @@ class Door:
         asked = headers.get(b"x-request-id", b"")
         request_id = asked.decode() if _REQUEST_ID.fullmatch(asked) else f"{random.getrandbits(128):032x}"
         scope.setdefault("state", {})["request_id"] = request_id
-        if self._keys and scope["path"].startswith(self._guarded):
+        if self._keys and scope["path"].startswith(self._guarded) and scope["path"] not in self._open:
             try:
                 api_key = headers.get(b"x-api-key", b"") if self._takes_api_key else b""
                 authorization = headers.get(b"authorization", b"")

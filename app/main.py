@@ -10,6 +10,7 @@ from app import catalog, http_errors, openapi
 from app.auth import KeyRing
 from app.chat import Chat
 from app.config import Config, ConfigError
+from app.console.routes import OPEN, console_router
 from app.door import Door
 from app.ear import Ear
 from app.fleet import Fleet
@@ -84,6 +85,7 @@ def create_gateway(
     admin = _application("Manners: operators", log)
     admin.include_router(catalog.admin_router(config, fleet, chat, metrics, promotions))
     admin.include_router(operators_router(config, promotions))
+    admin.include_router(console_router(config, promotions))
     return Gateway(
         config,
         fleet,
@@ -94,7 +96,7 @@ def create_gateway(
         log,
         tracing,
         Door(public, KeyRing(config.secrets.api_keys), ("/v1",), straight, takes_api_key=True),
-        Door(admin, KeyRing([admin_token]), ("/admin",)),
+        Door(admin, KeyRing([admin_token]), ("/admin",), open_paths=OPEN),
     )
 
 

@@ -1,0 +1,69 @@
+"""The console's page comes without a token and brings nothing from elsewhere; all that it shows needs one."""
+
+import re
+from pathlib import Path
+
+from app.console.reading import reading
+from app.console.routes import FILES, STATIC
+from tests.app.house import TOKEN, house
+from tests.gates.report import examples
+
+GUARDED = (
+    "/admin/ui/", "/admin/ui/routes.py", "/admin/ui/%2e%2e/status", "/admin/uix", "/admin/ui/console.css/",
+    "/admin/status", "/admin/reports/sha256:00/reading", "/admin/reports/sha256:00/page",
+)  # fmt: skip
+
+
+async def test_the_page_and_its_two_files_need_no_token(tmp_path: Path) -> None:
+    async with house(tmp_path) as it:
+        for path, (name, kind) in FILES.items():
+            answer = await it.get(it.admin + path)
+            assert (answer.status, answer.raw) == (200, (STATIC / name).read_bytes())
+            assert answer.headers["content-type"].startswith(kind)
+            assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+            assert answer.headers["cache-control"] == "no-cache"
+
+
+async def test_nothing_else_comes_without_a_token(tmp_path: Path) -> None:
+    async with house(tmp_path) as it:
+        for path in GUARDED:
+            assert (await it.get(it.admin + path)).error["code"] == "missing_api_key", path
+
+
+async def test_the_page_is_not_on_the_public_listener(tmp_path: Path) -> None:
+    async with house(tmp_path) as it:
+        assert (await it.get(f"{it.url}/admin/ui")).status == 404
+
+
+async def test_a_report_that_is_not_here_has_no_words(tmp_path: Path) -> None:
+    async with house(tmp_path) as it:
+        for view in ("reading", "page"):
+            answer = await it.get(
+                f"{it.admin}/admin/reports/sha256:00/{view}", {"authorization": f"Bearer {TOKEN}"}
+            )
+            assert (answer.status, answer.error["code"]) == (404, "report_not_found")
+
+
+def test_the_page_names_no_other_host_and_holds_no_script_or_style() -> None:
+    page = (STATIC / "console.html").read_text("utf-8")
+    assert not re.search(r"//\w|<style|style=|\son\w+=|<script(?! type=\"module\" src=)", page)
+    script = (STATIC / "console.js").read_text("utf-8")
+    assert set(re.findall(r"https?://[^\"]+", script)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script)
+
+
+def test_every_id_that_the_script_asks_for_is_in_the_page() -> None:
+    ids = set(re.findall(r'\sid="([\w-]+)"', (STATIC / "console.html").read_text("utf-8")))
+    assert set(re.findall(r'\$\("([\w-]+)"\)', (STATIC / "console.js").read_text("utf-8"))) <= ids
+
+
+def test_a_failure_is_read_with_its_reasons_and_its_gates() -> None:
+    shown = reading(examples.failing(), "sha256:00", ())
+    assert shown["verdict"] == "fail" and not shown["trusted"]
+    assert "must not take over" in shown["headline"] and shown["reasons"]
+    assert any(gate["verdict"] == "fail" and gate["decides"] for gate in shown["gates"])
+
+
+def test_a_report_is_trusted_by_its_signers() -> None:
+    shown = reading(examples.passing(), "sha256:00", ("ed25519:1",))
+    assert shown["trusted"] and shown["signers"] == ["ed25519:1"] and shown["reasons"] == []
