@@ -67,6 +67,9 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._check(len(self.url) + sum(len(name) + len(value) for name, value in self.headers))
+        if self.parser.get_http_version() not in ("1.0", "1.1"):
+            self._fault = BadHTTP("no HTTP but 1.0 and 1.1 is spoken here")
+            raise self._fault
         self._in_head, self._head_bytes = False, 0
         self._stop()  # the body has a time of its own
         super().on_headers_complete()

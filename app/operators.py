@@ -11,10 +11,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app.config import Config
-from app.errors import BadField, BodyTooLarge
+from app.errors import BadField, BodyTooLarge, TooSlow
 from app.promotion import reports, waivers
 from app.promotion.facts import KEYS
 from app.promotion.plan import Kind
@@ -236,10 +237,13 @@ async def _body(request: Request, kind: type[Any]) -> Any:
 
 async def _read(request: Request, limit: int) -> bytes:
     data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > limit:
-            raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
+    try:
+        async for part in request.stream():
+            data += part
+            if len(data) > limit:
+                raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
+    except ClientDisconnect:
+        raise TooSlow("the request broke off") from None  # nobody hears it, and it is no bug
     return bytes(data)
 
 

@@ -209,7 +209,8 @@ async def run(
     tape, outer = Tape(), structlog.get_config()
     gateway = create_gateway(config, TOKEN, logs.configure(stream=tape), tracing=tracing)
     sockets = [bind(ANYWHERE, "listen"), bind(ANYWHERE, "admin")]
-    servers = [_server(app, 1) for app in (gateway.public, gateway.admin)]
+    patience = config.gateway.read_seconds
+    servers = [_server(app, 1, patience) for app in (gateway.public, gateway.admin)]
     url, admin = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in sockets)
     pairs = zip(servers, sockets, strict=True)
     tasks = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in pairs]
