@@ -80,6 +80,10 @@ class OperatorClient:
         """How it stands."""
         return self._json("GET", f"/admin/operations/{quote(operation, safe='')}")
 
+    def operations(self, limit: int = 50) -> list[dict[str, Any]]:
+        """The latest, the newest first."""
+        return list(self._json("GET", f"/admin/operations?{urlencode({'limit': limit})}")["operations"])
+
     def audit(self, after: int = 0, limit: int = 200, newest: bool = False) -> dict[str, Any]:
         """Events of the chain, and whether it holds."""
         asked = {"after": after, "limit": limit, **({"newest": 1} if newest else {})}

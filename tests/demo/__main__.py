@@ -1,0 +1,96 @@
+"""`python -m tests.demo`: what Manners is for, in a terminal, with real engines and open streams.
+
+Exit code 0 only if everything came out as it is told.
+"""
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from tests.demo.crowd import Figures, figures
+from tests.demo.place import CANDIDATE, Place
+from tests.demo.screen import Screen
+from tests.demo.story import Failed, Story, Told
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.demo", description=__doc__)
+    parser.add_argument("--cast", type=Path, metavar="FILE", help="record it for asciinema (version 2)")
+    parser.add_argument("--still", type=Path, metavar="FILE", help="a still picture of it (SVG)")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="an empty folder for reports, state and logs"
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Tell the story; 1 if something was not as told."""
+    options = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    screen = Screen(options.cast, options.still)
+    began = time.monotonic()
+    screen.say(
+        "[bold]Manners[/]: a quantized model is let in when it has proved its manners, and put out when it loses them."
+    )
+    with tempfile.TemporaryDirectory(prefix="demo-") as temporary:
+        story = Story(Place(options.keep or Path(temporary)), screen)
+        try:
+            told = asyncio.run(story.tell())
+        except Failed as why:
+            screen.say(f"[red]{why}[/]")
+            return 1
+    _numbers(screen, story, told)
+    sound = _judged(screen, story, told, time.monotonic() - began)
+    screen.keep()
+    return 0 if sound else 1
+
+
+def _numbers(screen: Screen, story: Story, told: Told) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("streams that were opened")
+    for title in ("", "whole", "truncated", "lost", "first word, p50", "p95"):
+        table.add_column(title, justify="right")
+    for (name, begin), (_, end) in zip(told.marks, told.marks[1:], strict=False):
+        table.add_row(name, *_cells(figures(story.crowd.between(begin, end))))
+    table.add_section()
+    table.add_row("all", *_cells(figures(story.crowd.heard)), style="bold")
+    screen.act("The numbers", "What the callers heard.")
+    screen.say(table)
+
+
+def _cells(found: Figures) -> list[str]:
+    counts = [str(n) for n in (found.streams, found.whole, found.truncated, found.lost)]
+    return counts + ["" if ms is None else f"{ms:.0f} ms" for ms in (found.p50, found.p95)]
+
+
+def _judged(screen: Screen, story: Story, told: Told, seconds: float) -> bool:
+    """Whether all came out as told; shown line by line."""
+    heard, crowd = story.crowd.heard, story.crowd
+    broken = [one for one in heard if one.end != "whole"]
+    thoughts = sum("leak" in one.faults for one in heard)
+    told.check(f"{crowd.opened} streams opened, {len(heard) - len(broken)} heard whole, none lost",
+               not broken and crowd.opened == len(heard))  # fmt: skip
+    told.check(f"thoughts that a caller heard: {thoughts}", thoughts == 0)
+    if told.spoiled is not None:
+        hers = [one for one in heard if one.engine == CANDIDATE and one.ended > told.spoiled]
+        last = max((one.ended for one in hers), default=told.spoiled)
+        marked = sum("markdown" in one.faults for one in hers)
+        told.check(f"{last - told.spoiled:.1f} s from the spoiled file to the last word of hers; {len(hers)} replies, "
+                   f"{marked} with markdown", bool(hers))  # fmt: skip
+    told.check(f"all of it in {seconds:.0f} s", seconds < 300.0)
+    for words, true in told.checks:
+        screen.say(f"  {'[green]✓[/]' if true else '[bold red]✗[/]'} {words}")
+    for one in broken[:5]:
+        screen.say(f"    [red]{one.end}: {one.why}[/]")
+    return all(true for _, true in told.checks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""The story, act by act, told by the commands themselves while callers stream."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from rich.markup import escape
+
+from app.auth import read_admin_token
+from app.operator_client import OperatorClient
+from tests.bench.processes import Process
+from tests.demo import leak
+from tests.demo.crowd import CALLERS, Crowd
+from tests.demo.place import BAKE_SECONDS, CANDIDATE, FOLDERS, LIVE, MODELS, Place
+from tests.demo.screen import Screen
+
+ROOT: Final = Path(__file__).parents[2]
+QUIET: Final = 8.0
+"""Seconds of callers alone, at the beginning and at the end: what the figures are compared with."""
+SOUND: Final = 4.0
+"""Seconds that the candidate serves well before she is spoiled."""
+
+
+class Failed(Exception):
+    """The story cannot go on; the message is one line."""
+
+
+@dataclass
+class Told:
+    """What came out."""
+
+    marks: list[tuple[str, float]] = field(default_factory=list)
+    checks: list[tuple[str, bool]] = field(default_factory=list)
+    spoiled: float | None = None
+
+    def mark(self, name: str) -> None:
+        """Another stretch of time begins."""
+        self.marks.append((name, time.monotonic()))
+
+    def check(self, words: str, true: bool) -> None:
+        """Something that has to be so."""
+        self.checks.append((words, true))
+
+
+class Story:
+    """One run of it at a place."""
+
+    def __init__(self, place: Place, screen: Screen) -> None:
+        self.place, self.screen, self.told = place, screen, Told()
+        self.crowd = Crowd(place.url)
+
+    async def tell(self) -> Told:
+        """From the first caller to the last. Raises Failed."""
+        with self._gateway():
+            await self._ready()
+            async with self.crowd:
+                await self._acts()
+                self.told.mark("end")
+        return self.told
+
+    async def _acts(self) -> None:
+        self.told.mark("before: nothing else runs")
+        self.screen.act(
+            "annie-nano is live",
+            f"Her weights are Q4_K_M. From now on {CALLERS} callers stream, until the end of this.",
+        )
+        await self._listen(QUIET)
+        self.told.mark("while the gates run")
+        await self._refused("stranger-nano", "A stranger wants in", "Another model of the same size: it thinks "
+                            "aloud, answers in Markdown, and calls no tools.")  # fmt: skip
+        await self._refused("annie-nano-thin-ptq", "So does annie herself, badly quantized",
+                            "NVFP4 by post-training quantization with too little calibration: "
+                            "the knowledge is there, the manners are not.")  # fmt: skip
+        await self._passed()
+        self.told.mark("promotion, leak, rollback")
+        await self._promoted_and_spoiled()
+        self.told.mark("after: annie-nano again")
+        await self._listen(QUIET)
+        await self._looked_up()
+
+    # ------------------------------------------------------------------------------ the acts
+
+    async def _listen(self, seconds: float) -> None:
+        with self._waiting("callers stream"):
+            await asyncio.sleep(seconds)
+
+    async def _refused(self, engine: str, title: str, words: str) -> None:
+        if not self.place.engines[engine].is_dir():
+            return
+        self.screen.act(title, words)
+        code = await self._gate(engine)
+        wish = ("promote", "annie", engine, "--report", f"{engine}/report.json")
+        refused = await self._run(*wish)
+        self.told.check(f"{engine} is refused: verdict_not_pass",
+                        code == 1 and refused == (1, "verdict_not_pass"))  # fmt: skip
+
+    async def _passed(self) -> None:
+        self.screen.act(
+            "annie in NVFP4, done well",
+            "The same four bits, distilled until she behaves. Not a word of this was told to the gate.",
+        )
+        self.told.check(f"{CANDIDATE} passes the gate", await self._gate(CANDIDATE) == 0)
+
+    async def _promoted_and_spoiled(self) -> None:
+        self.screen.act(
+            "Promoted, and made to leak",
+            f"Warmed, questioned, switched under the callers' eyes, and watched for {BAKE_SECONDS} s. "
+            f"While she is watched, the stranger's weights are written into the file that her engine has mapped: "
+            f"no restart, no error, only other words.",
+        )
+        source = MODELS / FOLDERS["stranger-nano"] / "stranger-nano-q4_k_m.gguf"
+        target = self.place.candidate / "annie-nano-nvfp4.gguf"
+        patches = await asyncio.to_thread(leak.prepare, target, source)
+        spoiler = asyncio.create_task(self._spoil(target, patches))
+        try:
+            code, _ = await self._run("promote", "annie", CANDIDATE, "--report", f"{CANDIDATE}/report.json")
+        finally:
+            spoiler.cancel()
+            await asyncio.wait([spoiler])
+        operations = await asyncio.to_thread(self._client().operations)
+        operation = operations[0] if operations else {"phase": "refused"}
+        fault = operation.get("error") or {}
+        self.told.check("she served callers, and was made to leak",
+                        self.told.spoiled is not None and any(h.engine == CANDIDATE for h in self.crowd.heard))  # fmt: skip
+        self.told.check(f"she is rolled back by herself: {fault.get('code')}",
+                        (code, operation["phase"], fault.get("code")) == (1, "rolled_back", "bake_leak"))  # fmt: skip
+
+    async def _spoil(self, target: Path, patches: leak.Patches) -> None:
+        """As soon as she has served a while."""
+        client = self._client()
+        while True:
+            status = await asyncio.to_thread(client.status)
+            under_way = status["models"]["annie"]["operation"]
+            if under_way and under_way["phase"] == "baking":
+                break
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(SOUND)
+        leak.overwrite(target, patches)
+        self.told.spoiled = time.monotonic()
+        heard = sum(one.engine == CANDIDATE for one in self.crowd.heard)
+        self.screen.say(
+            f"    [bold red]⚡ the stranger's weights are in her file[/] [dim]after {heard} good replies[/]"
+        )
+
+    async def _looked_up(self) -> None:
+        self.screen.act("What is left of it", "Every step is an event in a chain of hashes.")
+        await self._run("status")
+        self.told.check("annie-nano is live",
+                        (await asyncio.to_thread(self._client().status))["models"]["annie"]["live"] == LIVE)  # fmt: skip
+        code, _ = await self._run("audit", "--last", "6")
+        self.told.check("the audit's chain holds", code == 0)
+
+    # --------------------------------------------------------------------------- the machinery
+
+    async def _gate(self, engine: str) -> int:
+        """`manners gate run`: its exit code, with the sentences that decided."""
+        words = ("gate", "run", "--candidate", engine, "--baseline", LIVE, "--out", engine)
+        self.screen.command("manners " + " ".join(words))
+        began = time.monotonic()
+        with self._waiting(f"the gate asks {engine}"):
+            code, out, err = await self._whole(*words, "--json")
+        if code not in (0, 1, 2):
+            raise Failed(f"the gate ended with {code}: {err.strip().splitlines()[-1:]}")
+        found = json.loads(out)
+        bad = [rule for rule in found["gates"] if rule["verdict"] == "fail" and rule["tier"] != "advisory"]
+        for rule in bad or found["gates"]:
+            mark = "[red]✗[/]" if bad else "[green]✓[/]"
+            self.screen.say(f"    {mark} {rule['gate']:<12}[dim]{escape(short(rule['sentence']))}[/]")
+        seconds = time.monotonic() - began
+        colour = "green" if found["verdict"] == "pass" else "red"
+        self.screen.say(
+            f"    [bold {colour}]{found['verdict']}[/] [dim]in {seconds:.0f} s; signed, {engine}/report.json[/]"
+        )
+        return code
+
+    async def _run(self, *words: str) -> tuple[int, str]:
+        """A command, shown as it goes: its exit code, and the code that it was refused with, if it was."""
+        self.screen.command("manners " + " ".join(words))
+        process = await self._begin(*words)
+        assert process.stdout is not None and process.stderr is not None
+        async for line in process.stdout:
+            if text := line.decode().rstrip():
+                self.screen.output(text)
+        said = (await process.stderr.read()).decode().strip()
+        if said:
+            self.screen.refusal(said)
+        parts = said.split(": ")
+        return await process.wait(), parts[1] if len(parts) > 2 else ""
+
+    async def _whole(self, *words: str) -> tuple[int, str, str]:
+        process = await self._begin(*words)
+        out, err = await process.communicate()
+        return process.returncode or 0, out.decode(), err.decode()
+
+    async def _begin(self, *words: str) -> asyncio.subprocess.Process:
+        command = [sys.executable, "-m", "app", *words, "--config", str(self.place.config)]
+        shown = {"COLUMNS": "92", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+        pipe = asyncio.subprocess.PIPE
+        env = {**os.environ, **shown, "PYTHONPATH": str(ROOT)}
+        return await asyncio.create_subprocess_exec(
+            *command, stdout=pipe, stderr=pipe, env=env, cwd=self.place.base
+        )
+
+    def _client(self) -> OperatorClient:
+        token = read_admin_token(None, self.place.base / "state")
+        assert token is not None  # the gateway made it before it was ready
+        return OperatorClient(self.place.admin, token)
+
+    @contextmanager
+    def _gateway(self) -> Iterator[None]:
+        command = [sys.executable, "-m", "app", "serve", "--config", str(self.place.config)]
+        self._process = Process(command, self.place.base / "gateway.log", {"PYTHONPATH": str(ROOT)})
+        try:
+            yield
+        finally:
+            self._process.stop()
+
+    async def _ready(self) -> None:
+        async with aiohttp.ClientSession() as client:
+            for _ in range(600):
+                if died := self._process.died:
+                    raise Failed(f"the gateway {died}")
+                try:
+                    async with client.get(f"{self.place.url}/readyz") as response:
+                        if response.status == 200:
+                            return
+                except aiohttp.ClientError:
+                    pass
+                await asyncio.sleep(0.1)
+        raise Failed("the gateway is not ready after a minute")
+
+    @contextmanager
+    def _waiting(self, words: str) -> Iterator[None]:
+        """The callers' numbers turn meanwhile."""
+        with self.screen.waiting(words) as status:
+            task = asyncio.create_task(self._count(status, words))
+            try:
+                yield
+            finally:
+                task.cancel()
+
+    async def _count(self, status: Any, words: str) -> None:
+        while True:
+            ends = [one.end for one in self.crowd.heard]
+            bad = len(ends) - ends.count("whole")
+            status.update(
+                f"[dim]{words} · {self.crowd.open} streams open, {ends.count('whole')} whole, {bad} not[/]"
+            )
+            await asyncio.sleep(0.5)
+
+
+def short(sentence: str) -> str:
+    """A rule's sentence as far as it says what was found."""
+    return re.sub(r" \(\D[^)]*\)|, \d+ of them among .*", "", sentence.partition("; with")[0])
