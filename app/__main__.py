@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from app.commands import bench, doctor, engine, gate, operate, quantize
+from app.commands import bench, doctor, engine, gate, operate, quantize, shadow
 from app.config import ConfigError, load
 
 EX_USAGE, EX_CONFIG = 64, 78
@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
     chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
     chat.add_argument("--think", action="store_true", help="ask the model to think first")
-    for command in (engine, gate, quantize, operate, doctor, bench):
+    for command in (engine, gate, quantize, operate, doctor, bench, shadow):
         command.add(commands)
     return parser
 

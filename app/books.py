@@ -9,6 +9,7 @@ from app.exchange import Exchange
 from app.lifeline import ClientGone
 from app.log import Logger
 from app.metrics import UNKNOWN, Metrics
+from app.shadow.recorder import Recorder
 from app.tracing import Ending, Trace
 
 NO_ENGINE = "none"
@@ -16,12 +17,13 @@ NO_ENGINE = "none"
 
 
 class Books:
-    """Counts and logs requests, each exactly once, and lets the ear hear them."""
+    """Counts and logs requests, each exactly once, and lets the ear hear them, and the shadow."""
 
-    def __init__(self, metrics: Metrics, log: Logger, ear: Ear) -> None:
+    def __init__(self, metrics: Metrics, log: Logger, ear: Ear, shadow: Recorder | None = None) -> None:
         self._metrics = metrics
         self._log = log
         self._ear = ear
+        self._shadow = shadow
 
     def refused(self, trace: Trace, error: BaseException) -> None:
         """A request that was turned away before its model was known."""
@@ -32,7 +34,10 @@ class Books:
         if ending.exchange is not None:
             breaches = ending.exchange.witness.breaches()
             facts |= self._exchange(model, ending.engine, ending.exchange, ending.error, breaches)
-            self._ear.hear(model, ending.engine, _heard(ending, ending.exchange, breaches))
+            heard = _heard(ending, ending.exchange, breaches)
+            self._ear.hear(model, ending.engine, heard)
+            if self._shadow is not None:
+                self._shadow.take(trace.request_id, model, ending.engine, ending.exchange, heard)
         self._close(trace, model, ending, facts)
 
     def failed_over(self, model: str, engine: str, error: UpstreamError) -> None:

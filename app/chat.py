@@ -21,7 +21,6 @@ from app.admission import Turnstile
 from app.books import NO_ENGINE, Books, outcome_of
 from app.config import Config, Model
 from app.dialects import Thinking
-from app.ear import Ear
 from app.errors import BadField, BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
 from app.exchange import STREAM_HEADERS, Exchange
 from app.fleet import Fleet, Route
@@ -48,13 +47,13 @@ class Chat:
     """Serves completions, on any surface. One per gateway; made by `app.main`."""
 
     def __init__(
-        self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, tracing: Tracing, ear: Ear
+        self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, tracing: Tracing, books: Books
     ) -> None:
         self._limits = config.gateway
         self._tracing = tracing
         self._fleet = fleet
         self._log = log
-        self._books = Books(metrics, log, ear)
+        self._books = books
         self._turnstiles = {
             name: Turnstile(model.concurrency, model.queue, _gauges(metrics, name))
             for name, model in config.models.items()

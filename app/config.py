@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from app.shadow.settings import Shadow
 from app.tables import Address as Address
 from app.tables import ConfigError as ConfigError
 from app.tables import Seconds, Table, Telemetry, absolute, secrets_for
@@ -121,6 +122,7 @@ class Config(Table):
     models: dict[str, Model] = Field(min_length=1)
     gates: Gates = Gates()
     promotion: Promotion = Promotion()
+    shadow: Shadow = Shadow()
     telemetry: Telemetry = Telemetry()
     secrets: Secrets = Secrets()
 
@@ -254,6 +256,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "timeouts": Timeouts,
     "gates": Gates,
     "promotion": Promotion,
+    "shadow": Shadow,
     "telemetry": Telemetry,
 }
 

@@ -1,5 +1,6 @@
 """The composition root: the only place where the parts are joined."""
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from starlette.types import ASGIApp
 
 from app import catalog, http_errors, openapi
 from app.auth import KeyRing
+from app.books import Books
 from app.chat import Chat
 from app.config import Config, ConfigError
 from app.console.routes import OPEN, console_router
@@ -20,6 +22,7 @@ from app.metrics import Metrics
 from app.operators import operators_router
 from app.promotion.room import Room
 from app.promotion.runner import Promotions
+from app.shadow.recorder import Recorder, recorder_for
 from app.surfaces.chat_completions import ChatCompletions
 from app.surfaces.completions import Completions
 from app.surfaces.embeddings import Embeddings
@@ -47,6 +50,7 @@ class Gateway:
     metrics: Metrics
     log: Logger
     tracing: Tracing
+    shadow: Recorder | None
     public: ASGIApp
     admin: ASGIApp
 
@@ -60,6 +64,8 @@ class Gateway:
         await self.promotions.stop()
         await self.fleet.stop()
         await self.tracing.close()
+        if self.shadow is not None:
+            await asyncio.to_thread(self.shadow.close)
 
 
 def create_gateway(
@@ -77,7 +83,8 @@ def create_gateway(
     ear = Ear()
     room = Room(Guard(), Lease(lease_path(config.state_dir)))
     promotions = Promotions(config, fleet, metrics, log, room, ear)
-    chat = Chat(config, fleet, metrics, log, tracing, ear)
+    shadow = recorder_for(config, log)
+    chat = Chat(config, fleet, metrics, log, tracing, Books(metrics, log, ear, shadow))
     straight = {surface.path: chat.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")
     public.include_router(catalog.public_router(config, fleet, chat, int(time.time())))
@@ -95,6 +102,7 @@ def create_gateway(
         metrics,
         log,
         tracing,
+        shadow,
         Door(public, KeyRing(config.secrets.api_keys), ("/v1",), straight, takes_api_key=True),
         Door(admin, KeyRing([admin_token]), ("/admin",), open_paths=OPEN),
     )

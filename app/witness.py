@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.stream.events import CallStart, Event, Finish, Text, Thought
+from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
 from gates.detect.live import breaches
 
 _LABELS = {"raw_call": "raw_tool_call"}
@@ -15,7 +15,7 @@ class Witness:
     def __init__(self, thinking: bool) -> None:
         self._thinking = thinking
         self._text: list[str] = []
-        self._calls = 0
+        self.calls: list[tuple[str, list[str]]] = []  # names, and the fragments of their arguments
         self.reason: str | None = None  # of the last choice that ended
         self.stripped: set[str] = set()
 
@@ -30,7 +30,11 @@ class Witness:
                 assert isinstance(event, Thought)
                 self.stripped.add(event.kind)
             elif kind is CallStart:
-                self._calls += 1
+                assert isinstance(event, CallStart)
+                self.calls.append((event.name, []))
+            elif kind is CallArguments and self.calls:
+                assert isinstance(event, CallArguments)
+                self.calls[-1][1].append(event.fragment)
             elif kind is Finish:
                 assert isinstance(event, Finish)
                 self.reason = event.reason
@@ -38,7 +42,7 @@ class Witness:
     @property
     def heard(self) -> bool:
         """Whether there is something to judge: words, a call, a thought, or an end without any."""
-        return bool(self._text or self._calls or self.stripped or self.reason)
+        return bool(self._text or self.calls or self.stripped or self.reason)
 
     def text(self, text: str) -> None:
         """One piece of visible text."""
@@ -51,7 +55,7 @@ class Witness:
         characters. Of a very long one they read the beginning, or the end (`gates.detect.live`).
         """
         text = "".join(self._text)
-        names = {finding.detector for finding in breaches(text, calls=self._calls)}
+        names = {finding.detector for finding in breaches(text, calls=len(self.calls))}
         if self.reason != "stop":
             names.discard("empty")
         if self.stripped and not self._thinking:

@@ -1,0 +1,148 @@
+"""The edge of a replay: engines brought up where they are not, and records asked of them.
+
+Answers lie beside the records, by day, and go with them; what was answered is never asked again, so
+that a replay that was stopped goes on, and tomorrow's asks only what is new.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
+
+from app.config import Config
+from app.served import build_of
+from app.shadow.compare import Comparison, Trio, compare
+from app.shadow.record import Record
+from app.shadow.replay import SUITE, Asked, asks_of, said
+from app.shadow.store import Store, first_kept
+from deploy.docker_engine import weights_digest
+from deploy.drivers import make_engine, running
+from deploy.errors import EngineError
+from deploy.spec import EngineSpec, spec_digest
+from gates.errors import RunError
+from gates.run.ledger import Ledger
+from gates.run.plan import Ask
+from gates.run.progress import Progress
+from gates.run.runner import run
+from gates.run.target import Target
+
+Track = Callable[[str], Progress | None]
+
+
+class NothingRecorded(Exception):
+    """There is no record to ask; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is to be replayed: the newest `limit` records of the last `days` of 24 hours.
+
+    `against` None is the engine that gave the newest of them; `model` None, any public model.
+    """
+
+    candidate: str
+    against: str | None = None
+    model: str | None = None
+    days: int = 1
+    limit: int | None = None
+
+
+async def replay(config: Config, wish: Wish, now: datetime, track: Track = lambda _: None) -> Comparison:
+    """Ask both engines, and compare.
+
+    Raises:
+        NothingRecorded: no record of that time, or of that model.
+        RunError: an engine that is not configured, does not come up, or went away. SamplesError.
+        DeployError: an engine that is configured wrongly, or Docker does not answer.
+    """
+    store = Store(config.state_dir)
+    store.forget_before(first_kept(now.astimezone(UTC).date(), config.shadow.keep_days))
+    records = _wanted(store, wish, now)
+    baseline = wish.against or records[-1].engine
+    names = wish.candidate, baseline
+    if wish.candidate == baseline:
+        raise RunError(f"{baseline} would be compared with itself; name another with --against")
+    specs = [_spec(config, name) for name in names]
+    guard = max((m.thought_guard for name, m in config.models.items() if _asked_of(name, records)), default=0)
+    async with AsyncExitStack() as stack:
+        engines = [await _up(config, spec, stack, guard) for spec in specs]
+        trios = await _ask(store, asks_of(records, engines), engines, track)
+    return compare(trios, candidate=wish.candidate, baseline=baseline, unusable=len(records) - len(trios))
+
+
+def _wanted(store: Store, wish: Wish, now: datetime) -> list[Record]:
+    since = now - timedelta(days=wish.days)
+    found = [r for r in store.records(since) if wish.model in (None, r.model)]
+    found.sort(key=lambda record: record.at)
+    if wish.limit is not None:
+        found = found[-wish.limit :]
+    if not found:
+        of = f" of model {wish.model}" if wish.model else ""
+        raise NothingRecorded(
+            f"nothing{of} was recorded since {since:%Y-%m-%d %H:%M} UTC in {store.folder}; "
+            "set record = true in [shadow], or look further back with --days"
+        )
+    return found
+
+
+def _asked_of(name: str, records: Sequence[Record]) -> bool:
+    return any(record.model == name for record in records)
+
+
+def _spec(config: Config, name: str) -> EngineSpec:
+    spec = config.engines.get(name)
+    if spec is None:
+        raise RunError(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
+    return spec
+
+
+async def _up(config: Config, spec: EngineSpec, stack: AsyncExitStack, guard: int) -> Asked:
+    """An engine that streams. A container that ran before runs on behind it; a child of ours ends."""
+    found = await running([spec], state_dir=config.state_dir)
+    runs = any(one.engine == spec.name and one.running for one in found)
+    engine = make_engine(spec, state_dir=config.state_dir)
+    stack.push_async_callback(engine.leave if runs else engine.stop)
+    try:
+        state = await engine.start()
+    except EngineError as error:
+        raise RunError(f"{spec.name} does not come up: {error}") from None
+    assert state.url is not None and state.model is not None
+    weights = state.url if spec.artefact is None else weights_digest(spec.artefact)
+    target = Target(
+        url=state.url,
+        served_model=state.model,
+        dialect=spec.dialect,
+        artefact=weights,
+        engine=f"{spec_digest(spec)} {build_of(spec, state)} {state.model}",
+    )
+    return Asked(spec.name, target, state.abilities, guard)
+
+
+async def _ask(
+    store: Store,
+    asks: Sequence[tuple[Record, tuple[Ask, ...]]],
+    engines: Sequence[Asked],
+    track: Track,
+) -> list[Trio]:
+    """Day by day, for each has a file of answers of its own."""
+    targets = {engine.name: engine.target for engine in engines}
+    trios: list[Trio] = []
+    for day, group in groupby(asks, key=lambda pair: _day(pair[0])):
+        of_day = list(group)
+        with Ledger(store.replay(day), suite=SUITE) as ledger:
+            wanted = [ask for _, pair in of_day for ask in pair]
+            await run(wanted, targets, ledger, progress=track(f"{day}"))
+            keys = {ask.key.digest for ask in wanted}
+            samples = {s.key.digest: s for s in ledger.samples() if s.key.digest in keys}
+        for record, pair in of_day:
+            ours, theirs = (
+                said(record, samples[ask.key.digest], engine)
+                for ask, engine in zip(pair, engines, strict=True)
+            )
+            trios.append((record, ours, theirs))
+    return trios
+
+
+def _day(record: Record) -> date:
+    return record.when.astimezone(UTC).date()

@@ -1,0 +1,41 @@
+"""`[shadow]`: what is recorded of callers' requests, if anything."""
+
+import re
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from app.tables import Table
+
+
+class Shadow(Table):
+    """Off unless `record` is set.
+
+    `share` of the chat requests that went well are kept, chosen by a hash of their ids; for `keep_days`
+    days, and never more than `max_mb` megabytes of them. `redact` are patterns of the operator's own
+    (Python's `re`), besides those of `app.shadow.redact`.
+    """
+
+    record: bool = False
+    share: float = Field(default=0.05, gt=0, le=1)
+    keep_days: int = Field(default=7, ge=1, le=365)
+    max_mb: int = Field(default=200, ge=1, le=1 << 20)
+    redact: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tuples(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("redact"), list):
+            return {**data, "redact": tuple(data["redact"])}
+        return data
+
+    @model_validator(mode="after")
+    def _patterns(self) -> "Shadow":
+        for pattern in self.redact:
+            try:
+                found = re.compile(pattern).search("")
+            except re.error as error:
+                raise ValueError(f"shadow.redact: {pattern!r} is no pattern: {error}") from None
+            if found:
+                raise ValueError(f"shadow.redact: {pattern!r} fits an empty text, and so every text")
+        return self
