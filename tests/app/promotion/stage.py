@@ -32,6 +32,8 @@ MODELS = Path(__file__).parents[3] / "models"
 OPERATOR = {"authorization": f"Bearer {TOKEN}"}
 ENGINES = {"small": "annie-nano-q4_k_m", "large": "annie-nano-f16"}
 """Both are annie-nano, so that each may be the other's baseline."""
+FP4 = "annie-nano-nvfp4"
+"""A third of her, engine `fp4`. It descends from hers through a folder that no engine here serves."""
 
 
 async def passed_over(site: Site, plan: Plan, effect: Effect) -> Evidence:
@@ -48,8 +50,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tables(state: Path, **model: Any) -> dict[str, Any]:
     """`small` is live; the others wait."""
-    engine = {"dialect": "llama-server", "driver": "embedded", "args": ["--ctx-size", "4096"]}
-    engines = {**ENGINES, "spare": ENGINES["small"], "stranger": "stranger-nano-q4_k_m"}
+    # One thread: two engines' threads that wait for one another on two cores take all of both.
+    args = ["--ctx-size", "4096", "--threads", "1"]
+    engine = {"dialect": "llama-server", "driver": "embedded", "args": args}
+    engines = {**ENGINES, "fp4": FP4, "spare": ENGINES["small"], "stranger": "stranger-nano-q4_k_m"}
     return {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
         "engines": {name: {**engine, "artefact": str(MODELS / folder)} for name, folder in engines.items()},
@@ -88,6 +92,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
         policy=Pinned(policy.name, None, policy.digest),
         created=stamp(datetime.now(UTC)),
         expires=None,
+        ancestors=(_model(load(MODELS / f"{FP4}-hf")),),
     )
     return replace(made, **changes)
 

@@ -1,0 +1,135 @@
+"""What must not come in is refused over HTTP with its code, and everything stays as it was.
+
+The artefacts are the shipped ones and copies of them on this disk; only the reports are written for the test.
+"""
+
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config import Config, parse
+from gates.report.statement import Model, Pinned, stamp
+from gates.verdict import Verdict
+from tests.app.promotion.stage import FP4, MODELS, Stage, stage, statement, tables
+from tests.gates.report import examples
+from tests.gates.report.examples import sha
+
+pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(300)]
+
+THIN = MODELS / "annie-nano-thin-ptq"
+FAILED = replace(examples.passing().decision, verdict=Verdict.FAIL)
+
+
+def configured(folder: Path) -> Config:
+    """`copy` has files of its own, `edited` other arguments than `fp4`."""
+    wanted = tables(folder / "state")
+    engines, fp4 = wanted["engines"], wanted["engines"]["fp4"]
+    engines["copy"] = {**fp4, "artefact": str(shutil.copytree(MODELS / FP4, folder / FP4))}
+    engines["edited"] = {**fp4, "args": [*fp4["args"], "--cache-type-k", "q8_0"]}
+    if THIN.exists():
+        engines["thin"] = {**fp4, "artefact": str(THIN)}
+    return parse(wanted, folder)
+
+
+async def stranger(it: Stage) -> tuple[str, str]:
+    return "stranger", await it.report("stranger", "small", decision=FAILED)
+
+
+async def stranger_with_a_pass(it: Stage) -> tuple[str, str]:
+    return "stranger", await it.report("stranger", "small")
+
+
+async def thin(it: Stage) -> tuple[str, str]:
+    if not THIN.exists():
+        pytest.skip("models/annie-nano-thin-ptq is missing")
+    return "thin", await it.report("thin", "small", decision=FAILED)
+
+
+async def renamed(it: Stage) -> tuple[str, str]:
+    """The bytes are the same; what the report is about names another file."""
+    report = await it.report("copy", "small")
+    folder = it.config.engines["copy"].artefact
+    assert folder is not None
+    (folder / f"{FP4}.gguf").rename(folder / "annie.gguf")
+    return "copy", report
+
+
+async def renamed_with_its_manifest(it: Stage) -> tuple[str, str]:
+    report = (await renamed(it))[1]
+    folder = it.config.engines["copy"].artefact
+    assert folder is not None
+    manifest = json.loads((folder / "artefact.json").read_text())
+    manifest["files"][0]["path"] = "annie.gguf"
+    (folder / "artefact.json").write_text(json.dumps(manifest))
+    return "copy", report
+
+
+async def another_ones_file(it: Stage) -> tuple[str, str]:
+    """The stranger's weights under annie's name."""
+    report = await it.report("copy", "small")
+    folder = it.config.engines["copy"].artefact
+    assert folder is not None
+    shutil.copy(next((MODELS / "stranger-nano-q4_k_m").glob("*.gguf")), folder / f"{FP4}.gguf")
+    return "copy", report
+
+
+async def argument(it: Stage) -> tuple[str, str]:
+    return "edited", await it.report("fp4", "small")
+
+
+async def old(it: Stage) -> tuple[str, str]:
+    return "fp4", await it.report("fp4", "small", created=stamp(datetime.now(UTC) - timedelta(days=8)))
+
+
+async def suite(it: Stage) -> tuple[str, str]:
+    return "fp4", await it.report("fp4", "small", suite=Pinned("easy", None, sha("easy")))
+
+
+async def base_model(it: Stage) -> tuple[str, str]:
+    made = statement(it.config, "fp4", "small").baseline
+    other = Model("other", "hf-bf16", sha("other"), "somebody/else", {})
+    return "fp4", await it.report("fp4", "small", baseline=replace(made, model=other))
+
+
+REFUSED: dict[str, tuple[Callable[[Stage], Awaitable[tuple[str, str]]], str]] = {
+    "the stranger, who failed": (stranger, "verdict_not_pass"),
+    "the stranger, whatever her report says": (stranger_with_a_pass, "baseline_lineage"),
+    "too thin a quantization": (thin, "verdict_not_pass"),
+    "a renamed file": (renamed, "mismatch_artefact"),
+    "a renamed file in a changed manifest": (renamed_with_its_manifest, "mismatch_artefact"),
+    "another model's file": (another_ones_file, "mismatch_artefact"),
+    "a changed argument": (argument, "mismatch_engine"),
+    "an old report": (old, "report_stale"),
+    "another suite": (suite, "mismatch_suite"),
+    "another base model": (base_model, "baseline_lineage"),
+}
+
+
+async def standing(it: Stage) -> list[Any]:
+    """Who serves, what runs (and since when), and what was begun."""
+    status, engines = await it.get("/admin/status"), await it.get("/admin/engines")
+    runs = [(one["name"], one["state"]) for one in engines["engines"]]
+    return [status["models"], runs, it.house.gateway.fleet.running(), await it.get("/admin/operations")]
+
+
+@pytest.mark.parametrize("what, code", REFUSED.values(), ids=REFUSED.keys())
+async def test_it_is_refused_and_nothing_changes(
+    tmp_path: Path, what: Callable[[Stage], Awaitable[tuple[str, str]]], code: str
+) -> None:
+    async with stage(tmp_path, configured(tmp_path)) as it:
+        engine, report = await what(it)
+        before = await standing(it)
+        head = (await it.get("/admin/audit?newest=1&limit=1"))["head"]["seq"]
+        status, body = await it.wish(engine, report)
+        assert (status, body["error"]["code"]) == (409, code), body
+        assert await standing(it) == before
+        added = (await it.get(f"/admin/audit?after={head}"))["events"]
+        assert [event["verb"] for event in added] == ["promote.refused"]
+        answer = await it.house.ask()
+        assert (answer.status, answer.headers["x-manners-engine"]) == (200, "small")
