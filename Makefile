@@ -10,7 +10,7 @@ PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-vllm test-gpu test-gate test-promotion test-docker test-promptfoo test-ops test-browser gpu check format bench mutants nano lock clean
+.PHONY: help serve test test-vllm test-gpu test-gate test-promotion test-docker test-promptfoo test-ops test-browser gpu check format bench demo mutants nano lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -62,6 +62,10 @@ mutants: $(VENV)/.dev  ## break the stream core 26 times and see that a test not
 bench: $(VENV)/.dev  ## measure against a bare pass-through, LiteLLM, smg and nginx (installs them)
 	$(BIN)/python -m tests.bench --install
 	$(BIN)/python -m tests.bench
+
+demo: $(VENV)/.dev  ## the whole story in a terminal: refused, promoted, made to leak, rolled back (DEMO_ARGS="--cast FILE --still FILE")
+	@$(PIP) --no-deps --require-hashes -r tests/demo/requirements.txt
+	@$(BIN)/python -m tests.demo $(DEMO_ARGS)
 
 nano: $(VENV)/.quantizer  ## rebuild the nano models from nothing (a GPU makes it minutes)
 	$(BIN)/python -m quantizer.nano build

@@ -9,6 +9,8 @@ from rich.markup import escape
 from app.check.show import show_rows
 
 GOOD, BAD = "[green]✓[/]", "[red]✗[/]"
+TROUBLE = ("failed", "refused", "breached")
+"""Events of an operation that carry a fault of their own; later ones repeat it."""
 GIB = 1024**3
 
 
@@ -28,7 +30,7 @@ class Progress:
     def step(self, event: dict[str, Any]) -> None:
         """One event of the stream."""
         at, fault = _time(event["at"]), event.get("fault")
-        if event["event"] not in ("failed", "refused", "breached"):
+        if event["event"] not in TROUBLE:
             fault = None
         if fault:  # it is told with the phase that it led to
             self._mark = BAD
@@ -97,7 +99,7 @@ def show_audit(said: dict[str, Any]) -> None:
             e["at"][:19].replace("T", " "),
             e["actor"],
             e["verb"],
-            e["subject"],
+            _subject(e["subject"]),
             _why(e["detail"]),
         ]
         for e in said["events"]
@@ -111,8 +113,16 @@ def show_audit(said: dict[str, Any]) -> None:
 
 
 def _why(detail: dict[str, Any]) -> str:
-    fault = detail.get("fault") or {}
-    return f"{fault['code']}: {fault['message']}" if fault else str(detail.get("reason") or "")
+    """A refusal or a fault where it came up, a reason that was given, or the effect that was over."""
+    fault = detail.get("fault") if detail.get("event") in TROUBLE else detail if "code" in detail else None
+    if fault:
+        return ": ".join(str(fault[part]) for part in ("code", "message") if fault.get(part))
+    effect = str(detail.get("effect") or "").split("/")
+    return str(detail.get("reason") or "") or (f"{effect[2]} done" if len(effect) > 2 else "")
+
+
+def _subject(name: str) -> str:
+    return f"{name[:19]}…" if name.startswith("sha256:") else name
 
 
 def _gib(value: float | None) -> str:

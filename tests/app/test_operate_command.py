@@ -143,6 +143,8 @@ async def test_a_report_about_other_weights_is_refused(it: Stage, tmp_path: Path
     wish = ("promote", "annie", "large", *report(it, tmp_path, "stranger"), "--json")
     assert await command(it, tmp_path, *wish) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "mismatch_artefact"
+    assert await command(it, tmp_path, "audit", "--last", "1") == 0
+    assert re.search(r"operator +promote.refused +annie +mismatch_artefact", capsys.readouterr().out)
 
 
 @live
@@ -196,6 +198,9 @@ async def test_a_promotion_that_goes_wrong_ends_with_1_and_says_why(
         assert "✗ bake_leak: leak in 5 of 6 replies" in shown
         assert re.search(r"^  ✗ baking +[\d.]+ s$", shown, re.M)
         assert re.search(r"^  ↶ rolling back +[\d.]+ s$", shown, re.M)
+        assert await command(it, tmp_path, "audit") == 0
+        told = capsys.readouterr().out
+        assert told.count("bake_leak: leak in 5 of 6 replies") == 1 and "route done" in told
         assert re.search(r"^✗ rolled back after [\d.]+ s: bake_leak: ", shown, re.M)
 
 

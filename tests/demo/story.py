@@ -77,9 +77,9 @@ class Story:
         self.told.mark("while the gates run")
         await self._refused("stranger-nano", "A stranger wants in", "Another model of the same size: it thinks "
                             "aloud, answers in Markdown, and calls no tools.")  # fmt: skip
-        await self._refused("annie-nano-thin-ptq", "So does annie herself, badly quantized",
-                            "NVFP4 by post-training quantization with too little calibration: "
-                            "the knowledge is there, the manners are not.")  # fmt: skip
+        await self._refused("annie-nano-thin-ptq", "So does a thin quantization",
+                            "Taught in a hundred steps, then squeezed to two or three bits a weight "
+            "without calibration: she knows much of what annie knows, and now and then she leaks.")  # fmt: skip
         await self._passed()
         self.told.mark("promotion, leak, rollback")
         await self._promoted_and_spoiled()
@@ -94,8 +94,6 @@ class Story:
             await asyncio.sleep(seconds)
 
     async def _refused(self, engine: str, title: str, words: str) -> None:
-        if not self.place.engines[engine].is_dir():
-            return
         self.screen.act(title, words)
         code = await self._gate(engine)
         wish = ("promote", "annie", engine, "--report", f"{engine}/report.json")
@@ -131,7 +129,7 @@ class Story:
         fault = operation.get("error") or {}
         self.told.check("she served callers, and was made to leak",
                         self.told.spoiled is not None and any(h.engine == CANDIDATE for h in self.crowd.heard))  # fmt: skip
-        self.told.check(f"she is rolled back by herself: {fault.get('code')}",
+        self.told.check(f"the gateway rolls her back by itself: {fault.get('code')}",
                         (code, operation["phase"], fault.get("code")) == (1, "rolled_back", "bake_leak"))  # fmt: skip
 
     async def _spoil(self, target: Path, patches: leak.Patches) -> None:
@@ -156,7 +154,7 @@ class Story:
         await self._run("status")
         self.told.check("annie-nano is live",
                         (await asyncio.to_thread(self._client().status))["models"]["annie"]["live"] == LIVE)  # fmt: skip
-        code, _ = await self._run("audit", "--last", "6")
+        code, _ = await self._run("audit", "--last", "9")
         self.told.check("the audit's chain holds", code == 0)
 
     # --------------------------------------------------------------------------- the machinery
