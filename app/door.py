@@ -5,7 +5,7 @@ It never wraps `send`: nothing here costs a streamed chunk anything.
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -33,6 +33,7 @@ class Door:
         straight: Mapping[str, ASGIApp] = MappingProxyType({}),
         takes_api_key: bool = False,
         open_paths: frozenset[str] = frozenset(),
+        turned_away: Callable[[], None] = lambda: None,
     ) -> None:
         self._app = app
         self._straight = straight
@@ -40,6 +41,7 @@ class Door:
         self._guarded = guarded
         self._takes_api_key = takes_api_key
         self._open = open_paths
+        self._turned_away = turned_away
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,6 +57,7 @@ class Door:
                 authorization = headers.get(b"authorization", b"")
                 self._keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))
             except MannersError as error:
+                self._turned_away()
                 named = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", b"none")]
                 await error_response(error, named, scope["path"])(scope, receive, send)
                 return

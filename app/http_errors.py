@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -48,7 +49,14 @@ def install(app: FastAPI, log: Logger) -> None:
         log.error("internal_error", path=request.url.path, **where(error))
         return ours(request, MannersError("something went wrong in the gateway; its log says what"))
 
+    def frameworks(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        name = str(first["loc"][-1])
+        return ours(request, BadField(f"{name}: {first['msg']}", param=name))
+
     app.add_exception_handler(MannersError, ours)
+    app.add_exception_handler(RequestValidationError, frameworks)
     app.add_exception_handler(HTTPException, starlettes)
     app.add_exception_handler(Exception, anything)
 

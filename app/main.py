@@ -89,7 +89,7 @@ def create_gateway(
     public = _application("Manners", log, "/openapi.json")
     public.include_router(catalog.public_router(config, fleet, chat, int(time.time())))
     openapi.document(public, SURFACES)
-    admin = _application("Manners: operators", log)
+    admin = _application("Manners: operators", log, "/admin/openapi.json")
     admin.include_router(catalog.admin_router(config, fleet, chat, metrics, promotions))
     admin.include_router(operators_router(config, promotions))
     admin.include_router(console_router(config, promotions))
@@ -103,8 +103,21 @@ def create_gateway(
         log,
         tracing,
         shadow,
-        Door(public, KeyRing(config.secrets.api_keys), ("/v1",), straight, takes_api_key=True),
-        Door(admin, KeyRing([admin_token]), ("/admin",), open_paths=OPEN),
+        Door(
+            public,
+            KeyRing(config.secrets.api_keys),
+            ("/v1",),
+            straight,
+            takes_api_key=True,
+            turned_away=metrics.turned_away("public"),
+        ),
+        Door(
+            admin,
+            KeyRing([admin_token]),
+            ("/admin",),
+            open_paths=OPEN,
+            turned_away=metrics.turned_away("admin"),
+        ),
     )
 
 

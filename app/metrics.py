@@ -117,6 +117,9 @@ class Metrics:
         self._calls = self._counter(
             "manners_tool_calls_total", "Tool calls, by who found them.", (*route, "source")
         )
+        self._turned_away = self._counter(
+            "manners_unauthorized_total", "Requests without a right key, by listener.", ("listener",)
+        )
         self._promotions = self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
 
     def _make_gauges(self, route: tuple[str, ...]) -> None:
@@ -144,6 +147,10 @@ class Metrics:
     def finished(self, model: str, engine: str, outcome: str) -> None:
         """Count one request by its end."""
         self._of(self._requests, model, engine, outcome).inc()
+
+    def turned_away(self, listener: str) -> Callable[[], None]:
+        """What counts a request to this listener that came without a right key."""
+        return self._turned_away.labels(listener).inc
 
     def failover(self, model: str, engine: str, reason: str) -> None:
         """A request left `engine`; a reason that is not one of our codes is the engine's own word."""

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app.config import Config
 from app.errors import BadField, BodyTooLarge, TooSlow
+from app.openapi import takes
 from app.promotion import reports, waivers
 from app.promotion.facts import KEYS
 from app.promotion.plan import Kind
@@ -84,7 +85,7 @@ def operators_router(config: Config, promotions: Promotions) -> APIRouter:
 
 
 def _add_wishes(routes: APIRouter, promotions: Promotions) -> None:
-    @routes.post("/admin/promote", response_model=None)
+    @routes.post("/admin/promote", response_model=None, openapi_extra=takes(PromoteBody))
     async def promote(request: Request) -> Response:
         body = await _body(request, PromoteBody)
         wish = Wish(
@@ -92,7 +93,7 @@ def _add_wishes(routes: APIRouter, promotions: Promotions) -> None:
         )
         return await _ask(request, promotions, wish)
 
-    @routes.post("/admin/rollback", response_model=None)
+    @routes.post("/admin/rollback", response_model=None, openapi_extra=takes(RollbackBody))
     async def rollback(request: Request) -> Response:
         body = await _body(request, RollbackBody)
         return await _ask(request, promotions, Wish(kind=Kind.ROLLBACK, model=body.model, key=_key(request)))
@@ -174,7 +175,7 @@ def _is_trusted(config: Config, data: bytes) -> bool:
 def _add_overrides(routes: APIRouter, config: Config, promotions: Promotions) -> None:
     shelf = promotions.shelf
 
-    @routes.post("/admin/overrides", response_model=None)
+    @routes.post("/admin/overrides", response_model=None, openapi_extra=takes(OverrideBody))
     async def grant(request: Request) -> Response:
         asked = (await _body(request, OverrideBody)).model_dump()
         check_model(config, asked["model"])
@@ -193,7 +194,7 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: Promotions) ->
 
 
 def _add_audit(routes: APIRouter, promotions: Promotions) -> None:
-    @routes.post("/admin/revoke", response_model=None)
+    @routes.post("/admin/revoke", response_model=None, openapi_extra=takes(RevokeBody))
     async def revoke(request: Request) -> Response:
         body = await _body(request, RevokeBody)
         revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())

@@ -59,6 +59,7 @@ async def test_without_a_right_key_the_public_listener_says_no(
         else "missing_api_key"
     )
     assert (answer.status, error["type"], error["code"]) == (401, "authentication_error", code)
+    assert (await home.metrics())("manners_unauthorized_total", listener="public") >= 1
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.headers["x-request-id"]
     assert home.engine.requests == []
