@@ -10,7 +10,7 @@ PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-vllm test-gpu test-gate test-promotion test-docker test-promptfoo test-ops test-browser gpu check format bench demo mutants nano lock clean
+.PHONY: help serve test test-vllm test-gpu test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check format bench demo mutants nano lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -45,6 +45,12 @@ test-ops: $(VENV)/.dev  ## rules, panels and alerts over a real Prometheus (apt-
 
 test-browser: $(VENV)/.dev  ## the console in a real Chromium (apt-get install chromium; PICTURES=docs takes its pictures)
 	PICTURES=$(PICTURES) $(BIN)/python -m pytest -m browser tests/browser $(PYTEST_ARGS)
+
+test-reliability: $(VENV)/.dev  ## hostile callers, faults on the wire of a real engine, both OpenAPI documents
+	$(BIN)/python -m pytest -m reliability tests/reliability $(PYTEST_ARGS)
+
+soak: $(VENV)/.dev  ## an hour of mixed callers and promotions; memory, tasks and descriptors must stay flat (SECONDS=300 for CI)
+	$(BIN)/python -m tests.reliability.soak --seconds $(or $(SECONDS),3600) $(SOAK_ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, architecture
 	$(BIN)/ruff format --check .

@@ -46,6 +46,9 @@ HEADERS: Final = {
     "cache-control": "no-cache",
 }
 
+SANDBOX: Final = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
+"""A report may be a stranger's: should a browser ever open it here, it is a page of no origin."""
+
 
 def console_router(config: Config, promotions: Promotions) -> APIRouter:
     """Routes of the console."""
@@ -68,7 +71,7 @@ def console_router(config: Config, promotions: Promotions) -> APIRouter:
     async def whole(request: Request, digest: str) -> Response:
         statement, stated, signers = await opened(digest)
         text = await asyncio.to_thread(page, statement, statement_digest=stated, signers=signers)
-        return Response(text, headers=_named(request), media_type="text/html")
+        return Response(text, headers={**_named(request), **SANDBOX}, media_type="text/html")
 
     return routes
 

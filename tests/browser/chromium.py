@@ -19,7 +19,7 @@ FLAGS = (
     "--headless=new", "--remote-debugging-port=0", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage",
     "--disable-background-networking", "--disable-extensions", "--hide-scrollbars", "--lang=en-GB", "--window-size=1180,1000",
 )  # fmt: skip
-SECONDS = 30.0
+SECONDS = 60.0
 
 UNTIL = """(seconds) => new Promise((done, failed) => {
   const isSo = () => { try { return %s } catch { return false } };

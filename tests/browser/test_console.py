@@ -13,7 +13,7 @@ import pytest_asyncio
 from app import operators
 from app.config import parse
 from gates.verdict import Verdict
-from tests.app.house import TOKEN
+from tests.app.house import TOKEN, eventually
 from tests.app.promotion.stage import Stage, callers, stage, tables
 from tests.app.promotion.stage import quick as quick
 from tests.browser.chromium import BINARY, INSTALL, Page, chromium
@@ -136,14 +136,14 @@ async def test_an_engine_is_promoted_watched_and_rolled_back(
         for count in (2, 12, 24)[: 3 if PICTURES else 1]:  # a longer line looks better
             await page.until(f"document.querySelector('#model-annie polyline').points.length >= {count}")
         assert await page.run("document.querySelectorAll('#model-annie polyline').length") == 3
-        await ask(page, "large", report)
-        await page.until(says("large instead of small", "#plan"))
-        await look(page, tmp_path, "console-dark.png", "dark")
-        await page.click("button", "Promote")
-        await page.until(says("baking", "#model-annie .told"))
-        await look(page, tmp_path, "console-light.png", "light")
-        await page.until(says("succeeded", "#model-annie .told"))
-        await page.until(serves("large"))
+    await ask(page, "large", report)
+    await page.until(says("large instead of small", "#plan"))
+    await look(page, tmp_path, "console-dark.png", "dark")
+    await page.click("button", "Promote")
+    await page.until(says("baking", "#model-annie .told"))
+    await look(page, tmp_path, "console-light.png", "light")
+    await page.until(says("succeeded", "#model-annie .told"))
+    await page.until(serves("large"))
     passed = await page.run("[...document.querySelectorAll('.track li.past')].map((li) => li.innerText)")
     assert passed[0] == "queued" and passed[-3:] == ["baking", "retiring", "succeeded"], passed
     await page.until(says("promote.succeeded", "#audit"))
@@ -180,6 +180,19 @@ async def test_a_report_is_opened_in_the_words_of_its_judge(it: Stage, page: Pag
     assert await page.run(says("signed by a trusted key", "#reading"))
     await page.press("Escape", 27)
     await page.until("!document.getElementById('reading').open")
+
+
+async def test_a_report_is_saved_as_the_page_that_people_read(it: Stage, page: Page, tmp_path: Path) -> None:
+    report = await failed(it)
+    await page.do("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    await enter(page)
+    await page.until(says(report[:15], "#reports"))
+    await page.click("button", f"{report[:15]}…")
+    await page.until("document.getElementById('reading').open")
+    await page.click("button", "Save the whole report (HTML)")
+    path = tmp_path / f"report-{report[7:15]}.html"
+    await eventually(path.exists, 10.0)
+    assert "must not take over" in path.read_text("utf-8")
 
 
 async def test_the_progress_goes_on_where_a_broken_connection_ended(

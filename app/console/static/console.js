@@ -221,6 +221,7 @@ async function openReport(digest) {
     URL.revokeObjectURL(url);
   };
   $("reading").showModal();
+  $("reading-close").focus();
 }
 
 // ------------------------------------------------------------------------- promote and roll back
