@@ -110,6 +110,8 @@ def compare(trios: Sequence[Trio], *, candidate: str, baseline: str, unusable: i
     with_calls = _share([it for it, called in zip(same, calling, strict=True) if called])
     breaches = _paired(known)
     word, verdict = judge(with_calls if with_calls.n else calls, breaches)
+    if known and not with_calls.n:
+        verdict += "; neither called anything"
     return Comparison(
         candidate=candidate,
         baseline=baseline,
