@@ -54,7 +54,7 @@ def console_router(config: Config, promotions: Promotions) -> APIRouter:
     """Routes of the console."""
     routes = APIRouter()
     for path in FILES:
-        routes.add_api_route(path, _file, methods=["GET"], response_model=None)
+        routes.add_api_route(path, _file, methods=["GET"], response_model=None, include_in_schema=False)
 
     async def opened(digest: str) -> tuple[Statement, str, tuple[str, ...]]:
         row = await promotions.do(lambda registry: registry.report(digest))
