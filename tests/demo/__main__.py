@@ -46,6 +46,8 @@ def main() -> int:
         except Failed as why:
             screen.say(f"[red]{why}[/]")
             return 1
+        except KeyboardInterrupt:
+            return 130
     _numbers(screen, story, told)
     sound = _judged(screen, story, told, time.monotonic() - began)
     screen.keep()

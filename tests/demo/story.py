@@ -124,6 +124,8 @@ class Story:
         finally:
             spoiler.cancel()
             await asyncio.wait([spoiler])
+        if not spoiler.cancelled() and (error := spoiler.exception()):
+            raise Failed(f"her file could not be spoiled: {error}")
         operations = await asyncio.to_thread(self._client().operations)
         operation = operations[0] if operations else {"phase": "refused"}
         fault = operation.get("error") or {}
