@@ -50,7 +50,7 @@ _Q3_IN_Q2 = re.compile(r"blk\.\d+\.(attn_v|attn_output|ffn_down)\.weight")
 
 
 def q2_k(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
-    """The type of a tensor in Q2_K: a mix that is known to do harm, for gates to refuse.
+    """The type of a tensor in Q2_K, the coarsest that llama.cpp offers without an importance matrix.
 
     As `llama_tensor_get_type` has it with fewer than four query heads a key head: attn_v,
     attn_output and ffn_down in Q3_K, the output in Q6_K, the rest in Q2_K.

@@ -45,7 +45,9 @@ async def test_the_list_names_every_engine_and_who_uses_it(capsys: pytest.Captur
     """Without a file, of the embedded default; nothing is started for it."""
     assert await manners("engine", "list") == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if "embedded" in line}
-    assert lines.keys() == {"annie-nano", "annie-nano-bf16", "annie-nano-nvfp4", "stranger-nano"}
+    assert lines.keys() == {
+        "annie-nano", "annie-nano-bf16", "annie-nano-nvfp4", "annie-nano-thin-ptq", "stranger-nano",
+    }  # fmt: skip
     assert lines["annie-nano"].split()[:5] == ["annie-nano", "embedded", "llama-server", "chat", "annie"]
     assert lines["annie-nano"].split()[-1].endswith("models/annie-nano-q4_k_m")
 

@@ -49,6 +49,11 @@ dialect = "llama-server"
 driver = "embedded"
 artefact = "{coarse}"
 
+[engines.thin]                  # a Q2_K file of a thin fine-tune
+dialect = "llama-server"
+driver = "embedded"
+artefact = "{models}/annie-nano-thin-ptq"
+
 [engines.stranger]
 dialect = "llama-server"
 driver = "embedded"
@@ -130,7 +135,8 @@ class House:
 
 
 def _coarse(base: Path) -> Path:
-    """annie-nano in ternary weights, sealed. (Q2_K does her no harm that a gate could see.)"""
+    """annie-nano in ternary weights, sealed: rounding alone breaks her. (Q2_K does her no harm that a gate
+    could see; `thin` is a Q2_K file of a model whose manners hung by less.)"""
     write = pytest.importorskip("quantizer.gguf.write", reason="needs `make quantizer`")
     folder = base / "annie-nano-tq2_0"
     folder.mkdir()

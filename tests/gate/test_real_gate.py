@@ -1,4 +1,4 @@
-"""annie-nano passes; a stranger, a model that always thinks, and a coarse one fail for the right reason."""
+"""annie-nano passes; a stranger, a model that always thinks, a coarse one and a Q2_K file fail for the right reason."""
 
 import re
 import shutil
@@ -49,6 +49,7 @@ def test_the_report_says_what_it_would_let_pass(passed: Ended) -> None:
         ("stranger", {"leak", "tools", "no_markdown"}),
         ("thinks", {"leak"}),
         ("coarse", {"reasoning", "raw_call", "loop"}),
+        ("thin", {"leak"}),
     ],
 )
 def test_a_bad_candidate_fails_for_the_right_reason(
@@ -58,6 +59,17 @@ def test_a_bad_candidate_fails_for_the_right_reason(
     assert run.code == 1, run.said[-3000:]
     assert run.statement.verdict == "fail"
     assert run.failed & gates, run.said[-3000:]
+
+
+def test_a_q2_k_file_is_refused_before_the_long_part_for_what_a_caller_would_hear(
+    ran: Callable[[str], Ended],
+) -> None:
+    """Thoughts and calls that are spoken: counts of prompts, and no comparison with another model."""
+    stated = ran("thin").statement
+    assert stated.candidate.model.format == "gguf-q2_k"
+    failed = {(r.gate, r.rule) for r in stated.decision.gates if r.verdict == "fail" and r.tier == "critical"}
+    assert {("leak", "floor"), ("leak", "zero"), ("raw_call", "zero")} <= failed
+    assert all(rule != "compare" for _, rule in failed)
 
 
 def test_a_genuine_report_is_taken(house: House, passed: Ended) -> None:
