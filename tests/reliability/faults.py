@@ -89,7 +89,7 @@ async def rehearse(at: Place, name: str, model: str) -> dict[str, Any]:
     await eventually(lambda: home.is_quiet() and not fleet.outstanding, 5)
     after = await home.metrics()
     fleet._members["broken"].upstream.close()
-    await eventually(lambda: not at.proxy.open, 5)
+    await eventually(lambda: not at.proxy.open, 12)  # a probe that met the fault may hold one for 8 s
     counted = {
         outcome: int(count)
         for outcome in ("ok", "upstream_error", "timeout")

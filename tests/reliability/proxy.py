@@ -11,6 +11,10 @@ from urllib.parse import urlsplit
 FIRST_TEXT = re.compile(rb'"content":"[^"]')
 _SPLIT = re.compile(rb'(?<="content":")[ a-zA-Z]{2}')
 ACCENTED = "é"
+CHUNK_END = b"\n\n\r\n"
+"""Of an event that is an HTTP chunk of its own."""
+INSIDE = 20
+"""Bytes into the next chunk, which is longer."""
 
 
 class Cut(Exception):
@@ -38,11 +42,6 @@ class Way:
         """Half open: nothing more comes, and nothing says so, until the gateway gives up."""
         await self.gone.wait()
         raise Cut(reset=False)
-
-    @property
-    def has_text(self) -> bool:
-        """Whether the caller may have seen something."""
-        return FIRST_TEXT.search(self.passed) is not None
 
 
 Fault = Callable[[Way, bytes], Awaitable[None]]
@@ -160,38 +159,48 @@ async def head_then_silence(way: Way, data: bytes) -> None:
     await way.silence()
 
 
-async def _half_after_text(way: Way, data: bytes) -> bool:
-    """Whether the reply is to be hurt now, in the middle of a chunk whose first half has gone."""
-    if not way.has_text:
+async def _after_text(way: Way, data: bytes, into: int) -> bytes | None:
+    """What of a reply is to be hurt: all that comes `into` bytes behind the first chunk that has text.
+
+    What comes before has gone on, and has had its time; None while there is nothing behind it. However
+    the engine's bytes are cut into reads, a fault meets the reply in the same place.
+    """
+    before = way.passed
+    text = FIRST_TEXT.search(before + data)
+    end = -1 if text is None else (before + data).find(CHUNK_END, text.start())
+    if end < 0:
         await way.write(data)
-        await asyncio.sleep(0)
-        return False
-    await way.write(data[: len(data) // 2])
-    await asyncio.sleep(0.02)
-    return True
+        return None
+    cut = end + len(CHUNK_END) + into - len(before)
+    if cut > 0:
+        await way.write(data[:cut])
+        await asyncio.sleep(0.02)
+    return data[max(cut, 0) :] or None
 
 
 async def reset_in_a_chunk(way: Way, data: bytes) -> None:
-    if await _half_after_text(way, data):
+    if await _after_text(way, data, INSIDE) is not None:
         raise Cut(reset=True)
 
 
 async def close_in_a_chunk(way: Way, data: bytes) -> None:
-    if await _half_after_text(way, data):
+    if await _after_text(way, data, INSIDE) is not None:
         raise Cut(reset=False)
 
 
 async def silence_in_a_chunk(way: Way, data: bytes) -> None:
-    if await _half_after_text(way, data):
+    if await _after_text(way, data, INSIDE) is not None:
         await way.silence()
 
 
 async def noise_between_chunks(way: Way, data: bytes) -> None:
-    had = way.has_text
-    await way.write(b"\xff\xfe\r\n" + data if had else data)
+    rest = await _after_text(way, data, 0)
+    if rest is not None:
+        await way.write(b"\xff\xfe\r\n" + rest)
 
 
 async def pause_in_a_chunk(way: Way, data: bytes) -> None:
-    if await _half_after_text(way, data):
-        await asyncio.sleep(0.05)
-        await way.write(data[len(data) // 2 :])
+    half = len(data) // 2
+    await way.write(data[:half])
+    await asyncio.sleep(0.05)
+    await way.write(data[half:])

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.reliability, pytest.mark.timeout(600), pytest.mark.asy
 
 KEY = "key-of-a-caller"
 DOCUMENTS = {"public": ("/openapi.json", KEY), "admin": ("/admin/openapi.json", TOKEN)}
-EXAMPLES = 6
+EXAMPLES = 4
 """Of each kind, for each operation."""
 
 
