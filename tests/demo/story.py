@@ -68,7 +68,7 @@ class Story:
         return self.told
 
     async def _acts(self) -> None:
-        self.told.mark("before: nothing else runs")
+        self.told.mark("before: the callers alone")
         self.screen.act(
             "annie-nano is live",
             f"Her weights are Q4_K_M. From now on {CALLERS} callers stream, until the end of this.",
@@ -104,7 +104,7 @@ class Story:
     async def _passed(self) -> None:
         self.screen.act(
             "annie in NVFP4, done well",
-            "The same four bits, distilled until she behaves. Not a word of this was told to the gate.",
+            "Her layers in NVFP4, every block with its best scale. The gate was told nothing about it.",
         )
         self.told.check(f"{CANDIDATE} passes the gate", await self._gate(CANDIDATE) == 0)
 
