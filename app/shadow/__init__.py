@@ -1,1 +1,0 @@
-"""Shadow: what callers asked is recorded, redacted; a candidate is asked it again, beside the live engine."""
