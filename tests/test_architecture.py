@@ -28,7 +28,7 @@ PURE = (
     "app.stream.", "app.surfaces.", "app.dialects", "app.errors", "app.requests", "app.shaping", "app.witness", "app.thought",
     "app.promotion.plan", "app.promotion.phases", "app.promotion.effects", "app.promotion.machine", "app.promotion.reconcile",
     "app.promotion.door", "app.promotion.bake", "app.promotion.identity", "app.promotion.override",
-    "app.shadow.redact", "app.shadow.record", "app.shadow.replay", "app.shadow.compare",
+    "app.shadow.redact", "app.shadow.replay", "app.shadow.compare",
     "app.registry.errors", "app.registry.values", "app.registry.chain", "app.registry.schema",
     "deploy.spec", "deploy.supervisor", "deploy.errors",
 )  # fmt: skip
