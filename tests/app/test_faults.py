@@ -125,7 +125,7 @@ MIDDLE: dict[str, tuple[tuple[Step, ...], str]] = {
     "an error": ((Say(event(OPENAI_ERROR)), Say(DONE)), "context_too_long"),
     "an error of vLLM": ((Say(event(VLLM_ERROR)), Say(DONE)), "BadRequestError"),
     "a bare error": ((Say(event({"error": "boom"})),), "engine_error"),
-    "a named error": ((Say(b'error: {"code":500,"message":"boom"}\n\n'),), "500"),
+    "a named error": ((Say(b'error: {"code":500,"message":"boom"}\n\n'),), "engine_error"),
     "bad JSON": ((Say(b"data: {nope\n\n"), Say(text("more")), Say(DONE)), "upstream_malformed"),
     "JSON of another shape": ((Say(event([1])), Say(DONE)), "upstream_malformed"),
     "a line without end": ((Say(b"data: "), *[Say(b"x" * 65_536)] * 17), "upstream_event_too_long"),
