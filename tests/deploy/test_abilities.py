@@ -189,6 +189,21 @@ async def test_what_was_not_answered_in_time_is_asked_once_more() -> None:
     assert result.build == "vllm 0.32.0"
 
 
+async def test_a_500_is_no_answer_and_is_asked_once_more() -> None:
+    class Waking(Engine):
+        woken = False
+
+        async def answer(self, request: web.Request) -> web.Response:
+            if request.path == "/version" and not self.woken:
+                self.woken = True
+                return web.json_response({"error": "not yet"}, status=503)
+            return await super().answer(request)
+
+    async with listening(Waking(RAW_VLLM)) as url:
+        result = await abilities(url, model="m", dialect="vllm", deadline_s=5)
+    assert result.build == "vllm 0.32.0"
+
+
 async def test_a_stranger_is_asked_nothing() -> None:
     async with engine(RAW_VLLM) as (it, url):
         assert await abilities(url, model="m", dialect="openai", deadline_s=2) == Abilities()
