@@ -49,7 +49,7 @@ test-browser: $(VENV)/.dev  ## the console in a real Chromium (apt-get install c
 test-reliability: $(VENV)/.dev  ## hostile callers, faults on the wire of a real engine, both OpenAPI documents
 	$(BIN)/python -m pytest -m reliability tests/reliability $(PYTEST_ARGS)
 
-soak: $(VENV)/.dev  ## an hour of mixed callers and promotions; memory, tasks and descriptors must stay flat (SECONDS=120 for CI)
+soak: $(VENV)/.dev  ## an hour of mixed callers and promotions; memory, tasks and descriptors must stay flat (SECONDS=300 for CI)
 	$(BIN)/python -m tests.reliability.soak --seconds $(or $(SECONDS),3600) $(SOAK_ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, architecture
