@@ -2,13 +2,11 @@
 
 import argparse
 import sys
+from os import EX_CONFIG, EX_USAGE
 from pathlib import Path
 
 from app.commands import bench, doctor, engine, gate, operate, quantize, shadow
 from app.config import ConfigError, load
-
-EX_USAGE, EX_CONFIG = 64, 78
-"""Exit codes of sysexits.h."""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -6,14 +6,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from os import EX_UNAVAILABLE
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from app.stream.sse import SSEDecoder
-
-EX_UNAVAILABLE, EX_SOFTWARE = 69, 70
 
 
 class TalkError(Exception):

@@ -10,12 +10,13 @@ import argparse
 import importlib
 import sys
 from importlib.util import find_spec
+from os import EX_DATAERR, EX_IOERR, EX_UNAVAILABLE
 from typing import Any, Final
 
 QUANTIZE: Final = ("cli_ptq", "cli_train", "cli_export", "cli_surgery", "cli_gguf", "cli_verify", "cli_card")
 DATA: Final = ("cli_data",)
 """Modules beside this one with `add(verbs)`, which sets `part` to its `run(args) -> int`; `needs_torch` too, where it can do without."""
-EX_DATAERR, EX_UNAVAILABLE, EX_IOERR, INTERRUPTED = 65, 69, 74, 130
+INTERRUPTED = 130
 MISSING: Final = "torch is not installed, which this needs: make quantizer"
 
 

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
+from os import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from gates.case import Suite
     from gates.run.latency import Schedule
     from gates.run.target import Target
-
-EX_USAGE, EX_UNAVAILABLE, EX_CONFIG = 64, 69, 78
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
+from os import EX_NOINPUT
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from deploy.doctor.evidence import Evidence, Setting
     from deploy.doctor.finding import Finding
 
-EX_NOINPUT = 66
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SHORT_KEY = 16
 DEFAULTS = frozenset(

@@ -8,6 +8,7 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
+from os import EX_CONFIG, EX_USAGE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,7 +18,7 @@ from deploy.spec import Dialect
 if TYPE_CHECKING:
     from app.config import Config
 
-UNREACHED, EX_USAGE, EX_CONFIG = 2, 64, 78
+UNREACHED = 2
 REACH_SECONDS = 10.0
 """How long an engine may take until it streams its first token here."""
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Mapping
+from os import EX_NOINPUT, EX_TEMPFAIL
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from deploy.engine import EngineState
     from deploy.spec import EngineSpec
 
-DOWN, EX_USAGE, EX_NOINPUT, EX_TEMPFAIL = 2, 64, 66, 75
+DOWN = 2
 VERBS = ("up", "down", "logs", "pin")
 
 

@@ -8,6 +8,7 @@ import asyncio
 import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from os import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from app.config import Config
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
-EX_DATAERR, EX_UNAVAILABLE, EX_CONFIG = 65, 69, 78
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

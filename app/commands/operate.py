@@ -5,14 +5,12 @@ import json
 import sys
 import uuid
 from collections.abc import Callable
+from os import EX_CONFIG, EX_NOINPUT, EX_NOPERM, EX_UNAVAILABLE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from app.operator_client import OperatorClient
-
-EX_NOINPUT, EX_UNAVAILABLE, EX_NOPERM, EX_CONFIG = 66, 69, 77, 78
-"""Exit codes of sysexits.h. A refusal, or an operation that did not succeed, is 1."""
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:

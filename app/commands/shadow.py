@@ -9,13 +9,13 @@ import asyncio
 import json
 import sys
 from datetime import UTC, datetime
+from os import EX_CONFIG, EX_NOINPUT, EX_UNAVAILABLE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from app.shadow.compare import Comparison, Medians, Share
 
-EX_NOINPUT, EX_UNAVAILABLE, EX_CONFIG = 66, 69, 78
 WIDE = 140
 """Columns where there is no terminal to ask."""
 

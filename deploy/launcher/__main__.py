@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import tomllib
+from os import EX_CONFIG
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,6 @@ from deploy.errors import DeployError
 from deploy.launcher.law import Catalogue
 from deploy.launcher.proxy import application
 from deploy.spec import EngineSpec
-
-EX_CONFIG = 78
 
 
 def read(path: Path, user: str) -> Catalogue:

@@ -10,10 +10,9 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from os import EX_USAGE
 
 from deploy.profiles.load import Profile, ProfileError, command_line, load_profile, shipped
-
-EX_USAGE = 64
 
 
 def main(argv: list[str] | None = None) -> int:

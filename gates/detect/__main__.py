@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from os import EX_UNAVAILABLE, EX_USAGE
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -24,8 +25,6 @@ from gates.detect.corpus import FOLDER, RUN, load_all
 from gates.detect.label import ask_all, first_model, lines, read_prompts
 from gates.detect.measure import Score, scores, timed
 from gates.errors import GatesError, RunError
-
-EX_USAGE, EX_UNAVAILABLE = 64, 69
 
 _WIDTH: Final = 140  # characters of the table, also where nobody looks
 _COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (

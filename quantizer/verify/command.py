@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from os import EX_DATAERR, EX_USAGE
 from typing import NoReturn
 
 from rich.console import Console
@@ -19,8 +20,6 @@ from quantizer.verify.show import render
 
 SOUND, FAULTY = 0, 1
 PLAIN_WIDTH = 140  # columns, where nobody's terminal says
-EX_USAGE, EX_DATAERR = 64, 65
-"""Exit codes of sysexits.h, for a wrong flag and for a folder that cannot be checked."""
 
 
 class _Usage(Exception):
