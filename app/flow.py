@@ -53,6 +53,11 @@ class Flow(ABC):
         self._line = line
         self._route = route
         self._tokens = 0
+        self._open(send)
+
+    @abstractmethod
+    def _open(self, send: Send) -> None:
+        """Make ready to write to the caller."""
 
     def data(self, data: bytes) -> None:
         """A read from the engine."""
@@ -197,21 +202,13 @@ class Flow(ABC):
 class Streaming(Flow):
     """To a caller who streams."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        route: Route,
-        line: Lifeline,
-        reply: EngineReply,
-        send: Send,
-        trace: Mapping[str, str],
-    ) -> None:
-        super().__init__(exchange, route, line, reply, send, trace)
+    def _open(self, send: Send) -> None:
+        exchange = self._exchange
         self._encoder = exchange.surface.encoder(exchange.head, exchange.asked)
         exchange.encoder = self._encoder
         self._pulse = exchange.pulse
         if self._pulse is None:
-            self._outlet = Outlet(send, reply.round, self._pause, self._resume)
+            self._outlet = Outlet(send, self._reply.round, self._pause, self._resume)
         else:
             self._outlet = self._pulse.lend(self._pause, self._resume)
 
@@ -259,17 +256,8 @@ class Streaming(Flow):
 class Collecting(Flow):
     """To a caller who wants the whole reply."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        route: Route,
-        line: Lifeline,
-        reply: EngineReply,
-        send: Send,
-        trace: Mapping[str, str],
-    ) -> None:
-        super().__init__(exchange, route, line, reply, send, trace)
-        self._collector = exchange.surface.collector(exchange.head, exchange.asked)
+    def _open(self, send: Send) -> None:
+        self._collector = self._exchange.surface.collector(self._exchange.head, self._exchange.asked)
 
     def show_texts(self, texts: Sequence[str]) -> None:
         self._collector.texts(texts)
