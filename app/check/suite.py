@@ -131,14 +131,14 @@ async def _leave(it: Bench, phase: str) -> None:
         reply.close()
     else:
         need(await _until(it, lambda busy: busy, 10.0), "the engine never began")
-        await _hang_up(asking)
+        await hang_up(asking)
     need(
         await _until(it, lambda busy: not busy, FREE_SECONDS),
         f"left in {phase}: the engine goes on for nobody",
     )
 
 
-async def _hang_up(asking: "asyncio.Task[aiohttp.ClientResponse]") -> None:
+async def hang_up(asking: "asyncio.Task[aiohttp.ClientResponse]") -> None:
     """Leave, whether the head of the reply has come or not."""
     asking.cancel()
     await asyncio.wait([asking])

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
+from app.check.suite import hang_up
 from app.config import parse
 from tests.app.house import House, run
 
@@ -254,8 +255,7 @@ async def test_a_caller_who_leaves_frees_the_engines_slot(
             else:
                 await asyncio.sleep(0)
             left = loop.time()
-            request.cancel()
-            await asyncio.wait([request])
+            await hang_up(request)
     while await busy_slots(house) or house.gateway.chat.in_flight:
         assert loop.time() - left < 5, "the engine goes on for nobody"
         await asyncio.sleep(0.002)
