@@ -195,13 +195,16 @@ class Caller:
         self.wrong: list[str] = []
         self.engines: set[str] = set()
         self.over = asyncio.Event()
+        self.asking = False  # a request of theirs is open
 
     async def talk(self) -> None:
         """Until it is over."""
         while not self.over.is_set():
             said = f"What is the capital of France? Question {self._number}.{self.replies}"
             body = self._house.body(stream=True, max_tokens=24, messages=[{"role": "user", "content": said}])
+            self.asking = True
             answer = await self._house.ask(body)
+            self.asking = False
             self.replies += 1
             self.engines.add(answer.headers["x-manners-engine"])
             if answer.status != 200:
