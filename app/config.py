@@ -4,7 +4,6 @@ Nothing else in the program reads the environment or a file for settings. An unk
 error that names the nearest right one. Paths are relative to the file they stand in.
 """
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from app.tables import Secrets as Secrets
 from deploy.errors import PinError, SpecError
 from deploy.pins import pinned
 from deploy.spec import NAME, EngineSpec, Kind
+from gates.strict import nearest
 
 EMBEDDED_DEFAULT = Path(__file__).parent.parent / "deploy" / "embedded.toml"
 """What `manners serve` runs without a file."""
@@ -133,7 +133,7 @@ class Config(Table):
                 raise ValueError(f"models.{name}: a model's name must match ^{NAME.pattern}$")
             for engine in model.engines:
                 if engine not in self.engines:
-                    hint = _nearest(engine, self.engines)
+                    hint = nearest(engine, self.engines)
                     raise ValueError(f"models.{name}: there is no engine {engine!r}{hint}")
         return self
 
@@ -219,7 +219,7 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
         raise ConfigError(f"engines.{name}: must be a table")
     for key in table:
         if key not in _ENGINE_KEYS:
-            raise ConfigError(f"engines.{name}.{key}: unknown key{_nearest(key, _ENGINE_KEYS)}")
+            raise ConfigError(f"engines.{name}.{key}: unknown key{nearest(key, _ENGINE_KEYS)}")
     for key in ("dialect", "driver"):
         if key not in table:
             raise ConfigError(f"engines.{name}.{key}: missing")
@@ -269,11 +269,6 @@ def _explain(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         table = next((p for p in reversed(path[:-1]) if p in _TABLES), "")
         known = set(_TABLES[table].model_fields) - {"secrets"}
-        return f"{where}: unknown key{_nearest(path[-1], known)}"
+        return f"{where}: unknown key{nearest(path[-1], known)}"
     message = first["msg"].removeprefix("Value error, ")
     return message if first["type"] == "value_error" else f"{where}: {message[0].lower()}{message[1:]}"
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"

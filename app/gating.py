@@ -6,7 +6,6 @@ and its build is what it says of itself.
 """
 
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -25,6 +24,7 @@ from app.config import Config
 from app.served import build_of as build_of
 from app.served import describe as describe
 from deploy.drivers import make_engine
+from deploy.embedded import usable_cores
 from deploy.errors import EngineError
 from gates import artefact as artefacts
 from gates import wall
@@ -193,7 +193,7 @@ def host() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "processor": _processor(),
-        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "cores": str(usable_cores()),
         "accelerator": _accelerator(),
     }
 

@@ -32,7 +32,6 @@ from app.surfaces.surface import Surface
 from app.tracing import Tracing
 from deploy.guard import Guard
 from deploy.lease import Lease, lease_path
-from deploy.memory import read_memory
 
 SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
@@ -78,10 +77,11 @@ def create_gateway(
     """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError."""
     tracing = tracing or tracing_for(config)
     metrics = Metrics()
-    metrics.memory(available_memory, memory_floor())
+    guard = Guard()
+    _watch_memory(metrics, guard)
     fleet = Fleet(config, metrics, log, factory)
     ear = Ear()
-    room = Room(Guard(), Lease(lease_path(config.state_dir)))
+    room = Room(guard, Lease(lease_path(config.state_dir)))
     promotions = Promotions(config, fleet, metrics, log, room, ear)
     shadow = recorder_for(config, log)
     chat = Chat(config, fleet, metrics, log, tracing, Books(metrics, log, ear, shadow))
@@ -140,21 +140,9 @@ def _application(title: str, log: Logger, openapi_url: str | None = None) -> Fas
     return app
 
 
-def memory_floor() -> float:
-    """What of the host's memory has to stay available, in bytes. 0 if unknown."""
-    try:
-        return float(read_memory().floor)
-    except (OSError, ValueError):
-        return 0.0
-
-
-def available_memory() -> float:
-    """MemAvailable of the host in bytes; on unified memory nothing else is honest. 0 if unknown."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return float(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0.0
+def _watch_memory(metrics: Metrics, guard: Guard) -> None:
+    """The host's memory as the guard reads it; 0 where nothing tells."""
+    now = guard.memory()
+    metrics.memory(
+        lambda: float(seen.available) if (seen := guard.memory()) else 0.0, now.floor if now else 0.0
+    )

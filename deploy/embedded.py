@@ -18,6 +18,12 @@ from deploy.supervised import Supervised
 from deploy.weights import find_gguf
 
 
+def usable_cores() -> int:
+    """Of the machine's cores those that this process may run on; the threads of a child follow from it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores or 1
+
+
 class EmbeddedEngine(Supervised):
     """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel; see `Supervised`.
 
@@ -48,8 +54,7 @@ class EmbeddedEngine(Supervised):
             stop_grace_s=stop_grace_s,
         )
         self._artefact = spec.artefact
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self._settings = parse_flags(spec.name, spec.args, cores=cores or 1)
+        self._settings = parse_flags(spec.name, spec.args, cores=usable_cores())
         self._environ = environ
         self._config: dict[str, Any] = {}
 

@@ -10,7 +10,6 @@ stranger's engine (driver url) can only be asked for its build and its model.
 import asyncio
 import functools
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from app.promotion.identity import Expected, Running, differs
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.promotion.phases import Fault
 from app.served import build_of, planned
+from deploy.embedded import usable_cores
 from deploy.engine import Engine
 from deploy.errors import DeployError
 from deploy.flags import parse_flags
@@ -75,7 +75,7 @@ def expected(spec: EngineSpec, judged: statement.Engine | None) -> Expected:
     if spec.artefact is not None and spec.driver != "url":
         served = find_gguf(spec.artefact) if spec.dialect == "llama-server" else spec.artefact
     if spec.driver == "embedded":
-        settings = parse_flags(spec.name, spec.args, cores=_cores())
+        settings = parse_flags(spec.name, spec.args, cores=usable_cores())
     return Expected(
         spec=spec,
         engine=engine,
@@ -88,11 +88,6 @@ def _manifest(spec: EngineSpec) -> Artefact | None:
     if spec.artefact is None or not (folder_of(spec.artefact) / MANIFEST).is_file():
         return None
     return load(folder_of(spec.artefact))
-
-
-def _cores() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return cores or 1
 
 
 # -------------------------------------------------------------------------------------- what runs
