@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import datetime
 from xml.etree import ElementTree
 
 import pytest
@@ -62,18 +63,28 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wat
         prometheus(tmp_path_factory.mktemp("prometheus"), it.target) as watcher,
     ):
         await it.talk(1)
-        await watcher.until(lambda: seen(watcher, 0))
+        await seen(watcher, 1)
         assert set(await it.talk(2)) == {200}
-        asked = (await it.house.metrics())("manners_requests_total")
-        await watcher.until(lambda: seen(watcher, asked))
+        await seen(watcher, (await it.house.metrics())("manners_requests_total"))
         yield Watched(it, watcher)
 
 
-async def seen(watcher: Prometheus, asked: float) -> bool:
-    """Whether so many requests were scraped, and the rules have been evaluated since."""
-    counted = await watcher.ask("sum(manners_requests_total)")
-    recorded = await watcher.ask("detector:manners_breach:increase15m")
-    return bool(recorded) and bool(counted) and counted[0][1] >= asked
+async def seen(watcher: Prometheus, asked: float) -> None:
+    """Until so many requests are scraped, and every rule has been evaluated since: what is recorded before
+    anybody asked is zero of zero."""
+
+    async def counted() -> bool:
+        found = await watcher.ask("sum(manners_requests_total)")
+        return bool(found) and found[0][1] >= asked
+
+    await watcher.until(counted)
+    ((_, scraped),) = await watcher.ask("timestamp(up)")
+
+    async def evaluated() -> bool:
+        groups = (await watcher.get("rules"))["groups"]
+        return all(datetime.fromisoformat(group["lastEvaluation"]).timestamp() > scraped for group in groups)
+
+    await watcher.until(evaluated)
 
 
 @pytest.mark.parametrize("title, expr", PANELS, ids=[f"{i}-{title}" for i, (title, _) in enumerate(PANELS)])
