@@ -138,8 +138,8 @@ class Chat:
 
         Returns a fault that was told in the stream. Raises the last engine's fault otherwise.
         """
-        routes = self._fleet.routes(turn.chat.model)
-        for attempt, route in enumerate(routes, start=1):
+        route = self._fleet.first(turn.chat.model)
+        while True:
             exchange = turn.bind(route)
             try:
                 await exchange.run(route, line, send, turn.trace.headers)
@@ -147,13 +147,14 @@ class Chat:
             except UpstreamError as fault:
                 if fault.code != "engine_busy":
                     route.blame()
-                if exchange.begun or attempt == len(routes):
+                other = None if exchange.begun else self._fleet.next(turn.chat.model, turn.engines)
+                if other is None:
                     raise
                 self._books.failed_over(turn.chat.model, route.engine, fault)
                 self._log.warning(
                     "failover", request_id=turn.request_id, engine=route.engine, code=fault.code
                 )
-        raise AssertionError("routes() gives one at least")
+                route = other
 
 
 class Turn:
@@ -173,7 +174,7 @@ class Turn:
         self._start = start
         self.engine = NO_ENGINE
         self.served_name: str | None = None
-        self.attempts = 0  # engines that were asked
+        self.engines: list[str] = []  # that were asked
         self.exchange: Exchange | None = None
         self.pulse: Pulse | None = None
         self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
@@ -193,7 +194,7 @@ class Turn:
     def bind(self, route: Route) -> Exchange:
         """The exchange with this engine."""
         self.engine, self.served_name = route.engine, route.served_name
-        self.attempts += 1
+        self.engines.append(route.engine)
         surface, asked = self._surface, self._asked
         if asked.chat.is_begun and route.abilities.continues is False:
             raise BadField(
@@ -238,7 +239,7 @@ class Turn:
 
     def ending(self, error: BaseException | None) -> Ending:
         """What became of it."""
-        failovers = max(self.attempts - 1, 0)
+        failovers = max(len(self.engines) - 1, 0)
         return Ending(outcome_of(error), error, self.engine, self.served_name, failovers, self.exchange)
 
     async def fail(self, error: MannersError, send: Send) -> None:

@@ -7,7 +7,7 @@ until somebody asks for them.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -91,6 +91,7 @@ class Fleet:
         if member is not None:
             await member.down()
             self._members.pop(name, None)
+            self._metrics.put_down(name)
 
     async def drain(self, name: str, seconds: float) -> int:
         """Wait until the engine has no open request, at most `seconds`; how many are left."""
@@ -153,13 +154,20 @@ class Fleet:
             raise NotForChat(f"{name} gives embeddings and nothing else: POST /v1/embeddings")
         return model
 
-    def routes(self, model: str) -> list[Route]:
-        """The engines to ask, in order: the live one and then its fallbacks. Raises EngineDown."""
-        way = self._table[model]
-        routes = [route for member in self._of(way) if (route := member.route()) is not None]
-        if not routes:
-            raise EngineDown(f"no engine of this model is up: {', '.join(way.engines)}; try again soon")
-        return routes
+    def first(self, model: str) -> Route:
+        """The engine to ask: the live one, or the first fallback that takes requests. Raises EngineDown."""
+        route = self.next(model, ())
+        if route is None:
+            engines = ", ".join(self._table[model].engines)
+            raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
+        return route
+
+    def next(self, model: str, asked: Container[str]) -> Route | None:
+        """The engine to ask when those have failed; by what is true now, since failing may have taken seconds."""
+        for member in self._of(self._table[model]):
+            if member.spec.name not in asked and (route := member.route()) is not None:
+                return route
+        return None
 
     def _of(self, way: Way) -> list[Member]:
         return [self._members[name] for name in way.engines if name in self._members]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.breaker import Breaker, State
 from app.config import parse
 from tests.app.house import House, eventually, run
 from tests.script import (
@@ -80,6 +81,18 @@ async def test_the_fallback_answers_while_nothing_was_seen(
         assert metrics("manners_failovers_total", engine="live", reason=reason) == 1
         assert metrics("manners_requests_total", engine="spare", outcome="ok") == 1
         assert metrics("manners_requests_total") == 1
+
+
+async def test_a_fallback_that_comes_up_while_the_live_engine_fails_answers(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (house, live, spare):
+        live.play(Hang())
+        spare.play(*reply("Hello."))
+        (other,) = (m for m in house.gateway.fleet._members.values() if m.spec.name == "spare")
+        well, other.breaker = other.breaker, Breaker(State.OPEN, until=float("inf"))
+        asking = asyncio.create_task(house.ask(stream=True))
+        await eventually(lambda: any(not seen.is_probe for seen in live.requests), 5)
+        other.breaker = well
+        assert (await asking).headers["x-manners-engine"] == "spare"
 
 
 async def test_a_whole_reply_may_move_even_behind_text_that_nobody_has_seen(tmp_path: Path) -> None:
