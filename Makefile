@@ -10,7 +10,7 @@ PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-vllm test-gpu test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check format bench demo mutants nano lock clean
+.PHONY: help serve test test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check format bench demo mutants nano lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -27,6 +27,9 @@ test-vllm: $(VENV)/.dev $(VLLM)/.installed  ## the conformance suite over a real
 test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)/artefact.json)  ## the same over vLLM on a CUDA GPU, NVFP4 weights (installs it: 9.6 GB)
 	CONFORMANCE=$(or $(CONFORMANCE),gpu) CONFORMANCE_NVFP4=$(or $(CONFORMANCE_NVFP4),$(NVFP4)) \
 	  $(BIN)/python -m pytest -s tests/conformance $(PYTEST_ARGS)
+
+test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on a CUDA GPU, each verified; a table to .work/recipes (RECIPES=DIR)
+	$(BIN)/python -m tests.quantizer.every_recipe --out $(or $(RECIPES),.work/recipes) $(RECIPES_ARGS)
 
 test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, three must fail, all reports verified
 	$(BIN)/python -m pytest -m gate tests/gate $(PYTEST_ARGS)
@@ -113,7 +116,7 @@ $(VLLM)/.installed: $(BIN)/python requirements/vllm.txt
 	@touch $@
 
 gpu:
-	@nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || { echo "make test-gpu needs a CUDA GPU, and nvidia-smi finds none here"; exit 1; }
+	@nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || { echo "make $(or $(firstword $(MAKECMDGOALS)),gpu) needs a CUDA GPU, and nvidia-smi finds none here"; exit 1; }
 
 # No install scripts: they would fetch from elsewhere than npm's registry. Node comes from there, too.
 $(PROMPT)/.installed: tests/promptfoo/package.json tests/promptfoo/package-lock.json

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer import cost, ptq
     from quantizer.recipe import load_recipe
 
-    recipe, device = load_recipe(args.recipe, args.changes), args.device or cost.default_device()
+    recipe, device = load_recipe(args.recipe, args.changes), cost.chosen_device(args.device)
     track = ptq.quiet if args.json else shown
     if recipe.svdquant:
         return _report(recipe, args, device, track)

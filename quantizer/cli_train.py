@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             args.data,
             args.out,
             now=datetime.now(UTC),
-            device=args.device or cost.default_device(),
+            device=cost.chosen_device(args.device),
             resume=args.resume,
             bf16=args.bf16,
             log=_quiet if args.json else _tell,

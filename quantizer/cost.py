@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import torch
 
+from quantizer.errors import UnavailableError
+
 TOOLS: Final = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 
 
@@ -48,6 +50,17 @@ class Cost:
 def default_device() -> str:
     """A GPU if torch sees one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def chosen_device(name: str | None) -> str:
+    """The one that was asked for, or the default. Raises UnavailableError if torch cannot use it here."""
+    if name is None:
+        return default_device()
+    try:
+        torch.empty(0, device=name)
+    except (AssertionError, RuntimeError) as error:  # without CUDA built in it is an AssertionError
+        raise UnavailableError(f"--device {name}: {str(error).splitlines()[0]}") from None
+    return name
 
 
 def device_name(device: torch.device) -> str:

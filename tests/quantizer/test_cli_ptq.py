@@ -40,6 +40,17 @@ def ptq(source: Path, data: Path, out: Path, *more: str) -> int:
     return main(["quantize", "ptq", *fixed, *more])
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+@pytest.mark.parametrize("verb", ["ptq", "qat"])
+def test_a_device_that_is_not_there_is_one_line(
+    verb: str, device: str, data: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--source", str(source), "--data", str(data), "--out", str(tmp_path / "out"), "--device", device]
+    assert main(["quantize", verb, *given]) == 69
+    told = capsys.readouterr().err
+    assert told.startswith(f"manners quantize {verb}: --device {device}: ") and told.count("\n") == 1
+
+
 def test_a_nano_model_goes_from_bf16_to_a_proven_folder(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,76 +3,73 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
-pytest.importorskip("torch", reason=INSTALL)
+torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from app.__main__ import main  # noqa: E402
-from gates import artefact  # noqa: E402
-from quantizer.cli_train import VERBS  # noqa: E402
-from quantizer.nano import rows  # noqa: E402
-from quantizer.recipe import load_recipe, shipped  # noqa: E402
-from quantizer.recipe_values import Recipe  # noqa: E402
-from tests.quantizer import folders  # noqa: E402
+from quantizer.recipe import shipped  # noqa: E402
+from tests.quantizer import every_recipe  # noqa: E402
+from tests.quantizer.every_recipe import FAILED, PROVEN, REFUSED, Place, attempt, settle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
-REFUSED = {
+WHY = {
     "svdquant": "svdquant is a report: no server loads its branch",
     "autoround": "pip install auto-round compressed-tensors",
 }
 """Recipes that make no folder here, and what they say; AutoRound makes one where it is installed."""
-SHORT_TRAINING = ("train.max_steps=2", "train.batch_tokens=1024", "train.micro_tokens=512", "train.save=9")
-SHORT = {"auto_mixed": ("auto.samples=1",), "autoround": ("rounding.steps=2", "rounding.tokens=64")}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("recipes")
-    for build in folders.BUILDS:
-        folders.save(build, made / build.__name__)
-    rows.write(made / "data.jsonl", 4)
-    return made
-
-
-def verb(recipe: Recipe) -> str:
-    """The command that takes it."""
-    if recipe.train is None:
-        return "ptq"
-    losses = {name: (kinds, quantized) for name, (_, kinds, quantized) in VERBS.items()}
-    return next(n for n, (k, q) in losses.items() if recipe.train.loss in k and recipe.train.quantized == q)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return settle(tmp_path_factory.mktemp("recipes"), small=True, conversations=4)
 
 
 def refusal(name: str) -> str:
-    return "" if name == "autoround" and find_spec("auto_round") else REFUSED.get(name, "")
+    return "" if name == "autoround" and find_spec("auto_round") else WHY.get(name, "")
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_recipe_ends_in_a_proven_folder_or_says_in_one_line_why_not(
-    name: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, place: Place, tmp_path: Path
 ) -> None:
-    """Sealed, sound by its own bytes, and of the recipe's name."""
-    recipe, out = load_recipe(name), tmp_path / "out"
-    source = place / ("qwen3_5" if recipe.layers.deltanet is False else "qwen3")
-    changes = (*(SHORT_TRAINING if recipe.train else ()), *SHORT.get(name, ()))
-    given = ["--source", str(source), "--data", str(place / "data.jsonl"), "--out", str(out)]
-    flags = [*given, "--device", "cpu", "--json", *(f for change in changes for f in ("--set", change))]
-    code = main(["quantize", verb(recipe), "--recipe", name, *flags])
-    told = capsys.readouterr()
-
+    found = attempt(name, place, tmp_path / "out", "cpu", small=True)
     if why := refusal(name):
-        assert code == 69 and why in told.err.strip().splitlines()[-1] and not out.exists()
+        assert found.verdict == REFUSED and why in found.reason and not (tmp_path / "out").exists()
         return
-    assert code == 0, told.err
-    made = artefact.load(out)
-    assert artefact.verify(out) == [] and made.root == json.loads(told.out)["root"]
-    assert made.provenance.recipe["name"] == name
-    if made.format == "hf-nvfp4":
-        assert main(["quantize", "verify", str(out), "--source", str(source)]) == 0
-    else:
-        assert (name, made.format) == ("sft", "hf-bf16")
+    assert found.verdict == PROVEN, found.reason
+    assert (found.sqnr_db or 0) > 10 or name == "sft"
+
+
+def test_a_recipe_that_dies_is_told_in_one_line_and_is_not_proven(place: Place, tmp_path: Path) -> None:
+    elsewhere = replace(place, data=tmp_path / "nothing.jsonl")
+    found = attempt("default", elsewhere, tmp_path / "out", "cpu", small=True)
+    assert found.verdict == FAILED and "nothing.jsonl" in found.reason and "\n" not in found.reason
+
+
+def test_the_table_is_written_and_a_second_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--device", "cpu", "--small", "--conversations", "4", "--out", str(tmp_path), "--only"]
+    assert every_recipe.main([*given, "svdquant"]) == 0
+    assert every_recipe.main([*given, "svdquant", "default"]) == 0
+    assert capsys.readouterr().out.count("| svdquant |") == 1  # told once, and not run again
+    told = json.loads((tmp_path / "recipes.json").read_text())["recipes"]
+    assert [(one["recipe"], one["verdict"]) for one in told] == [("default", PROVEN), ("svdquant", REFUSED)]
+    page = (tmp_path / "recipes.md").read_text()
+    assert "| default | qwen3 | proven |" in page and "no folder: manners quantize ptq: svdquant is a" in page
+
+
+def test_without_a_gpu_it_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert every_recipe.main(["--out", str(tmp_path / "out")]) == 69
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "needs a CUDA GPU" in told and not (tmp_path / "out").exists()
