@@ -13,7 +13,7 @@ from tests.script import DONE, Head, Say, Wait, finish, text
 
 pytestmark = [pytest.mark.reliability, pytest.mark.asyncio(loop_scope="module")]
 
-SECONDS = 0.4
+SECONDS = 1.0
 BODY = {"model": "annie", "messages": HELLO}
 OPERATOR = f"Authorization: Bearer {TOKEN}".encode()
 SMUGGLED = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
