@@ -4,7 +4,7 @@
      +- SpecError            the configuration of an engine is wrong; says which one, which field
      |   +- FlagError        one of its `args` is unknown, repeated or has a bad value
      +- ArtefactError        the weights are not where the spec says, or not exactly one file
-     +- PinError             the lock of images cannot be read
+     +- PinError             the lock of images, or what is to be pinned, cannot be read
      +- EngineError          an engine that was configured well did not do its work
      |   +- StartFailed      it never streamed a token; carries the log's last lines
      |   |   +- StartTimeout it did not stream a token before the deadline

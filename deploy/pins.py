@@ -52,7 +52,11 @@ def write_lock(path: Path, images: Mapping[str, str]) -> None:
     Raises:
         OSError: the folder cannot be written to.
     """
-    text = json.dumps({"images": dict(sorted(images.items()))}, indent=1) + "\n"
+    replace_text(path, json.dumps({"images": dict(sorted(images.items()))}, indent=1) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file by rename: whoever reads it has the old one or the new one. Raises OSError."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(text, "utf-8")
     fresh.replace(path)

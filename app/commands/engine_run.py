@@ -34,10 +34,17 @@ def add(verbs: "argparse._SubParsersAction[Any]") -> None:
     for verb in (up, down, logs):
         verb.add_argument("engine", metavar="ENGINE", help="its name in the configuration")
     logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)")
-    pin = verbs.add_parser("pin", help="write what images' tags mean now into engines.lock")
+    pin = verbs.add_parser("pin", help="write down what images' tags mean now: engines.lock, NAME.lock.env")
     pin.add_argument("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)")
     pin.add_argument("--pull", action="store_true", help="fetch the images first")
-    for verb in (up, down, logs, pin):
+    pin.add_argument(
+        "--check", action="store_true", help="with --compose: only say whether the lock still agrees"
+    )
+    source = pin.add_mutually_exclusive_group()
+    source.add_argument(
+        "--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"
+    )
+    for verb in (up, down, logs, source):
         verb.add_argument(
             "--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default"
         )
@@ -50,7 +57,7 @@ async def run(args: argparse.Namespace) -> int:
     from app.config import load
 
     if args.verb == "pin":
-        return await _pin(args)
+        return await (_pin if args.compose is None else _pin_compose)(args)
     config = load(args.config)
     spec = config.engines.get(args.engine)
     if spec is None:
@@ -140,6 +147,10 @@ async def _pin(args: argparse.Namespace) -> int:
     from deploy.dockerd import shared
     from deploy.pins import lock_path, pin, read_lock, write_lock
 
+    if args.check:
+        raise SpecError(
+            "pin", "--check", "is for --compose; `manners doctor` looks at a configuration's images"
+        )
     source = args.config or EMBEDDED_DEFAULT
     images = _images(source, args.engines)
     path = lock_path(source.parent)
@@ -149,6 +160,26 @@ async def _pin(args: argparse.Namespace) -> int:
         write_lock(path, read_lock(path) | fresh)
     shown = [f"{name}: {image} is {pins[image]}" for name, image in images.items()]
     _say({"lock": str(path), "images": pins}, "\n".join(shown) or "no engine runs in a container", args.json)
+    return 0
+
+
+async def _pin_compose(args: argparse.Namespace) -> int:
+    from deploy.compose_pins import check_compose_lock, tags, write_compose_lock
+    from deploy.dockerd import shared
+    from deploy.pins import pin
+
+    if args.engines:
+        raise SpecError("pin", "--compose", "pins all that the file names; no engine is named beside it")
+    if args.check:
+        lock = check_compose_lock(args.compose)
+        _say({"lock": str(lock)}, f"{lock} says what {args.compose} says", args.json)
+        return 0
+    named = tags(args.compose)
+    pins = {name: await pin(image, shared(), pull=args.pull) for name, image in named.items()}
+    lock = write_compose_lock(args.compose, pins)
+    shown = [f"{name}: {image} is {pins[name]}" for name, image in named.items()]
+    shown.append(f"docker compose --env-file {lock} up")
+    _say({"lock": str(lock), "images": pins}, "\n".join(shown), args.json)
     return 0
 
 

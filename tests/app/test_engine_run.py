@@ -104,3 +104,51 @@ def test_an_image_without_a_pin_says_how_to_pin_it(config: Path, capsys: pytest.
     (config.parent / "engines.lock").unlink()
     assert engine("list", config=config) == 78
     assert "`manners engine pin`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "code", "said"),
+    [
+        ("LLAMA_IMAGE_TAG=x:1\n", ("nano",), 64, "--compose: pins all that the file names"),
+        (
+            "LLAMA_IMAGE_TAG=x:1\n",
+            ("--check",),
+            66,
+            "cpu.env has no lock; manners engine pin --pull --compose",
+        ),
+        ("LLAMA_IMAGE_TAG=x:1\nhello\n", (), 66, "cpu.env, line 2: 'hello' is not NAME=VALUE"),
+        (None, (), 66, "cpu.env: No such file or directory"),
+    ],
+)
+def test_an_env_file_that_cannot_be_pinned_is_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: str | None,
+    words: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    """And no lock is written."""
+    path = tmp_path / "cpu.env"
+    if text is not None:
+        path.write_text(text)
+    assert main(["engine", "pin", *words, "--compose", str(path)]) == code
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+    assert not (tmp_path / "cpu.lock.env").exists()
+
+
+def test_what_is_pinned_already_needs_no_docker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lock is written, the command that takes it is named, and `--check` finds the two alike."""
+    path, lock = tmp_path / "cpu.env", tmp_path / "cpu.lock.env"
+    path.write_text("# ours\nLLAMA_IMAGE_TAG=x@sha256:" + "1" * 64 + "\nLLAMA_FILE=a.gguf\n")
+    assert main(["engine", "pin", "--compose", str(path)]) == 0
+    assert capsys.readouterr().out.endswith(f"docker compose --env-file {lock} up\n")
+    assert "LLAMA_IMAGE=x@sha256:" + "1" * 64 in lock.read_text()
+    assert main(["engine", "pin", "--check", "--compose", str(path)]) == 0
+
+
+def test_check_is_for_env_files_alone(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The doctor looks at the others."""
+    assert engine("pin", "--check", config=config) == 64
+    assert "`manners doctor`" in capsys.readouterr().err

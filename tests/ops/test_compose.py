@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 
 from app.config import load
+from deploy.compose_pins import compose_lock, tags, write_compose_lock
 from deploy.container import _ENVIRONMENT
 from deploy.profiles.load import load_profile
+from deploy.spec import PINNED_IMAGE
 from tests.ops.facts import ROOT
 
 COMPOSE = ROOT / "deploy" / "compose"
@@ -23,20 +26,22 @@ INSTALL = "needs docker-compose: apt-get install -y --no-install-recommends dock
 SOCKET = "/var/run/docker.sock"
 
 
-def catalogue(name: str) -> dict[str, str]:
-    """The variables of an env file."""
-    lines = (COMPOSE / f"{name}.env").read_text("utf-8").splitlines()
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+def asked(variables: Path) -> "subprocess.CompletedProcess[str]":
+    """`docker-compose config` with an env file; skips where there is none."""
+    if shutil.which("docker-compose") is None:
+        pytest.skip(INSTALL)
+    argv = ["docker-compose", "--env-file", str(variables), "config"]
+    environ = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    return subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
 
 
 @cache
 def config(name: str) -> dict[str, Any]:
-    """The whole configuration with every variable put in; skips without docker-compose and Debian's PyYAML."""
-    if shutil.which("docker-compose") is None:
-        pytest.skip(INSTALL)
-    argv = ["docker-compose", "--env-file", str(COMPOSE / f"{name}.env"), "config"]
-    environ = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-    done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
+    """The whole configuration with every variable put in, of a lock as a registry's answers would make it."""
+    with tempfile.TemporaryDirectory() as folder:
+        mine = Path(shutil.copy(COMPOSE / f"{name}.env", folder))
+        pins = {key: f"{tag.rpartition(':')[0]}@sha256:{'1' * 64}" for key, tag in tags(mine).items()}
+        done = asked(write_compose_lock(mine, pins))
     assert done.returncode == 0, done.stderr
     to_json = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout, default=str)"
     out = subprocess.run(
@@ -89,7 +94,7 @@ def test_what_is_published_is_published_on_loopback_and_engines_are_not(name: st
 @pytest.mark.ops
 def test_the_vllm_of_compose_is_the_one_of_the_profile_and_the_driver() -> None:
     service, shipped = config("gpu")["services"]["vllm"], load_profile("vllm-nvfp4-9b")
-    assert service["image"] == shipped.image
+    assert tags(COMPOSE / "gpu.env")["VLLM_IMAGE"] == shipped.image
     assert service["environment"] == _ENVIRONMENT
     assert words(service)[7:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
 
@@ -97,7 +102,7 @@ def test_the_vllm_of_compose_is_the_one_of_the_profile_and_the_driver() -> None:
 @pytest.mark.ops
 def test_the_llama_server_of_compose_is_the_one_of_the_profile() -> None:
     service, shipped = config("gpu")["services"]["llama-server-gpu"], load_profile("llama-q4_k_m")
-    assert service["image"] == shipped.image
+    assert tags(COMPOSE / "gpu.env")["LLAMA_IMAGE"] == shipped.image
     assert words(service)[11:] == [word for flag in shipped.flags for word in (flag.flag, flag.value) if word]
 
 
@@ -111,11 +116,48 @@ def test_what_is_mounted_from_this_tree_is_there(name: str) -> None:
                 assert Path(source).exists(), source
 
 
+@pytest.mark.ops
+@pytest.mark.parametrize("name", PROFILES)
+def test_what_is_not_pinned_is_refused_and_the_command_is_named(name: str) -> None:
+    done = asked(COMPOSE / f"{name}.env")
+    assert done.returncode != 0
+    assert "manners engine pin --pull --compose deploy/compose/cpu.env (or gpu.env)" in done.stderr
+
+
+@pytest.mark.ops
+@pytest.mark.parametrize("name", PROFILES)
+def test_an_image_without_its_line_in_the_lock_is_refused(name: str, tmp_path: Path) -> None:
+    """Each of them by itself: none has a tag to fall back on."""
+    pins = dict.fromkeys(tags(COMPOSE / f"{name}.env"), f"sha256:{'1' * 64}")
+    mine = Path(shutil.copy(COMPOSE / f"{name}.env", tmp_path))
+    assert asked(write_compose_lock(mine, pins)).returncode == 0
+    for missing in pins:
+        done = asked(write_compose_lock(mine, {key: pin for key, pin in pins.items() if key != missing}))
+        assert done.returncode != 0 and missing in done.stderr, missing
+        assert "manners engine pin --pull --compose" in done.stderr
+
+
+@pytest.mark.ops
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_foreign_image_that_a_profile_starts_is_pinned(name: str) -> None:
+    started = {name, "observability"}
+    for title, service in config(name)["services"].items():
+        ours = service["image"].startswith("manners:")
+        if not ours and started & set(service.get("profiles", started)):
+            assert PINNED_IMAGE.fullmatch(service["image"]), title
+    assert PINNED_IMAGE.fullmatch(config(name)["services"]["gateway"]["build"]["args"]["BASE"])
+
+
 def test_images_are_named_by_tag_and_no_digest_is_made_up() -> None:
     for name in PROFILES:
-        images = {key: value for key, value in catalogue(name).items() if key.endswith(("_IMAGE", "_BASE"))}
-        assert all(re.fullmatch(r"[a-z0-9./-]+:[\w.-]+", image) for image in images.values())
-        assert not any(image.endswith(":latest") for image in images.values())
+        images = tags(COMPOSE / f"{name}.env").values()
+        assert all(re.fullmatch(r"[a-z0-9./-]+:[\w.-]+", image) for image in images)
+        assert not any(image.endswith(":latest") for image in images)
+
+
+def test_a_lock_is_the_operators_own_and_not_committed() -> None:
+    rules = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    assert compose_lock(COMPOSE / "cpu.env") == COMPOSE / "cpu.lock.env" and "*.lock.env" in rules
 
 
 @pytest.mark.parametrize("name", ["embedded", *PROFILES])

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from deploy.compose_pins import NO_IMAGE, compose_lock, read_env
 from tests.docker import image as engine_image
 from tests.docker.daemon import Daemon
 from tests.ops.asking import until
-from tests.ops.conftest import IMAGE
+from tests.ops.conftest import BASE, IMAGE
 from tests.ops.facts import ROOT
 from tests.ops.test_compose import COMPOSE, INSTALL
 
@@ -31,10 +33,11 @@ QUESTION = {"model": "annie", "messages": [{"role": "user", "content": "What is 
 
 @dataclass
 class Up:
-    """What runs: the API of its Docker Engine, and the gateway's address."""
+    """What runs: the API of its Docker Engine, the gateway's address, and the id of the engine's image."""
 
     api: Any
     url: str
+    engine: str
 
     def named(self, part: str) -> str:
         """The id of a container by a part of its name."""
@@ -63,20 +66,39 @@ def up(daemon: Daemon, image: dict[str, Any], tmp_path_factory: pytest.TempPathF
     for name in ("api_keys", "grafana_password"):
         (folder / name).write_text("a-key\n")
     given = {
-        "COMPOSE_PROFILES": "cpu", "LLAMA_IMAGE": f"{ENGINE}:latest", "MANNERS_TAG": "latest", "MANNERS_HOME": folder,
+        "COMPOSE_PROFILES": "cpu", "LLAMA_IMAGE_TAG": f"{ENGINE}:latest", "MANNERS_BASE_TAG": f"{BASE}:latest",
+        "PROMETHEUS_IMAGE": NO_IMAGE, "GRAFANA_IMAGE": NO_IMAGE, "MANNERS_TAG": "latest", "MANNERS_HOME": folder,
         "MANNERS_SECRETS": folder, "MANNERS_PORT": port, "MANNERS_ADMIN_PORT": free(),
     }  # fmt: skip
-    variables = folder / "cpu.env"
-    text = (COMPOSE / "cpu.env").read_text("utf-8")
-    variables.write_text(text + "".join(f"{key}={value}\n" for key, value in given.items()), "utf-8")
+    mine = folder / "cpu.env"
+    kept = {
+        key: value
+        for key, value in read_env(COMPOSE / "cpu.env").items()
+        if key.removesuffix("_TAG") not in given
+    }
+    mine.write_text("".join(f"{key}={value}\n" for key, value in {**kept, **given}.items()), "utf-8")
     with daemon.api() as api:
-        engine_image.build(api, ENGINE)
+        engine = engine_image.build(api, ENGINE)
         api.tag(IMAGE, "manners", "latest")
-        compose(daemon, variables, "up", "-d")
+        lock = pinned(daemon, mine)
+        assert read_env(lock)["LLAMA_IMAGE"] == engine
+        compose(daemon, lock, "up", "-d")
         try:
-            yield Up(api, f"http://127.0.0.1:{port}")
+            yield Up(api, f"http://127.0.0.1:{port}", engine)
         finally:
-            compose(daemon, variables, "down", "-v")
+            compose(daemon, lock, "down", "-v")
+
+
+def pinned(daemon: Daemon, variables: Path) -> Path:
+    """The lock of an env file, by what an operator types."""
+    argv = [sys.executable, "-m", "app", "engine", "pin", "--compose", str(variables)]
+    environ = {"PATH": os.environ["PATH"], "DOCKER_HOST": daemon.url}
+    for words in ([], ["--check"]):
+        done = subprocess.run(
+            [*argv, *words], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+    return compose_lock(variables)
 
 
 def compose(daemon: Daemon, variables: Path, *words: str) -> None:
@@ -106,6 +128,12 @@ async def served(client: aiohttp.ClientSession, up: Up, wanted: str) -> str:
                 break
         await asyncio.sleep(0.5)
     return response.headers["x-manners-engine"]
+
+
+def test_the_engine_that_runs_is_the_image_that_was_pinned(up: Up) -> None:
+    """It has no registry, so its pin is its id, and Compose takes that for a name."""
+    container = up.api.inspect_container(up.named("llama-server"))
+    assert container["Image"] == container["Config"]["Image"] == up.engine
 
 
 def test_what_the_gateway_writes_belongs_to_it(up: Up) -> None:
