@@ -210,6 +210,11 @@ class Metrics:
         self._ready.labels(name).set(ready)
         self._restarts.labels(name).set(restarts)
 
+    def put_down(self, name: str) -> None:
+        """An engine is not to run any more: that it gives no token is no news, and no alert."""
+        self._ready.remove(name)
+        self._restarts.remove(name)
+
     def describe_engine(self, name: str, dialect: str, driver: str, artefact: str, image: str) -> None:
         """What an engine is; digests are "" where there are none."""
         self._info.labels(name, dialect, driver, artefact, image).set(1)

@@ -47,6 +47,8 @@ async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
         assert metrics("manners_promotion_phase_seconds_count", phase="starting") == 1
         assert metrics("manners_active_engine", model="annie", engine="large") == 1
         assert metrics("manners_active_engine", model="annie", engine="small") == 0
+        # An alert would take the engine that was retired for one that is down.
+        assert metrics.labels("manners_engine_ready", "engine") == {"large"}
         audit = await it.get("/admin/audit")
         assert audit["chain"] == {"ok": True} and audit["head"]["seq"] == len(audit["events"])
 
