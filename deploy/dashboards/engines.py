@@ -37,12 +37,12 @@ _PROMOTION = Section(
     "Promotion",
     (
         Lines(
-            "Promotions by result", "In the last hour.",
-            (Query("sum by (result) (increase(manners_promotions_total[1h]))", "{{result}}"),),
+            "Promotions by result", "Since the gateway started: they are few, and a rate does not see the first.",
+            (Query("sum by (result) (manners_promotions_total)", "{{result}}"),),
         ),
         Lines(
-            "Time spent in each phase: median", "Of promotions in the last hour.",
-            (Query("histogram_quantile(0.5, sum by (le, phase) (rate(manners_promotion_phase_seconds_bucket[1h])))", "{{phase}}"),),
+            "Time spent in each phase: median", "Of promotions since the gateway started.",
+            (Query("histogram_quantile(0.5, sum by (le, phase) (manners_promotion_phase_seconds_bucket))", "{{phase}}"),),
             "s",
         ),
         States(

@@ -1,7 +1,7 @@
 """A dashboard drawn from Prometheus's data, as SVG: where there is no Grafana, and for the README. Pure.
 
 It follows the panels of `deploy.dashboards` as far as a picture needs: places, lines, stacks, heatmaps and
-numbers, limits and legends. Colours are told apart by the legend's order as well.
+numbers, limits, legends and marks. Colours are told apart by the legend's order as well.
 """
 
 import math
@@ -16,15 +16,18 @@ Line = tuple[str, list[tuple[float, float]]]
 """A legend, and points of Unix time and value."""
 Shown = Mapping[str, Sequence[Line]]
 """By a panel's title."""
+Moment = tuple[float, str]
+"""Unix time, and what is marked there; its first word is what there is room for."""
 
 COLUMN, ROW, GAP = 50.0, 27.0, 5.0
-LEFT, TOP, BOTTOM = 52.0, 32.0, 32.0
+LEFT, TOP, BOTTOM = 52.0, 38.0, 32.0
 COLOURS = ("#2456c7", "#d9730d", "#18794e", "#a33ea1", "#c02a2f", "#0f7b8a", "#8f5f00", "#5d6168")
 GOOD, BAD = "#18794e", "#c02a2f"
 STYLE = (
     "text{fill:#1b1c1e}.s{font-size:10px;fill:#5d6168}.t{font-size:12px;font-weight:600}"
     ".h{font-size:13px;font-weight:650;fill:#5d6168}.n{font-size:26px;font-weight:650}"
     ".g{stroke:#ececea}.l{fill:none;stroke-width:1.6;stroke-linejoin:round}.d{stroke:#c02a2f;stroke-dasharray:5 4;opacity:.7}"
+    ".m{stroke:#8f3bb8;stroke-dasharray:3 2}.p{font-size:9px;fill:#8f3bb8}"
 )
 
 
@@ -38,7 +41,7 @@ def amount(value: float, unit: str) -> str:
     return f"{value:.3g}{word}" if value < 1000 else f"{value:,.0f}{word}"
 
 
-def draw(dashboard: Dashboard, shown: Shown, start: float, end: float) -> str:
+def draw(dashboard: Dashboard, shown: Shown, marked: Sequence[Moment], start: float, end: float) -> str:
     """The whole page, from `start` to `end` in Unix seconds."""
     parts: list[str] = []
     by_title = {panel.title: panel for panel in dashboard.panels()}
@@ -51,7 +54,10 @@ def draw(dashboard: Dashboard, shown: Shown, start: float, end: float) -> str:
         if placed["type"] == "row":
             parts.append(f'<text x="{x + 4:.0f}" y="{y + 16:.0f}" class="h">{escape(placed["title"])}</text>')
         else:
-            body = _panel(by_title[placed["title"]], shown.get(placed["title"], ()), width, tall, start, end)
+            panel = by_title[placed["title"]]
+            body = _panel(panel, shown.get(panel.title, ()), width, tall, start, end)
+            if not isinstance(panel, Number):
+                body += _marks(marked, width, tall, start, end)
             parts.append(f'<g transform="translate({x:.0f} {y:.0f})">{body}</g>')
     wide, tall = 24 * COLUMN + 12, height + 14
     title = f'<text x="4" y="26" font-size="18" font-weight="650">{escape(dashboard.title)}</text>'
@@ -106,6 +112,16 @@ def _axes(width: float, height: float, ticks: Iterable[tuple[float, str]], start
             f'<text x="{across(moment):.0f}" y="{bottom + 14:.0f}" text-anchor="middle" class="s">{word}</text>'
         )
     return "".join(parts)
+
+
+def _marks(marked: Sequence[Moment], width: float, height: float, start: float, end: float) -> str:
+    """Across the whole plot, over all else in it."""
+    across, bottom = scale(start, end, LEFT, width - 12), height - BOTTOM - 18
+    return "".join(
+        f'<path d="M{across(moment):.1f} {TOP - 2:.0f}V{bottom:.0f}" class="m"/>'
+        f'<text x="{across(moment):.1f}" y="{TOP - 4:.0f}" text-anchor="middle" class="p">{escape(text.split()[0])}</text>'
+        for moment, text in marked
+    )
 
 
 def _lines(panel: Lines, lines: Sequence[Line], width: float, height: float, start: float, end: float) -> str:

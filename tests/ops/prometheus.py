@@ -29,9 +29,9 @@ def binary(name: str) -> str:
     return found
 
 
-def plain(expr: str) -> str:
-    """A panel's expression as Prometheus takes it."""
-    for variable, value in GRAFANA.items():
+def plain(expr: str, step: float = 1.0) -> str:
+    """A panel's expression as Prometheus takes it, asked for every `step` seconds."""
+    for variable, value in {**GRAFANA, "$__interval": f"{step * 1000:.0f}ms"}.items():
         expr = expr.replace(variable, value)
     return expr
 
@@ -79,7 +79,7 @@ class Prometheus:
         self, expr: str, start: float, end: float, step: float
     ) -> list[tuple[dict[str, str], list[list[Any]]]]:
         """The same from `start` to `end`: for each line its points of time and value."""
-        found = await self.get("query_range", query=plain(expr), start=start, end=end, step=step)
+        found = await self.get("query_range", query=plain(expr, step), start=start, end=end, step=step)
         return [(line["metric"], line["values"]) for line in found["result"]]
 
     async def firing(self) -> set[str]:

@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from app.config import parse
 from tests.app.house import House, run
+from tests.app.promotion import stage
 from tests.ops.facts import ROOT
 
 MODELS = ROOT / "models"
@@ -31,13 +32,16 @@ whose template opens a thought though nobody asked for one."""
 
 
 def tables(base: Path) -> dict[str, Any]:
-    """annie with a stand-in, on weights that a test may spoil; and one with bad manners."""
+    """annie with a stand-in, on weights that a test may spoil; one with bad manners; and for annie a
+    candidate that is good and one that does not start."""
     shutil.copytree(MODELS / "annie-nano-q4_k_m", base / "weights")
     template = (MODELS / "annie-nano-hf" / "chat_template.jinja").read_text("utf-8")
     always = template.replace("enable_thinking is defined and enable_thinking is true", "true")
     assert always != template
     (base / "always.jinja").write_text(always, "utf-8")
-    engine = {"dialect": "llama-server", "driver": "embedded"}
+    # One thread each: threads of several engines that wait for one another on two cores take all of both.
+    args = ["--threads", "1"]
+    engine = {"dialect": "llama-server", "driver": "embedded", "args": args}
     return {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base / "state")},
         "engines": {
@@ -46,13 +50,20 @@ def tables(base: Path) -> dict[str, Any]:
             "hasty-q4": {
                 **engine,
                 "artefact": str(MODELS / "annie-nano-q4_k_m"),
-                "args": ["--chat-template-file", str(base / "always.jinja")],
+                "args": [*args, "--chat-template-file", str(base / "always.jinja")],
+            },
+            "annie-fp4": {**engine, "artefact": str(MODELS / stage.FP4)},
+            "annie-lame": {
+                **engine,
+                "artefact": str(MODELS / "annie-nano-f16"),
+                "args": [*args, "--chat-template-file", str(base / "none.jinja")],
             },
         },
         "models": {
             "annie": {"live": "annie-q4", "fallback": ["annie-f16"]},
             "hasty": {"live": "hasty-q4"},
         },
+        **{name: stage.tables(base)[name] for name in ("gates", "promotion")},
     }
 
 
@@ -62,6 +73,7 @@ class Scene:
     def __init__(self, house: House, base: Path) -> None:
         self.house = house
         self.base = base
+        self.operator = stage.Stage(house)
         self._weights = next((base / "weights").glob("*.gguf"))
 
     @property
@@ -84,6 +96,23 @@ class Scene:
                 statuses.append((await self.house.ask(json.dumps(body).encode())).status)
                 await asyncio.sleep(pause * (1 + number % 3))
         return statuses
+
+    async def promote(self, engine: str) -> str:
+        """annie is to be served by this engine; the result."""
+        return str((await self.operator.promote(engine, "annie-q4"))["phase"])
+
+    async def roll_back(self) -> str:
+        """annie is to be served as before; the result."""
+        return str((await self.operator.rollback())["phase"])
+
+    async def under_load(
+        self, deed: Coroutine[Any, Any, str], callers: int = 2, pause: float = 0.0
+    ) -> tuple[str, set[int]]:
+        """What comes of a deed while callers talk, and the statuses they get."""
+        doing, statuses = asyncio.create_task(deed), set[int]()
+        while not doing.done():
+            statuses |= set(await self.talk(1, callers, pause))
+        return await doing, statuses
 
     def kill(self, spoil: bool = True) -> None:
         """annie's live engine dies; with `spoil` its weights are no weights any more, so that it stays dead."""

@@ -10,8 +10,10 @@ import pytest
 import pytest_asyncio
 
 from deploy.dashboards.__main__ import ALL
+from deploy.dashboards.panel import Mark
 from deploy.dashboards.voice import VOICE
-from tests.ops.__main__ import collect
+from tests.app.promotion.stage import hasten
+from tests.ops.__main__ import collect, moments
 from tests.ops.facts import ALERTS, RECORDING, rules
 from tests.ops.picture import draw
 from tests.ops.prometheus import Prometheus, binary, prometheus
@@ -19,31 +21,28 @@ from tests.ops.scene import Scene, scene
 
 pytestmark = [pytest.mark.ops, pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
-NO_PROMOTION = "no promotion was made here"
 NO_FAILOVER = "every engine was well, so no request left one"
 EMPTY = {
-    "Promotions by result": NO_PROMOTION,
-    "Time spent in each phase: median": NO_PROMOTION,
     "Requests moved to another engine, a minute": NO_FAILOVER,
     "reason:manners_failovers:increase15m": NO_FAILOVER,
-    "result:manners_promotions:increase15m": NO_PROMOTION,
 }
 """Panels and recorded series that are empty while all is well, and why."""
 NO_ERROR = "no request failed or was turned away"
 ABSENT = {
     "MannersErrors": NO_ERROR,
     "MannersBusy": NO_ERROR,
-    "MannersNoLiveEngine": "it asks what is left when ready engines are taken away",
     "MannersFailovers": NO_FAILOVER,
-    "MannersPromotionStuck": NO_PROMOTION,
-    "MannersPromotionFailed": NO_PROMOTION,
+    "MannersPromotionStuck": "every promotion went forward or back",
     "MannersScrapeAbsent": "it asks for what is not there",
 }
 """Alerts whose expression is empty even without its threshold, and why."""
 TOLD = {"MannersBreach", "MannersFirstContentLate"}
 """Alerts that fire over these callers, and rightly: the model `hasty` thinks aloud, and a machine that does other
 things besides is late."""
-PANELS = [(title, expr) for dashboard in ALL for title, expr in dashboard.expressions()]
+STEP_S = 0.5
+"""Half of what lies between two scrapes: no engine is live so briefly that it is not seen."""
+PANELS = [(panel.title, query.expr) for each in ALL for panel in each.panels() for query in panel.queries]
+MARKS = [(each.uid, mark) for each in ALL for mark in each.marks]
 
 
 @dataclass
@@ -52,30 +51,43 @@ class Watched:
 
     scene: Scene
     prometheus: Prometheus
+    start: float  # when Prometheus first saw somebody live
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
-    """After enough talk, seen by enough scrapes."""
+    """After enough talk, a promotion, a rollback and a promotion that fails, seen by enough scrapes."""
     binary("prometheus")
-    async with (
-        scene(tmp_path_factory.mktemp("scene")) as it,
-        prometheus(tmp_path_factory.mktemp("prometheus"), it.target) as watcher,
-    ):
-        await it.talk(1)
-        await seen(watcher, 1)
-        assert set(await it.talk(2)) == {200}
-        await seen(watcher, (await it.house.metrics())("manners_requests_total"))
-        yield Watched(it, watcher)
+    with pytest.MonkeyPatch.context() as patch:
+        hasten(patch)
+        async with (
+            scene(tmp_path_factory.mktemp("scene")) as it,
+            prometheus(tmp_path_factory.mktemp("prometheus"), it.target) as watcher,
+        ):
+            await it.talk(1)
+            await seen(watcher, "manners_requests_total", 1)
+            ((_, start),) = await watcher.ask("max(timestamp(up))")
+            assert await it.under_load(it.promote("annie-fp4")) == ("succeeded", {200})
+            await seen(watcher, "manners_promotions_total", 1)
+            assert await it.under_load(it.roll_back()) == ("succeeded", {200})
+            assert await it.promote("annie-lame") == "failed"
+            await seen(watcher, "manners_promotions_total", 3)
+            assert set(await it.talk(2)) == {200}
+            await seen(
+                watcher,
+                "manners_requests_total",
+                (await it.house.metrics())("manners_requests_total"),
+            )
+            yield Watched(it, watcher, start)
 
 
-async def seen(watcher: Prometheus, asked: float) -> None:
-    """Until so many requests are scraped, and every rule has been evaluated since: what is recorded before
-    anybody asked is zero of zero."""
+async def seen(watcher: Prometheus, counter: str, count: float) -> None:
+    """Until a scrape has so many, and every rule has been evaluated since: what is recorded before anybody
+    asked is zero of zero, and what was scraped once has no increase."""
 
     async def counted() -> bool:
-        found = await watcher.ask("sum(manners_requests_total)")
-        return bool(found) and found[0][1] >= asked
+        found = await watcher.ask(f"sum({counter})")
+        return bool(found) and found[0][1] >= count
 
     await watcher.until(counted)
     ((_, scraped),) = await watcher.ask("timestamp(up)")
@@ -95,6 +107,14 @@ async def test_every_panel_shows_something(watched: Watched, title: str, expr: s
     assert not found or any(value == value for _, value in found), f"{title}: only NaN"
 
 
+@pytest.mark.parametrize("mark", [mark for _, mark in MARKS], ids=[uid for uid, _ in MARKS])
+async def test_every_annotation_marks_the_promotion_and_the_rollback(watched: Watched, mark: Mark) -> None:
+    """Once each, and nothing else: not the start of the gateway, and not the promotion that failed."""
+    (end,) = [value for _, value in await watched.prometheus.ask("max(timestamp(up))")]
+    marked = await moments(watched.prometheus, mark, watched.start - 10, end, STEP_S)
+    assert [label for _, label in marked] == ["annie-fp4 is live for annie", "annie-q4 is live for annie"]
+
+
 @pytest.mark.parametrize("name, expr", rules(RECORDING, "record"))
 async def test_every_recorded_series_is_recorded(watched: Watched, name: str, expr: str) -> None:
     assert bool(await watched.prometheus.ask(name)) != (name in EMPTY)
@@ -110,9 +130,12 @@ async def test_every_alert_asks_for_what_is_there(watched: Watched, name: str, e
 async def test_the_picture_of_the_readme_shows_every_panel(watched: Watched) -> None:
     """It is well-formed, and draws what Prometheus has."""
     (end,) = [value for _, value in await watched.prometheus.ask("max(timestamp(up))")]
-    shown = await collect(watched.prometheus, end - 20, end)
-    drawn = ElementTree.fromstring(draw(VOICE, shown, end - 20, end))
+    start = watched.start - 5
+    shown, marked = await collect(watched.prometheus, start, end, STEP_S)
+    drawn = ElementTree.fromstring(draw(VOICE, shown, marked, start, end))
     texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    plotted = [panel for panel in VOICE.panels() if panel.kind in ("timeseries", "heatmap")]
+    assert texts.count("annie-fp4") == texts.count("annie-q4") == len(plotted)
     assert {panel.title for panel in VOICE.panels()} <= set(texts)
     assert "none" not in texts and len(drawn.findall(".//{*}path")) > 20
 

@@ -43,9 +43,14 @@ async def passed_over(site: Site, plan: Plan, effect: Effect) -> Evidence:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Candidates are neither warmed nor questioned, which takes a while on two cores."""
+    """Candidates are neither warmed nor questioned."""
+    hasten(monkeypatch)
+
+
+def hasten(patch: pytest.MonkeyPatch) -> None:
+    """No candidate is warmed or questioned, which takes a while on two cores, until the patch is undone."""
     for verb in (Verb.WARM, Verb.PROBE):
-        monkeypatch.setitem(DEEDS, verb, passed_over)
+        patch.setitem(DEEDS, verb, passed_over)
 
 
 def tables(state: Path, **model: Any) -> dict[str, Any]:
@@ -132,9 +137,9 @@ class Stage:
         body = {"model": "annie", "engine": engine, "report": report}
         return await self.post(f"/admin/promote{query}", body, **headers)
 
-    async def promote(self, engine: str) -> Any:
+    async def promote(self, engine: str, baseline: str | None = None) -> Any:
         """Promote an engine on a sound report; the operation as it ended."""
-        baseline = next(name for name in ENGINES if name != engine)
+        baseline = baseline or next(name for name in ENGINES if name != engine)
         status, operation = await self.wish(engine, await self.report(engine, baseline))
         assert status == 202, operation
         return await self.ended(operation["id"])
