@@ -13,16 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quantizer.study.grid import GRID, TINY
+from quantizer.study.grid import GRID, METHODS, RATES, TINY, Grid
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     given = _parser().parse_args(arguments)
-    grid = TINY if getattr(given, "tiny", False) else GRID
+    grid = _chosen(given, TINY if getattr(given, "tiny", False) else GRID)
     if given.command == "all":
         from quantizer.study.launch import everything
 
@@ -32,7 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
             given.tokenizer,
             minutes=given.minutes,
             processes=given.processes,
-            same=["--tiny"] if given.tiny else [],
+            tiny=["--tiny"] if given.tiny else [],
+            same=_same(given),
         )
     elif given.command == "one":
         _one(given, grid)
@@ -62,7 +64,26 @@ def _one(given: Any, grid: Any) -> None:
 
     Graphs.failed = given.eager
     tokenizer = Tokenizer.from_file(str(given.tokenizer))
-    Study(grid, given.size, given.seed, given.folder, tokenizer, lambda: given.until - time.monotonic()).run()
+    left = lambda: given.until - time.monotonic()  # noqa: E731
+    Study(grid, given.size, given.seed, given.folder, tokenizer, left, given.rates, given.only).run()
+
+
+def _chosen(given: Any, grid: Grid) -> Grid:
+    """The part of a grid that is wanted."""
+    sizes, strengths = getattr(given, "sizes", None), getattr(given, "strengths", None)
+    return replace(
+        grid,
+        sizes={name: shape for name, shape in grid.sizes.items() if not sizes or name in sizes},
+        strengths=tuple(one for one in grid.strengths if not strengths or one.name in strengths),
+    )
+
+
+def _same(given: Any) -> list[str]:
+    """What `all` hands on to every run."""
+    words = ["--rates", given.rates]
+    for flag, values in (("--only", given.only), ("--strengths", given.strengths)):
+        words += [flag, *values] if values else []
+    return words
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     whole.add_argument("--out", type=Path, required=True, help="a folder, outside the repository")
     whole.add_argument("--minutes", type=float, default=18.0, help="begin no further cell after so many")
     whole.add_argument("--processes", type=int, default=6)
+    whole.add_argument("--sizes", nargs="+", choices=GRID.sizes, metavar="SIZE")
     one.add_argument("size", choices=GRID.sizes)
     one.add_argument("seed", type=int)
     one.add_argument("folder", type=Path, help="where `all` put the conversations")
@@ -85,6 +107,14 @@ def _parser() -> argparse.ArgumentParser:
     for command in (whole, one, check):
         command.add_argument("--tiny", action="store_true", help="the same path in seconds, for a test")
     for command in (whole, one):
+        command.add_argument(
+            "--rates", choices=RATES, default="brisk", help="of recovery (default: %(default)s)"
+        )
+        command.add_argument("--only", nargs="+", choices=METHODS, default=(), metavar="M",
+                             help="these methods, and what they are compared with")  # fmt: skip
+        command.add_argument(
+            "--strengths", nargs="+", choices=[one.name for one in GRID.strengths], metavar="S"
+        )
         command.add_argument("--tokenizer", type=Path, default=Path("models/annie-nano-hf/tokenizer.json"))
     home = commands.add_parser("collect")
     home.add_argument("folder", type=Path)

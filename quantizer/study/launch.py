@@ -15,8 +15,8 @@ from typing import Any, Final
 from tokenizers import Tokenizer
 
 from quantizer.study import material
-from quantizer.study.grid import Grid
-from quantizer.study.results import MANNERS
+from quantizer.study.grid import RATES, Grid
+from quantizer.study.results import MANNERS, results_folder
 
 GRACE: Final = 40.0
 """Seconds that a run has after its time to end its cell."""
@@ -25,12 +25,20 @@ THINNER: Final = 0.97
 
 
 def everything(
-    grid: Grid, folder: Path, tokenizer: Path, *, minutes: float, processes: int, same: Sequence[str] = ()
+    grid: Grid,
+    folder: Path,
+    tokenizer: Path,
+    *,
+    minutes: float,
+    processes: int,
+    tiny: Sequence[str] = (),
+    same: Sequence[str] = (),
 ) -> None:
-    """Every size and seed, so many at a time, for so long. same: arguments that every run gets."""
+    """Every size and seed, so many at a time, for so long. tiny: arguments that the check and every run get. same: that
+    every run gets."""
     until = time.monotonic() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
-    checked = _begin(folder, "check", ["check", str(folder / "check.json"), *same])
+    checked = _begin(folder, "check", ["check", str(folder / "check.json"), *tiny])
     if not (folder / material.FILE).exists():
         material.write(folder, grid, Tokenizer.from_file(str(tokenizer)), os.cpu_count() or 1)
     print(f"conversations made, {until - time.monotonic():.0f} s left", flush=True)
@@ -41,7 +49,7 @@ def everything(
         while waiting and len(running) < processes:
             size, seed = waiting.pop(0)
             told = ["one", size, str(seed), str(folder), "--tokenizer", str(tokenizer), "--until", str(until)]
-            running.append(_begin(folder, f"{size}-seed{seed}", [*told, *eager, *same]))
+            running.append(_begin(folder, f"{size}-seed{seed}", [*told, *eager, *tiny, *same]))
         _wait(running, until)
         running = [one for one in running if one.poll() is None]
     for one in running:
@@ -94,9 +102,12 @@ def collect(folder: Path, out: Path, models: int) -> list[Path]:
     runs go on."""
     out.mkdir(parents=True, exist_ok=True)
     files = [path for path in sorted(folder.glob("*")) if path.suffix in (".json", ".log")]
-    made = [_packed(out / "results.tar.xz", files)]
+    for rates in RATES:
+        if (place := results_folder(folder, rates)) != folder:
+            files += sorted(place.glob("*.json"))
+    made = [_packed(out / "results.tar.xz", files, folder)]
     for place in thin_models(folder)[:models]:
-        made.append(_packed(out / f"{place.name}.tar.xz", [place]))
+        made.append(_packed(out / f"{place.name}.tar.xz", [place], place.parent))
     return made
 
 
@@ -126,8 +137,8 @@ def kept_cases(cell: dict[str, Any]) -> int | None:
     return asked - sum(not MANNERS.isdisjoint(names) for names in cell["missed"].values())
 
 
-def _packed(target: Path, paths: Sequence[Path]) -> Path:
+def _packed(target: Path, paths: Sequence[Path], root: Path) -> Path:
     with tarfile.open(target, "w:xz") as tar:
         for path in paths:
-            tar.add(path, path.name)
+            tar.add(path, str(path.relative_to(root)))
     return target

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
-from typing import Final
+from typing import Any, Final
 
 from quantizer.study.grid import METHODS
 from quantizer.study.plot import WIDTH, Line, chart, picture
-from quantizer.study.results import Cell, Recovered, Table, read, recovered, share
+from quantizer.study.results import FIRST_RATES, Cell, Recovered, Table, rates_of, read, recovered, share
 
 BEGIN, END = "<!-- made by python -m quantizer.study report -->", "<!-- to here -->"
 PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
@@ -33,10 +33,12 @@ def write(folder: Path) -> None:
 def made(table: Table) -> Iterator[str]:
     """The text between the marks, line by line."""
     for size, runs in table.runs.items():
-        seeds = ", ".join(str(run["seed"]) for run in runs)
+        seeds = ", ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
+        devices = " and ".join(dict.fromkeys(run["device"] for run in runs))
         asked = {len(run["cases"]) if isinstance(run["cases"], list) else run["cases"] for run in runs}
-        yield f"## {size}: seeds {seeds}; {' and '.join(map(str, sorted(asked)))} cases; {runs[0]['device']}"
+        yield f"## {size}: seeds {seeds}; {' and '.join(map(str, sorted(asked)))} cases; {devices}"
         yield ""
+        yield from _rates(runs)
         if any(cell.kept for key, cell in table.cells.items() if key[0] == size):
             yield "Cases in which all manners were kept, %, and Wilson's interval of 95 % over cases of all seeds:"
             yield ""
@@ -57,12 +59,27 @@ def made(table: Table) -> Iterator[str]:
         yield from _recoveries(table, size)
 
 
+def _rates(runs: list[dict[str, Any]]) -> Iterator[str]:
+    """What rows of other rates than the first are."""
+    for rates, told in {rates_of(run): run for run in runs}.items():
+        if rates != FIRST_RATES:
+            peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in told["recovery"].items())
+            floor = next(iter(told["recovery"].values()))["floor"]
+            yield (
+                f"Rows with “{rates}”: recovery at peak rates of {peaks}".replace("e-0", "e-")
+                + f" that fall to {floor:g}"
+            )
+            yield "of it. Their losses are those of their own fine-tunes, of the same seeds."
+            yield ""
+
+
 def plot(table: Table) -> str:
     """Manners by strength, a chart a size; tool calls where a file has no single cases."""
     charts = []
     for size, strengths in table.strengths.items():
         whole = any(cell.kept for key, cell in table.cells.items() if key[0] == size)
         lines = []
+        strengths = [one for one in strengths if table.rates[one[0]] == rates_of(table.runs[size][0])]
         for colour, method in enumerate(PLOTTED):
             cells = [table.cell(size, name, method) for name, _ in strengths]
             pairs = [(cell.manners if whole else cell.calls) if cell else (0, 0) for cell in cells]
@@ -82,7 +99,7 @@ def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
     yield f"|---|{'---|' * len(known)}"
     for name, tick in table.strengths[size]:
         cells = [table.cell(size, name, method) for method in known]
-        told = [_told(tell(cell), cell, len(table.runs[size])) if cell else "" for cell in cells]
+        told = [_told(tell(cell), cell, table.seeds(size, name)) if cell else "" for cell in cells]
         yield f"| {name}, {tick} | {' | '.join(told)} |"
     yield ""
 
@@ -113,7 +130,7 @@ def _recoveries(table: Table, size: str) -> Iterator[str]:
         trained = {method: table.cell(size, name, method) for method in TRAINED}
         if before and rounded and any(trained.values()):
             found = {m: recovered(before, rounded, cell) for m, cell in trained.items() if cell}
-            runs = len(table.runs[size])
+            runs = table.seeds(size, name)
             told = [_told(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED]
             lost = next((one.lost for one in found.values() if one), None)
             if lost:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.stats.binomial import wilson
+from quantizer.study.grid import RATES
 
 MANNERS: Final = frozenset(
     (
@@ -21,6 +22,7 @@ MANNERS: Final = frozenset(
 FACTS: Final = ("fact", "reasoning", "two_step")
 CALLS: Final = ("call", "parallel call")
 DRAWS: Final = 2000
+FIRST_RATES: Final = "brisk"
 
 
 @dataclass
@@ -42,22 +44,39 @@ class Cell:
 
 @dataclass
 class Table:
-    """cells: by size, strength and method. strengths: of each size, thin to strong, as (name, "lr × steps"). facts:
-    of each size, what the raw files say of it, seed by seed."""
+    """cells: by size, row and method; a row is a strength, and at other rates than the first the rates' name after it.
+    strengths: of each size, its rows, thin to strong, as (row, "lr × steps"). runs: of each size, what the raw files say of
+    it, seed by seed. rates: of each row."""
 
     cells: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
     strengths: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    rates: dict[str, str] = field(default_factory=dict)
 
     def cell(self, size: str, strength: str, method: str) -> Cell | None:
         return self.cells.get((size, strength, method))
 
+    def seeds(self, size: str, row: str) -> int:
+        """How many seeds were run at a row's rates."""
+        return sum(rates_of(told) == self.rates[row] for told in self.runs[size])
+
+
+def results_folder(folder: Path, rates: str) -> Path:
+    """Where the results of some rates lie in a study's folder."""
+    return folder if rates == FIRST_RATES else folder / rates
+
+
+def rates_of(told: dict[str, Any]) -> str:
+    """A raw file's; those before there were others do not say."""
+    return str(told.get("rates", FIRST_RATES))
+
 
 def read(folder: Path) -> Table:
-    """Every result in a folder."""
+    """Every result in a folder, those of the first rates first."""
     table = Table()
-    for path in sorted(folder.glob("*-seed*.json")):
-        _add(table, json.loads(path.read_text("utf-8")))
+    for rates in RATES:
+        for path in sorted(results_folder(folder, rates).glob("*-seed*.json")):
+            _add(table, json.loads(path.read_text("utf-8")))
     return table
 
 
@@ -66,7 +85,10 @@ def _add(table: Table, told: dict[str, Any]) -> None:
     named = models.items() if isinstance(models, dict) else [(model["name"], model) for model in models]
     table.runs.setdefault(size, []).append(told)
     order = table.strengths.setdefault(size, [])
-    for name, model in named:
+    rates = rates_of(told)
+    for strength, model in named:
+        name = strength if rates == FIRST_RATES else f"{strength}, {rates}"
+        table.rates[name] = rates
         tick = (name, f"{model['lr']:.0e} × {model['steps']}".replace("e-0", "e-"))
         if tick not in order:
             order.append(tick)

@@ -13,7 +13,7 @@ import json
 import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,11 @@ from quantizer.recipe_values import Train
 from quantizer.source import load_model, open_source
 from quantizer.study import material as rows
 from quantizer.study.decode import greedy
-from quantizer.study.grid import FIRST, RECOVERY, REST, Grid, Strength
+from quantizer.study.grid import COMPARED, FIRST, METHODS, RATES, REST, Grid, Strength
 from quantizer.study.learn import Loop, distance, said
 from quantizer.study.material import Material
 from quantizer.study.packs import Pack, packs, shuffled
+from quantizer.study.results import results_folder
 from quantizer.train.learner import Learner
 from quantizer.train.shard import World
 from quantizer.train.student import calibration_run, open_student
@@ -49,17 +50,29 @@ Told = dict[str, Any]
 
 
 class Study:
-    """folder: where results, bases and fine-tunes lie. left: seconds that are left."""
+    """folder: where results, bases and fine-tunes lie. left: seconds that are left. rates: a key of `RATES`; all rates
+    share bases and fine-tunes, and each but the first has its results in a folder of its name. only: of the methods, these
+    and those that they are compared with; none is all."""
 
     def __init__(
-        self, grid: Grid, size: str, seed: int, folder: Path, tokenizer: Tokenizer, left: Callable[[], float]
+        self,
+        grid: Grid,
+        size: str,
+        seed: int,
+        folder: Path,
+        tokenizer: Tokenizer,
+        left: Callable[[], float],
+        rates: str = "brisk",
+        only: Sequence[str] = (),
     ) -> None:
         self.grid, self.size, self.seed, self.folder, self.left = grid, size, seed, folder, left
         self.name, self.shape, self.tokenizer = f"{size}-seed{seed}", grid.sizes[size], tokenizer
         self.device = cost.default_device()
         self.pad, self.end = rows.ends(tokenizer)
         self.material: Material = rows.read(folder, grid, tokenizer)
-        self.out = folder / f"{self.name}.json"
+        self.rates, self.recovery = rates, RATES[rates]
+        self.methods = {*COMPARED, *(only or METHODS)}
+        self.out = results_folder(folder, rates) / f"{self.name}.json"
         self.told: Told = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
         self.taught: dict[str, Any] = {}
 
@@ -68,7 +81,7 @@ class Study:
         self._base()
         for methods in (FIRST, REST):
             for strength in self.grid.strengths:
-                for method in methods:
+                for method in (one for one in methods if one in self.methods):
                     if self.left() < 0:
                         print(f"{self.name}: no time left at {strength.name}, {method}", flush=True)
                         return
@@ -76,13 +89,14 @@ class Study:
 
     def _begun(self) -> Told:
         device = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
-        settings = {name: asdict(train) for name, train in RECOVERY.items()}
+        settings = {name: asdict(train) for name, train in self.recovery.items()}
         grid = {key: value for key, value in asdict(self.grid).items() if key not in ("sizes", "strengths")}
         return {
             "size": self.size,
             "seed": self.seed,
             "shape": asdict(self.shape),
             "grid": grid,
+            "rates": self.rates,
             "recovery": settings,
             "device": device,
             "tools": cost.tools(),
@@ -176,7 +190,7 @@ class Study:
     def _made(self, method: str) -> tuple[nn.Module, Told]:
         """A fine-tune after a method, and what there is to say of how."""
         source = self.taught["source"]
-        if method in RECOVERY:
+        if method in self.recovery:
             return self._recovered(method)
         if method in ("bf16", "q4_k_m"):
             model, more = load_model(source, device=self.device), {}
@@ -193,7 +207,7 @@ class Study:
 
     def _recovered(self, method: str) -> tuple[nn.Module, Told]:
         job = self._job(method)
-        job = replace(job, recipe=replace(job.recipe, train=replace(RECOVERY[method], seed=self.seed)))
+        job = replace(job, recipe=replace(job.recipe, train=replace(self.recovery[method], seed=self.seed)))
         assert job.recipe.train is not None
         student = open_student(calibration_run(job), World())
         made, taught = self.taught["recovery"]
@@ -247,6 +261,7 @@ class Study:
         return time.perf_counter()
 
     def _save(self) -> None:
+        self.out.parent.mkdir(exist_ok=True)
         draft = self.out.with_suffix(".draft")
         draft.write_text(json.dumps(self.told) + "\n", encoding="utf-8")
         draft.replace(self.out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
+from quantizer.study import __main__ as command
 from quantizer.study import report
+from quantizer.study.grid import RATES
 from quantizer.study.launch import collect, thin_models
-from quantizer.study.results import Cell, read, recovered
+from quantizer.study.results import Cell, read, recovered, results_folder
 
-FIRST = Path(__file__).parents[2] / "docs" / "study" / "first"
+STUDY = Path(__file__).parents[2] / "docs" / "study"
+FIRST = STUDY / "first"
 CASES = 40
 
 
@@ -28,8 +32,13 @@ def cell(missed: int, seconds: float = 1.0) -> dict[str, Any]:
     }
 
 
-def result(folder: Path, size: str, seed: int, models: dict[str, dict[str, int]]) -> None:
+def result(
+    folder: Path, size: str, seed: int, models: dict[str, dict[str, int]], rates: str = "brisk"
+) -> None:
+    settings = {name: {"lr": train.lr, "floor": train.floor} for name, train in RATES[rates].items()}
     told = {
+        "rates": rates,
+        "recovery": settings,
         "size": size,
         "seed": seed,
         "device": "a GPU",
@@ -39,9 +48,11 @@ def result(folder: Path, size: str, seed: int, models: dict[str, dict[str, int]]
             for name, found in models.items()
         },
     }
-    (folder / f"{size}-seed{seed}.json").write_text(json.dumps(told))
+    place = results_folder(folder, rates)
+    place.mkdir(exist_ok=True)
+    (place / f"{size}-seed{seed}.json").write_text(json.dumps(told))
     for name in models:
-        (folder / "models" / f"{size}-seed{seed}-{name}").mkdir(parents=True)
+        (folder / "models" / f"{size}-seed{seed}-{name}").mkdir(parents=True, exist_ok=True)
 
 
 def test_a_case_without_a_missed_manner_counts_though_a_fact_was_wrong(tmp_path: Path) -> None:
@@ -105,3 +116,40 @@ def test_the_first_run_can_be_read_too() -> None:
     found = table.cell("1.3M", "thin", "default")
     assert found and found.calls == [21, 189]
     assert report.plot(table).count("<circle") == 5 * 5
+
+
+@pytest.mark.parametrize("path", sorted(STUDY.glob("*-seed*.json")), ids=lambda path: path.stem)
+def test_the_brisk_rates_are_those_of_the_committed_results(path: Path) -> None:
+    told = json.loads(path.read_text())["recovery"]
+    for method, train in RATES["brisk"].items():
+        assert told[method] == json.loads(json.dumps(asdict(train)))
+
+
+def test_other_rates_are_further_rows_with_a_loss_of_their_own(tmp_path: Path) -> None:
+    result(tmp_path, "1.3M", 1, {"thin": {"bf16": 1, "default": 11, "qad": 9, "mse": 4}})
+    result(tmp_path, "1.3M", 2, {"thin": {"bf16": 1, "default": 11, "qad": 9}})
+    before = report.plot(read(tmp_path))
+    result(tmp_path, "1.3M", 1, {"thin": {"bf16": 0, "default": 20, "qad": 5}}, "gentle")
+    text = "\n".join(report.made(read(tmp_path)))
+    losses = [line for line in text.splitlines() if line.startswith("| thin") and "%" in line]
+    assert losses[0].startswith("| thin, 1e-5 × 100 | 25.0 (") and "| 20% (" in losses[0]
+    assert losses[1].startswith("| thin, gentle, 1e-5 × 100 | 50.0 (") and "| **75%" not in losses[1]
+    assert "| 75% (" in losses[1] and "1 of 2 seeds" not in losses[1]
+    assert "QAT 5e-5, QAD 1e-4, LSQ 3e-4 that fall to 0.01" in text and "seeds 1, 2;" in text
+    assert report.plot(read(tmp_path)) == before  # the picture stays that of the first rates
+
+
+def test_results_of_other_rates_come_home_too(tmp_path: Path) -> None:
+    result(tmp_path, "1.3M", 1, {"thin": {"bf16": 0, "default": 20, "qad": 5}}, "gentle")
+    (made,) = collect(tmp_path, tmp_path / "home", models=0)
+    with tarfile.open(made) as tar:
+        assert tar.getnames() == ["gentle/1.3M-seed1.json"]
+
+
+def test_what_all_hands_on_is_understood_by_every_run() -> None:
+    words = ["--only", "qad", "lsq", "--rates", "gentle", "--strengths", "thin"]
+    given = command._parser().parse_args(["all", "--out", "x", *words, "--sizes", "1.3M"])
+    one = command._parser().parse_args(["one", "1.3M", "1", "x", *command._same(given)])
+    assert (one.only, one.rates) == (["qad", "lsq"], "gentle")
+    assert [strength.name for strength in command._chosen(one, command.GRID).strengths] == ["thin"]
+    assert list(command._chosen(given, command.GRID).sizes) == ["1.3M"]
