@@ -73,11 +73,8 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wat
             assert await it.promote("annie-lame") == "failed"
             await seen(watcher, "manners_promotions_total", 3)
             assert set(await it.talk(2)) == {200}
-            await seen(
-                watcher,
-                "manners_requests_total",
-                (await it.house.metrics())("manners_requests_total"),
-            )
+            asked = (await it.house.metrics())("manners_requests_total")
+            await seen(watcher, "manners_requests_total", asked)
             yield Watched(it, watcher, start)
 
 
