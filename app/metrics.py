@@ -5,7 +5,7 @@ process (tests) do not share counts. Buckets: reference set of the OTel GenAI co
 where a voice lives (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -225,6 +225,11 @@ class Metrics:
             if labels["model"] == model:
                 self._active.labels(model, labels["engine"]).set(0)
         self._active.labels(model, engine).set(1)
+
+    def promotions_end(self, results: Iterable[str]) -> None:
+        """Begin each at 0: the increase of a counter that begins at 1 is none, and the first to fail would be no alert."""
+        for result in results:
+            self._promotions.labels(result)
 
     def promoted(self, result: str) -> None:
         """A promotion or a rollback has ended, in this phase."""

@@ -17,7 +17,7 @@ from app.promotion.deeds import DEEDS, SECONDS
 from app.promotion.effects import Effect, Verb
 from app.promotion.machine import TABLE, Machine, Step, recover, step
 from app.promotion.outcome import Breach, EffectFailed, EffectRefused
-from app.promotion.phases import Begin, Breached, Cancel, Done, Event, Failed, Fault, Refused, Restart
+from app.promotion.phases import FINAL, Begin, Breached, Cancel, Done, Event, Failed, Fault, Refused, Restart
 from app.promotion.site import Evidence, Site
 from app.promotion.wishes import now
 from app.registry.errors import GenerationMoved, RegistryError, StorageFailed
@@ -54,6 +54,7 @@ class Actor:
     def __init__(self, site: Site, metrics: Metrics, log: Logger) -> None:
         self._site = site
         self._metrics = metrics
+        metrics.promotions_end(FINAL)
         self._log = log
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None

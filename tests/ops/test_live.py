@@ -32,13 +32,12 @@ ABSENT = {
     "MannersErrors": NO_ERROR,
     "MannersBusy": NO_ERROR,
     "MannersFailovers": NO_FAILOVER,
-    "MannersPromotionStuck": "every promotion went forward or back",
     "MannersScrapeAbsent": "it asks for what is not there",
 }
 """Alerts whose expression is empty even without its threshold, and why."""
-TOLD = {"MannersBreach", "MannersFirstContentLate"}
-"""Alerts that fire over these callers, and rightly: the model `hasty` thinks aloud, and a machine that does other
-things besides is late."""
+TOLD = {"MannersBreach", "MannersFirstContentLate", "MannersPromotionFailed"}
+"""Alerts that fire over these callers, and rightly: the model `hasty` thinks aloud, a machine that does other
+things besides is late, and one promotion fails."""
 STEP_S = 0.5
 """Half of what lies between two scrapes: no engine is live so briefly that it is not seen."""
 PANELS = [(panel.title, query.expr) for each in ALL for panel in each.panels() for query in panel.queries]
@@ -144,6 +143,15 @@ async def test_no_rule_fails_and_nothing_fires_but_what_should(watched: Watched)
     )
     assert [rule["lastError"] for group in groups for rule in group["rules"] if rule.get("lastError")] == []
     assert await watched.prometheus.firing() <= TOLD
+
+
+async def test_the_first_promotion_since_the_start_that_fails_is_told(watched: Watched) -> None:
+    """Its counter begins at 0: from nothing to 1 is no increase."""
+
+    async def fires() -> bool:
+        return "MannersPromotionFailed" in await watched.prometheus.firing()
+
+    await watched.prometheus.until(fires)
 
 
 async def test_the_alert_fires_when_the_engine_is_killed_and_ends_when_it_is_back(watched: Watched) -> None:
