@@ -8,6 +8,7 @@ no timer.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,11 +20,13 @@ MAX_HEAD_BYTES = 32 << 10
 
 
 class Connection(HttpToolsProtocol):
-    """`seconds`: how long a request may take to come in. What is wrong is told, and the connection ends."""
+    """`seconds`: how long a request may take to come in. What is wrong is told, to `count` by its code, and the
+    connection ends."""
 
-    def __init__(self, *args: Any, seconds: float, **more: Any) -> None:
+    def __init__(self, *args: Any, seconds: float, count: Callable[[str], None], **more: Any) -> None:
         super().__init__(*args, **more)
         self._seconds = seconds
+        self._count = count
         self._due: asyncio.TimerHandle | None = None
         self._within = True  # a request is coming in, or the first one is waited for
         self._in_head = True
@@ -109,6 +112,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, error: MannersError) -> None:
         """Tell it, unless a reply is under way or over, and end the connection."""
         self._stop()
+        self._count(error.code)
         if self.cycle is None or self._in_head or not self.cycle.response_started:
             self.transport.write(_raw(error))
         self.transport.close()

@@ -120,6 +120,11 @@ class Metrics:
         self._turned_away = self._counter(
             "manners_unauthorized_total", "Requests without a right key, by listener.", ("listener",)
         )
+        self._unreadable = self._counter(
+            "manners_unreadable_total",
+            "Requests that came late, too large or as no HTTP.",
+            ("listener", "code"),
+        )
         self._promotions = self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
 
     def _make_gauges(self, route: tuple[str, ...]) -> None:
@@ -151,6 +156,10 @@ class Metrics:
     def turned_away(self, listener: str) -> Callable[[], None]:
         """What counts a request to this listener that came without a right key."""
         return self._turned_away.labels(listener).inc
+
+    def unreadable(self, listener: str) -> Callable[[str], None]:
+        """What counts a request to this listener that could not be read, by the code that was told."""
+        return lambda code: self._unreadable.labels(listener, code).inc()
 
     def failover(self, model: str, engine: str, reason: str) -> None:
         """A request left `engine`; a reason that is not one of our codes is the engine's own word."""

@@ -6,7 +6,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -50,10 +50,25 @@ def bind(address: Address, key: str) -> socket.socket:
     return listener
 
 
-def _server(app: object, drain: float, read_seconds: float = READ_SECONDS) -> _Server:
+def servers(gateway: Gateway, drain: float = 1) -> tuple["_Server", "_Server"]:
+    """Of its public listener and of the operators'. `drain`: seconds that open replies of the first are given."""
+    seconds, count = gateway.config.gateway.read_seconds, gateway.metrics.unreadable
+    return (
+        server(gateway.public, drain, seconds, count("public")),
+        server(gateway.admin, 1, seconds, count("admin")),
+    )
+
+
+def server(
+    app: object,
+    drain: float = 1,
+    read_seconds: float = READ_SECONDS,
+    count: Callable[[str], None] = lambda code: None,
+) -> "_Server":
+    """One that listens where it is told by `serve(sockets=...)`. `count` is called with the code of what is no request."""
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=partial(Connection, seconds=read_seconds),  # type: ignore[arg-type]  # it is only called
+        http=partial(Connection, seconds=read_seconds, count=count),  # type: ignore[arg-type]  # it is only called
         ws="none",
         lifespan="off",
         log_config=None,
@@ -93,12 +108,10 @@ async def _run(
 ) -> None:
     """From the first engine to the last byte."""
     await gateway.promotions.start()
-    drain = gateway.config.gateway.drain_seconds
-    patience = gateway.config.gateway.read_seconds
-    servers = [_server(gateway.public, drain, patience), _server(gateway.admin, 1, patience)]
+    both = servers(gateway, gateway.config.gateway.drain_seconds)
     running = [
-        asyncio.create_task(server.serve(sockets=[sock]))
-        for server, sock in zip(servers, (public, admin), strict=True)
+        asyncio.create_task(one.serve(sockets=[sock]))
+        for one, sock in zip(both, (public, admin), strict=True)
     ]
     greeter = asyncio.create_task(_greet(gateway, public, admin, token_file))
     gc.collect()
@@ -108,8 +121,8 @@ async def _run(
         await _drain(gateway)
     finally:
         greeter.cancel()
-        for server in servers:
-            server.should_exit = True
+        for one in both:
+            one.should_exit = True
         await asyncio.gather(*running)
         await gateway.stop()
 

@@ -13,7 +13,8 @@ import structlog
 from app import log as logs
 from app.config import Address, Config, parse
 from app.main import Gateway, create_gateway
-from app.serve import _server, bind
+from app.serve import bind
+from app.serve import server as serving
 from deploy.engine import OnChange
 from deploy.spec import Dialect, EngineSpec
 from deploy.url import UrlEngine
@@ -56,7 +57,7 @@ async def front(config: Config, model: str | None = None) -> AsyncIterator[Front
 
     gateway = create_gateway(config, "token", logs.configure(stream=io.BytesIO()), driver)
     sock = bind(Address(host="127.0.0.1", port=0), "listen")
-    server = _server(gateway.public, 1)
+    server = serving(gateway.public)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     await gateway.fleet.start()
     try:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app import log as logs
 from app.config import Address, Config, Secrets, parse
 from app.main import Gateway, create_gateway
-from app.serve import _server, bind
+from app.serve import bind, servers
 from app.tracing import Tracing
 from tests.scripted_engine import ScriptedEngine
 
@@ -209,23 +209,22 @@ async def run(
     tape, outer = Tape(), structlog.get_config()
     gateway = create_gateway(config, TOKEN, logs.configure(stream=tape), tracing=tracing)
     sockets = [bind(ANYWHERE, "listen"), bind(ANYWHERE, "admin")]
-    patience = config.gateway.read_seconds
-    servers = [_server(app, 1, patience) for app in (gateway.public, gateway.admin)]
+    both = servers(gateway)
     url, admin = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in sockets)
-    pairs = zip(servers, sockets, strict=True)
+    pairs = zip(both, sockets, strict=True)
     tasks = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in pairs]
     await gateway.start()
     async with asyncio.timeout(10):
         if ready:
             await gateway.fleet.wait_ready()
-        while not all(server.started for server in servers):
+        while not all(server.started for server in both):
             await asyncio.sleep(0.001)
     connector = aiohttp.TCPConnector(limit=0)
     try:
         async with aiohttp.ClientSession(connector=connector) as client:
             yield House(gateway, url, admin, tape, client, engine)
     finally:
-        for server in servers:
+        for server in both:
             server.should_exit = True
         await asyncio.wait(tasks)
         await gateway.stop()

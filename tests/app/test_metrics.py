@@ -44,6 +44,7 @@ NAMES = {
     "manners_engine_ready": "gauge",
     "manners_promotions": "counter",
     "manners_unauthorized": "counter",
+    "manners_unreadable": "counter",
     "manners_promotion_phase_seconds": "histogram",
     "manners_host_memory_available_bytes": "gauge",
 }

@@ -7,7 +7,8 @@ import aiohttp
 
 from app.outlet import _Uvicorn
 from app.rounds import Round
-from app.serve import _server, bind
+from app.serve import bind
+from app.serve import server as serving
 from tests.app.house import ANYWHERE
 
 
@@ -62,7 +63,7 @@ async def test_the_pinned_server_is_written_to_without_its_coroutine() -> None:
         known.append(server is not None and server.write(b"short way, "))
         await send({"type": "http.response.body", "body": b"long way"})
 
-    server, listener = _server(app, 1), bind(ANYWHERE, "listen")
+    server, listener = serving(app), bind(ANYWHERE, "listen")
     task = asyncio.create_task(server.serve(sockets=[listener]))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with aiohttp.ClientSession() as client, client.get(url) as reply:

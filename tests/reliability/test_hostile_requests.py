@@ -75,6 +75,18 @@ async def test_what_may_be_read_in_two_ways_is_not_read_at_all(home: House, name
     await is_well(home)
 
 
+@pytest.mark.parametrize("listener", ["public", "admin"])
+async def test_what_could_not_be_read_is_counted_by_its_code(home: House, listener: str) -> None:
+    async def counted() -> float:
+        return (await home.metrics())("manners_unreadable_total", listener=listener, code="invalid_http")
+
+    before = await counted()
+    wire = await Wire.to(home.url if listener == "public" else home.admin)
+    await wire.send(AMBIGUOUS["two lengths"])
+    await wire.rest()
+    assert await counted() == before + 1
+
+
 LARGE: dict[str, tuple[bytes, int, str]] = {
     "a flood of headers": (b"GET /healthz HTTP/1.1\r\n" + b"x-flood: 1\r\n" * 200_000, 431, "headers_too_large"),
     "a head that comes at once": (
