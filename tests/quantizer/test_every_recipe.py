@@ -13,6 +13,7 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
+from gates import artefact  # noqa: E402
 from quantizer.recipe import shipped  # noqa: E402
 from tests.quantizer import every_recipe  # noqa: E402
 from tests.quantizer.every_recipe import FAILED, PROVEN, REFUSED, Place, attempt, settle  # noqa: E402
@@ -51,6 +52,17 @@ def test_a_recipe_that_dies_is_told_in_one_line_and_is_not_proven(place: Place, 
     elsewhere = replace(place, data=tmp_path / "nothing.jsonl")
     found = attempt("default", elsewhere, tmp_path / "out", "cpu", small=True)
     assert found.verdict == FAILED and "nothing.jsonl" in found.reason and "\n" not in found.reason
+
+
+def test_a_folder_that_is_not_what_was_told_is_not_proven(place: Place, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert attempt("default", place, out, "cpu", small=True).verdict == PROVEN
+    root = artefact.load(out).root
+    assert every_recipe._fault("default", out, place.dense, root) == ""
+    assert "by default, not" in every_recipe._fault("qad", out, place.dense, root)
+    assert "manners quantize verify" in every_recipe._fault("default", out, tmp_path / "nowhere", root)
+    (out / "config.json").write_text("{}")
+    assert "not what it was sealed as" in every_recipe._fault("default", out, place.dense, root)
 
 
 def test_the_table_is_written_and_a_second_run_goes_on(
