@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gates.run.ledger import read_samples
-from tests.gate.conftest import MODELS, Ended, House
+from tests.gate.conftest import BAD, MODELS, Ended, House
 
 pytestmark = [pytest.mark.gate, pytest.mark.timeout(1800)]
 
@@ -43,15 +43,7 @@ def test_the_report_says_what_it_would_let_pass(passed: Ended) -> None:
     assert re.search(r"leaks 2 % of the time in 4\.\d % of runs", leak.curve_words)
 
 
-@pytest.mark.parametrize(
-    "candidate, gates",
-    [
-        ("stranger", {"leak", "tools", "no_markdown"}),
-        ("thinks", {"leak"}),
-        ("coarse", {"reasoning", "raw_call", "loop"}),
-        ("thin", {"leak"}),
-    ],
-)
+@pytest.mark.parametrize("candidate, gates", BAD.items(), ids=BAD.keys())
 def test_a_bad_candidate_fails_for_the_right_reason(
     ran: Callable[[str], Ended], candidate: str, gates: set[str]
 ) -> None:
