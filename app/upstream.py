@@ -19,6 +19,11 @@ from app.rounds import Round
 
 KEEP_ALIVE_SECONDS = 4.0
 """Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
+LATE_SECONDS = 0.1
+CONNECT_TRIES = 3
+"""A connect that is given up so late was waited for by a process that got no time itself: the engine may have
+answered long ago, and is asked again. (On a host of two cores, two and a half times overloaded, the gateway
+refused 253 of 81,619 requests for an engine that was well.)"""
 
 
 class Upstream:
@@ -86,12 +91,18 @@ class Upstream:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         tls = self._tls if parts.scheme == "https" else None
         loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                _, reply = await loop.create_connection(lambda: EngineReply(self._round), host, port, ssl=tls)
-        except OSError as error:
-            raise translate(error) from error
-        return reply
+        for tries_left in reversed(range(CONNECT_TRIES)):
+            late = loop.time() + self._connect_timeout + LATE_SECONDS
+            try:
+                async with asyncio.timeout(self._connect_timeout):
+                    _, reply = await loop.create_connection(
+                        lambda: EngineReply(self._round), host, port, ssl=tls
+                    )
+                return reply
+            except OSError as error:
+                if not (isinstance(error, TimeoutError) and tries_left and loop.time() > late):
+                    raise translate(error) from error
+        raise AssertionError("the last try returns or raises")
 
 
 def _request(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:

@@ -133,6 +133,17 @@ async def test_an_engine_too_busy_to_accept_is_given_up_after_the_connect_timeou
     assert 0.19 <= time.perf_counter() - start < 0.4
 
 
+async def test_an_engine_is_not_given_up_because_we_had_no_time_ourselves(engine: ScriptedEngine) -> None:
+    """The timer and the connection are found at once by a loop that was held up."""
+    engine.always(*reply("Hello."))
+    upstream = Upstream(0.05, Round())
+    asking = asyncio.create_task(ask(upstream, engine.url))
+    await asyncio.sleep(0)  # it connects
+    time.sleep(0.3)
+    assert b"Hello." in await asking
+    upstream.close()
+
+
 async def test_a_name_that_does_not_exist_is_an_engine_that_is_down() -> None:
     """And no traceback."""
     with pytest.raises(EngineDown) as caught:
