@@ -121,7 +121,7 @@ async def test_thoughts_are_progress_though_the_caller_sees_nothing(home: House)
 
 async def test_the_next_request_has_all_its_time(home: House) -> None:
     """Deadlines of one exchange are not those of the next on the same connection."""
-    slow = (Head(), Wait(0.25), Say(text("One.")), Say(finish()), Say(DONE))
+    slow = (Head(), Wait(FIRST / 2), Say(text("One.")), Say(finish()), Say(DONE))
     for _ in range(3):
         home.engine.play(*slow)
         assert (await home.ask(stream=True)).text == "One."
