@@ -6,6 +6,8 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 
+QUESTION = {"model": "annie", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+
 
 async def until(client: aiohttp.ClientSession, url: str, said: Callable[[], str]) -> None:
     """Until it answers 200."""

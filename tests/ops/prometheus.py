@@ -87,6 +87,14 @@ class Prometheus:
         alerts = (await self.get("alerts"))["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
+    async def until_told(self, alert: str, fires: bool = True) -> None:
+        """Wait until this alert fires, or fires no more."""
+
+        async def so() -> bool:
+            return (alert in await self.firing()) is fires
+
+        await self.until(so)
+
     async def until(self, true: Any, seconds: float = 60) -> None:
         """Wait until an awaitable question is answered with yes."""
         async with asyncio.timeout(seconds):

@@ -20,7 +20,7 @@ import pytest
 from deploy.compose_pins import NO_IMAGE, compose_lock, read_env
 from tests.docker import image as engine_image
 from tests.docker.daemon import Daemon
-from tests.ops.asking import until
+from tests.ops.asking import QUESTION, until
 from tests.ops.conftest import BASE, IMAGE
 from tests.ops.facts import ROOT
 from tests.ops.test_compose import COMPOSE, INSTALL
@@ -28,7 +28,6 @@ from tests.ops.test_compose import COMPOSE, INSTALL
 pytestmark = [pytest.mark.ops, pytest.mark.timeout(1800)]
 
 ENGINE = "manners-test-engine"
-QUESTION = {"model": "annie", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
 
 
 @dataclass

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from tests.docker.daemon import Daemon
-from tests.ops.asking import until
+from tests.ops.asking import QUESTION, until
 from tests.ops.conftest import IMAGE
 from tests.ops.facts import ROOT
 from tests.ops.prometheus import binary, prometheus
@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.ops, pytest.mark.timeout(1800)]
 
 KEY = "a-key-of-these-tests"
 AUTH = {"authorization": f"Bearer {KEY}"}
-QUESTION = {"model": "annie", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
 MODEL = Path("models/annie-nano-q4_k_m")
 KILL = """
 import os, pathlib
@@ -112,24 +111,17 @@ async def test_the_alert_fires_when_the_engine_in_the_container_is_killed_and_en
     public, admin = listeners(api, gateway)
     gguf = next(weights.glob("*.gguf"))
     async with prometheus(tmp_path, admin) as watcher, aiohttp.ClientSession(headers=AUTH) as client:
-
-        async def fires() -> bool:
-            return "MannersNoLiveEngine" in await watcher.firing()
-
-        async def quiet() -> bool:
-            return not await fires()
-
         await until(client, f"{public}/readyz", lambda: api.logs(gateway).decode())
         await watcher.until(lambda: watcher.ask('manners_engine_ready{engine="annie-nano"} == 1'))
-        assert await quiet()
+        assert "MannersNoLiveEngine" not in await watcher.firing()
         gguf.rename(weights / "kept")
         gguf.write_bytes(b"no weights")
         api.exec_start(api.exec_create(gateway, ["python", "-c", KILL])["Id"])
-        await watcher.until(fires)
+        await watcher.until_told("MannersNoLiveEngine")
         async with client.post(f"{public}/v1/chat/completions", json=QUESTION) as response:
             assert response.status == 503
         (weights / "kept").replace(gguf)
-        await watcher.until(quiet)
+        await watcher.until_told("MannersNoLiveEngine", fires=False)
         async with client.post(f"{public}/v1/chat/completions", json=QUESTION) as response:
             assert response.status == 200
 

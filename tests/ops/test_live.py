@@ -147,28 +147,16 @@ async def test_no_rule_fails_and_nothing_fires_but_what_should(watched: Watched)
 
 async def test_the_first_promotion_since_the_start_that_fails_is_told(watched: Watched) -> None:
     """Its counter begins at 0: from nothing to 1 is no increase."""
-
-    async def fires() -> bool:
-        return "MannersPromotionFailed" in await watched.prometheus.firing()
-
-    await watched.prometheus.until(fires)
+    await watched.prometheus.until_told("MannersPromotionFailed")
 
 
 async def test_the_alert_fires_when_the_engine_is_killed_and_ends_when_it_is_back(watched: Watched) -> None:
     """Callers hear the fallback meanwhile; the panels that were empty show where requests went."""
-
-    async def fires() -> bool:
-        return "MannersNoLiveEngine" in await watched.prometheus.firing()
-
     watched.scene.kill()
     assert set(await watched.scene.talk(1)) == {200}
-    await watched.prometheus.until(fires)
+    await watched.prometheus.until_told("MannersNoLiveEngine")
     (moved,) = (expr for title, expr in PANELS if EMPTY.get(title) == NO_FAILOVER)
     assert {labels["engine"] for labels, _ in await watched.prometheus.ask(moved)} == {"annie-q4"}
     watched.scene.mend()
-
-    async def quiet() -> bool:
-        return not await fires()
-
-    await watched.prometheus.until(quiet)
+    await watched.prometheus.until_told("MannersNoLiveEngine", fires=False)
     assert set(await watched.scene.talk(1)) == {200}
