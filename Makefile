@@ -31,7 +31,7 @@ test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)
 test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on a CUDA GPU, each verified; a table to .work/recipes (RECIPES=DIR)
 	$(BIN)/python -m tests.quantizer.every_recipe --out $(or $(RECIPES),.work/recipes) $(RECIPES_ARGS)
 
-test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, three must fail, all reports verified
+test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one passes, four must fail, all reports verified
 	$(BIN)/python -m pytest -m gate tests/gate $(PYTEST_ARGS)
 
 test-docker: $(VENV)/.dev  ## the docker driver over a real Docker Engine that the tests start (needs root; apt-get install docker.io)

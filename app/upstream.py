@@ -22,8 +22,7 @@ KEEP_ALIVE_SECONDS = 4.0
 LATE_SECONDS = 0.1
 CONNECT_TRIES = 3
 """A connect that is given up so late was waited for by a process that got no time itself: the engine may have
-answered long ago, and is asked again. (On a host of two cores, two and a half times overloaded, the gateway
-refused 253 of 81,619 requests for an engine that was well.)"""
+answered long ago, and is asked again. (docs/reliability.md has the hour of an overloaded host that showed it.)"""
 
 
 class Upstream:
