@@ -14,9 +14,10 @@ from gates import artefact
 from gates.errors import ReportError
 from gates.report.keys import trusted
 from gates.report.verify import open_report
+from gates.verdict import Verdict
 from quantizer import cli
 from quantizer.card import Judged, card
-from tests.gates.report.examples import KEY
+from tests.gates.report.examples import KEY, inconclusive
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "models" / "annie-nano-nvfp4-hf"
@@ -52,7 +53,18 @@ def test_a_card_holds_the_digests_the_recipe_and_every_rule_with_its_interval() 
     rows = [line for line in text.splitlines() if line.endswith(("pass |", "(advisory) |", "inconclusive |"))]
     assert len(rows) == len(found.decision.gates)
     assert "94.1 % to 99.1 % (95%, Wilson, 97 % each look)" in text
-    assert "**? inconclusive**" in text and "Not known: Time to first token" in text
+    assert "**✓ pass**" in text and "Not known: Time to first token" not in text
+
+
+def test_what_a_gate_could_not_find_out_is_a_limit() -> None:
+    report = inconclusive()
+    folder = replace(artefact.load(FOLDER), root=report.candidate.model.root)
+    text = card(folder, Judged(report, "sha256:0", ()))
+
+    assert "**? inconclusive**" in text
+    assert text.split("## Limits")[1].count("* Not known: ") == sum(
+        gate.verdict is Verdict.INCONCLUSIVE for gate in report.decision.gates
+    )
 
 
 def test_both_servers_are_told_of() -> None:

@@ -18,6 +18,22 @@ SIZE = {
     "tie_word_embeddings": False,
 }
 
+# The default sections of the rotary embedding add up to 32 and want heads of 64 or more.
+ROPE = {
+    "rope_type": "default",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 1.0,
+    "mrope_section": [3, 3, 2],
+    "mrope_interleaved": True,
+}
+DELTANET = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "rope_parameters": ROPE,
+}
+
 
 def qwen3(seed: int = 0, **more: Any) -> Any:
     """Two layers of Qwen3. more: for the config."""
@@ -26,24 +42,24 @@ def qwen3(seed: int = 0, **more: Any) -> Any:
 
 def qwen3_5(seed: int = 0, **more: Any) -> Any:
     """Three DeltaNet layers and one of attention, as Qwen3.5 repeats them. more: for the config."""
-    config = Qwen3_5TextConfig(
-        num_hidden_layers=4,
-        linear_num_key_heads=2,
-        linear_num_value_heads=4,
-        linear_key_head_dim=16,
-        linear_value_head_dim=16,
-        linear_conv_kernel_dim=4,
-        # The default sections of the rotary embedding add up to 32 and want heads of 64 or more.
-        rope_parameters={
-            "rope_type": "default",
-            "rope_theta": 10000.0,
-            "partial_rotary_factor": 1.0,
-            "mrope_section": [3, 3, 2],
-            "mrope_interleaved": True,
-        },
-        **SIZE | more,
-    )
+    config = Qwen3_5TextConfig(num_hidden_layers=4, linear_conv_kernel_dim=4, **SIZE | DELTANET | more)
     return _build(Qwen3_5ForCausalLM, config, seed)
+
+
+def qwen3_5_for_a_gpu(seed: int = 0, **more: Any) -> Any:
+    """The same with heads of 64 and rows of 128, which a server's kernels for NVFP4 and DeltaNet ask for."""
+    wide = {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 64,
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 64,
+        "tie_word_embeddings": True,
+        "rope_parameters": ROPE | {"partial_rotary_factor": 0.25},
+    }
+    return qwen3_5(seed, **wide | more)
 
 
 def tokens(seed: int = 0) -> Any:
