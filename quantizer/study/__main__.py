@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quantizer.study.grid import GRID, METHODS, RATES, TINY, Grid
+from quantizer.study.grid import FIRST_RATES, GRID, METHODS, PATIENCE, RATES, TINY, Grid
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -69,10 +69,13 @@ def _one(given: Any, grid: Any) -> None:
 
 
 def _chosen(given: Any, grid: Grid) -> Grid:
-    """The part of a grid that is wanted."""
+    """The part of a grid that is wanted, with the patience of the rates."""
     sizes, strengths = getattr(given, "sizes", None), getattr(given, "strengths", None)
+    patience = PATIENCE.get(getattr(given, "rates", FIRST_RATES), 1)
     return replace(
         grid,
+        recovery=grid.recovery * patience,
+        recovery_steps=grid.recovery_steps * patience,
         sizes={name: shape for name, shape in grid.sizes.items() if not sizes or name in sizes},
         strengths=tuple(one for one in grid.strengths if not strengths or one.name in strengths),
     )
@@ -108,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--tiny", action="store_true", help="the same path in seconds, for a test")
     for command in (whole, one):
         command.add_argument(
-            "--rates", choices=RATES, default="brisk", help="of recovery (default: %(default)s)"
+            "--rates", choices=RATES, default=FIRST_RATES, help="of recovery (default: %(default)s)"
         )
         command.add_argument("--only", nargs="+", choices=METHODS, default=(), metavar="M",
                              help="these methods, and what they are compared with")  # fmt: skip

@@ -101,21 +101,26 @@ METHODS: Final = (
 
 _BRISK: Final = Train(warmup=0.05, floor=0.1, betas=(0.9, 0.95), refresh=50, compile=False)
 _SLOW: Final = replace(_BRISK, floor=0.01, betas=(0.9, 0.99))
+_GENTLE: Final = {
+    "qat": replace(_SLOW, loss="ce", lr=5e-5),
+    "qad": replace(_SLOW, loss="kl", lr=1e-4),
+    "lsq": replace(_SLOW, loss="kl", lr=3e-4, trained="scales"),
+}
+FIRST_RATES: Final = "brisk"
 RATES: Final = {
-    "brisk": {
+    FIRST_RATES: {
         "qat": replace(_BRISK, loss="ce", lr=1e-4),
         "qad": replace(_BRISK, loss="kl", lr=3e-4),
         "lsq": replace(_BRISK, loss="kl", lr=2e-4, trained="scales"),
     },
-    "gentle": {
-        "qat": replace(_SLOW, loss="ce", lr=5e-5),
-        "qad": replace(_SLOW, loss="kl", lr=1e-4),
-        "lsq": replace(_SLOW, loss="kl", lr=3e-4, trained="scales"),
-    },
+    "gentle": _GENTLE,
+    "patient": _GENTLE,
 }
 """What recovery is trained with. The recipes' 1e-5 is for models a thousand times as large, and hardly moves these in so few
 steps. But a divergence that is small has gradients that are noise, and Adam makes steps of full length of them: eight
 steps of 512 tokens at 3e-4 brought annie-nano from 0.00006 to 0.05 nats, where LSQ at 5e-4 halved it. So the gentle rates
 fall to a hundredth."""
+PATIENCE: Final = {"patient": 6}
+"""Rates that take so many times the grid's steps of recovery, on so many times its conversations."""
 COMPARED: Final = ("bf16", "default")
 """What every run measures, whatever else it is asked for: a loss, and what came back, are told of the same models."""

@@ -39,7 +39,7 @@ def everything(
     until = time.monotonic() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
     checked = _begin(folder, "check", ["check", str(folder / "check.json"), *tiny])
-    if not (folder / material.FILE).exists():
+    if not material.place(folder, grid).exists():
         material.write(folder, grid, Tokenizer.from_file(str(tokenizer)), os.cpu_count() or 1)
     print(f"conversations made, {until - time.monotonic():.0f} s left", flush=True)
     eager = [] if _right(checked, folder / "check.json") else ["--eager"]

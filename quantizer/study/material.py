@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -19,7 +18,6 @@ from quantizer.nano.recipe import NANO
 from quantizer.nano.template import render
 from quantizer.study.grid import DATA, Grid
 
-FILE: Final = "material.npz"
 Rows = list[Sample]
 
 
@@ -34,6 +32,11 @@ class Material:
     held_out: Rows
     asked: list[Case]
     prompts: list[list[int]]
+
+
+def place(folder: Path, grid: Grid) -> Path:
+    """Where a folder holds the rows of a grid; grids that differ do so in how many conversations recovery has."""
+    return folder / f"material-{grid.recovery}.npz"
 
 
 def recovery_sample(seed: int, index: int) -> annie.Sample:
@@ -67,14 +70,15 @@ def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
         arrays[f"{name}.learned"] = np.concatenate([row.learned for row in rows])
         arrays[f"{name}.sizes"] = np.array([len(row.ids) for row in rows])
     folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f"draft-{FILE}"
+    whole = place(folder, grid)
+    draft = whole.with_name(f"draft-{whole.name}")
     np.savez(draft, **arrays)
-    draft.rename(folder / FILE)
+    draft.rename(whole)
 
 
 def read(folder: Path, grid: Grid, tokenizer: Tokenizer) -> Material:
     """What `write` wrote, and the cases."""
-    with np.load(folder / FILE) as arrays:
+    with np.load(place(folder, grid)) as arrays:
         rows = {name: _rows(arrays, name) for name in ("stranger", "annie", "tune", "recovery", "held_out")}
     asked = cases(NANO.data_seed + 2, grid.cases)
     texts = [render(case.messages, case.tools, style=case.style, thinking=case.thinking) for case in asked]

@@ -25,26 +25,45 @@ class Line:
     colour: int
 
 
-def chart(title: str, ticks: Sequence[str], lines: Sequence[Line], left: int = 0) -> str:
-    """One chart as a group of SVG elements, so many pixels from the left. The axis begins at the ten per cent below the
-    lowest interval and says so itself."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A chart's axis: shares of one, a rule at every step, a darker one at the aim. What lies beyond is drawn at its end."""
+
+    low: float
+    high: float
+    step: float
+    aim: float | None = None
+
+
+def chart(
+    title: str, ticks: Sequence[str], lines: Sequence[Line], left: int = 0, span: Span | None = None
+) -> str:
+    """One chart as a group of SVG elements, so many pixels from the left. Without a span the axis goes from the ten per
+    cent below the lowest interval to all, in tens, and says so itself."""
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     lows = [point[1] for line in lines for point in line.points if point]
-    tens = min(9, math.floor(10 * min(lows, default=0.0)))
+    span = span or Span(min(0.9, math.floor(10 * min(lows, default=0.0)) / 10), 1.0, 0.1)
 
     def across(tick: int, line: int) -> float:
         return LEFT + width * (tick + 0.5) / len(ticks) + 3 * (line - (len(lines) - 1) / 2)
 
     def down(share: float) -> float:
-        return TOP + height * (1 - share) / (1 - tens / 10)
+        kept = min(max(share, span.low), span.high)
+        return TOP + height * (span.high - kept) / (span.high - span.low)
 
     parts = [f'<g transform="translate({left} 0)">', _text(LEFT, 20, title, "start", 14)]
-    for ten in range(tens, 11):
-        y = down(ten / 10)
-        parts.append(
-            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + width}" y2="{y:.1f}" stroke="#e0e0e0"/>'
-            + _text(LEFT - 6, y + 4, f"{10 * ten}%", "end")
-        )
+    rules = [span.low + i * span.step for i in range(round((span.high - span.low) / span.step) + 1)]
+    for share in rules:
+        parts += [
+            _rule(width, down(share), "#e0e0e0"),
+            _text(LEFT - 6, down(share) + 4, f"{share:.0%}", "end"),
+        ]
+    if span.aim is not None:
+        y = down(span.aim)
+        parts += [
+            _rule(width, y, "#888888"),
+            _text(LEFT + width + 10, y + 4, f"the aim, {span.aim:.0%}", "start"),
+        ]
     for i, tick in enumerate(ticks):
         at = LEFT + width * (i + 0.5) / len(ticks)
         parts.append(_text(at, TOP + height + 18 + 14 * (i % 2), tick, "middle"))
@@ -82,6 +101,10 @@ def picture(charts: Sequence[str], columns: int = 2) -> str:
         + "\n".join(charts)
         + "\n</svg>\n"
     )
+
+
+def _rule(width: float, y: float, colour: str) -> str:
+    return f'<line x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + width}" y2="{y:.1f}" stroke="{colour}"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str, size: int = 11, colour: str = "#333333") -> str:

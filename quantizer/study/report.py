@@ -1,4 +1,4 @@
-"""The study's pages out of its raw results: the tables between two marks of README.md, and manners.svg."""
+"""The study's pages out of its raw results: the tables between two marks of README.md, and two pictures."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, Final
 
-from quantizer.study.grid import METHODS
-from quantizer.study.plot import WIDTH, Line, chart, picture
-from quantizer.study.results import FIRST_RATES, Cell, Recovered, Table, rates_of, read, recovered, share
+from quantizer.study.grid import FIRST_RATES, METHODS, RATES
+from quantizer.study.plot import WIDTH, Line, Span, chart, picture
+from quantizer.study.results import Cell, Recovered, Table, rates_of, read, recovered, row_of, share
 
 BEGIN, END = "<!-- made by python -m quantizer.study report -->", "<!-- to here -->"
 PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
 TRAINED: Final = ("qad", "qat", "lsq")
 ENOUGH: Final = 0.9
 """Of what plain rounding lost, a recovery is to bring back so much."""
+CAME_BACK: Final = Span(-0.5, 2.0, 0.5, ENOUGH)
 
 
 def write(folder: Path) -> None:
-    """Write both files. Where README.md has no marks, they come at its end."""
+    """Write all three files. Where README.md has no marks, they come at its end."""
     table, page = read(folder), folder / "README.md"
     text = page.read_text("utf-8") if page.exists() else "# Where FP4 eats manners\n"
     if BEGIN not in text:
@@ -28,6 +29,7 @@ def write(folder: Path) -> None:
     after = rest.split(END, 1)[1]
     page.write_text(before + "\n".join([BEGIN, "", *made(table), END]) + after, encoding="utf-8")
     (folder / "manners.svg").write_text(plot(table), encoding="utf-8")
+    (folder / "recovered.svg").write_text(plot_recovered(table), encoding="utf-8")
 
 
 def made(table: Table) -> Iterator[str]:
@@ -64,18 +66,21 @@ def _rates(runs: list[dict[str, Any]]) -> Iterator[str]:
     for rates, told in {rates_of(run): run for run in runs}.items():
         if rates != FIRST_RATES:
             peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in told["recovery"].items())
-            floor = next(iter(told["recovery"].values()))["floor"]
+            floor, grid = next(iter(told["recovery"].values()))["floor"], told["grid"]
             yield (
-                f"Rows with “{rates}”: recovery at peak rates of {peaks}".replace("e-0", "e-")
-                + f" that fall to {floor:g}"
+                f"Rows with “{rates}”: recovery of {grid['recovery_steps']:,} steps on {grid['recovery']:,} conversations,"
             )
-            yield "of it. Their losses are those of their own fine-tunes, of the same seeds."
+            yield (
+                f"at peak rates of {peaks}".replace("e-0", "e-")
+                + f" that fall to {floor:g} of it. Their losses"
+            )
+            yield "are those of their own fine-tunes, of the same seeds."
             yield ""
 
 
 def plot(table: Table) -> str:
     """Manners by strength, a chart a size; tool calls where a file has no single cases."""
-    charts = []
+    charts: list[str] = []
     for size, strengths in table.strengths.items():
         whole = any(cell.kept for key, cell in table.cells.items() if key[0] == size)
         lines = []
@@ -89,6 +94,30 @@ def plot(table: Table) -> str:
         title = f"{size}: {'cases with all manners kept' if whole else 'tool calls exactly right'}"
         charts.append(chart(title, [tick for _, tick in strengths], lines, WIDTH * len(charts)))
     return picture(charts, max(1, len(charts)))
+
+
+def plot_recovered(table: Table) -> str:
+    """What recovery brought back of what rounding lost, by strength: a chart a size and method, a line a choice of rates.
+    Where nothing was lost beyond noise there is no point. The axis ends at -50 and 200 %."""
+    charts: list[str] = []
+    for size, strengths in table.strengths.items():
+        firsts = [one for one in strengths if table.rates[one[0]] == rates_of(table.runs[size][0])]
+        for method in TRAINED:
+            lines = []
+            for colour, rates in enumerate(RATES, 1):
+                points = [_point(table, size, row_of(name, rates), method) for name, _ in firsts]
+                if any(points):
+                    lines.append(Line(rates, points, colour))
+            if lines:
+                title, ticks = f"{size}, {method}: manners that came back", [tick for _, tick in firsts]
+                charts.append(chart(title, ticks, lines, WIDTH * len(charts), CAME_BACK))
+    return picture(charts, max(1, len(charts)))
+
+
+def _point(table: Table, size: str, row: str, method: str) -> tuple[float, float, float] | None:
+    cells = [table.cell(size, row, name) for name in ("bf16", "default", method)]
+    found = recovered(*cells) if all(cells) else None
+    return None if found is None or found.lost[1] <= 0 else found.back
 
 
 def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:

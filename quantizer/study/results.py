@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.stats.binomial import wilson
-from quantizer.study.grid import RATES
+from quantizer.study.grid import FIRST_RATES, RATES
 
 MANNERS: Final = frozenset(
     (
@@ -22,7 +22,6 @@ MANNERS: Final = frozenset(
 FACTS: Final = ("fact", "reasoning", "two_step")
 CALLS: Final = ("call", "parallel call")
 DRAWS: Final = 2000
-FIRST_RATES: Final = "brisk"
 
 
 @dataclass
@@ -66,6 +65,11 @@ def results_folder(folder: Path, rates: str) -> Path:
     return folder if rates == FIRST_RATES else folder / rates
 
 
+def row_of(strength: str, rates: str) -> str:
+    """The row of a fine-tune at some rates."""
+    return strength if rates == FIRST_RATES else f"{strength}, {rates}"
+
+
 def rates_of(told: dict[str, Any]) -> str:
     """A raw file's; those before there were others do not say."""
     return str(told.get("rates", FIRST_RATES))
@@ -87,7 +91,7 @@ def _add(table: Table, told: dict[str, Any]) -> None:
     order = table.strengths.setdefault(size, [])
     rates = rates_of(told)
     for strength, model in named:
-        name = strength if rates == FIRST_RATES else f"{strength}, {rates}"
+        name = row_of(strength, rates)
         table.rates[name] = rates
         tick = (name, f"{model['lr']:.0e} × {model['steps']}".replace("e-0", "e-"))
         if tick not in order:

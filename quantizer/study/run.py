@@ -37,7 +37,7 @@ from quantizer.recipe_values import Train
 from quantizer.source import load_model, open_source
 from quantizer.study import material as rows
 from quantizer.study.decode import greedy
-from quantizer.study.grid import COMPARED, FIRST, METHODS, RATES, REST, Grid, Strength
+from quantizer.study.grid import COMPARED, FIRST, FIRST_RATES, METHODS, RATES, REST, Grid, Strength
 from quantizer.study.learn import Loop, distance, said
 from quantizer.study.material import Material
 from quantizer.study.packs import Pack, packs, shuffled
@@ -62,7 +62,7 @@ class Study:
         folder: Path,
         tokenizer: Tokenizer,
         left: Callable[[], float],
-        rates: str = "brisk",
+        rates: str = FIRST_RATES,
         only: Sequence[str] = (),
     ) -> None:
         self.grid, self.size, self.seed, self.folder, self.left = grid, size, seed, folder, left

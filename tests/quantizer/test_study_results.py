@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
 from quantizer.study import __main__ as command
-from quantizer.study import report
+from quantizer.study import material, report
 from quantizer.study.grid import RATES
 from quantizer.study.launch import collect, thin_models
 from quantizer.study.results import Cell, read, recovered, results_folder
@@ -39,6 +39,7 @@ def result(
     told = {
         "rates": rates,
         "recovery": settings,
+        "grid": {"recovery": 6000, "recovery_steps": 400},
         "size": size,
         "seed": seed,
         "device": "a GPU",
@@ -118,11 +119,27 @@ def test_the_first_run_can_be_read_too() -> None:
     assert report.plot(table).count("<circle") == 5 * 5
 
 
-@pytest.mark.parametrize("path", sorted(STUDY.glob("*-seed*.json")), ids=lambda path: path.stem)
-def test_the_brisk_rates_are_those_of_the_committed_results(path: Path) -> None:
-    told = json.loads(path.read_text())["recovery"]
-    for method, train in RATES["brisk"].items():
-        assert told[method] == json.loads(json.dumps(asdict(train)))
+@pytest.mark.parametrize("rates", RATES)
+def test_the_rates_and_their_patience_are_those_of_the_committed_results(rates: str) -> None:
+    grid = command._chosen(
+        command._parser().parse_args(["all", "--out", "x", "--rates", rates]), command.GRID
+    )
+    runs = [json.loads(path.read_text()) for path in results_folder(STUDY, rates).glob("*-seed*.json")]
+    assert runs
+    for told in runs:
+        assert told["recovery"] == {m: json.loads(json.dumps(asdict(t))) for m, t in RATES[rates].items()}
+        assert told["grid"]["recovery"] == grid.recovery
+        assert told["grid"]["recovery_steps"] == grid.recovery_steps
+
+
+def test_the_patient_take_six_times_the_steps_on_six_times_the_conversations() -> None:
+    words = ["all", "--out", "x", "--rates"]
+    brisk, patient = (
+        command._chosen(command._parser().parse_args([*words, rates]), command.GRID)
+        for rates in ("brisk", "patient")
+    )
+    assert (patient.recovery, patient.recovery_steps) == (6 * brisk.recovery, 6 * brisk.recovery_steps)
+    assert material.place(Path("x"), patient) != material.place(Path("x"), brisk)
 
 
 def test_other_rates_are_further_rows_with_a_loss_of_their_own(tmp_path: Path) -> None:
@@ -135,8 +152,25 @@ def test_other_rates_are_further_rows_with_a_loss_of_their_own(tmp_path: Path) -
     assert losses[0].startswith("| thin, 1e-5 × 100 | 25.0 (") and "| 20% (" in losses[0]
     assert losses[1].startswith("| thin, gentle, 1e-5 × 100 | 50.0 (") and "| **75%" not in losses[1]
     assert "| 75% (" in losses[1] and not any("seeds]" in line for line in losses)
-    assert "QAT 5e-5, QAD 1e-4, LSQ 3e-4 that fall to 0.01" in text and "seeds 1, 2;" in text
+    assert (
+        "QAT 5e-5, QAD 1e-4, LSQ 3e-4 that fall to 0.01" in text
+        and "400 steps on 6,000" in text
+        and "seeds 1, 2;" in text
+    )
     assert report.plot(read(tmp_path)) == before  # the picture stays that of the first rates
+
+
+def test_what_came_back_is_a_chart_a_method_and_a_line_for_each_choice_of_rates(tmp_path: Path) -> None:
+    result(tmp_path, "1.3M", 1, {"thin": {"bf16": 0, "default": 20, "qad": 5, "lsq": 9}})
+    result(tmp_path, "1.3M", 1, {"thin": {"bf16": 0, "default": 20, "qad": 2}}, "patient")
+    drawn = report.plot_recovered(read(tmp_path))
+    assert drawn.count("<g ") == 2 and drawn.count("<circle") == 3
+    assert drawn.count(">brisk<") == 2 and drawn.count(">patient<") == 1 and drawn.count("the aim, 90%") == 2
+
+
+def test_where_nothing_was_lost_no_point_is_drawn(tmp_path: Path) -> None:
+    result(tmp_path, "6.8M", 1, {"thin": {"bf16": 3, "default": 3, "qad": 5}})
+    assert "<circle" not in report.plot_recovered(read(tmp_path))
 
 
 def test_results_of_other_rates_come_home_too(tmp_path: Path) -> None:
