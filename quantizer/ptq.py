@@ -35,7 +35,7 @@ from quantizer.parity import Parity, compare, served_model
 from quantizer.place import check_free, placed
 from quantizer.recipe import Recipe, plain
 from quantizer.search import auto, knapsack, svdquant
-from quantizer.search.fold import fold_awq
+from quantizer.search.fold import fold_awq, foldable
 from quantizer.search.scales import norm_of, set_scales
 from quantizer.source import Source, load_model, open_source
 from quantizer.verify import values
@@ -130,7 +130,8 @@ def quantize(job: Run) -> nn.Module:
         plan = make_plan(model, recipe.layers)
         attach(model, plan, norm_of(recipe.weights.scales))
     with job.cost.part("calibrate"):
-        seen = observe(model, job.track("calibrating", job.batches()), gram=recipe.awq is not None)
+        searched = foldable(model, job.batches(1)[0]) if recipe.awq else ()
+        seen = observe(model, job.track("calibrating", job.batches()), searched)
         set_inputs(model, seen)
     if recipe.awq:
         with job.cost.part("awq"):
@@ -176,7 +177,7 @@ def report_svdquant(
     job = Run(recipe, open_source(source), _data(recipe, source, data), device, track=track)
     model = load_model(job.source, device=device)
     attach(model, make_plan(model, recipe.layers))
-    seen = observe(model, track("calibrating", job.batches()), gram=True)
+    seen = observe(model, track("calibrating", job.batches()), nvfp4_layers(model))
     return svdquant.report(model, seen, recipe.svdquant.rank)
 
 

@@ -80,6 +80,7 @@ def _error(weight: Tensor, scale: Tensor, seen: Seen) -> Tensor:
     """weight: BF16 [out, in]. What rounding it under these scales costs at the output."""
     served = scale.to(SERVED)
     scaled = weight * served
-    second = blocks.tensor_scale(scaled.abs().amax())
-    step = blocks.step(blocks.block_scale(blocks.block_amax(scaled), second), second)
+    largest = blocks.block_amax(scaled)
+    second = blocks.tensor_scale(largest.amax())
+    step = blocks.step(blocks.block_scale(largest, second), second)
     return trace_error(blocks.round_blocks(scaled, step).float() / served.float() - weight.float(), seen)

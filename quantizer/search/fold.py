@@ -54,8 +54,8 @@ def fold_awq(
 ) -> list[Folded]:
     """Search and fold every scale that can be folded; then take weights' and inputs' amax anew.
 
-    seen: of `observe(..., gram=True)`; changed to what the folded model sees. batch: any data, to find readers with and
-    to compare. Raises SourceError if a norm is of no known kind, or if the model computes something else afterwards.
+    seen: of `observe` with the Gram matrices of `foldable`; changed to what the folded model sees. batch: any data, to find
+    readers with and to compare. Raises SourceError if a norm is of no known kind, or if the model computes something else afterwards.
     """
     probe = _probe(batch.to(next(model.parameters()).device))
     before = _outputs(model, probe)
@@ -75,6 +75,16 @@ def fold_awq(
     set_inputs(model, seen)
     _check_same(before, _outputs(model, probe), {one.into for one in done})
     return done
+
+
+@torch.no_grad()
+def foldable(model: nn.Module, batch: Batch) -> frozenset[str]:
+    """The quantized layers for which `fold_awq` searches a scale: those that read a norm, and down_proj."""
+    layers = nvfp4_layers(model)
+    with unquantized(model):
+        norms = find_readers(model, _probe(batch.to(next(model.parameters()).device)))
+    reading = {name for readers in norms.values() for name in readers if name in layers}
+    return frozenset(reading | {name for name in layers if _has_up(model, name)})
 
 
 def find_readers(model: nn.Module, batch: Batch) -> dict[str, tuple[str, ...]]:

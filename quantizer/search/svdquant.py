@@ -40,7 +40,7 @@ class Saving:
 def report(model: nn.Module, seen: dict[str, Seen], rank: int) -> list[Saving]:
     """What a branch of this rank would save in every layer.
 
-    seen: of `observe(..., gram=True)`. The same seed gives the same numbers.
+    seen: of `observe` with every layer's Gram matrix. The same seed gives the same numbers.
     """
     return [_saving(name, layer, seen[name], rank) for name, layer in nvfp4_layers(model).items()]
 

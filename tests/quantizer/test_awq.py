@@ -23,7 +23,7 @@ from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.recipe_values import Layers  # noqa: E402
 from quantizer.search import fold  # noqa: E402
 from quantizer.search.awq import alphas, search  # noqa: E402
-from quantizer.search.fold import find_readers, fold_awq, fold_norm  # noqa: E402
+from quantizer.search.fold import find_readers, fold_awq, fold_norm, foldable  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -87,7 +87,7 @@ def test_modelopt_finds_the_same_alphas(build: Any) -> None:
         theirs = mtq.quantize(build(), config, lambda model: model(tiny.tokens()))
     model = build()
     layers = attach(model, make_plan(model, Layers()))
-    seen = observe(model, [folders.batch()], gram=True)
+    seen = observe(model, [folders.batch()], nvfp4_layers(model))
     wanted = {name: round(theirs.get_submodule(name).awq_lite.best_alpha, 6) for name in layers}
 
     assert {name: search([layer.weight], seen[name]).alpha for name, layer in layers.items()} == wanted
@@ -118,7 +118,7 @@ def test_the_folded_model_computes_what_it_did(build: Any, layers: dict[str, Any
     """Whatever is quantized of a norm's readers: all, some, or none; BF16 rounding aside."""
     model = trained(build, **layers)
     before = hidden(model)
-    fold_awq(model, observe(model, [folders.batch()], gram=True), folders.batch())
+    fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), folders.batch())
 
     assert 0 < off(hidden(model), before) < 0.02
 
@@ -128,7 +128,7 @@ def test_the_folded_model_is_quantized_better(build: Any) -> None:
     """On other tokens than it was searched with, and at every layer on its own."""
     model = trained(build)
     wanted = hidden(model)
-    seen = observe(model, [folders.batch()], gram=True)
+    seen = observe(model, [folders.batch()], nvfp4_layers(model))
     from quantizer.calibrate import set_inputs
 
     set_inputs(model, seen)
@@ -143,18 +143,30 @@ def test_the_folded_model_is_quantized_better(build: Any) -> None:
 def test_inputs_are_known_after_the_fold_without_another_pass(build: Any) -> None:
     """Their amax and Gram matrix are what another pass would record."""
     model = trained(build)
-    seen = observe(model, [folders.batch()], gram=True)
+    seen = observe(model, [folders.batch()], nvfp4_layers(model))
     fold_awq(model, seen, folders.batch())
-    again = observe(model, [folders.batch()], gram=True)
+    again = observe(model, [folders.batch()], nvfp4_layers(model))
     for name, layer in nvfp4_layers(model).items():
         assert off(seen[name].gram, again[name].gram) < 0.05, name
         torch.testing.assert_close(layer.input_amax, again[name].amax.amax(), rtol=0.05, atol=0), name
 
 
+@pytest.mark.parametrize("build", folders.BUILDS)
+def test_the_matrices_of_foldable_layers_are_all_that_a_fold_needs(build: Any) -> None:
+    """One in four is spared in a dense model: o_proj's, as wide as all heads together."""
+    few, all_ = trained(build), trained(build)
+    asked = foldable(few, folders.batch())
+    found = fold_awq(few, observe(few, [folders.batch()], asked), folders.batch())
+
+    assert found == fold_awq(all_, observe(all_, [folders.batch()], nvfp4_layers(all_)), folders.batch())
+    spared = nvfp4_layers(few).keys() - asked
+    assert spared and all(name.endswith(("o_proj", "out_proj")) for name in spared)
+
+
 def test_what_cannot_take_a_scale_is_left_alone() -> None:
     """o_proj and out_proj read sums over heads."""
     model, plain = trained(tiny.qwen3_5), trained(tiny.qwen3_5)
-    folded = fold_awq(model, observe(model, [folders.batch()], gram=True), folders.batch())
+    folded = fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), folders.batch())
     readers = {name.rpartition(".")[2] for one in folded for name in one.readers}
 
     assert readers == {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj", *DELTANET}
@@ -215,7 +227,7 @@ def test_a_wrong_fold_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = trained(tiny.qwen3_5)
 
     with pytest.raises(SourceError, match="awq: after the fold .* something else"):
-        fold_awq(model, observe(model, [folders.batch()], gram=True), folders.batch())
+        fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), folders.batch())
 
 
 def test_a_reader_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,4 +244,4 @@ def test_a_reader_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     model = trained(tiny.qwen3_5)
 
     with pytest.raises(SourceError, match=r"awq: after the fold \S+in_proj_[ab] returns something else"):
-        fold_awq(model, observe(model, [folders.batch()], gram=True), folders.batch())
+        fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), folders.batch())

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from quantizer.attach import attach, make_plan  # noqa: E402
 from quantizer.batch import IGNORE, Batch, assistant_logits, hidden_states  # noqa: E402
-from quantizer.calibrate import calibrate, observe, readers, trace_error  # noqa: E402
+from quantizer.calibrate import calibrate, gram, observe, readers, trace_error  # noqa: E402
 from quantizer.errors import DataError  # noqa: E402
 from quantizer.linear import nvfp4_layers, unquantized  # noqa: E402
 from quantizer.recipe_values import Layers  # noqa: E402
@@ -44,7 +44,7 @@ def inputs_of(model: Any, name: str, batch: Batch) -> Any:
 def test_what_a_layer_read_is_recorded_without_the_padding(build: Any) -> None:
     """Largest, mean and Gram matrix, over two batches."""
     model, batches = quantized(build), [folders.batch(0, padded=True), folders.batch(1)]
-    seen = observe(model, batches, gram=True)
+    seen = observe(model, batches, nvfp4_layers(model))
     for name in nvfp4_layers(model):
         x = torch.cat([inputs_of(model, name, batch) for batch in batches])
 
@@ -69,11 +69,27 @@ def test_the_gram_matrix_gives_the_error_at_the_output() -> None:
     """Of any change of the weights, without a token."""
     model = quantized()
     layer, x = nvfp4_layers(model)[UP], inputs_of(model, UP, folders.batch())
-    seen = observe(model, [folders.batch()], gram=True)[UP]
+    seen = observe(model, [folders.batch()], nvfp4_layers(model))[UP]
     change = layer.fake_weight().float() - layer.weight.float()
 
     wanted = F.linear(x, change).square().sum()
     torch.testing.assert_close(trace_error(change, seen), wanted, rtol=1e-3, atol=0)
+
+
+def test_a_gram_matrix_is_summed_only_where_it_is_wanted() -> None:
+    model = quantized()
+    wanted = {name for name in nvfp4_layers(model) if name.endswith("down_proj")}
+    seen = observe(model, [folders.batch()], wanted)
+
+    assert {name for name, one in seen.items() if one.gram is not None} == wanted
+
+
+def test_away_from_a_cpu_sixteen_bits_are_multiplied_as_they_are() -> None:
+    """Into float32, without a copy in float32: torch's own check of such a product, on a device that has no numbers."""
+    x = torch.empty(5, 3, device="meta")
+
+    assert gram(x.bfloat16()).dtype == gram(x).dtype == torch.float32
+    assert gram(x.bfloat16()).shape == (3, 3)
 
 
 def test_calibration_sets_the_largest_input_and_ties_neighbours() -> None:

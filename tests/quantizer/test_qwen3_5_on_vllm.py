@@ -42,7 +42,7 @@ def quantized(text: Path, out: Path) -> Path:
     attach(model, make_plan(model, Layers()), norm_of("mse"))
     ids = torch.randint(0, folders.VOCABULARY, (4, 32), generator=torch.Generator().manual_seed(1))
     batch = Batch(ids, ids.clone(), torch.ones_like(ids, dtype=torch.bool))
-    set_inputs(model, observe(model, [batch], gram=False))
+    set_inputs(model, observe(model, [batch]))
     set_scales(model, "mse")
     return folders.export(model, source, out)
 

@@ -10,6 +10,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.attach import attach, make_plan  # noqa: E402
 from quantizer.calibrate import observe  # noqa: E402
+from quantizer.linear import nvfp4_layers  # noqa: E402
 from quantizer.recipe_values import Layers  # noqa: E402
 from quantizer.search.svdquant import low_rank, report  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -21,7 +22,7 @@ def test_a_branch_saves_error_and_costs_bits() -> None:
     """The more of both, the higher its rank; the same numbers every time."""
     model = tiny.qwen3()
     attach(model, make_plan(model, Layers()))
-    seen = observe(model, [folders.batch()], gram=True)
+    seen = observe(model, [folders.batch()], nvfp4_layers(model))
     small, large = report(model, seen, 4), report(model, seen, 16)
 
     assert small == report(model, seen, 4)
