@@ -8,7 +8,7 @@ where a voice lives (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from app.stream.clocks import Clocks
 
@@ -43,6 +43,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # rules ask when it began; memory, processor time, open files
         self._children: dict[tuple[object, ...], Any] = {}
         self._make_clocks(("model", "engine"))
         self._make_counters(("model", "engine"))

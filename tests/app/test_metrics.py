@@ -47,6 +47,10 @@ NAMES = {
     "manners_unreadable": "counter",
     "manners_promotion_phase_seconds": "histogram",
     "manners_host_memory_available_bytes": "gauge",
+    "process_start_time_seconds": "gauge",
+    "process_resident_memory_bytes": "gauge",
+    "process_open_fds": "gauge",
+    "process_cpu_seconds": "counter",
 }
 """Families as the text format names them: a counter's samples end in _total."""
 
