@@ -43,7 +43,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)  # rules ask when it began; memory, processor time, open files
+        ProcessCollector(registry=self.registry)  # rules ask when the process began
         self._children: dict[tuple[object, ...], Any] = {}
         self._make_clocks(("model", "engine"))
         self._make_counters(("model", "engine"))
