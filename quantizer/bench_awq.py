@@ -15,14 +15,15 @@ from quantizer.batch import Batch, hidden_states
 from quantizer.bench_model import wait
 from quantizer.calibrate import observe, set_inputs
 from quantizer.recipe_values import Layers
+from quantizer.search.awq import search
 from quantizer.search.fold import fold_awq, foldable
 
 STEP: Final = 0.1  # of alpha, from 0 to 1, as ModelOpt's NVFP4_AWQ_LITE_CFG
 
 
 def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[str, Any]:
-    """Seconds of both after a first run of ours on one batch, and in how many of the layers that have a scale to
-    themselves both chose the same alpha."""
+    """Seconds of both after a first run of ours on one batch, in how many of the layers that have a scale to themselves
+    both chose the same alpha, and what the other choices cost."""
     _ours(build(), batches[:1])  # what is made at a first run is there now
     ours, passed, searched = _ours(build(), batches)
     found: dict[str, Any] = {
@@ -45,6 +46,9 @@ def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[st
         "times as fast": seconds / found["ours, s"],
         "same alpha": sum(same),
         "layers": len(same),
+        "theirs costs at most": _worst(
+            build(), batches, {name: theirs[name] for name in alone if name in theirs}
+        ),
     }
 
 
@@ -82,6 +86,17 @@ def _theirs(model: nn.Module, batches: Sequence[Batch]) -> tuple[dict[str, float
         for name, module in done.named_modules()
         if getattr(getattr(module, "awq_lite", None), "best_alpha", None) is not None
     }, seconds
+
+
+def _worst(model: nn.Module, batches: Sequence[Batch], chosen: dict[str, float]) -> float:
+    """The largest ratio of the error at a layer's output under a chosen alpha to that under the best one; 1 if all are."""
+    layers = attach(model, make_plan(model, Layers()))
+    seen = observe(model, batches, chosen)
+    ratios = [1.0]
+    for name, alpha in chosen.items():
+        losses = search([layers[name].weight], seen[name], STEP).losses
+        ratios.append(min(losses.items(), key=lambda one: abs(one[0] - alpha))[1] / min(losses.values()))
+    return max(ratios)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
