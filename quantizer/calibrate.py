@@ -28,7 +28,11 @@ from quantizer.linear import nvfp4_layers, unquantized
 @dataclass(slots=True)
 class Seen:
     """Of everything that a layer read. amax, total: float32 [in], the largest and the summed magnitude of each channel.
-    tokens: how many. gram: float32 [in, in], X^T X, or None if it was not asked for."""
+    tokens: how many. gram: float32 [in, in], X^T X, or None if it was not asked for.
+
+    The sum is that of every batch's mean in the type that was read, times its tokens: with batches of like size the
+    mean is ModelOpt's to the bit. That decides: rounding to four bits is chaotic, so that a scale with another last bit has
+    another loss, and among near ties another alpha is the best."""
 
     amax: Tensor
     total: Tensor
@@ -37,9 +41,8 @@ class Seen:
 
     @property
     def mean(self) -> Tensor:
-        """The mean magnitude of each channel: float32 [in], rounded to BF16 as ModelOpt takes it, so that a search
-        with it ends where ModelOpt's does."""
-        return (self.total / max(1, self.tokens)).bfloat16().float()
+        """The mean magnitude of each channel: float32 [in]."""
+        return self.total / max(1, self.tokens)
 
     def add(self, x: Tensor) -> None:
         """x: float [tokens, in]."""
@@ -47,7 +50,7 @@ class Seen:
             return
         size = x.abs()
         self.amax = torch.maximum(self.amax, size.amax(dim=0).float())
-        self.total += size.sum(dim=0, dtype=torch.float32)
+        self.total += size.mean(dim=0).float() * len(x)
         self.tokens += len(x)
         if self.gram is not None:
             self.gram += gram(x)

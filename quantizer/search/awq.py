@@ -77,10 +77,11 @@ def channel_scale(mean: Tensor, share: Tensor, alpha: float) -> Tensor:
 
 
 def _error(weight: Tensor, scale: Tensor, seen: Seen) -> Tensor:
-    """weight: BF16 [out, in]. What rounding it under these scales costs at the output."""
-    served = scale.to(SERVED)
+    """weight: BF16 [out, in]. What rounding it under these scales costs at the output. Inputs are multiplied by the rounded
+    inverse of the scale, as ModelOpt multiplies them: a fold divides, and loses less by it than alphas differ by."""
+    served, inverse = scale.to(SERVED), (1 / scale).to(SERVED)
     scaled = weight * served
     largest = blocks.block_amax(scaled)
     second = blocks.tensor_scale(largest.amax())
     step = blocks.step(blocks.block_scale(largest, second), second)
-    return trace_error(blocks.round_blocks(scaled, step).float() / served.float() - weight.float(), seen)
+    return trace_error(blocks.round_blocks(scaled, step).float() * inverse.float() - weight.float(), seen)

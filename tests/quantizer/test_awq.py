@@ -67,8 +67,8 @@ def test_the_error_of_an_alpha_is_the_one_at_the_output() -> None:
     seen = Seen(torch.zeros(64), torch.zeros(64), torch.zeros(64, 64))
     seen.add(x)
     choice = search([weight], seen)
-    scale = choice.scale.bfloat16()
-    rounded = blocks.dequantize(blocks.quantize(weight * scale), torch.bfloat16).float() / scale.float()
+    scale, inverse = choice.scale.bfloat16(), (1 / choice.scale).bfloat16()
+    rounded = blocks.dequantize(blocks.quantize(weight * scale), torch.bfloat16).float() * inverse.float()
     wanted = (F.linear(x, rounded) - F.linear(x, weight.float())).square().sum().item()
 
     assert choice.losses[choice.alpha] == pytest.approx(wanted, rel=1e-3)
@@ -84,10 +84,10 @@ def test_modelopt_finds_the_same_alphas(build: Any) -> None:
     with modelopt_cpu.installed() as mtq:
         config = copy.deepcopy(mtq.NVFP4_AWQ_LITE_CFG)
         config["algorithm"] = {"method": "awq_lite", "debug": True}
-        theirs = mtq.quantize(build(), config, lambda model: model(tiny.tokens()))
+        theirs = mtq.quantize(build(), config, lambda model: [model(tiny.tokens(seed)) for seed in range(4)])
     model = build()
     layers = attach(model, make_plan(model, Layers()))
-    seen = observe(model, [folders.batch()], nvfp4_layers(model))
+    seen = observe(model, [folders.batch(seed) for seed in range(4)], layers)
     wanted = {name: round(theirs.get_submodule(name).awq_lite.best_alpha, 6) for name in layers}
 
     assert {name: search([layer.weight], seen[name]).alpha for name, layer in layers.items()} == wanted
