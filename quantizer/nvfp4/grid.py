@@ -9,7 +9,7 @@ A negative number keeps its sign when it rounds to zero (code 8); minus zero its
 
 Sources: OCP Microscaling Formats (MX) v1.0, section 5.3.3 (the values); ModelOpt 0.47,
 quantization/qtensor/nvfp4_tensor.py, `_cast_fp4` (ties, signs and the order of nibbles). Rounding is written
-once, in `_stretches`; the values and the codes follow from it.
+once, in `_magnitude`; the values and the codes follow from it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import Tensor
 
 MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1_MAX: Final = 6.0
+EXPONENT: Final = 0x7F800000  # of a float32's bits
 
 
 def nearest(x: Tensor) -> Tensor:
@@ -28,28 +29,28 @@ def nearest(x: Tensor) -> Tensor:
 
     x: float [...], any float dtype. Returns float32 [...]. NaN stays NaN.
     """
-    low, middle, high = _stretches(x)
     # Adding zero turns minus zero into zero, and leaves every other number as it is.
-    return low.div_(2).add_(middle).add_(high.mul_(2)).copysign_(x.float() + 0.0)
+    return _magnitude(x).copysign_(x.float() + 0.0)
 
 
 def encode(x: Tensor) -> Tensor:
     """The code of the nearest value: float [...] to uint8 [...], 0 to 15. The input must be finite."""
-    low, middle, high = _stretches(x)
-    return low.add_(middle).add_(high).to(torch.uint8) | ((x < 0).to(torch.uint8) << 3)
+    size = _magnitude(x)
+    # Codes climb by one in 0.5, from 2 on in 1, from 4 on in 2: the lowest of three lines.
+    code = torch.minimum(torch.minimum(size * 2, size + 2), size / 2 + 4)
+    return code.to(torch.uint8) | ((x < 0).to(torch.uint8) << 3)
 
 
-def _stretches(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """How many codes the size of a number climbs where they are 0.5, 1 and 2 apart: at most 4, 2 and 1.
+def _magnitude(x: Tensor) -> Tensor:
+    """The magnitude nearest to the size of each number: float32 [...], in a tensor of its own.
 
-    The grid is even within [0, 2], [2, 4] and [4, 6], and each stretch begins at an even code, so rounding to even
-    within a stretch is rounding to the even code. The subtractions are exact there (Sterbenz).
+    A number's own exponent says how far apart the magnitudes about it are: by half of its power of two, and by 0.5
+    below 2. They are even multiples of that where their codes are even, so rounding to even is as IEEE 754 has it.
     """
-    size = x.float().abs()
-    low = size.clamp(max=2).mul_(2).round_()
-    middle = (size - 2).clamp_(0, 2).round_()
-    high = (size - 4).clamp_(0, 2).div_(2).round_()
-    return low, middle, high
+    size = x.float().abs().clamp_(max=E2M1_MAX)
+    power = (size.view(torch.int32) & EXPONENT).view(torch.float32)
+    apart = power.clamp_(min=1.0).mul_(0.5)
+    return size.div_(apart).round_().mul_(apart)
 
 
 def decode(codes: Tensor) -> Tensor:
