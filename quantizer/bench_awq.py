@@ -40,15 +40,14 @@ def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[st
     ) as error:  # ModelOpt is not there, or not for this machine
         return found | {"ModelOpt": f"{type(error).__name__}: {error}"[:300]}
     alone = {readers[0]: alpha for readers, alpha in ours if len(readers) == 1}
-    same = [abs(alpha - theirs[name]) < STEP / 2 for name, alpha in alone.items() if name in theirs]
+    chosen = {name: theirs[name] for name in alone if name in theirs}
+    same = [abs(alone[name] - alpha) < STEP / 2 for name, alpha in chosen.items()]
     return found | {
         "ModelOpt, s": seconds,
         "times as fast": seconds / found["ours, s"],
         "same alpha": sum(same),
         "layers": len(same),
-        "theirs costs at most": _worst(
-            build(), batches, {name: theirs[name] for name in alone if name in theirs}
-        ),
+        "theirs costs at most": _worst(build(), batches, chosen),
     }
 
 

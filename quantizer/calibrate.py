@@ -58,7 +58,7 @@ class Seen:
 
 def gram(x: Tensor) -> Tensor:
     """X^T X: float [tokens, in] to float32 [in, in]. A GPU's tensor cores take sixteen-bit numbers as they are and sum in
-    float32, where the product of two is exact; so nothing is lost to being several times as fast."""
+    float32, where the product of two is exact."""
     if x.device.type != "cpu" and x.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(x.T, x, out_dtype=torch.float32)
     x = x.float()
