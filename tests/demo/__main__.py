@@ -14,7 +14,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from tests.demo.crowd import Figures, figures
+from tests.demo.crowd import Figures, figures, spoken_since
 from tests.demo.place import CANDIDATE, Place
 from tests.demo.screen import Screen
 from tests.demo.story import Failed, Story, Told
@@ -76,16 +76,18 @@ def _judged(screen: Screen, story: Story, told: Told, seconds: float) -> bool:
     """Whether all came out as told; shown line by line."""
     heard, crowd = story.crowd.heard, story.crowd
     broken = [one for one in heard if one.end != "whole"]
-    thoughts = sum("leak" in one.faults for one in heard)
+    hers = spoken_since(heard, CANDIDATE, told.spoiled)
+    thoughts = sum("leak" in one.faults for one in heard if one not in hers)
     told.check(f"{crowd.opened} streams opened, {len(heard) - len(broken)} heard whole, none lost",
                not broken and crowd.opened == len(heard))  # fmt: skip
-    told.check(f"thoughts that a caller heard: {thoughts}", thoughts == 0)
+    tags = sum("think_tag" in one.faults for one in heard)
+    told.check(f"replies with a think tag: {tags}; with a thought, before her file was spoiled: {thoughts}",
+               tags == thoughts == 0)  # fmt: skip
     if told.spoiled is not None:
-        hers = [one for one in heard if one.engine == CANDIDATE and one.ended > told.spoiled]
         last = max((one.ended for one in hers), default=told.spoiled)
-        marked = sum("markdown" in one.faults for one in hers)
-        told.check(f"{last - told.spoiled:.1f} s from the spoiled file to the last word of hers; {len(hers)} replies, "
-                   f"{marked} with markdown", bool(hers))  # fmt: skip
+        marked, aloud = (sum(fault in one.faults for one in hers) for fault in ("markdown", "leak"))
+        told.check(f"{last - told.spoiled:.1f} s from the spoiled file to her last word: {len(hers)} replies, "
+                   f"{marked} in markdown, {aloud} thinking aloud", bool(hers))  # fmt: skip
     told.check(f"all of it in {seconds:.0f} s", seconds < 300.0)
     for words, true in told.checks:
         screen.say(f"  {'[green]✓[/]' if true else '[bold red]✗[/]'} {words}")

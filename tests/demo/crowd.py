@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ QUESTIONS: Final = (
 )  # fmt: skip
 SYSTEM: Final = "You are Annie, Rajesh's personal voice assistant. Speak in plain sentences."
 
+THINK_TAG: Final = re.compile(r"</?\s*think", re.IGNORECASE)
+"""None of an engine's own gets through the gateway, whatever becomes of its weights."""
+
 End = Literal["whole", "truncated", "lost"]
 
 
@@ -37,7 +41,7 @@ class Heard:
     why: str
     engine: str
     faults: frozenset[str]
-    """What the gates' live detectors find in the words that the caller heard."""
+    """What the gates' live detectors find in the words that the caller heard, and `think_tag`."""
 
 
 @dataclass
@@ -122,8 +126,19 @@ class _Reply:
         end: End = "whole" if whole else "truncated" if self._text else "lost"
         why = "" if whole else self.fault or f"status {self._status}, ended with {self._reason or 'nothing'}"
         ttft = None if self._first is None else self._first - self._opened
-        found = frozenset(finding.detector for finding in breaches(self._text, calls=0)) - {"empty"}
-        return Heard(self._opened, time.monotonic(), ttft, end, why, self._engine, found)
+        found = {finding.detector for finding in breaches(self._text, calls=0)} - {"empty"}
+        found |= {"think_tag"} if THINK_TAG.search(self._text) else set()
+        return Heard(self._opened, time.monotonic(), ttft, end, why, self._engine, frozenset(found))
+
+
+def spoken_since(heard: Iterable[Heard], engine: str, moment: float | None) -> list[Heard]:
+    """What an engine said after a moment, were it only the end of a reply; nothing if the moment never came.
+
+    Of a spoiled engine that is speech of two models in one: what she has in her key-value cache is of
+    the weights before. Thoughts then come without a tag, and no gateway can tell those from an answer
+    before they are said: they are what she is rolled back for.
+    """
+    return [one for one in heard if moment is not None and one.engine == engine and one.ended > moment]
 
 
 @dataclass(frozen=True, slots=True)
