@@ -19,7 +19,8 @@ serve: $(VENV)/.gateway  ## run the gateway with the embedded engine (CONFIG=fil
 	@$(BIN)/manners serve $(if $(CONFIG),--config $(CONFIG))
 
 test: $(VENV)/.dev  ## the tests; what a missing component skips says how to install it
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore=tests/quantizer $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadscope tests/quantizer $(PYTEST_ARGS)
 
 test-vllm: $(VENV)/.dev $(VLLM)/.installed  ## the conformance suite over a real vLLM on the CPU (installs it: 2.4 GB)
 	CONFORMANCE=vllm $(BIN)/python -m pytest -s tests/conformance $(PYTEST_ARGS)
