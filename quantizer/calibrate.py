@@ -78,15 +78,26 @@ class _Watch:
         def look(layer: nn.Module, args: tuple[Any, ...]) -> None:
             x: Tensor = args[0]
             if self.last and x is self.last[0] and self.seen.get(name, self.last[1]) is self.last[1]:
-                self.seen[name] = self.last[1]
+                self._join(name, x, self.last[1])
                 return
             if name not in self.seen:
                 self.seen[name] = self._nothing(name, x)
-            tokens = x.flatten(0, -2)
-            self.seen[name].add(tokens if self.kept is None else tokens.index_select(0, self.kept))
+            self.seen[name].add(self._tokens(x))
             self.last = (x, self.seen[name])
 
         return look
+
+    def _join(self, name: str, x: Tensor, record: Seen) -> None:
+        """One more reader of what was just recorded; if it is the first to want the Gram matrix, that begins here."""
+        if name not in self.seen and name in self.gram and record.gram is None:
+            tokens = self._tokens(x)
+            record.gram = gram(tokens) if record.tokens == len(tokens) else None  # not all of it: rather none
+        self.seen[name] = record
+
+    def _tokens(self, x: Tensor) -> Tensor:
+        """[…, in] without padding: [tokens, in]."""
+        tokens = x.flatten(0, -2)
+        return tokens if self.kept is None else tokens.index_select(0, self.kept)
 
     def _nothing(self, name: str, x: Tensor) -> Seen:
         width = x.shape[-1]
@@ -99,7 +110,8 @@ class _Watch:
 def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = ()) -> dict[str, Seen]:
     """Run data through the unquantized model and record what the NVFP4 layers read, by their names.
 
-    gram: the layers whose Gram matrix is wanted; of those that read the same, the first one says. Raises DataError if there is no batch, or if a layer saw something that is not finite.
+    gram: the layers whose Gram matrix is wanted; those that read the same have it together. Raises DataError if there is
+    no batch, or if a layer saw something that is not finite.
     """
     watch, device = _Watch(gram), next(model.parameters()).device
     hooks = [layer.register_forward_pre_hook(watch.hook(n)) for n, layer in nvfp4_layers(model).items()]

@@ -84,6 +84,19 @@ def test_a_gram_matrix_is_summed_only_where_it_is_wanted() -> None:
     assert {name for name, one in seen.items() if one.gram is not None} == wanted
 
 
+@pytest.mark.parametrize("reader", ["q_proj", "k_proj", "v_proj"])
+def test_whichever_reader_wants_the_gram_matrix_has_it_whole(reader: str) -> None:
+    """Over all batches, with the padding of each left out; it is the one that their siblings have."""
+    model, batches = quantized(), [folders.batch(0, padded=True), folders.batch(1)]
+    names = {f"model.layers.1.self_attn.{one}" for one in ("q_proj", "k_proj", "v_proj")}
+    wanted = f"model.layers.1.self_attn.{reader}"
+    seen = observe(model, batches, {wanted})
+    x = torch.cat([inputs_of(model, wanted, batch) for batch in batches])
+
+    torch.testing.assert_close(seen[wanted].gram, x.T @ x, rtol=1e-4, atol=1e-3)
+    assert {name for name, one in seen.items() if one.gram is not None} == names
+
+
 def test_away_from_a_cpu_sixteen_bits_are_multiplied_as_they_are() -> None:
     """Into float32, without a copy in float32: torch's own check of such a product, on a device that has no numbers."""
     x = torch.empty(5, 3, device="meta")
