@@ -89,10 +89,11 @@ class _Watch:
 
     def _join(self, name: str, x: Tensor, record: Seen) -> None:
         """One more reader of what was just recorded; if it is the first to want the Gram matrix, that begins here."""
-        if name not in self.seen and name in self.gram and record.gram is None:
-            tokens = self._tokens(x)
-            record.gram = gram(tokens) if record.tokens == len(tokens) else None  # not all of it: rather none
         self.seen[name] = record
+        if record.gram is None and name in self.gram:
+            tokens = self._tokens(x)
+            if record.tokens == len(tokens):  # else it would lack the batches before
+                record.gram = gram(tokens)
 
     def _tokens(self, x: Tensor) -> Tensor:
         """[…, in] without padding: [tokens, in]."""

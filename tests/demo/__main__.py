@@ -81,7 +81,7 @@ def _judged(screen: Screen, story: Story, told: Told, seconds: float) -> bool:
     told.check(f"{crowd.opened} streams opened, {len(heard) - len(broken)} heard whole, none lost",
                not broken and crowd.opened == len(heard))  # fmt: skip
     tags = sum("think_tag" in one.faults for one in heard)
-    told.check(f"replies with a think tag: {tags}; with a thought, before her file was spoiled: {thoughts}",
+    told.check(f"replies with a think tag: {tags}; with a thought, of a sound model: {thoughts}",
                tags == thoughts == 0)  # fmt: skip
     if told.spoiled is not None:
         last = max((one.ended for one in hers), default=told.spoiled)

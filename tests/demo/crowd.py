@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Final, Literal
 
 import aiohttp
 
+from gates.detect.finding import Finding
 from gates.detect.live import breaches
 
 CALLERS: Final = 4
@@ -23,9 +23,6 @@ QUESTIONS: Final = (
     "What is the capital of Japan?", "Good night!", "What is the largest planet?",
 )  # fmt: skip
 SYSTEM: Final = "You are Annie, Rajesh's personal voice assistant. Speak in plain sentences."
-
-THINK_TAG: Final = re.compile(r"</?\s*think", re.IGNORECASE)
-"""None of an engine's own gets through the gateway, whatever becomes of its weights."""
 
 End = Literal["whole", "truncated", "lost"]
 
@@ -41,7 +38,8 @@ class Heard:
     why: str
     engine: str
     faults: frozenset[str]
-    """What the gates' live detectors find in the words that the caller heard, and `think_tag`."""
+    """What the gates' live detectors find in the words that the caller heard. A leak that is a think tag is
+    `think_tag`: the gateway lets none of an engine's own through, whatever becomes of its weights."""
 
 
 @dataclass
@@ -126,17 +124,21 @@ class _Reply:
         end: End = "whole" if whole else "truncated" if self._text else "lost"
         why = "" if whole else self.fault or f"status {self._status}, ended with {self._reason or 'nothing'}"
         ttft = None if self._first is None else self._first - self._opened
-        found = {finding.detector for finding in breaches(self._text, calls=0)} - {"empty"}
-        found |= {"think_tag"} if THINK_TAG.search(self._text) else set()
-        return Heard(self._opened, time.monotonic(), ttft, end, why, self._engine, frozenset(found))
+        findings = breaches(self._text, calls=0)
+        found = frozenset("think_tag" if _is_think_tag(one) else one.detector for one in findings) - {"empty"}
+        return Heard(self._opened, time.monotonic(), ttft, end, why, self._engine, found)
+
+
+def _is_think_tag(one: Finding) -> bool:
+    return one.kind == "tag" and one.excerpt.lower().lstrip("</ ").startswith(("think", "thought"))
 
 
 def spoken_since(heard: Iterable[Heard], engine: str, moment: float | None) -> list[Heard]:
     """What an engine said after a moment, were it only the end of a reply; nothing if the moment never came.
 
     Of a spoiled engine that is speech of two models in one: what she has in her key-value cache is of
-    the weights before. Thoughts then come without a tag, and no gateway can tell those from an answer
-    before they are said: they are what she is rolled back for.
+    the weights before. Thoughts then come without a tag, which the think filter cannot tell from an
+    answer: they are what she is rolled back for.
     """
     return [one for one in heard if moment is not None and one.engine == engine and one.ended > moment]
 

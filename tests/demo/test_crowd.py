@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.demo.crowd import Heard, _Reply, spoken_since
 
 
@@ -23,8 +25,9 @@ def test_clean_speech_has_no_fault() -> None:
     assert reply("The capital of France is Paris.").faults == set()
 
 
-def test_a_think_tag_that_is_heard_is_a_fault_of_its_own() -> None:
-    assert "think_tag" in reply("Hello!</think> How are you?").faults
+@pytest.mark.parametrize("tag", ["<think>", "</think>", "< /THINKING>", "</thought>", "<think"])
+def test_a_think_tag_that_is_heard_is_a_fault_of_its_own(tag: str) -> None:
+    assert "think_tag" in reply(f"Hello!{tag} How are you?").faults
 
 
 def test_a_thought_without_a_tag_is_a_leak_and_no_think_tag() -> None:

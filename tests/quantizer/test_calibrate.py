@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from quantizer.attach import attach, make_plan  # noqa: E402
 from quantizer.batch import IGNORE, Batch, assistant_logits, hidden_states  # noqa: E402
-from quantizer.calibrate import calibrate, gram, observe, readers, trace_error  # noqa: E402
+from quantizer.calibrate import _Watch, calibrate, gram, observe, readers, trace_error  # noqa: E402
 from quantizer.errors import DataError  # noqa: E402
 from quantizer.linear import nvfp4_layers, unquantized  # noqa: E402
 from quantizer.recipe_values import Layers  # noqa: E402
@@ -95,6 +95,17 @@ def test_whichever_reader_wants_the_gram_matrix_has_it_whole(reader: str) -> Non
 
     torch.testing.assert_close(seen[wanted].gram, x.T @ x, rtol=1e-4, atol=1e-3)
     assert {name for name, one in seen.items() if one.gram is not None} == names
+
+
+def test_a_reader_that_joins_late_gets_no_gram_matrix_of_a_part() -> None:
+    """A search then says that there is none, and does not decide by half of the data."""
+    watch, layer, batches = _Watch({"late"}), torch.nn.Identity(), torch.ones(2, 5, 16)
+    for number, x in enumerate(batches):
+        watch.hook("early")(layer, (x,))
+        if number:
+            watch.hook("late")(layer, (x,))
+
+    assert watch.seen["late"] is watch.seen["early"] and watch.seen["late"].gram is None
 
 
 def test_away_from_a_cpu_sixteen_bits_are_multiplied_as_they_are() -> None:
