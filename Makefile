@@ -10,7 +10,7 @@ PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check format bench demo mutants nano lock clean
+.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check format bench demo mutants nano lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -20,6 +20,9 @@ serve: $(VENV)/.gateway  ## run the gateway with the embedded engine (CONFIG=fil
 
 test: $(VENV)/.dev  ## the tests; what a missing component skips says how to install it
 	$(BIN)/python -m pytest --ignore=tests/quantizer $(PYTEST_ARGS)
+	$(MAKE) test-quantizer
+
+test-quantizer: $(VENV)/.dev  ## the quantizer's part of them, on every core (all of it after `make quantizer`)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadscope tests/quantizer $(PYTEST_ARGS)
 
 test-vllm: $(VENV)/.dev $(VLLM)/.installed  ## the conformance suite over a real vLLM on the CPU (installs it: 2.4 GB)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("gguf", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+
 from app.config import parse
 from tests.app.house import eventually
 from tests.app.promotion.stage import FP4, MODELS, callers, stage, tables

@@ -222,6 +222,7 @@ def test_the_stranger_keeps_no_manners(stranger: str) -> None:
 @pytest.mark.engine
 def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
     """Two template engines, one text: tools, calls, results, Kannada and both switches."""
+    pytest.importorskip("jinja2", reason=INSTALL)
     from quantizer.nano.serving import post
     from quantizer.nano.template import render
 

@@ -1,13 +1,17 @@
 """Q4_K_M in torch beside ggml's own."""
 
-import gguf
 import numpy as np
 import pytest
-import torch
-from gguf import GGMLQuantizationType as Type
 
-from quantizer.gguf import ggml
-from quantizer.study import kquant
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+gguf = pytest.importorskip("gguf", reason=INSTALL)
+pytest.importorskip("xllamacpp", reason=INSTALL)
+
+from gguf import GGMLQuantizationType as Type  # noqa: E402
+
+from quantizer.gguf import ggml  # noqa: E402
+from quantizer.study import kquant  # noqa: E402
 
 
 def _ggml(weight: torch.Tensor, kind: Type) -> torch.Tensor:
