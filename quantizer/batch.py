@@ -24,12 +24,20 @@ class Batch(NamedTuple):
     attention: Tensor
 
     def to(self, device: torch.device | str) -> Batch:
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        return Batch(*(sent(tensor, device) for tensor in self))
 
     @property
     def foretelling(self) -> Tensor:
         """Positions whose logits foretell a token of the assistant's: bool [rows, tokens - 1]."""
         return (self.labels[:, 1:] != IGNORE) & self.attention[:, 1:]
+
+
+def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device. A GPU takes it from pinned memory and beside its work: out of any other memory a copy waits
+    until all work before it is done, and the GPU then for the next kernels to be launched."""
+    if torch.device(device).type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def hidden_states(model: nn.Module, batch: Batch) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from quantizer.batch import sent
 from quantizer.nano.data import IGNORE, Row, batches, padded
 from quantizer.nano.recipe import Run, Shape
 
@@ -99,7 +100,7 @@ def train(
     for number, total, ids, labels in steps_of(made, run, seed, pad, learn_all):
         for group in adam.param_groups:
             group["lr"] = learning_rate(number, total, run)
-        loss = loss_of(model, ids.to(device, non_blocking=True), labels.to(device, non_blocking=True))
+        loss = loss_of(model, sent(ids, device), sent(labels, device))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), run.clip)
         adam.step()

@@ -22,6 +22,7 @@ from torch import Tensor
 MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1_MAX: Final = 6.0
 EXPONENT: Final = 0x7F800000  # of a float32's bits
+ROUNDS_TO_ONE: Final = 1.5 * 2**23  # about it float32 numbers are 1 apart, to either side
 
 
 def nearest(x: Tensor) -> Tensor:
@@ -45,12 +46,13 @@ def _magnitude(x: Tensor) -> Tensor:
     """The magnitude nearest to the size of each number: float32 [...], in a tensor of its own.
 
     A number's own exponent says how far apart the magnitudes about it are: by half of its power of two, and by 0.5
-    below 2. They are even multiples of that where their codes are even, so rounding to even is as IEEE 754 has it.
+    below 2. They are even multiples of that where their codes are even. Where float32 numbers are just so far apart,
+    adding rounds to one of them as IEEE 754 has it, ties to even, and what was added comes off without a rest.
     """
     size = x.float().abs().clamp_(max=E2M1_MAX)
     power = (size.view(torch.int32) & EXPONENT).view(torch.float32)
-    apart = power.clamp_(min=1.0).mul_(0.5)
-    return size.div_(apart).round_().mul_(apart)
+    far = power.clamp_(min=1.0).mul_(0.5 * ROUNDS_TO_ONE)
+    return size.add_(far).sub_(far)
 
 
 def decode(codes: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from quantizer.batch import Batch
+from quantizer.batch import Batch, sent
 from quantizer.data.batches import batches, collate
 from quantizer.data.render import Sample
 from quantizer.linear import SERVED, unquantized
@@ -87,7 +87,7 @@ class Teacher:
     def at(self, chosen: Sequence[int], device: torch.device) -> Taught:
         """For the samples of a batch, in its order."""
         parts = [self.hidden[self.starts[i] : self.starts[i + 1]] for i in chosen]
-        return Taught(torch.cat(parts).to(device, non_blocking=True), self.head)
+        return Taught(sent(torch.cat(parts), device), self.head)
 
 
 @torch.no_grad()

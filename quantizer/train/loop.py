@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from quantizer.batch import sent
 from quantizer.data.batches import Step, batches, collate, plan
 from quantizer.data.render import Sample
 from quantizer.errors import QuantizerError
@@ -37,7 +38,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One optimizer step. loss, ce, kl: means over the assistant's tokens of the step, before it. length: of the
+    """One optimizer step. loss, ce, kl: means over the step's learned tokens, before it. length: of the
     gradient before clipping. tokens: padded ones. seconds: since the run began, earlier parts of it included."""
 
     step: int
@@ -132,7 +133,7 @@ class Trainer:
 
     def _forward(self, chosen: Sequence[int], count: int) -> Loss:
         one = micro(collate(self.samples, chosen, self.pad, WIDTHS))
-        one = Micro(*(tensor.to(self.device, non_blocking=True) for tensor in one))
+        one = Micro(*(sent(tensor, self.device) for tensor in one))
         taught = self.teacher.at(chosen, self.device) if self.teacher else None
         return self.learner(*one, count, taught)  # type: ignore[no-any-return]
 
