@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
-from typing import Any, Final
+from typing import Final
 
 from quantizer.study.grid import FIRST_RATES, METHODS, RATES
 from quantizer.study.plot import WIDTH, Line, Span, chart, picture
@@ -40,9 +40,9 @@ def made(table: Table) -> Iterator[str]:
         asked = {len(run["cases"]) if isinstance(run["cases"], list) else run["cases"] for run in runs}
         yield f"## {size}: seeds {seeds}; {' and '.join(map(str, sorted(asked)))} cases; {devices}"
         yield ""
-        yield from _rates(runs)
+        yield from _rates(table, size)
         if any(cell.kept for key, cell in table.cells.items() if key[0] == size):
-            yield "Cases in which all manners were kept, %, and Wilson's interval of 95 % over cases of all seeds:"
+            yield "Cases in which all manners were kept, %, and Wilson's interval of 95 % over cases of all runs:"
             yield ""
             yield from _matrix(table, size, _manners)
         yield "Tool calls that are exactly right, %:"
@@ -55,15 +55,15 @@ def made(table: Table) -> Iterator[str]:
             yield "Divergence from the fine-tune's own BF16 on held-out conversations, nats per token:"
             yield ""
             yield from _matrix(table, size, lambda cell: f"{mean(cell.kl):.4f}" if cell.kl else "")
-        yield "Seconds a model, of the median seed, beside other runs on the same device:"
+        yield "Seconds a model, of the median run, beside other runs on the same device:"
         yield ""
         yield from _matrix(table, size, lambda cell: f"{median(cell.seconds):.1f}")
         yield from _recoveries(table, size)
 
 
-def _rates(runs: list[dict[str, Any]]) -> Iterator[str]:
+def _rates(table: Table, size: str) -> Iterator[str]:
     """What rows of other rates than the first are."""
-    for rates, told in {rates_of(run): run for run in runs}.items():
+    for rates, told in {rates_of(run): run for run in table.runs[size]}.items():
         if rates != FIRST_RATES:
             peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in told["recovery"].items())
             floor, grid = next(iter(told["recovery"].values()))["floor"], told["grid"]
@@ -75,7 +75,18 @@ def _rates(runs: list[dict[str, Any]]) -> Iterator[str]:
                 + f" that fall to {floor:g} of it. Their losses"
             )
             yield "are those of their own fine-tunes, of the same seeds."
+            yield from _counts(table, size, rates)
             yield ""
+
+
+def _counts(table: Table, size: str, rates: str) -> Iterator[str]:
+    """Which rows have how many runs, where they have not all as many."""
+    found: dict[int, list[str]] = {}
+    for name, _ in table.strengths[size]:
+        if table.rates[name] == rates:
+            found.setdefault(table.made(size, name), []).append(name.partition(",")[0])
+    if len(found) > 1:
+        yield "Runs: " + "; ".join(f"{count} of {', '.join(names)}" for count, names in found.items()) + "."
 
 
 def plot(table: Table) -> str:
@@ -128,15 +139,15 @@ def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
     yield f"|---|{'---|' * len(known)}"
     for name, tick in table.strengths[size]:
         cells = [table.cell(size, name, method) for method in known]
-        told = [_told(tell(cell), cell, table.seeds(size, name)) if cell else "" for cell in cells]
+        told = [_told(tell(cell), cell, table.made(size, name)) if cell else "" for cell in cells]
         yield f"| {name}, {tick} | {' | '.join(told)} |"
     yield ""
 
 
-def _told(text: str, cell: Cell | None, seeds: int) -> str:
-    """What a cell says; one that lacks seeds says so, since it is not to be compared along its row."""
+def _told(text: str, cell: Cell | None, runs: int) -> str:
+    """What a cell says; one that lacks runs says so, since it is not to be compared along its row."""
     have = len(cell.seconds) if cell else 0
-    return f"{text} [{have} of {seeds} seeds]" if text and have < seeds else text
+    return f"{text} [{have} of {runs} runs]" if text and have < runs else text
 
 
 def _manners(cell: Cell) -> str:
@@ -159,7 +170,7 @@ def _recoveries(table: Table, size: str) -> Iterator[str]:
         trained = {method: table.cell(size, name, method) for method in TRAINED}
         if before and rounded and any(trained.values()):
             found = {m: recovered(before, rounded, cell) for m, cell in trained.items() if cell}
-            runs = table.seeds(size, name)
+            runs = table.made(size, name)
             told = [_told(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED]
             lost = next((one.lost for one in found.values() if one), None)
             if lost:

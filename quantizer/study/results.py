@@ -1,4 +1,4 @@
-"""The study's raw results as numbers to be compared: cells of a size and a strength over all seeds. Pure but `read`."""
+"""The study's raw results as numbers to be compared: cells of a size and a strength over all runs. Pure but `read`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ DRAWS: Final = 2000
 
 @dataclass
 class Cell:
-    """One method on the fine-tunes of one strength. kept: for each seed, for each case, whether all manners were; empty
-    where a file has no single cases. calls, facts: right and asked, over the seeds. kl, seconds: one a seed."""
+    """One method on the fine-tunes of one strength. kept: for each run, for each case, whether all manners were; empty
+    where a file has no single cases. calls, facts: right and asked, over the runs. kl, seconds: one a run. A run is a file:
+    a seed, or that seed again with a fine-tune of its own, since a GPU's sums are not the same from run to run."""
 
-    kept: dict[int, list[bool]] = field(default_factory=dict)
+    kept: dict[str, list[bool]] = field(default_factory=dict)
     calls: list[int] = field(default_factory=lambda: [0, 0])
     facts: list[int] = field(default_factory=lambda: [0, 0])
     kl: list[float] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Cell:
 
     @property
     def manners(self) -> tuple[int, int]:
-        """Cases in which all manners were kept, and all, over the seeds."""
+        """Cases in which all manners were kept, and all, over the runs."""
         return sum(sum(marks) for marks in self.kept.values()), sum(map(len, self.kept.values()))
 
 
@@ -45,7 +46,7 @@ class Cell:
 class Table:
     """cells: by size, row and method; a row is a strength, and at other rates than the first the rates' name after it.
     strengths: of each size, its rows, thin to strong, as (row, "lr × steps"). runs: of each size, what the raw files say of
-    it, seed by seed. rates: of each row."""
+    it, run by run. rates: of each row."""
 
     cells: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
     strengths: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
@@ -55,9 +56,10 @@ class Table:
     def cell(self, size: str, strength: str, method: str) -> Cell | None:
         return self.cells.get((size, strength, method))
 
-    def seeds(self, size: str, row: str) -> int:
-        """How many seeds were run at a row's rates."""
-        return sum(rates_of(told) == self.rates[row] for told in self.runs[size])
+    def made(self, size: str, row: str) -> int:
+        """How many runs there are of a row: of the method that has most."""
+        cells = (cell for (s, name, _), cell in self.cells.items() if (s, name) == (size, row))
+        return max((len(cell.seconds) for cell in cells), default=0)
 
 
 def results_folder(folder: Path, rates: str) -> Path:
@@ -80,11 +82,11 @@ def read(folder: Path) -> Table:
     table = Table()
     for rates in RATES:
         for path in sorted(results_folder(folder, rates).glob("*-seed*.json")):
-            _add(table, json.loads(path.read_text("utf-8")))
+            _add(table, json.loads(path.read_text("utf-8")), path.stem)
     return table
 
 
-def _add(table: Table, told: dict[str, Any]) -> None:
+def _add(table: Table, told: dict[str, Any], run: str) -> None:
     size, models = told["size"], told["models"]
     named = models.items() if isinstance(models, dict) else [(model["name"], model) for model in models]
     table.runs.setdefault(size, []).append(told)
@@ -99,10 +101,10 @@ def _add(table: Table, told: dict[str, Any]) -> None:
         for method, found in model["methods"].items():
             if "scores" in found:
                 cell = table.cells.setdefault((size, name, method), Cell())
-                _count(cell, told["seed"], told["cases"], found)
+                _count(cell, run, told["cases"], found)
 
 
-def _count(cell: Cell, seed: int, cases: Any, found: dict[str, Any]) -> None:
+def _count(cell: Cell, run: str, cases: Any, found: dict[str, Any]) -> None:
     for into, names in ((cell.calls, CALLS), (cell.facts, FACTS)):
         for name in names:
             right, asked = found["scores"].get(name, (0, 0))
@@ -111,11 +113,11 @@ def _count(cell: Cell, seed: int, cases: Any, found: dict[str, Any]) -> None:
     if "kl" in found:
         cell.kl.append(found["kl"])
     if "missed" in found:
-        cell.kept[seed] = [MANNERS.isdisjoint(found["missed"].get(str(i), ())) for i in range(len(cases))]
+        cell.kept[run] = [MANNERS.isdisjoint(found["missed"].get(str(i), ())) for i in range(len(cases))]
 
 
 def share(right: int, asked: int) -> tuple[float, float, float]:
-    """A share and Wilson's interval: of 95 %, two-sided, over cases; seeds are counted as more cases."""
+    """A share and Wilson's interval: of 95 %, two-sided, over cases; runs are counted as more cases."""
     low, high = wilson(right, asked)
     return right / asked, low, high
 
@@ -130,18 +132,18 @@ class Recovered:
 
 
 def recovered(before: Cell, rounded: Cell, trained: Cell, seed: int = 1) -> Recovered | None:
-    """Of cells with the same seeds; the same cases are drawn for all seeds and all three, for they belong together."""
-    seeds = sorted(before.kept.keys() & rounded.kept.keys() & trained.kept.keys())
-    if not seeds:
+    """Of cells with the same runs; the same cases are drawn for all runs and all three, for they belong together."""
+    runs = sorted(before.kept.keys() & rounded.kept.keys() & trained.kept.keys())
+    if not runs:
         return None
-    count = min(len(before.kept[s]) for s in seeds)
+    count = min(len(before.kept[run]) for run in runs)
     sums = [
-        [sum(cell.kept[s][i] for s in seeds) for cell in (before, rounded, trained)] for i in range(count)
+        [sum(cell.kept[run][i] for run in runs) for cell in (before, rounded, trained)] for i in range(count)
     ]
     rng, draws = random.Random(seed), []
     for _ in range(DRAWS):
-        draws.append(_parts([sums[rng.randrange(count)] for _ in range(count)], count * len(seeds)))
-    lost, back = _parts(sums, count * len(seeds))
+        draws.append(_parts([sums[rng.randrange(count)] for _ in range(count)], count * len(runs)))
+    lost, back = _parts(sums, count * len(runs))
     whole = (lost, *_middle(sorted(one for one, _ in draws)))
     if back is None:
         return Recovered(whole, None)

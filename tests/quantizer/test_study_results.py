@@ -33,7 +33,12 @@ def cell(missed: int, seconds: float = 1.0) -> dict[str, Any]:
 
 
 def result(
-    folder: Path, size: str, seed: int, models: dict[str, dict[str, int]], rates: str = "brisk"
+    folder: Path,
+    size: str,
+    seed: int,
+    models: dict[str, dict[str, int]],
+    rates: str = "brisk",
+    name: str = "{size}-seed{seed}",
 ) -> None:
     settings = {name: {"lr": train.lr, "floor": train.floor} for name, train in RATES[rates].items()}
     told = {
@@ -51,9 +56,9 @@ def result(
     }
     place = results_folder(folder, rates)
     place.mkdir(exist_ok=True)
-    (place / f"{size}-seed{seed}.json").write_text(json.dumps(told))
-    for name in models:
-        (folder / "models" / f"{size}-seed{seed}-{name}").mkdir(parents=True, exist_ok=True)
+    (place / f"{name.format(size=size, seed=seed)}.json").write_text(json.dumps(told))
+    for tuned in models:
+        (folder / "models" / f"{size}-seed{seed}-{tuned}").mkdir(parents=True, exist_ok=True)
 
 
 def test_a_case_without_a_missed_manner_counts_though_a_fact_was_wrong(tmp_path: Path) -> None:
@@ -83,20 +88,20 @@ def test_results_come_home_in_few_files(tmp_path: Path) -> None:
 
 
 def test_recovery_is_the_share_of_what_rounding_lost() -> None:
-    before, rounded, trained = (Cell({1: [True] * (100 - n) + [False] * n}) for n in (0, 40, 10))
+    before, rounded, trained = (Cell({"1": [True] * (100 - n) + [False] * n}) for n in (0, 40, 10))
     found = recovered(before, rounded, trained)
     assert found and found.back and found.lost[0] == 0.4 and found.back[0] == pytest.approx(0.75)
     assert found.back[1] < 0.75 < found.back[2]
 
 
 def test_where_nothing_was_lost_nothing_can_come_back() -> None:
-    same = Cell({1: [True] * 50})
+    same = Cell({"1": [True] * 50})
     found = recovered(same, same, same)
     assert found and found.back is None
 
 
-def test_seeds_that_are_not_everywhere_are_left_out() -> None:
-    assert recovered(Cell({1: [True]}), Cell({2: [True]}), Cell({1: [True]})) is None
+def test_runs_that_are_not_everywhere_are_left_out() -> None:
+    assert recovered(Cell({"1": [True]}), Cell({"2": [True]}), Cell({"1": [True]})) is None
 
 
 def test_the_report_replaces_its_own_part_and_nothing_else(tmp_path: Path) -> None:
@@ -151,7 +156,7 @@ def test_other_rates_are_further_rows_with_a_loss_of_their_own(tmp_path: Path) -
     losses = [line for line in text.splitlines() if line.startswith("| thin") and "%" in line]
     assert losses[0].startswith("| thin, 1e-5 × 100 | 25.0 (") and "| 20% (" in losses[0]
     assert losses[1].startswith("| thin, gentle, 1e-5 × 100 | 50.0 (") and "| **75%" not in losses[1]
-    assert "| 75% (" in losses[1] and not any("seeds]" in line for line in losses)
+    assert "| 75% (" in losses[1] and not any("runs]" in line for line in losses)
     assert (
         "QAT 5e-5, QAD 1e-4, LSQ 3e-4 that fall to 0.01" in text
         and "400 steps on 6,000" in text
@@ -166,6 +171,18 @@ def test_what_came_back_is_a_chart_a_method_and_a_line_for_each_choice_of_rates(
     drawn = report.plot_recovered(read(tmp_path))
     assert drawn.count("<g ") == 2 and drawn.count("<circle") == 3
     assert drawn.count(">brisk<") == 2 and drawn.count(">patient<") == 1 and drawn.count("the aim, 90%") == 2
+
+
+def test_a_seed_that_was_run_again_counts_beside_its_first_run(tmp_path: Path) -> None:
+    result(tmp_path, "1.3M", 1, {"thin": {"bf16": 0, "default": 20, "qad": 5}}, "patient")
+    again = {"thin": {"bf16": 2, "default": 30, "qad": 4}, "firm": {"bf16": 0, "default": 10, "qad": 1}}
+    result(tmp_path, "1.3M", 1, again, "patient", "{size}-seed{seed}-again")
+    table = read(tmp_path)
+    found = table.cell("1.3M", "thin, patient", "default")
+    assert found and found.manners == (2 * CASES - 50, 2 * CASES)
+    losses = [line for line in report.made(table) if line.startswith("| firm, patient") and "%" in line]
+    assert "**90%** (" in losses[0] and "runs]" not in losses[0]
+    assert "Runs: 2 of thin; 1 of firm." in "\n".join(report.made(table))
 
 
 def test_where_no_more_was_lost_than_noise_no_point_is_drawn(tmp_path: Path) -> None:
