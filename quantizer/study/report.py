@@ -84,7 +84,7 @@ def _counts(table: Table, size: str, rates: str) -> Iterator[str]:
     found: dict[int, list[str]] = {}
     for name, _ in table.strengths[size]:
         if table.rates[name] == rates:
-            found.setdefault(table.made(size, name), []).append(name.partition(",")[0])
+            found.setdefault(table.runs_of(size, name), []).append(name.partition(",")[0])
     if len(found) > 1:
         yield "Runs: " + "; ".join(f"{count} of {', '.join(names)}" for count, names in found.items()) + "."
 
@@ -139,7 +139,7 @@ def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
     yield f"|---|{'---|' * len(known)}"
     for name, tick in table.strengths[size]:
         cells = [table.cell(size, name, method) for method in known]
-        told = [_told(tell(cell), cell, table.made(size, name)) if cell else "" for cell in cells]
+        told = [_told(tell(cell), cell, table.runs_of(size, name)) if cell else "" for cell in cells]
         yield f"| {name}, {tick} | {' | '.join(told)} |"
     yield ""
 
@@ -170,7 +170,7 @@ def _recoveries(table: Table, size: str) -> Iterator[str]:
         trained = {method: table.cell(size, name, method) for method in TRAINED}
         if before and rounded and any(trained.values()):
             found = {m: recovered(before, rounded, cell) for m, cell in trained.items() if cell}
-            runs = table.made(size, name)
+            runs = table.runs_of(size, name)
             told = [_told(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED]
             lost = next((one.lost for one in found.values() if one), None)
             if lost:

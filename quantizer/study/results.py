@@ -56,7 +56,7 @@ class Table:
     def cell(self, size: str, strength: str, method: str) -> Cell | None:
         return self.cells.get((size, strength, method))
 
-    def made(self, size: str, row: str) -> int:
+    def runs_of(self, size: str, row: str) -> int:
         """How many runs there are of a row: of the method that has most."""
         cells = (cell for (s, name, _), cell in self.cells.items() if (s, name) == (size, row))
         return max((len(cell.seconds) for cell in cells), default=0)

@@ -38,7 +38,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One optimizer step. loss, ce, kl: means over the step's learned tokens, before it. length: of the
+    """One optimizer step. loss, ce, kl: means over the assistant's tokens of the step, before it. length: of the
     gradient before clipping. tokens: padded ones. seconds: since the run began, earlier parts of it included."""
 
     step: int

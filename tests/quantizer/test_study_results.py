@@ -38,7 +38,7 @@ def result(
     seed: int,
     models: dict[str, dict[str, int]],
     rates: str = "brisk",
-    name: str = "{size}-seed{seed}",
+    file: str = "{size}-seed{seed}.json",
 ) -> None:
     settings = {name: {"lr": train.lr, "floor": train.floor} for name, train in RATES[rates].items()}
     told = {
@@ -56,9 +56,9 @@ def result(
     }
     place = results_folder(folder, rates)
     place.mkdir(exist_ok=True)
-    (place / f"{name.format(size=size, seed=seed)}.json").write_text(json.dumps(told))
-    for tuned in models:
-        (folder / "models" / f"{size}-seed{seed}-{tuned}").mkdir(parents=True, exist_ok=True)
+    (place / file.format(size=size, seed=seed)).write_text(json.dumps(told))
+    for name in models:
+        (folder / "models" / f"{size}-seed{seed}-{name}").mkdir(parents=True, exist_ok=True)
 
 
 def test_a_case_without_a_missed_manner_counts_though_a_fact_was_wrong(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_what_came_back_is_a_chart_a_method_and_a_line_for_each_choice_of_rates(
 def test_a_seed_that_was_run_again_counts_beside_its_first_run(tmp_path: Path) -> None:
     result(tmp_path, "1.3M", 1, {"thin": {"bf16": 0, "default": 20, "qad": 5}}, "patient")
     again = {"thin": {"bf16": 2, "default": 30, "qad": 4}, "firm": {"bf16": 0, "default": 10, "qad": 1}}
-    result(tmp_path, "1.3M", 1, again, "patient", "{size}-seed{seed}-again")
+    result(tmp_path, "1.3M", 1, again, "patient", "{size}-seed{seed}-again.json")
     table = read(tmp_path)
     found = table.cell("1.3M", "thin, patient", "default")
     assert found and found.manners == (2 * CASES - 50, 2 * CASES)
