@@ -1,4 +1,5 @@
 # Two commands matter: `make serve` and `make test`. `make help` lists the rest.
+# TEST_SCALE=full makes repeated parts as long as they are at night (tests/scale.py); the default is quick.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -9,8 +10,16 @@ NVFP4  := .work/annie-nano-nvfp4
 PROMPT := .work/promptfoo
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
+# One worker more than there are cores, as many tests wait; OMP would start as many threads in each.
+WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
+PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+TIERS    := gate or promptfoo or docker or ops or promotion or browser or reliability
+# Tests start hundreds of Python processes; without bytecode each of them would compile the whole program.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check format bench demo mutants nano lock clean
+.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check format fuzz bench demo mutants nano lock clean
+.PHONY: test-slow test-all readme
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -18,19 +27,28 @@ help:  ## this list
 serve: $(VENV)/.gateway  ## run the gateway with the embedded engine (CONFIG=file for your own)
 	@$(BIN)/manners serve $(if $(CONFIG),--config $(CONFIG))
 
-test: $(VENV)/.dev  ## the tests; what a missing component skips says how to install it
-	$(BIN)/python -m pytest --ignore=tests/quantizer $(PYTEST_ARGS)
-	$(MAKE) test-quantizer
+test: $(VENV)/.dev  ## the fast tests, in parallel, real llama.cpp among them; a skip says what to install
+	$(PARALLEL) $(PYTEST_ARGS)
 
-test-quantizer: $(VENV)/.dev  ## the quantizer's part of them, on every core (all of it after `make quantizer`)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadscope tests/quantizer $(PYTEST_ARGS)
+test-slow: $(VENV)/.dev  ## those that `make test` leaves out because they take seconds each
+	$(PARALLEL) -m 'slow and not ($(TIERS))' $(PYTEST_ARGS)
+
+test-all: export TEST_SCALE := full
+test-all: quantizer  ## everything that needs no GPU, at full counts: hours; as root, with what `.ci/run` installs
+	$(MAKE) check test test-slow test-vllm test-gate test-promotion test-docker test-ops test-browser \
+	  test-reliability test-promptfoo mutants demo readme
+	$(MAKE) fuzz SECONDS=$(or $(FUZZ_SECONDS),300)
+	$(MAKE) soak
+
+test-quantizer: $(VENV)/.dev  ## the quantizer's part of `make test` (all of it after `make quantizer`)
+	$(PARALLEL) tests/quantizer $(PYTEST_ARGS)
 
 test-vllm: $(VENV)/.dev $(VLLM)/.installed  ## the conformance suite over a real vLLM on the CPU (installs it: 2.4 GB)
-	CONFORMANCE=vllm $(BIN)/python -m pytest -s tests/conformance $(PYTEST_ARGS)
+	CONFORMANCE=vllm $(BIN)/python -m pytest -s -m '' tests/conformance $(PYTEST_ARGS)
 
 test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)/artefact.json)  ## the same over vLLM on a CUDA GPU, NVFP4 weights (installs it: 9.6 GB)
 	CONFORMANCE=$(or $(CONFORMANCE),gpu) CONFORMANCE_NVFP4=$(or $(CONFORMANCE_NVFP4),$(NVFP4)) \
-	  $(BIN)/python -m pytest -s tests/conformance $(PYTEST_ARGS)
+	  $(BIN)/python -m pytest -s -m '' tests/conformance $(PYTEST_ARGS)
 
 test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on a CUDA GPU, each verified; a table to .work/recipes (RECIPES=DIR)
 	$(BIN)/python -m tests.quantizer.every_recipe --out $(or $(RECIPES),.work/recipes) $(RECIPES_ARGS)
@@ -41,7 +59,7 @@ test-gate: $(VENV)/.quantizer  ## the gate itself, over real llama.cpp: one pass
 test-docker: $(VENV)/.dev  ## the docker driver over a real Docker Engine that the tests start (needs root; apt-get install docker.io)
 	$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
 
-test-promotion: $(VENV)/.dev  ## fifty promotions under load, and a gateway killed in every phase of one
+test-promotion: $(VENV)/.dev  ## promotions under load, and a gateway killed in every phase of one
 	$(BIN)/python -m pytest -m promotion tests/promotion $(PYTEST_ARGS)
 
 test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the gate does, on the same cases (needs npm; installs 480 MB)
@@ -69,8 +87,15 @@ format: $(VENV)/.dev  ## put the format right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-mutants: $(VENV)/.dev  ## break the stream core 26 times and see that a test notices
+fuzz: $(VENV)/.fuzz  ## fuzz every target so long (SECONDS=60, TARGETS="sse http"), then the differential fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(TARGETS)
+	$(BIN)/python -m tests.fuzz.differential --seconds $(or $(SECONDS),60)
+
+mutants: $(VENV)/.dev  ## break the stream core on purpose and see that a test notices
 	$(BIN)/python -m tests.mutants
+
+readme: $(VENV)/.dev  ## run the README's commands as a stranger would
+	$(BIN)/python -m tests.readme
 
 bench: $(VENV)/.dev  ## measure against a bare pass-through, LiteLLM, smg and nginx (installs them)
 	$(BIN)/python -m tests.bench --install
@@ -111,6 +136,10 @@ $(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt
 $(VENV)/.quantizer: $(VENV)/.dev requirements/quantizer.txt
 	$(PIP) torch==2.13.0
 	$(PIP) --require-hashes -r requirements/quantizer.txt
+	@touch $@
+
+$(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
+	$(PIP) --no-deps --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
 $(VLLM)/.installed: $(BIN)/python requirements/vllm.txt

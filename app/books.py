@@ -1,6 +1,7 @@
 """The books: what every request that is over leaves in the metrics, in the log and in its trace."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from app.ear import Ear, Heard, ended_as, wait_of
@@ -8,6 +9,7 @@ from app.errors import Busy, Draining, EngineTimeout, RequestError, Unauthorized
 from app.exchange import Exchange
 from app.lifeline import ClientGone
 from app.log import Logger
+from app.member import Judgement
 from app.metrics import UNKNOWN, Metrics
 from app.shadow.recorder import Recorder
 from app.tracing import Ending, Trace
@@ -29,21 +31,39 @@ class Books:
         """A request that was turned away before its model was known."""
         self._close(trace, UNKNOWN, Ending(outcome_of(error), error, NO_ENGINE), {})
 
-    def closed(self, trace: Trace, model: str, ending: Ending, **facts: Any) -> None:
-        """A request that asked for `model`, and what became of it. Latencies count only if all went well."""
+    def closed(
+        self, trace: Trace, model: str, ending: Ending, judgement: Judgement | None = None, **facts: Any
+    ) -> None:
+        """A request that asked for `model`, and what became of it. Latencies count only if all went well.
+
+        `judgement`: whether its engine was to blame, if it failed.
+        """
         if ending.exchange is not None:
             breaches = ending.exchange.witness.breaches()
             facts |= self._exchange(model, ending.engine, ending.exchange, ending.error, breaches)
             heard = _heard(ending, ending.exchange, breaches)
-            self._ear.hear(model, ending.engine, heard)
+            self._hear(model, ending.engine, heard, judgement)
             if self._shadow is not None:
-                self._shadow.take(trace.request_id, model, ending.engine, ending.exchange, heard)
+                self._shadow.take(model, ending.engine, ending.exchange, heard)
         self._close(trace, model, ending, facts)
 
-    def failed_over(self, model: str, engine: str, error: UpstreamError) -> None:
+    def failed_over(
+        self, model: str, engine: str, error: UpstreamError, judgement: Judgement | None = None
+    ) -> None:
         """An engine failed a request that another one may still answer: nobody else will tell of it."""
         self._metrics.failover(model, engine, error.code)
-        self._ear.hear(model, engine, Heard(ended_as(outcome_of(error), error.code)))
+        self._hear(model, engine, Heard(ended_as(outcome_of(error), error.code)), judgement)
+
+    def _hear(self, model: str, engine: str, heard: Heard, judgement: Judgement | None) -> None:
+        """A fault is heard once it is known whose it was: a request's own counts against no engine."""
+        if judgement is None or heard.ended != "failed":
+            return self._ear.hear(model, engine, heard)
+
+        def decided(judgement: Judgement) -> None:
+            at_fault = not judgement.cancelled() and judgement.result()
+            self._ear.hear(model, engine, heard if at_fault else replace(heard, ended="other"))
+
+        judgement.add_done_callback(decided)
 
     def _exchange(
         self, model: str, engine: str, exchange: Exchange, error: BaseException | None, breaches: set[str]

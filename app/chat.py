@@ -19,15 +19,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admission import Turnstile
 from app.books import NO_ENGINE, Books, outcome_of
+from app.conduct import held_characters
 from app.config import Config, Model
 from app.dialects import Thinking
 from app.errors import BadField, BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
-from app.exchange import STREAM_HEADERS, Exchange
+from app.exchange import STREAM_HEADERS, Exchange, ReplyBudget
+from app.faults import bug_behind, unwritten
 from app.fleet import Fleet, Route
 from app.handing import HandOn
 from app.http_errors import error_response
 from app.lifeline import ClientGone, Lifeline
 from app.log import Logger, where
+from app.member import Judgement
 from app.metrics import Metrics
 from app.pulse import Pulse
 from app.relay import Relayed
@@ -35,6 +38,7 @@ from app.rounds import Round
 from app.shaping import answer_body, without_parser
 from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead
+from app.stream.pipeline import StreamPolicy
 from app.surfaces.surface import Asked, HandsOn, OverChat, Surface
 from app.thought import ThoughtPlan, thought_plan
 from app.tracing import Ending, Trace, Tracing
@@ -82,10 +86,12 @@ class Chat:
             turn = await self._read(surface, scope["method"], headers, receive, trace)
         except ClientGone as gone:
             self._books.refused(trace, gone)
-        except MannersError as error:
-            self._books.refused(trace, error)
+        except Exception as error:
+            fault = unwritten(error)
+            self._log_bug(trace.request_id, NO_ENGINE, fault)
+            self._books.refused(trace, fault)
             own = _own_headers(trace.request_id, NO_ENGINE)
-            await error_response(error, own, surface.path)(scope, receive, send)
+            await error_response(fault, own, surface.path)(scope, receive, send)
         else:
             await self._serve(turn, receive, send)
 
@@ -102,7 +108,8 @@ class Chat:
         asked = surface.parse(raw, self._limits.max_messages)
         model = self._fleet.model(asked.chat.model, chats=not isinstance(surface, HandsOn))
         trace.asks(asked.chat.model, bool(asked.chat.stream))
-        return Turn(surface, asked, model, start, trace)
+        budget = ReplyBudget(self._limits.max_stream_bytes, self._limits.max_reply_bytes)
+        return Turn(surface, asked, model, start, trace, budget)
 
     async def _serve(self, turn: "Turn", receive: Receive, send: Send) -> None:
         """Hold a place, ask an engine, and book what became of it."""
@@ -113,25 +120,35 @@ class Chat:
             async with line, places.place(timeouts.first_token):
                 with turn.kept_alive(line, self._fleet.round, send):
                     error = await self._ask(turn, line, send)
+            self._log_bug(turn.request_id, turn.engine, error)
         except MannersError as fault:
             error = fault
+            self._log_bug(turn.request_id, turn.engine, fault)
             await turn.fail(fault, send)
         except (ClientGone, asyncio.CancelledError) as gone:
             error = gone
             if isinstance(gone, asyncio.CancelledError):
                 raise
         except Exception as bug:  # the request's edge: told, logged, and no other stream is hurt
-            error = MannersError("something went wrong in the gateway; its log says what")
-            self._log.error("internal_error", request_id=turn.request_id, **where(bug))
-            await turn.fail(error, send)
+            told = error = unwritten(bug)
+            self._log_bug(turn.request_id, turn.engine, told)
+            await turn.fail(told, send)
         finally:
             self._books.closed(
                 turn.trace,
                 turn.chat.model,
                 turn.ending(error),
+                turn.judgement,
                 stream=bool(turn.chat.stream),
                 ignored_fields=len(turn.ignored),
             )
+
+    def _log_bug(self, request_id: str, engine: str, fault: BaseException | None) -> None:
+        """Where the gateway's own code raised, if that is behind the fault."""
+        bug = bug_behind(fault)
+        if bug is not None:
+            event = "unreadable_reply" if isinstance(fault, UpstreamError) else "internal_error"
+            self._log.error(event, request_id=request_id, engine=engine, **where(bug))
 
     async def _ask(self, turn: "Turn", line: Lifeline, send: Send) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
@@ -142,15 +159,19 @@ class Chat:
         while True:
             exchange = turn.bind(route)
             try:
-                await exchange.run(route, line, send, turn.trace.headers)
+                with route.serving(line):
+                    await exchange.run(route, line, send, turn.trace.headers)
+                if isinstance(exchange.broken, UpstreamError):
+                    turn.judgement = route.blame(exchange.broken)
                 return exchange.broken
             except UpstreamError as fault:
-                if fault.code != "engine_busy":
-                    route.blame()
+                judgement = route.blame(fault)
                 other = None if exchange.begun else self._fleet.next(turn.chat.model, turn.engines)
                 if other is None:
+                    turn.judgement = judgement
                     raise
-                self._books.failed_over(turn.chat.model, route.engine, fault)
+                self._log_bug(turn.request_id, turn.engine, fault)
+                self._books.failed_over(turn.chat.model, route.engine, fault, judgement)
                 self._log.warning(
                     "failover", request_id=turn.request_id, engine=route.engine, code=fault.code
                 )
@@ -167,7 +188,9 @@ class Turn:
         model: Model,
         start: float,
         trace: Trace,
+        budget: ReplyBudget,
     ) -> None:
+        self._budget = budget
         self.chat, self.model = asked.chat, model
         self.request_id, self.trace = trace.request_id, trace
         self._surface, self._asked = surface, asked
@@ -178,6 +201,7 @@ class Turn:
         self.exchange: Exchange | None = None
         self.pulse: Pulse | None = None
         self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
+        self.judgement: Judgement | None = None  # of the last engine, if it failed
 
     @contextmanager
     def kept_alive(self, line: Lifeline, round_: Round, send: Send) -> Iterator[None]:
@@ -217,11 +241,7 @@ class Turn:
             asked,
             head,
             bool(chat.stream),
-            msgspec.structs.replace(
-                surface.policy(asked, route.dialect, thinking, model.thought_guard, reply_id[:12]),
-                closer=plan.closer,
-                room=route.abilities.context,
-            ),
+            self._policy(asked, route, plan, reply_id[:12]),
             surface.engine_body(asked, route.dialect, route.served_name, plan.told, plan.metered),
             _own_headers(self.request_id, self.engine, self.ignored),
             Clocks(self._start),
@@ -231,11 +251,20 @@ class Turn:
             answer_body=lambda meter: answer_body(
                 chat, asked.body, route.dialect, route.served_name, meter, route.abilities
             ),
+            budget=self._budget,
             pulse=self.pulse,
         )
         if self.pulse is not None:
             self.pulse.follow(self.exchange.clocks, STREAM_HEADERS + self.exchange.headers)
         return self.exchange
+
+    def _policy(self, asked: Asked, route: Route, plan: ThoughtPlan, id_prefix: str) -> StreamPolicy:
+        """What the stream core may assume of this engine's reply."""
+        thinking, model = self.chat.thinking_or(_configured(self.model)), self.model
+        guard = held_characters(model.thought_guard, route.conduct)
+        policy = self._surface.policy(asked, route.dialect, thinking, guard, id_prefix)
+        think = msgspec.structs.replace(policy.think, families=model.think_tags)
+        return msgspec.structs.replace(policy, think=think, closer=plan.closer, room=route.abilities.context)
 
     def ending(self, error: BaseException | None) -> Ending:
         """What became of it."""
@@ -268,7 +297,7 @@ async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> by
     """
     promised = headers.get(b"content-length", b"")
     size = int(promised) if promised.isdigit() else 0
-    parts, more = [], size <= limit
+    body, more = bytearray(), size <= limit  # no list: a body may come byte by byte
     size = size if size > limit else 0
     while more:
         message = await receive()
@@ -276,11 +305,11 @@ async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> by
             raise ClientGone
         part = message.get("body", b"")
         size += len(part)
-        parts.append(part)
+        body += part
         more = message.get("more_body", False) and size <= limit
     if size > limit:
         raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return bytes(body)
 
 
 def _configured(model: Model) -> Thinking:

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from app.conduct import Guard
 from app.shadow.settings import Shadow
+from app.stream.tags import ALL_FAMILIES, FAMILIES, tag_set
 from app.tables import Address as Address
 from app.tables import ConfigError as ConfigError
 from app.tables import Seconds, Table, Telemetry, absolute, secrets_for
@@ -23,6 +25,8 @@ from deploy.pins import pinned
 from deploy.spec import NAME, EngineSpec, Kind
 from gates.strict import nearest
 
+MAX_BYTES = 1 << 20
+"""Of a configuration file."""
 EMBEDDED_DEFAULT = Path(__file__).parent.parent / "deploy" / "embedded.toml"
 """What `manners serve` runs without a file."""
 
@@ -44,8 +48,17 @@ class Gateway(Table):
     admin_token_file: str | None = None
     max_body_bytes: int = Field(default=1 << 20, ge=1024, le=64 << 20)
     max_messages: int = Field(default=512, ge=1)
+    max_reply_bytes: int = Field(default=4 << 20, ge=1024, le=1 << 30)
+    max_stream_bytes: int = Field(default=32 << 20, ge=1024, le=1 << 40)
     drain_seconds: Seconds = 30.0
     read_seconds: Seconds = 30.0
+    max_connections: int = Field(default=1024, ge=1, le=1_000_000)
+    hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=253)], ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tuples(cls, data: Any) -> Any:
+        return _with_tuples(data, "hosts")
 
 
 class Timeouts(Table):
@@ -62,6 +75,7 @@ class Model(Table):
 
     live: str
     fallback: tuple[str, ...] = ()
+    baseline: str | None = None
     kind: Kind = "chat"
     thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"
     thinking_ms: int | None = Field(default=None, ge=1, le=86_400_000)
@@ -70,12 +84,24 @@ class Model(Table):
     concurrency: int = Field(default=8, ge=1)
     queue: int = Field(default=32, ge=0)
     keepalive: float = Field(default=0.0, ge=0, le=86_400)
-    thought_guard: int = Field(default=0, ge=0, le=1 << 20)
+    thought_guard: Guard = "auto"
+    think_tags: tuple[str, ...] = ALL_FAMILIES
 
     @model_validator(mode="before")
     @classmethod
     def _tuples(cls, data: Any) -> Any:
-        return _with_tuples(data, "fallback")
+        return _with_tuples(data, "fallback", "think_tags")
+
+    @model_validator(mode="after")
+    def _known_tags(self) -> Self:
+        for name in self.think_tags:
+            if name not in FAMILIES:
+                raise ValueError(f"think_tags: there is no family {name!r}{nearest(name, FAMILIES)}")
+        for tools in (True, False):  # compiled now, and not under the first request
+            tag_set(self.think_tags, tools)
+        if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:
+            raise ValueError('thought_guard: must be "auto", or 0 to 1048576 characters')
+        return self
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -131,7 +157,7 @@ class Config(Table):
         for name, model in self.models.items():
             if not NAME.fullmatch(name):
                 raise ValueError(f"models.{name}: a model's name must match ^{NAME.pattern}$")
-            for engine in model.engines:
+            for engine in (*model.engines, *filter(None, [model.baseline])):
                 if engine not in self.engines:
                     hint = nearest(engine, self.engines)
                     raise ValueError(f"models.{name}: there is no engine {engine!r}{hint}")
@@ -161,10 +187,14 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     """
     source = path or EMBEDDED_DEFAULT
     try:
-        data = tomllib.loads(source.read_text("utf-8"))
+        with source.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise ConfigError(f"{source}: larger than {MAX_BYTES} bytes; a configuration is a few thousand")
+        data = tomllib.loads(text.decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{source}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also nesting without end, and numbers of 5,000 digits
         raise ConfigError(f"{source}: not TOML: {error}") from None
     try:
         config = parse(data, source.parent)

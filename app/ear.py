@@ -21,8 +21,9 @@ Ended = Literal["ok", "failed", "other"]
 _ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_error": "failed"}
 """Outcomes of `app.books` that tell something of the engine. `error` is a fault of the gateway's own."""
 
-BUSY: Final = "engine_busy"
-"""The code of an engine that has no room: that is no failure, and the breaker does not count it either."""
+NO_FAULT: Final = frozenset({"engine_busy", "total_timeout", "reply_fully_filtered"})
+"""Codes that tell nothing against the engine: it has no room, was asked for more than `total` allows, or was
+made to say only what is not spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Heard:
 
 def ended_as(outcome: str, code: str | None) -> Ended:
     """What an outcome of the books, with the error's code, says of the engine."""
-    return "other" if code == BUSY else _ENDED.get(outcome, "other")
+    return "other" if code in NO_FAULT else _ENDED.get(outcome, "other")
 
 
 def wait_of(clocks: Clocks, queued: float, gave_up: float | None) -> tuple[float | None, bool]:

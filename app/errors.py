@@ -2,8 +2,8 @@
 
     MannersError                      500  server_error
     ├── RequestError                  400  invalid_request_error     the caller can put it right
-    │   ├── BadJSON                        invalid_json
-    │   ├── BadField                       invalid_value, unsupported_parameter, …
+    │   ├── BadJSON                        invalid_json, nested_too_deeply, number_out_of_range, invalid_unicode, …
+    │   ├── BadField                       invalid_value, unsupported_parameter, schema_too_large, …
     │   ├── BodyTooLarge              413  body_too_large
     │   ├── UnknownModel              404  model_not_found
     │   ├── NotForChat                     unsupported_by_model
@@ -16,15 +16,22 @@
     │   ├── BadHTTP                        invalid_http
     │   ├── TooSlow                   408  request_timeout
     │   ├── HeadTooLarge              431  headers_too_large
+    │   ├── Forbidden                 403  host_not_allowed, origin_not_allowed
+    │   ├── UnsupportedMediaType      415  unsupported_media_type
     │   └── EngineRefused             4xx  the engine's own code: it refused the request
     ├── Unauthorized                  401  authentication_error      invalid_api_key
     ├── Busy                          429  rate_limit_error          queue_full, queue_timeout
+    ├── TooManyConnections            503  server_error              too_many_connections
     ├── Draining                      503  server_error              draining
     ├── NotStarted                    503  server_error              not_started
+    ├── StateUnavailable              503  server_error              state_unavailable, state_locked, state_missing
+    │   └── StateFull                 507                            state_full
     └── UpstreamError                 502  upstream_error            the engine's fault
         ├── EngineDown                503  no_engine, connect_failed
         ├── EngineTimeout             504  first_token_timeout, idle_timeout, total_timeout
-        └── EngineBroke               502  upstream_truncated, upstream_malformed, upstream_status, …
+        ├── EngineBroke               502  upstream_truncated, upstream_malformed, upstream_status, upstream_too_large,
+        │                              upstream_event_too_long, upstream_call_too_long, upstream_too_many_calls, …
+        └── ReplyFiltered             502  reply_fully_filtered
 
 `code` is for programs, `message` for people and says what to do. The tree knows no framework:
 `app.http_errors` renders it.
@@ -166,6 +173,23 @@ class HeadTooLarge(RequestError):
     code = "headers_too_large"
 
 
+class Forbidden(RequestError):
+    """A listener without keys serves this machine's programs; the request is a website's.
+
+    403 and not 421 (Misdirected Request): a client may repeat a 421 on another connection, in vain.
+    """
+
+    status = 403
+    code = "host_not_allowed"
+
+
+class UnsupportedMediaType(RequestError):
+    """The body is not declared as JSON."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
 class EngineRefused(RequestError):
     """The engine answered 4xx: it understood the request and will not serve it."""
 
@@ -200,6 +224,17 @@ class Busy(MannersError):
         return self._seconds
 
 
+class TooManyConnections(MannersError):
+    """As many connections are open as `gateway.max_connections` allows."""
+
+    status = 503
+    code = "too_many_connections"
+
+    @property
+    def retry_after(self) -> int | None:
+        return 1
+
+
 class Draining(MannersError):
     """The gateway is going down and takes nothing new."""
 
@@ -220,6 +255,24 @@ class NotStarted(MannersError):
     @property
     def retry_after(self) -> int | None:
         return 1
+
+
+class StateUnavailable(MannersError):
+    """The state folder cannot be used now; only operators meet it."""
+
+    status = 503
+    code = "state_unavailable"
+
+    @property
+    def retry_after(self) -> int | None:
+        return 5
+
+
+class StateFull(StateUnavailable):
+    """The state folder's disk is full."""
+
+    status = 507
+    code = "state_full"
 
 
 class UpstreamError(MannersError):
@@ -253,3 +306,13 @@ class EngineBroke(UpstreamError):
 
     status = 502
     code = "upstream_truncated"
+
+
+class ReplyFiltered(UpstreamError):
+    """All of the reply was thought, or no valid tool call, and nothing is left to hear.
+
+    Another engine may do better. It says nothing of the engine's health: a caller can provoke it.
+    """
+
+    status = 502
+    code = "reply_fully_filtered"

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from app.errors import MannersError
+from app.errors import EngineBroke, MannersError
 from app.fleet import Route
 from app.lifeline import Lifeline
 from app.outlet import Send
@@ -30,6 +30,25 @@ STREAM_HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+
+
+@dataclass(frozen=True)
+class ReplyBudget:
+    """What one reply of an engine may amount to; more than that is `upstream_too_large`.
+
+    stream_bytes: of a streamed body, with all that is not speech. reply_bytes: of what it says (text,
+    thoughts, tool calls), about as much as it takes in memory until it is over (`Pipeline.size`).
+    """
+
+    stream_bytes: int = 32 << 20
+    reply_bytes: int = 4 << 20
+
+    def exceeded(self) -> EngineBroke:
+        """The error."""
+        return EngineBroke(
+            f"the engine's reply is too large: more than {self.stream_bytes} bytes, or {self.reply_bytes} of speech",
+            "upstream_too_large",
+        )
 
 
 @dataclass
@@ -56,6 +75,7 @@ class Exchange(ABC):
     limit: ThoughtLimit | None = None
     answer_body: Callable[[ThoughtMeter], bytes] | None = None  # what makes the engine answer at last
     cut: Why | None = None  # why its thought was ended, or should have been
+    budget: ReplyBudget = ReplyBudget()
     pulse: Pulse | None = None  # what keeps the caller's connection alive, and owns it
 
     @property

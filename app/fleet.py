@@ -14,7 +14,7 @@ from pathlib import Path
 from app.config import Config, Model
 from app.errors import EngineDown, NotForChat, UnknownModel
 from app.log import Logger
-from app.member import WELL, EngineFactory, Member, Surroundings, driver
+from app.member import EngineFactory, Member, Surroundings, driver
 from app.member import Route as Route
 from app.metrics import Metrics
 from app.rounds import Round
@@ -52,6 +52,7 @@ class Fleet:
         self.round = Round()
         self._around = Surroundings(factory, config.state_dir, metrics, log, self.round)
         self._members: dict[str, Member] = {}
+        self._gated: set[str] = set()  # engines that a passing report put in service
         self._table: Mapping[str, Way] = {
             name: Way(model.live, model.fallback) for name, model in config.models.items()
         }
@@ -82,7 +83,9 @@ class Fleet:
         if member is None:
             timeouts = self._config.models[model].timeouts
             member = self._members[spec.name] = Member(spec, timeouts.connect, self._around)
+            member.gated = spec.name in self._gated
             self._describe(spec)
+            self._metrics.conduct(spec.name, member.conduct)
         return member
 
     async def take_down(self, name: str) -> None:
@@ -134,6 +137,12 @@ class Fleet:
         """New requests of the model go to this engine; those that have a route keep it."""
         self._table = {**self._table, model: replace(self._table[model], live=engine)}
         self._metrics.route(model, engine)
+
+    def trust(self, engine: str) -> None:
+        """A passing report put this engine in service; its speech need not be held back."""
+        self._gated.add(engine)
+        if engine in self._members:
+            self._members[engine].trust()
 
     def way(self, model: str) -> Way:
         """Which engines serve the model now."""
@@ -189,9 +198,10 @@ class Fleet:
         )
 
     def pardon(self) -> None:
-        """Close every breaker: whatever engines did is forgotten."""
+        """Close every breaker, and hold nobody's thoughts against it: whatever engines did is forgotten."""
         for member in self._members.values():
-            member.breaker = WELL
+            member.pardon()
+            member.caught = False
 
     def states(self) -> Mapping[str, EngineState]:
         """What is known of every engine that runs here."""

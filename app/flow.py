@@ -2,6 +2,9 @@
 
 A streamed chunk runs through one callback: parse, filter, count, encode, write. Tasks are woken
 once a reply, at its end. A thought that outgrows its limit is ended from here.
+
+Whatever raises on the way ends this reply and no other. What raises while the engine's bytes are read
+is the engine's fault (UpstreamError), what raises while they are written to the caller is ours.
 """
 
 import asyncio
@@ -10,9 +13,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from app.errors import EngineBroke, MannersError
+from app.errors import MannersError
 from app.exchange import JSON_HEADERS, MAX_ERROR_BYTES, STREAM_HEADERS, Exchange
-from app.faults import from_stream
+from app.faults import bug_behind, from_stream, in_stream, unreadable, unwritten
 from app.fleet import Route
 from app.http1 import BodyReader, EngineReply
 from app.lifeline import Lifeline
@@ -53,6 +56,9 @@ class Flow(ABC):
         self._line = line
         self._route = route
         self._tokens = 0
+        self._bytes = 0  # of the engine's stream
+        self._budget = exchange.budget
+        self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
         self._open(send)
 
     @abstractmethod
@@ -64,36 +70,71 @@ class Flow(ABC):
         if self.over.done():
             return
         now = time.perf_counter()
+        self._bytes += len(data)
         try:
-            if self._watch is not None:
-                self._take_watched(data, now, self._watch)
-                return
-            texts = self.pipeline.passes(data)
-            if texts is None:
+            watch = self._watch
+            texts = self.pipeline.passes(data) if watch is None else None
+            if watch is not None:
+                self._feed_watched(data, now, watch)
+            elif texts is None:
                 self.take(self.pipeline.feed(data), now)
-                return
-            text = texts[0] if len(texts) == 1 else "".join(texts)
-            self._line.progress = now
-            self._clocks.text(text, now)
-            self._witness.text(text)
-            self.show_texts(texts)
-        except Exception as error:  # a bug of ours must end the request, not the event loop
-            self._fail(error)
+        except BaseException as error:
+            return self._give_up(unreadable(error), error)
+        if texts is not None:
+            try:
+                text = texts[0] if len(texts) == 1 else "".join(texts)
+                self._line.progress = now
+                self._clocks.text(text, now)
+                self._witness.text(text)
+                self.show_texts(texts)
+            except BaseException as error:
+                return self._give_up(unwritten(error), error)
+        if self._bytes > self._budget.stream_bytes or self.pipeline.size > self._budget.reply_bytes:
+            self.end(self._budget.exceeded())
 
     def end(self, error: MannersError | None) -> None:
         """The engine's connection is done."""
         if self.over.done():
             return
         now = time.perf_counter()
-        if error is not None:
-            self.take(self.pipeline.abort(error.message, error.code), now)
-        else:
-            self.take(self.pipeline.close(), now)
+        self._bug = bug_behind(error)
+        try:
+            events = (
+                self.pipeline.close() if error is None else self.pipeline.abort(error.message, error.code)
+            )
+        except BaseException as bug:
+            return self._give_up(unreadable(bug), bug)
+        self.take(events, now)
+
+    def whole(self, body: bytes) -> None:
+        """A reply that was not streamed."""
+        try:
+            events = self.pipeline.feed_message(body)
+            if self.pipeline.size > self._budget.reply_bytes:
+                raise self._budget.exceeded()
+        except BaseException as error:
+            return self._give_up(unreadable(error), error)
+        self.take(events, time.perf_counter())
 
     def take(self, events: Sequence[Event], now: float) -> None:
         """Note a batch of events and show it."""
         if self.over.done():
             return
+        try:
+            self._take(events, now)
+        except BaseException as error:
+            self._give_up(unwritten(error), error)
+
+    def _feed_watched(self, data: bytes, now: float, watch: ThoughtWatch) -> None:
+        """A read, while there is a limit to the thought."""
+        for events in self.pipeline.feed_each(data):
+            self.take(events, now)
+            if self._watch is watch and not self.over.done():
+                self._look(events, now, watch)
+            if self.over.done():  # before the next payload is counted: it is no longer ours
+                return
+
+    def _take(self, events: Sequence[Event], now: float) -> None:
         if self.pipeline.tokens != self._tokens:
             self._line.progress = now
             if not self._tokens:
@@ -108,13 +149,13 @@ class Flow(ABC):
             if type(event) is Usage:
                 self._exchange.usage = event
         last = events[-1]
-        if type(last) is Broken and not self._exchange.begun:
-            self._fail(from_stream(last))
-            return
+        if type(last) is Broken:
+            if not self._exchange.begun:
+                return self._fail(self._known(from_stream(last)))
+            broken = self._exchange.broken = self._known(in_stream(last))
+            events = [*events[:-1], Broken(broken.message, broken.code)]
         if self.pipeline.over:
             self._line.over()
-            if type(last) is Broken:
-                self._exchange.broken = EngineBroke(last.message, last.code)
         self.show(events)
         if self._clocks.first_content == now:
             self._exchange.overhead += time.perf_counter() - now
@@ -136,17 +177,12 @@ class Flow(ABC):
         return self._loop.call_later(max(due, 0.0), self._time_is_up, self._watch)
 
     def _time_is_up(self, watch: ThoughtWatch) -> None:
-        watch.time_is_up()
-        if self._watch is watch and not self.over.done():
-            self._look((), time.perf_counter(), watch)
-
-    def _take_watched(self, data: bytes, now: float, watch: ThoughtWatch) -> None:
-        for events in self.pipeline.feed_each(data):
-            self.take(events, now)
+        try:
+            watch.time_is_up()
             if self._watch is watch and not self.over.done():
-                self._look(events, now, watch)
-            if self.over.done():  # before the next payload is counted: it is no longer ours
-                return
+                self._look((), time.perf_counter(), watch)
+        except BaseException as error:
+            self._give_up(unreadable(error), error)
 
     def _look(self, events: Sequence[Event], now: float, watch: ThoughtWatch) -> None:
         if watch.look(events, self.pipeline):
@@ -176,9 +212,20 @@ class Flow(ABC):
         self.over, self.begins_again = self._loop.create_future(), False
         self._reply, self._tokens = reply, 0
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: MannersError) -> None:
         if not self.over.done():
             self.over.set_exception(error)
+
+    def _give_up(self, error: MannersError, cause: BaseException) -> None:
+        """Something raised. Only what ends the whole process goes further than this reply."""
+        self._fail(error)
+        if isinstance(cause, KeyboardInterrupt | SystemExit):
+            raise cause
+
+    def _known(self, error: MannersError) -> MannersError:
+        """The same, with the bug behind it."""
+        error.__cause__ = self._bug
+        return error
 
     @abstractmethod
     def show_texts(self, texts: Sequence[str]) -> None:
@@ -194,6 +241,8 @@ class Flow(ABC):
 
     def abandon(self) -> None:
         """Write nothing more, and ask nothing more."""
+        if self.over.done() and not self.over.cancelled():
+            self.over.exception()  # looked at: whoever was cancelled in the same moment did not
         for pending in (self._timer, self._control):
             if pending is not None:
                 pending.cancel()
@@ -208,7 +257,7 @@ class Streaming(Flow):
         exchange.encoder = self._encoder
         self._pulse = exchange.pulse
         if self._pulse is None:
-            self._outlet = Outlet(send, self._reply.round, self._pause, self._resume)
+            self._outlet = Outlet(send, self._reply.round, self._pause, self._resume, self._line.fail)
         else:
             self._outlet = self._pulse.lend(self._pause, self._resume)
 
@@ -236,11 +285,12 @@ class Streaming(Flow):
 
     def _begin(self) -> None:
         """The status line, unless a sign of life went before."""
-        self._exchange.begun = True
         if self._pulse is not None:
-            return self._pulse.open()
-        headers = STREAM_HEADERS + self._exchange.headers
-        self._outlet.put({"type": "http.response.start", "status": 200, "headers": headers})
+            self._pulse.open()
+        else:
+            headers = STREAM_HEADERS + self._exchange.headers
+            self._outlet.put({"type": "http.response.start", "status": 200, "headers": headers})
+        self._exchange.begun = True
 
     async def deliver(self, send: Send) -> None:
         await self._outlet.flushed()
@@ -266,9 +316,10 @@ class Collecting(Flow):
         self._collector.feed(events)
 
     async def deliver(self, send: Send) -> None:
-        self._exchange.begun = True
         body = self._collector.message()
         length = (b"content-length", str(len(body)).encode())
         headers = [*JSON_HEADERS, length, *self._exchange.headers]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        with self._line.waiting():
+            self._exchange.begun = True
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": body})

@@ -29,8 +29,9 @@ class HandOn(Exchange):
             if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
                 route.vouch()
             line.over()
-            self.begun = True
             headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *self.headers]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            with line.waiting():
+                self.begun = True
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await send({"type": "http.response.body", "body": body})
             self.ended = time.perf_counter()

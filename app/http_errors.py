@@ -46,7 +46,8 @@ def install(app: FastAPI, log: Logger) -> None:
         return ours(request, _from_http(request, error))
 
     def anything(request: Request, error: Exception) -> Response:
-        log.error("internal_error", path=request.url.path, **where(error))
+        route = getattr(request.scope.get("route"), "path", None)  # its template: a caller wrote none of it
+        log.error("internal_error", path=route, **where(error))
         return ours(request, MannersError("something went wrong in the gateway; its log says what"))
 
     def frameworks(request: Request, error: Exception) -> Response:
@@ -66,7 +67,9 @@ def _from_http(request: Request, error: HTTPException) -> MannersError:
     if error.status_code == 404:
         return UnknownRoute(f"there is nothing at {path[:200]}")
     if error.status_code == 405:
-        return WrongMethod(f"{request.method} is not for {path}", (error.headers or {}).get("Allow", ""))
+        return WrongMethod(
+            f"{request.method} is not for {path[:200]}", (error.headers or {}).get("Allow", "")
+        )
     wrong = BadField(str(error.detail), "invalid_request")
     wrong.status = error.status_code
     return wrong

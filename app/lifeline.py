@@ -12,15 +12,22 @@ otherwise one who never reads would keep a place for ever.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from app.config import Timeouts
-from app.errors import Draining, EngineTimeout
+from app.errors import Draining, EngineTimeout, MannersError
+from app.faults import contained, unwritten
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Cause = Literal["client", "first_token", "idle", "total", "draining"]
+Cause = Literal["client", "first_token", "idle", "total", "draining", "failed"]
+
+
+STARVED_SECONDS = 0.25
+"""A deadline that is noticed so late was missed by this process: its event loop got no time, and what engines and
+callers sent meanwhile is still unread. They are given GRACE_SECONDS to be heard before anybody is blamed."""
+GRACE_SECONDS = 0.1
 
 
 class ClientGone(Exception):
@@ -31,7 +38,7 @@ class Lifeline:
     """`async with Lifeline(...) as line:` around the serving of one request.
 
     Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
-    block: ClientGone, EngineTimeout (total_timeout), or Draining. Inside it, each engine that is asked has a
+    block: ClientGone, EngineTimeout (total_timeout), Draining, or what `fail` was told. Inside it, each engine that is asked has a
     block of its own, `async with line.attempt():`, which raises that engine's EngineTimeout
     (first_token_timeout, idle_timeout), so that another may be asked. Call `over()` just before the
     last byte is sent: only a caller who does not take it is waited for from then on. It is one of
@@ -44,8 +51,10 @@ class Lifeline:
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
         self._cause: Cause | None = None
+        self._failure: MannersError | None = None
         self._over = False
         self._timer: asyncio.TimerHandle | None = None
+        self._look_at = 0.0  # when the timer is due; perf_counter seconds
         self.progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
         self._full_since = 0.0  # when the caller stopped to read; 0: it reads
         self._first_by = 0.0
@@ -88,10 +97,25 @@ class Lifeline:
         if self.progress:
             self.progress = time.perf_counter()
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around sends that may have to wait for the caller, who is gone if that takes an idle time."""
+        self.full()
+        try:
+            yield
+        finally:
+            self.free()
+
     def cut_off(self) -> None:
         """The gateway goes down, and waits no longer."""
         if not self._over:
             self._end("draining")
+
+    def fail(self, error: BaseException) -> None:
+        """A callback that serves this exchange raised, outside of its task."""
+        if self._cause is None:
+            self._failure = unwritten(error)
+            self._end("failed")
 
     def over(self) -> None:
         """The last byte is about to go."""
@@ -111,11 +135,13 @@ class Lifeline:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         if not self._task.uncancel() and kind in (None, asyncio.CancelledError):
-            raise self._reason(self._cause) from None
+            reason = self._reason(self._cause)
+            raise reason from reason.__cause__
 
     async def _watch_client(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        with contained(self.fail):
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
         if not self._over:  # a server says so, too, when the last byte has gone
             self._end("client")
 
@@ -123,13 +149,17 @@ class Lifeline:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(max(at - now, 0.001), self._look)
+        self._look_at = at
 
     def _look(self) -> None:
-        now = time.perf_counter()
-        cause = self._overdue(now)
-        if cause is not None:
-            return self._end(cause)
-        self._arm(self._next_look(now), now)
+        with contained(self.fail):  # without its timer an exchange could last for ever
+            now = time.perf_counter()
+            cause = self._overdue(now)
+            if cause is None:
+                return self._arm(self._next_look(now), now)
+            if now - self._look_at > STARVED_SECONDS:
+                return self._arm(now + GRACE_SECONDS, now)
+            self._end(cause)
 
     def _overdue(self, now: float) -> Cause | None:
         if self._full_since:
@@ -161,6 +191,9 @@ class Lifeline:
     def _reason(self, cause: Cause) -> Exception:
         if cause == "client":
             return ClientGone()
+        if cause == "failed":
+            assert self._failure is not None
+            return self._failure
         if cause == "draining":
             return Draining("this gateway is shutting down and could not wait for the end of this reply")
         limits = {

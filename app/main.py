@@ -16,6 +16,7 @@ from app.console.routes import OPEN, console_router
 from app.door import Door
 from app.ear import Ear
 from app.fleet import Fleet
+from app.hosts import LocalAccess
 from app.log import Logger
 from app.member import EngineFactory, driver
 from app.metrics import Metrics
@@ -29,9 +30,11 @@ from app.surfaces.embeddings import Embeddings
 from app.surfaces.messages import Messages
 from app.surfaces.responses import Responses
 from app.surfaces.surface import Surface
+from app.task_failures import OTHER, THREAD, watch_failures
 from app.tracing import Tracing
 from deploy.guard import Guard
 from deploy.lease import Lease, lease_path
+from deploy.tasks import NAMES
 
 SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
@@ -55,6 +58,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Take the registry, and begin to bring up who serves. Raises RegistryError."""
+        watch_failures(asyncio.get_running_loop(), self.log, self.metrics.task_failed)
         await self.promotions.open()
         await self.promotions.start()
 
@@ -77,13 +81,14 @@ def create_gateway(
     """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError."""
     tracing = tracing or tracing_for(config)
     metrics = Metrics()
+    metrics.tasks((*NAMES, OTHER, THREAD))
     guard = Guard()
     _watch_memory(metrics, guard)
     fleet = Fleet(config, metrics, log, factory)
     ear = Ear()
     room = Room(guard, Lease(lease_path(config.state_dir)))
     promotions = Promotions(config, fleet, metrics, log, room, ear)
-    shadow = recorder_for(config, log)
+    shadow = recorder_for(config, log, metrics.shadow_dropped)
     chat = Chat(config, fleet, metrics, log, tracing, Books(metrics, log, ear, shadow))
     straight = {surface.path: chat.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")
@@ -93,6 +98,7 @@ def create_gateway(
     admin.include_router(catalog.admin_router(config, fleet, chat, metrics, promotions))
     admin.include_router(operators_router(config, promotions))
     admin.include_router(console_router(config, promotions))
+    local = LocalAccess(config.gateway.hosts)
     return Gateway(
         config,
         fleet,
@@ -109,14 +115,18 @@ def create_gateway(
             ("/v1",),
             straight,
             takes_api_key=True,
+            local=local if config.listen.is_loopback and not config.secrets.api_keys else None,
             turned_away=metrics.turned_away("public"),
+            count=metrics.unreadable("public"),
         ),
         Door(
             admin,
             KeyRing([admin_token]),
             ("/admin",),
             open_paths=OPEN,
+            local=local if config.admin.is_loopback else None,
             turned_away=metrics.turned_away("admin"),
+            count=metrics.unreadable("admin"),
         ),
     )
 

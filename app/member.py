@@ -1,18 +1,22 @@
 """One engine of the fleet: brought up in the background, watched, and asked by way of its routes.
 
 An engine is ready when it streams, and stays ready while somebody sees it stream: live requests
-vouch for it, and when it is idle a probe does. An engine that fails request after request is left
-alone by its breaker until a probe sees it stream; one of ours that answers no probe any more,
-though its process lives, is put down and replaced.
+vouch for it, and when it is idle a probe does. When a request fails, a probe tells whether the engine
+is to blame (`app.breaker`); if so, it gets no requests until a probe sees it stream. One of ours that
+answers no probe any more, though its process lives, is put down and replaced.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Protocol
 
 from app.breaker import Breaker, Event, State, step
+from app.conduct import Conduct, conduct
+from app.errors import EngineDown, UpstreamError
 from app.log import Logger
 from app.metrics import Metrics
 from app.rounds import Round
@@ -21,9 +25,10 @@ from deploy.abilities import Abilities
 from deploy.drivers import make_engine
 from deploy.engine import Engine, EngineState, Phase
 from deploy.errors import DeployError, EngineError
-from deploy.probe import probe
+from deploy.probe import ProbeResult, Verdict, probe
 from deploy.spec import Dialect, EngineSpec, Kind
 from deploy.supervised import Supervised
+from deploy.tasks import supervise
 
 QUIET_SECONDS = 10.0
 """An engine that gave no token for so long is probed: twice before it stops counting as ready."""
@@ -35,7 +40,29 @@ RETRY_SECONDS = 5.0
 SILENT_PROBES = 3
 """Probes without a token, in a row, after which an engine of ours is taken for wedged."""
 
+CROWDED_SECONDS = 2.0
+"""A running reply that got a token so shortly before a probe failed shows that the engine lives."""
+
+CROWDED_OUT: Final = frozenset({Verdict.STALLED, Verdict.LOADING})
+"""Verdicts that an engine without a free place gives, too."""
+
+UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})
+"""Codes of faults that no request can cause."""
+
+NO_FAULT: Final = frozenset({"engine_busy", "reply_fully_filtered"})
+"""Codes of an engine that works: it has no room, or a caller got it to say only what is not spoken."""
+
 WELL = Breaker()
+
+Judgement = asyncio.Future[bool]
+"""Whether the engine was to blame for a failed request. Done once it is known, within seconds."""
+
+
+class Stream(Protocol):
+    """A reply that an engine is giving."""
+
+    progress: float  # when it last got a token; `time.perf_counter` seconds, 0: not yet
+
 
 EngineFactory = Callable[[EngineSpec, Path, Callable[[EngineState], None]], Engine]
 
@@ -57,7 +84,19 @@ class Route:
     served_name: str
     upstream: Upstream
     vouch: Callable[[], None]  # to be called when the engine gave a token; or a vector, if that is its kind
-    blame: Callable[[], None]  # to be called when it failed a request
+    blame: Callable[[UpstreamError], Judgement | None]  # to be called when it failed a request
+    _streams: set[Stream]
+    conduct: Conduct = "unknown"
+    catch: Callable[[str], None] = lambda kind: None  # to be called when it thought though told not to
+
+    @contextmanager
+    def serving(self, stream: Stream) -> Iterator[None]:
+        """Within this the engine gives a reply: tokens of it show that the engine lives."""
+        self._streams.add(stream)
+        try:
+            yield
+        finally:
+            self._streams.discard(stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +120,11 @@ class Member:
         self.seen = float("-inf")  # when it last gave a token; monotonic seconds
         self.breaker = WELL
         self.silent_probes = 0  # in a row
+        self._streams: set[Stream] = set()
+        self._suspected = asyncio.Event()  # a probe is wanted now
+        self._undecided: list[Judgement] = []
+        self.gated = False  # a passing report put it in service
+        self.caught = False  # a live reply held a thought that nobody had asked for
         self._around = around
         self._task: asyncio.Task[None] | None = None
         self._failures: list[DeployError] = []  # of its starts
@@ -97,7 +141,7 @@ class Member:
     def want(self) -> None:
         """Bring it up in the background and keep it up; left alone if that is under way."""
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name=f"engine {self.spec.name}")
+            self._task = supervise(self._run, "engine_watch", self.spec.name)
 
     async def up(self) -> None:
         """Return once it streams. Raises DeployError when a start fails."""
@@ -114,6 +158,7 @@ class Member:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+        self._decide(at_fault=False)  # it is we who end its replies
         if self.engine is not None:
             await (self.engine.leave() if leave else self.engine.stop())
         self.upstream.close()
@@ -125,7 +170,7 @@ class Member:
             try:
                 await self.make().start()
             except DeployError as error:
-                self._around.log.error("engine_down", engine=self.spec.name, error=str(error))
+                self._around.log.error("engine_down", engine=self.spec.name, error=loggable(error))
                 self._failures.append(error)
                 self._tell()
                 if not isinstance(error, EngineError):
@@ -137,48 +182,74 @@ class Member:
             await self._watch()
 
     async def _watch(self) -> None:
-        """Probe the engine whenever no request has vouched for it lately."""
+        """Probe the engine when it is suspected, and whenever no request has vouched for it lately."""
         assert self.engine is not None
         while self.engine.state.state not in (Phase.FAILED, Phase.STOPPED):
-            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._until_look()):
+                    await self._suspected.wait()
+            self._suspected.clear()
             if self.url is not None and self.is_due:
                 await self._probe(self.url)
+
+    def _until_look(self) -> float:
+        if self.breaker.state is State.CLOSED or self.url is None:
+            return LOOK_SECONDS
+        return min(LOOK_SECONDS, max(self.breaker.until - time.monotonic(), 0.001))
 
     async def _probe(self, url: str) -> None:
         """See whether it streams; the only thing that an open breaker lets through."""
         assert self.engine is not None
-        if self.breaker.state is State.OPEN:
-            self.breaker = step(self.breaker, Event.PROBE, time.monotonic())
-        spec = self.spec
-        result = await probe(
-            url,
-            model=self.served_name,
-            deadline_s=PROBE_SECONDS,
-            dialect=spec.dialect,
-            kind=spec.kind,
-        )
-        self._around.metrics.engine(spec.name, result.ok, self.engine.state.restarts)
-        if result.ok:
+        if self.breaker.state is not State.CLOSED:
+            self._step(Event.PROBE)
+        spec, began = self.spec, time.perf_counter()
+        try:
+            result = await probe(
+                url,
+                model=self.served_name,
+                deadline_s=PROBE_SECONDS,
+                dialect=spec.dialect,
+                kind=spec.kind,
+            )
+        except BaseException:
+            if self.breaker.state is State.HALF_OPEN:  # or no probe would ever begin again
+                self._step(Event.PROBE_FAILED)
+            raise
+        event = self._meaning(result, began)
+        if event is not Event.PROBE_FAILED:
             self.silent_probes = 0
-            self.vouch()
-            return
-        self.blame()
+            self.seen = time.monotonic() if event is Event.PROBE_PASSED else self.seen
+            return self._step(event)
+        self._step(event)
         self.silent_probes += 1
         self._around.log.warning("probe_failed", engine=spec.name, reason=str(result.verdict))
         if self.silent_probes >= SILENT_PROBES and isinstance(self.engine, Supervised):
             self.silent_probes = 0
             self.engine.condemn(f"{SILENT_PROBES} probes in a row failed")
 
+    def _meaning(self, result: ProbeResult, began: float) -> Event:
+        """What a probe that began then says of the engine."""
+        if result.ok:
+            return Event.PROBE_PASSED
+        lately = began - CROWDED_SECONDS
+        if result.verdict in CROWDED_OUT and any(stream.progress > lately for stream in self._streams):
+            return Event.PROBE_CROWDED_OUT
+        return Event.PROBE_FAILED
+
     def _changed(self, state: EngineState) -> None:
         """The driver's news."""
         ready = state.state is Phase.READY
         if ready:
             self.vouch()
+        else:
+            self._decide(at_fault=True)  # it ended under them
+            self.caught = False  # whatever comes up next is another process
+        self._show_conduct()
         self._around.metrics.engine(state.name, ready, state.restarts)
+        # Not its last error: that may be in the engine's own words. /admin/engines has it.
         self._around.log.info(
-            "engine", engine=state.name, state=str(state.state), url=state.url, restarts=state.restarts,
-            last_error=state.last_error,
-        )  # fmt: skip
+            "engine", engine=state.name, state=str(state.state), url=state.url, restarts=state.restarts
+        )
         self._tell()
 
     def _tell(self) -> None:
@@ -191,20 +262,74 @@ class Member:
     def vouch(self) -> None:
         """It gave a token."""
         self.seen = time.monotonic()
-        if self.breaker is not WELL:
-            self.breaker = step(self.breaker, Event.SUCCESS, self.seen)
+        if self.breaker.state is not State.CLOSED and self._task is not None:
+            self._step(Event.SUCCESS)
 
-    def blame(self) -> None:
-        """It failed."""
-        self.breaker = step(self.breaker, Event.FAILURE, time.monotonic())
+    def blame(self, fault: UpstreamError) -> Judgement | None:
+        """It failed a request. None: that is no fault."""
+        if fault.code in NO_FAULT or self._task is None:  # it was taken down, and its replies with it
+            return None
+        judgement: Judgement = asyncio.get_running_loop().create_future()
+        self._undecided.append(judgement)
+        # By its type, too: an error in a stream may bear any code.
+        unreachable = isinstance(fault, EngineDown) and fault.code in UNREACHABLE
+        self._step(Event.UNREACHABLE if unreachable else Event.FAILURE)
+        return judgement
+
+    def pardon(self) -> None:
+        """Forget what it did."""
+        self.breaker = WELL
+        self._decide(at_fault=False)
+
+    def _step(self, event: Event) -> None:
+        before = self.breaker
+        self.breaker = step(before, event, time.monotonic())
+        if self.breaker.state is State.SUSPECT:
+            self._suspected.set()
+        else:
+            self._decide(at_fault=not self.breaker.passes)
+        if self.breaker.state is not before.state:
+            restarts = self.engine.state.restarts if self.engine else 0
+            self._around.metrics.engine(self.spec.name, self.is_up and self.breaker.passes, restarts)
+        if self.breaker.passes != before.passes:
+            self._around.log.warning(
+                "breaker", engine=self.spec.name, state=str(self.breaker.state), reason=str(event)
+            )
+
+    def _decide(self, at_fault: bool) -> None:
+        """Whoever or whatever was undecided, now it is known."""
+        undecided, self._undecided = self._undecided, []
+        for judgement in undecided:
+            self._around.metrics.engine_fault(self.spec.name, "engine" if at_fault else "request")
+            judgement.set_result(at_fault)
+
+    @property
+    def conduct(self) -> Conduct:
+        """How far it is trusted to keep its thoughts apart."""
+        abilities = self.engine.state.abilities if self.engine else Abilities()
+        return conduct(abilities, self.gated, self.caught)
+
+    def trust(self) -> None:
+        """A passing report put it in service."""
+        self.gated = True
+        self._show_conduct()
+
+    def catch(self, kind: str) -> None:
+        """It thought though told not to; `kind` as in `Thought`."""
+        if not self.caught:
+            self.caught = True
+            self._around.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kind)
+            self._show_conduct()
+
+    def _show_conduct(self) -> None:
+        self._around.metrics.conduct(self.spec.name, self.conduct)
 
     @property
     def is_due(self) -> bool:
         """Whether it is time for a probe."""
-        now = time.monotonic()
         if self.breaker.state is State.CLOSED:
-            return now - self.seen >= QUIET_SECONDS
-        return self.breaker.may_probe(now)
+            return self.age >= QUIET_SECONDS
+        return self.breaker.may_probe(time.monotonic())
 
     @property
     def is_up(self) -> bool:
@@ -213,7 +338,7 @@ class Member:
 
     def route(self) -> Route | None:
         """Where to send a request, if it takes any."""
-        if self.url is None or self.breaker.state is not State.CLOSED:
+        if self.url is None or not self.breaker.passes:
             return None
         return Route(
             self.spec.name,
@@ -225,6 +350,9 @@ class Member:
             self.upstream,
             self.vouch,
             self.blame,
+            self._streams,
+            self.conduct,
+            self.catch,
         )
 
     @property
@@ -234,10 +362,17 @@ class Member:
 
     @property
     def age(self) -> float:
-        """Seconds since a token was seen."""
-        return time.monotonic() - self.seen
+        """Seconds since a token was seen, of a probe or of any reply that it is giving."""
+        token = max((stream.progress for stream in self._streams), default=0.0)
+        quiet = time.monotonic() - self.seen
+        return min(quiet, time.perf_counter() - token) if token else quiet
 
     @property
     def url(self) -> str | None:
         """Its address, while it is ready."""
         return self.engine.url if self.engine else None
+
+
+def loggable(error: DeployError) -> str:
+    """What may be logged of an error: an engine's own words, or its log's last lines, are in some."""
+    return type(error).__name__ if isinstance(error, EngineError) else str(error)

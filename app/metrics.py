@@ -6,10 +6,11 @@ where a voice lives (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from app.conduct import CONDUCTS, Conduct
 from app.stream.clocks import Clocks
 
 VOICE_BUCKETS = (
@@ -28,9 +29,9 @@ UNKNOWN = "_unknown"
 
 FAILOVER_REASONS = frozenset(
     {
-        "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "idle_timeout",
-        "tool_call_invalid", "upstream_disconnected", "upstream_event_too_long", "upstream_malformed",
-        "upstream_status", "upstream_too_large", "upstream_truncated",
+        "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "idle_timeout", "reply_fully_filtered",
+        "tool_call_invalid", "upstream_call_too_long", "upstream_disconnected", "upstream_event_too_long",
+        "upstream_malformed", "upstream_status", "upstream_too_large", "upstream_too_many_calls", "upstream_truncated",
     }
 )  # fmt: skip
 
@@ -123,10 +124,26 @@ class Metrics:
         )
         self._unreadable = self._counter(
             "manners_unreadable_total",
-            "Requests that came late, too large or as no HTTP.",
+            "Requests refused at the listener: late, too large, no HTTP, or not from this machine.",
             ("listener", "code"),
         )
+        self._shadow_dropped = self._counter(
+            "manners_shadow_dropped_total",
+            "Chats that were to be recorded and were not, by why.",
+            ("reason",),
+        )
+        self._state_failures = self._counter(
+            "manners_state_failures_total", "Uses of the state folder that failed, by code.", ("code",)
+        )
         self._promotions = self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
+        self._faults = self._counter(
+            "manners_engine_faults_total",
+            "Failed requests, by whether a probe found the engine or the request itself to blame.",
+            ("engine", "cause"),
+        )
+        self._task_failures = self._counter(
+            "manners_task_failures_total", "Background tasks that failed, by name.", ("task",)
+        )
 
     def _make_gauges(self, route: tuple[str, ...]) -> None:
         self.in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
@@ -140,7 +157,15 @@ class Metrics:
         self._overrides = self._gauge(
             "manners_override_active", "Overrides of the door that hold now.", ("model",)
         )
+        self._state = self._gauge(
+            "manners_state_available", "1 if the last use of the state folder's registry went well.", ()
+        )
         self._ready = self._gauge("manners_engine_ready", "1 while an engine streams.", ("engine",))
+        self._conduct = self._gauge(
+            "manners_engine_conduct",
+            "1 for what is known of an engine's obedience when told not to think: obeys, unknown or caught.",
+            ("engine", "state"),
+        )
         self._restarts = self._gauge(
             "manners_engine_restarts", "Restarts of an engine since it was started.", ("engine",)
         )
@@ -161,6 +186,10 @@ class Metrics:
     def unreadable(self, listener: str) -> Callable[[str], None]:
         """What counts a request to this listener that could not be read, by the code that was told."""
         return lambda code: self._unreadable.labels(listener, code).inc()
+
+    def shadow_dropped(self, reason: str) -> None:
+        """Count a chat that was to be recorded and was not. Safe in any thread."""
+        self._shadow_dropped.labels(reason).inc()
 
     def failover(self, model: str, engine: str, reason: str) -> None:
         """A request left `engine`; a reason that is not one of our codes is the engine's own word."""
@@ -220,13 +249,35 @@ class Metrics:
         self._ready.labels(name).set(ready)
         self._restarts.labels(name).set(restarts)
 
+    def engine_fault(self, engine: str, cause: Literal["engine", "request"]) -> None:
+        """It is known who was to blame for a failed request."""
+        self._faults.labels(engine, cause).inc()
+
+    def tasks(self, names: Iterable[str]) -> None:
+        """Begin each at 0, so that the first failure is an increase."""
+        for name in names:
+            self._task_failures.labels(name)
+
+    def task_failed(self, name: str) -> None:
+        """A background task has failed."""
+        self._task_failures.labels(name).inc()
+
+    def conduct(self, name: str, shown: Conduct) -> None:
+        """What an engine is known to do when it is told not to think."""
+        for state in CONDUCTS:
+            self._conduct.labels(name, state).set(state == shown)
+
     def put_down(self, name: str) -> None:
         """An engine is not to run any more: that it gives no token is no news, and no alert."""
         self._ready.remove(name)
         self._restarts.remove(name)
+        for state in CONDUCTS:
+            self._conduct.remove(name, state)
 
     def describe_engine(self, name: str, dialect: str, driver: str, artefact: str, image: str) -> None:
         """What an engine is; digests are "" where there are none."""
+        for cause in ("engine", "request"):
+            self._faults.labels(name, cause)  # at 0, so that the first fault is an increase
         self._info.labels(name, dialect, driver, artefact, image).set(1)
 
     def route(self, model: str, engine: str) -> None:
@@ -249,6 +300,15 @@ class Metrics:
         """How many overrides hold, by model."""
         for model, count in held.items():
             self._overrides.labels(model).set(count)
+
+    def state_failed(self, code: str) -> None:
+        """The registry could not be used."""
+        self._state_failures.labels(code).inc()
+        self._state.set(0)
+
+    def state_works(self) -> None:
+        """The registry was used."""
+        self._state.set(1)
 
     def phase(self, name: str, seconds: float) -> None:
         """An operation was in a phase for so long."""

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app.config import Config
-from app.errors import BadField, BodyTooLarge, TooSlow
+from app.errors import BadField, BodyTooLarge, StateUnavailable, TooSlow
 from app.openapi import takes
 from app.promotion import reports, waivers
 from app.promotion.facts import KEYS
@@ -123,7 +123,7 @@ def _add_operations(routes: APIRouter, promotions: Promotions) -> None:
     async def events(request: Request, id: str) -> Response:
         await promotions.operation(id)  # its 404 comes before the stream
         seen = request.headers.get("last-event-id", "0")
-        after = int(seen) if seen.isdecimal() else 0
+        after = int(seen) if seen.isdecimal() and len(seen) <= 15 else 0
         headers = {**_headers(request), "x-accel-buffering": "no"}
         return StreamingResponse(
             _stream(promotions, id, after), media_type="text/event-stream", headers=headers
@@ -131,11 +131,14 @@ def _add_operations(routes: APIRouter, promotions: Promotions) -> None:
 
 
 async def _stream(promotions: Promotions, id: str, after: int) -> AsyncIterator[bytes]:
-    async for kind, seq, value in promotions.follow(id, after):
-        if not kind:
-            yield b": alive\n\n"
-            continue
-        yield f"id: {seq}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode()
+    try:
+        async for kind, seq, value in promotions.follow(id, after):
+            if not kind:
+                yield b": alive\n\n"
+                continue
+            yield f"id: {seq}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode()
+    except StateUnavailable as error:  # its head has gone out; it can be resumed
+        yield f"event: error\ndata: {json.dumps(error.envelope())}\n\n".encode()
 
 
 def _add_reports(routes: APIRouter, config: Config, promotions: Promotions) -> None:
@@ -160,7 +163,8 @@ def _add_reports(routes: APIRouter, config: Config, promotions: Promotions) -> N
     @routes.get("/admin/reports/{digest}", response_model=None)
     async def report(request: Request, digest: str) -> Response:
         row = await promotions.do(lambda registry: registry.report(digest))
-        data = reports.bytes_of(state, row)
+        with promotions.telling_state():
+            data = reports.bytes_of(state, row)
         return Response(data, headers=_headers(request), media_type="application/json")
 
 
@@ -233,7 +237,7 @@ async def _body(request: Request, kind: type[Any]) -> Any:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise field_error(error) from None
+        raise field_error(error, raw) from None
 
 
 async def _read(request: Request, limit: int) -> bytes:

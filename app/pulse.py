@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from app.faults import contained
 from app.lifeline import Lifeline
 from app.outlet import Outlet, Send
 from app.rounds import Round
@@ -34,7 +35,7 @@ class Pulse:
         self._seconds, self._comment = seconds, comment
         self._line = line
         self._loop = asyncio.get_running_loop()
-        self._outlet = Outlet(send, round_, line.full, line.free)
+        self._outlet = Outlet(send, round_, line.full, line.free, line.fail)
         self._last = start  # when the caller last got something that the clocks did not see
         self._clocks: Clocks | None = None
         self._headers: Headers = []
@@ -59,8 +60,8 @@ class Pulse:
     def open(self) -> None:
         """The status line and the headers, if they have not gone out."""
         if not self.opened:
-            self.opened = True
             self._outlet.put({"type": "http.response.start", "status": 200, "headers": self._headers})
+            self.opened = True
 
     def wrote(self, more: bool) -> None:
         """Something goes out; behind the last byte nothing more may."""
@@ -78,6 +79,11 @@ class Pulse:
             self._timer.cancel()
 
     def _look(self) -> None:
+        with contained(self._line.fail):
+            self._timer = self._loop.call_later(max(self._beat(), 0.001), self._look)
+
+    def _beat(self) -> float:
+        """A sign of life, if it is due. In how many seconds to look again."""
         assert self._clocks is not None
         now = time.perf_counter()
         if self._outlet.is_behind:  # there is something that the caller has not taken yet
@@ -87,4 +93,4 @@ class Pulse:
             self.open()
             self._outlet.put({"type": "http.response.body", "body": self._comment, "more_body": True})
             self._last, due = now, now + self._seconds
-        self._timer = self._loop.call_later(max(due - now, 0.001), self._look)
+        return due - now

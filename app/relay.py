@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
+from app.dialects import DIALECTS
 from app.errors import MannersError
 from app.exchange import FINISH_SECONDS, MAX_ERROR_BYTES, Exchange
 from app.faults import from_status
@@ -16,7 +17,10 @@ from app.flow import Collecting, Flow, Streaming
 from app.http1 import BodyReader, EngineReply
 from app.lifeline import Lifeline
 from app.outlet import Send
+from app.witness import unasked_thought
 
+MAX_JSON_FACTOR = 2
+"""A whole reply in JSON may be so many times larger than what it says."""
 ANSWER_PATH = "/v1/completions"
 """Where an engine goes on from the tokens of a prompt and a thought."""
 
@@ -48,6 +52,10 @@ class Relayed(Exchange):
             if flow is not None:
                 flow.abandon()
                 self.calls = flow.pipeline.call_sources
+                self.witness.dropped = flow.pipeline.dropped
+                told = bool(DIALECTS[route.dialect].thinking(0))
+                if kind := unasked_thought(self.policy, self.witness.stripped, self.body, path, told):
+                    route.catch(kind)
 
     async def _carry(self, reply: EngineReply, flow: Flow, send: Send) -> None:
         """One reply of the engine to its end, and the caller's with it, if it is the last."""
@@ -63,15 +71,15 @@ class Relayed(Exchange):
 
     async def _read_whole(self, reply: EngineReply, flow: Flow) -> None:
         """The engine did not stream although it was asked to: its JSON goes the same way."""
-        body = BodyReader()
+        body = BodyReader(MAX_JSON_FACTOR * self.budget.reply_bytes)
         reply.pour(body)
-        flow.take(flow.pipeline.feed_message(await body.done), time.perf_counter())
+        flow.whole(await body.done)
 
 
 async def _finish(reply: EngineReply) -> None:
     """Read the last bytes behind `[DONE]`, so that the connection can be used again."""
     if not reply.complete and not reply.lost:
-        rest = BodyReader(0)
+        rest = BodyReader(MAX_ERROR_BYTES)
         reply.pour(rest)
         await asyncio.wait([rest.done], timeout=FINISH_SECONDS)
         if rest.done.done():

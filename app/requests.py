@@ -4,19 +4,71 @@ Everything else is carried in the body and goes to an engine only if its dialect
 goes nowhere is named by `ignored_fields`, so that nothing is dropped in silence.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic_core import PydanticCustomError
 
+from app import strict_json
 from app.dialects import COMMON_FIELDS, DIALECTS, Thinking
 from app.errors import BadField, BadJSON
+from app.strict_json import Budget
+from app.tool_schema import SchemaError, SchemaTooLarge, check_schema, check_size
 from deploy.spec import Dialect
 
 MAX_TOOLS = 128
-"""OpenAI's limit on functions in one request."""
+"""OpenAI's limit on functions in one request; and on the calls of one turn, which has none of its own."""
+MAX_FIELDS = 256
+"""Most fields of a request; all APIs together know some 80."""
+MAX_STOPS = 64
+"""Most stop sequences: an engine compares each with every token. OpenAI takes 4."""
+MAX_INT = 2**31 - 1
+"""Largest count of tokens; llama-server's is an int of 32 bits."""
 
 _FUNCTION_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
+
+
+def _json_object(text: str, info: ValidationInfo) -> str:
+    """Arguments as engines parse them: llama-server answers 500 to others, for whoever asks (wire.md B.4).
+
+    None at all, which some clients send for a call without arguments, are an empty object.
+    """
+    if not text.strip():
+        return "{}"
+    try:
+        if isinstance(strict_json.decode(text.encode(), info.context), dict):
+            return text
+        why = "this is JSON, but no object"
+    except BadJSON as error:
+        why = error.message
+    raise PydanticCustomError("json_object", "must be a JSON object as text: {why}", {"why": why})
+
+
+def _bounded_schema(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    return _checked(check_schema, schema, info)
+
+
+def _bounded_format(form: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    return _checked(check_size, form, info)
+
+
+def _checked(
+    check: Callable[[Any, Budget], None], schema: dict[str, Any], info: ValidationInfo
+) -> dict[str, Any]:
+    try:
+        check(schema, info.context or Budget())
+    except SchemaError as error:
+        raise PydanticCustomError(error.code, "{why}", {"why": str(error)}) from None
+    return schema
+
+
+JSONObjectText = Annotated[str, AfterValidator(_json_object)]
+"""A JSON object, as text."""
+ArgumentSchema = Annotated[dict[str, Any], AfterValidator(_bounded_schema)]
+"""The JSON Schema of a tool's arguments."""
+ResponseFormat = Annotated[dict[str, Any], AfterValidator(_bounded_format)]
+"""The form of an answer, with its JSON Schema if it has one. All three spend of the `Budget` that is the validation's context."""
 
 
 class _Part(BaseModel):
@@ -32,12 +84,29 @@ class TextPart(_Part):
     text: str
 
 
+class CalledFunction(_Part):
+    """What a call of the history called."""
+
+    name: str
+    arguments: JSONObjectText
+
+
+class ToolCall(_Part):
+    """A call of the history. Without one of these fields llama-server answers 500."""
+
+    type: Literal["function"]
+    function: CalledFunction
+    id: str | None = None
+
+
 class Message(_Part):
     """One turn of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
 
 
@@ -45,7 +114,8 @@ class Function(_Part):
     """The function of a tool: its name and the JSON Schema of its arguments."""
 
     name: Annotated[str, Field(pattern=_FUNCTION_NAME)]
-    parameters: dict[str, Any] | None = None
+    description: str | None = None
+    parameters: ArgumentSchema | None = None
 
 
 class Tool(_Part):
@@ -76,14 +146,18 @@ class ChatRequest(_Part):
     """`POST /v1/chat/completions`, checked."""
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    response_format: ResponseFormat | None = None
+    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
+    seed: int | None = None
+    user: str | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     logprobs: bool | None = None
@@ -144,13 +218,38 @@ def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, An
 
 
 def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
-    """The request in this body. Raises BadField."""
+    """The request in this body, whose nulls and empty arguments are put right. Raises BadField."""
+    refuse_too_many(body, "messages", max_messages)
     try:
-        request = ChatRequest.model_validate(body)
+        request = ChatRequest.model_validate(body, context=Budget())
     except ValidationError as error:
-        raise field_error(error) from None
-    _refuse_unserved(request, body, max_messages)
+        raise field_error(error, body) from None
+    _refuse_unserved(request, body)
+    _put_right(request, body)
     return request
+
+
+def refuse_too_many(body: Mapping[str, Any], field: str, most: int) -> None:
+    """Raises BadField for a list that is longer than this, before each of its items is looked at."""
+    turns = body.get(field)
+    if isinstance(turns, list) and len(turns) > most:
+        message = f"at most {most} messages a request; {field} has {len(turns)}"
+        raise BadField(message, "too_many_messages", param=field)
+
+
+def _put_right(request: ChatRequest, body: dict[str, Any]) -> None:
+    """Null is the same as absent, also where llama-server takes it for a wrong type."""
+    for tool in body.get("tools") or ():
+        tool["function"] = {key: value for key, value in tool["function"].items() if value is not None}
+    for message, raw in zip(request.messages, body["messages"], strict=True):
+        if message.tool_calls:
+            calls = zip(message.tool_calls, raw["tool_calls"], strict=True)
+            raw["tool_calls"] = [_call(call, given) for call, given in calls]
+
+
+def _call(call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
+    function = {**given["function"], "arguments": call.function.arguments}
+    return {key: value for key, value in {**given, "function": function}.items() if value is not None}
 
 
 def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
@@ -162,26 +261,40 @@ def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
 def json_object(raw: bytes) -> dict[str, Any]:
     """The JSON object in these bytes. Raises BadJSON."""
     try:
-        body = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadJSON(f"the request body is not valid JSON: {error}") from None
+        body = strict_json.decode(raw)
+    except BadJSON as error:
+        raise BadJSON(f"the request body cannot be read as JSON: {error.message}", error.code) from None
     if not isinstance(body, dict):
         raise BadJSON("the request body must be a JSON object")
+    if len(body) > MAX_FIELDS:
+        raise BadField(f"at most {MAX_FIELDS} fields a request; this one has {len(body)}", "too_many_fields")
     return body
 
 
-def field_error(error: ValidationError) -> BadField:
+def field_error(error: ValidationError, body: Any) -> BadField:
     """The fault that lies deepest: where a value may have several types, it says the most."""
     fault = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
-    param = ".".join(str(p) for p in fault["loc"] if p != "str" and "[" not in str(p))
+    param = path_in(body, fault["loc"], fault["type"] == "missing")
     if fault["type"] == "missing":
         return BadField(f"{param} is missing", "missing_field", param=param)
     if fault["type"] == "literal_error" and param.endswith(".type") and ".content." in param:
         return BadField(f"{param}: only text parts are served", "unsupported_content", param=param)
+    if fault["type"] == SchemaTooLarge.code:
+        return BadField(f"{param}: {fault['msg']}", SchemaTooLarge.code, param=param)
     return BadField(f"{param}: {fault['msg']}", param=param)
 
 
-def _refuse_unserved(request: ChatRequest, body: dict[str, Any], max_messages: int) -> None:
+def path_in(body: Any, location: Sequence[str | int], is_missing: bool = False) -> str:
+    """Where in the body a fault lies. pydantic's location also names the types that it has tried there."""
+    path, at = [], body
+    for part in location:
+        if (isinstance(at, list) and isinstance(part, int)) or (isinstance(at, dict) and part in at):
+            path.append(str(part))
+            at = at[part]  # type: ignore[index]
+    return ".".join([*path, str(location[-1])] if is_missing else path)
+
+
+def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
     if request.n is not None and request.n != 1:
         raise _unsupported("n", "this gateway makes one choice a request: leave n out or send 1")
     if request.stream_options is not None and not request.stream:
@@ -190,9 +303,6 @@ def _refuse_unserved(request: ChatRequest, body: dict[str, Any], max_messages: i
         raise _unsupported("logprobs", "filtered text has no token log-probabilities; ask the engine itself")
     if body.get("functions") is not None or body.get("function_call") is not None:
         raise _unsupported("functions", "functions are not served: send tools")
-    if len(request.messages) > max_messages:
-        message = f"at most {max_messages} messages a request; this one has {len(request.messages)}"
-        raise BadField(message, "too_many_messages", param="messages")
     if request.tool_choice not in (None, "none", "auto") and not request.tools:
         raise BadField("tool_choice needs tools", param="tool_choice")
 

@@ -6,7 +6,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,14 +15,18 @@ import uvicorn
 from app import log as logs
 from app.auth import admin_token
 from app.config import Address, Config, ConfigError
-from app.listener import Connection
+from app.listener import DEFAULT_LIMITS, Connection, Limits
 from app.main import Gateway, create_gateway
 from app.registry.errors import RegistryError
+from app.task_failures import watch_failures
+from deploy.tasks import spawn
 
 TELL_SECONDS = 1.5
 """How long callers are given to hear that their stream is cut off by the end of the drain."""
-READ_SECONDS = 30.0
-"""How long a request may take to come in, unless the configuration says otherwise."""
+SWEEP_TICKS = 20
+"""Connections are looked at for peers that read nothing every so many ticks of uvicorn's server, 0.1 s each."""
+SPARE_DESCRIPTORS = 512
+"""Open files beside callers' connections: engines' connections, logs, the registry, the listeners."""
 
 
 class _Server(uvicorn.Server):
@@ -31,6 +35,14 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % SWEEP_TICKS == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.sweep(now)
+        return await super().on_tick(counter)
 
 
 def bind(address: Address, key: str) -> socket.socket:
@@ -52,23 +64,30 @@ def bind(address: Address, key: str) -> socket.socket:
 
 def servers(gateway: Gateway, drain: float = 1) -> tuple["_Server", "_Server"]:
     """Of its public listener and of the operators'. `drain`: seconds that open replies of the first are given."""
-    seconds, count = gateway.config.gateway.read_seconds, gateway.metrics.unreadable
+    limits, count = limits_of(gateway.config), gateway.metrics.unreadable
     return (
-        server(gateway.public, drain, seconds, count("public")),
-        server(gateway.admin, 1, seconds, count("admin")),
+        server(gateway.public, drain, limits, count("public")),
+        server(gateway.admin, 1, limits, count("admin")),
     )
+
+
+def limits_of(config: Config) -> Limits:
+    """Of each listener. A caller of a stream may read nothing for as long as its model's `idle` says."""
+    read = config.gateway.read_seconds
+    idle = max(model.timeouts.idle for model in config.models.values())
+    return Limits(config.gateway.max_connections, read, max(read, idle))
 
 
 def server(
     app: object,
     drain: float = 1,
-    read_seconds: float = READ_SECONDS,
+    limits: Limits = DEFAULT_LIMITS,
     count: Callable[[str], None] = lambda code: None,
 ) -> "_Server":
     """One that listens where it is told by `serve(sockets=...)`. `count` is called with the code of what is no request."""
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=partial(Connection, seconds=read_seconds, count=count),  # type: ignore[arg-type]  # it is only called
+        http=partial(Connection, limits=limits, count=count),  # type: ignore[arg-type]  # it is only called
         ws="none",
         lifespan="off",
         log_config=None,
@@ -89,6 +108,7 @@ async def serve(config: Config) -> None:
             "gateway.listen: without an API key only a loopback address is served: "
             "set MANNERS_API_KEYS or gateway.api_keys_file"
         )
+    raise_descriptor_limit(2 * config.gateway.max_connections + SPARE_DESCRIPTORS)
     with bind(config.listen, "gateway.listen") as public, bind(config.admin, "gateway.admin") as admin:
         log = logs.configure()
         try:
@@ -103,21 +123,34 @@ async def serve(config: Config) -> None:
         await _run(gateway, public, admin, token_file)
 
 
+def raise_descriptor_limit(wanted: int) -> None:
+    """Let this process open so many files, as far as the hard limit goes: 1,024 is a common soft limit."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 async def _run(
     gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
 ) -> None:
     """From the first engine to the last byte."""
+    watch_failures(asyncio.get_running_loop(), gateway.log, gateway.metrics.task_failed)
     await gateway.promotions.start()
     both = servers(gateway, gateway.config.gateway.drain_seconds)
     running = [
-        asyncio.create_task(one.serve(sockets=[sock]))
-        for one, sock in zip(both, (public, admin), strict=True)
+        spawn(one.serve(sockets=[sock]), "listener") for one, sock in zip(both, (public, admin), strict=True)
     ]
-    greeter = asyncio.create_task(_greet(gateway, public, admin, token_file))
+    greeter = spawn(_greet(gateway, public, admin, token_file), "greeter")
     gc.collect()
     gc.freeze()  # what lives as long as the program need not be looked at again
     try:
-        await _until_signal()
+        await _until_signal(running)
         await _drain(gateway)
     finally:
         greeter.cancel()
@@ -127,11 +160,14 @@ async def _run(
         await gateway.stop()
 
 
-async def _until_signal() -> None:
+async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
+    """Also if a listener fails: what can no longer be asked ends, and its service manager starts it again."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
+    for listener in listeners:
+        listener.add_done_callback(lambda _: asked.set())
     await asked.wait()
 
 

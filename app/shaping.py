@@ -7,10 +7,12 @@ import msgspec
 from app.dialects import COMMON_FIELDS, DIALECTS, Thinking
 from app.requests import ChatRequest
 from app.stream.events import Finish, Text
+from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from app.stream.schema import Tools
-from app.stream.think import UNBOUNDED, ThinkFilter, ThinkPolicy
+from app.stream.segmenter import Segmenter
+from app.stream.tags import ALL_FAMILIES, tag_set
 from deploy.abilities import Abilities
 from deploy.spec import Dialect
 
@@ -98,22 +100,32 @@ def stream_policy(
     """What the stream core may assume of the reply.
 
     A reply that is not streamed has no latency to lose, so a lost opening tag is always caught.
-    With thinking on, an engine that may leave thoughts in the text is guarded until a tag comes.
+    With thinking on, an engine that may leave thoughts in the text is held until a tag comes.
+    `guard`: characters held at the start, and behind a thought.
     """
     spec = DIALECTS[dialect]
+    opened = thinking != 0 and not spec.separates
+    after = guard if thinking != 0 else None
     if not request.stream:
+        guard, after = UNBOUNDED, UNBOUNDED
+    elif opened:
         guard = UNBOUNDED
-    elif thinking != 0:
-        guard = 0 if spec.separates else UNBOUNDED
-    tools = Tools([t.model_dump() for t in request.tools or ()]) if request.uses_tools else None
-    think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer)
+    tools = _declared(request) if request.uses_tools else None
+    think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer, after, opened)
     most = request.max_completion_tokens or request.max_tokens
     return StreamPolicy(think, tools, id_prefix, most=most)
 
 
+def _declared(request: ChatRequest) -> Tools:
+    functions = [tool.function for tool in request.tools or ()]
+    return Tools([{"function": {"name": f.name, "parameters": f.parameters}} for f in functions])
+
+
 def answer_policy(policy: StreamPolicy) -> StreamPolicy:
     """What may be assumed of an answer behind a thought that was ended: it begins at once."""
-    return StreamPolicy(ThinkPolicy(thinking=True), policy.tools, policy.id_prefix)
+    held = policy.think.held_after
+    think = ThinkPolicy(thinking=True, guard=held, after=held, families=policy.think.families)
+    return StreamPolicy(think, policy.tools, policy.id_prefix)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
@@ -134,8 +146,10 @@ def _joined(content: str | list[dict[str, Any]]) -> str:
 
 def without_thoughts(text: str) -> str:
     """What was visible of an assistant's old turn: leaked tags in a history breed more of them."""
-    if "<" not in text:
+    if not any(first in text for first in "<[◁"):
         return text
-    think = ThinkFilter(0, ThinkPolicy(guard=UNBOUNDED))
-    events = [*think.feed(Text(0, text)), *think.feed(Finish(0, "stop"))]
+    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, False), None)
+    holdback = HoldBack(0, ThinkPolicy(guard=UNBOUNDED))
+    segments = [*segmenter.feed(Text(0, text)), *segmenter.feed(Finish(0, "stop"))]
+    events = [event for segment in segments for event in holdback.feed(segment)]
     return "".join(event.text for event in events if isinstance(event, Text))

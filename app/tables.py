@@ -1,12 +1,13 @@
 """What the tables of a configuration share, and the small ones: addresses, secrets, telemetry."""
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from app.hosts import is_loopback
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -30,10 +31,7 @@ class Address(Table):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

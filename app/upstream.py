@@ -94,9 +94,12 @@ class Upstream:
             late = loop.time() + self._connect_timeout + LATE_SECONDS
             try:
                 async with asyncio.timeout(self._connect_timeout):
-                    _, reply = await loop.create_connection(
+                    transport, reply = await loop.create_connection(
                         lambda: EngineReply(self._round), host, port, ssl=tls
                     )
+                if not reply.is_reusable:  # not tried again: it would be for ever, with some engines
+                    transport.abort()
+                    raise EngineBroke("the engine closed the connection before it was asked", DISCONNECTED)
                 return reply
             except OSError as error:
                 if not (isinstance(error, TimeoutError) and tries_left and loop.time() > late):

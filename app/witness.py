@@ -1,9 +1,13 @@
 """What one reply showed of the engine's manners: kept from the caller, or gone wrong. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
+from app.stream.pipeline import StreamPolicy
+from app.stream.tags import tag_set
 from gates.detect.live import breaches
+
+CHAT_PATH = "/v1/chat/completions"
 
 _LABELS = {"raw_call": "raw_tool_call"}
 """Detectors whose label in manners_breach_total is another word."""
@@ -18,6 +22,7 @@ class Witness:
         self.calls: list[tuple[str, list[str]]] = []  # names, and the fragments of their arguments
         self.reason: str | None = None  # of the last choice that ended
         self.stripped: set[str] = set()
+        self.dropped = 0  # blocks that were meant as tool calls and are none
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""
@@ -60,4 +65,25 @@ class Witness:
             names.discard("empty")
         if self.stripped and not self._thinking:
             names.add("leak")
+        if self.dropped:
+            names.add("raw_call")
         return {_LABELS.get(name, name) for name in names}
+
+
+def unasked_thought(
+    policy: StreamPolicy, stripped: Collection[str], body: bytes, path: str, told: bool
+) -> str | None:
+    """The kind of thought that shows that an engine does not obey; None: nothing shows it.
+
+    `told`: the engine was told not to think; one that was not may do so, in proper tags.
+    An engine that sends its thoughts apart is no danger to speech. A legacy completion has no template
+    that could switch thinking off. Where the request itself holds a think tag, a caller may have asked
+    for one: nobody may make an engine slow for the others.
+    """
+    if policy.think.thinking or path != CHAT_PATH:
+        return None
+    kind = next((kind for kind in (("orphan", "tag") if told else ("orphan",)) if kind in stripped), None)
+    if kind is None:
+        return None
+    tags = tag_set(policy.think.families, False).think
+    return None if tags.scan(body.decode("utf-8", "replace"))[0] is not None else kind

@@ -12,12 +12,17 @@ from typing import Any, Literal
 
 import aiohttp
 
+from deploy.replies import read_json, session
 from deploy.spec import Dialect
+from gates.detect.tags import tags
 
 BUDGET = 4
 """Tokens of thought that the budget's probe allows; it looks for an answer behind them."""
 ANSWER_ROOM = 48
 BUDGET_QUESTION = "What is 1+1?"
+OFF_QUESTIONS = ("Say hello.", "What is 12 times 7?")
+OFF_ROOM = 96
+"""Tokens for each answer without a thought: three or four spoken sentences, two seconds at 50 a second."""
 NO_SUCH_REPLY = "chatcmpl-probe"
 ABILITIES_SECONDS = 10.0
 """How long an engine may take to answer all of it; at 25 tokens a second it needs three."""
@@ -25,6 +30,10 @@ ROUNDS = 2
 CLOSER = "</think>"
 CLOSING = f"\n{CLOSER}\n\n"
 """What a thought that we end is closed with, as Qwen's template closes it (wire.md E.3)."""
+CLOSING_TOKENS = 64
+MAX_COUNT = 1 << 31
+"""No token id and no context is as large."""
+BUILD_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +47,7 @@ class Abilities:
         cannot. `closer`: the id of the one token that ends a thought. `context`: the longest prompt and reply together, in tokens.
     reasoning_field: where thoughts arrive; None: in the text. calls: the form that the template
         asks the model for. opens_thought: the prompt itself opens the thought, so that no opening
-        tag is ever written. off_works: told not to think, it does not. continues: it goes on with an
+        tag is ever written. off_works: told not to think, it does not; None: that was not shown. continues: it goes on with an
         answer that the last turn has begun.
     build: what it calls itself.
     """
@@ -73,13 +82,13 @@ class _Asker:
         """The JSON behind a path."""
         async with self._session.get(self._url + path, allow_redirects=False) as reply:
             _check_is_answered(reply)
-            return await reply.json(content_type=None)
+            return await read_json(reply)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         """The status and the JSON that answers a body."""
         async with self._session.post(self._url + path, json=body, allow_redirects=False) as reply:
             _check_is_answered(reply)
-            return reply.status, await reply.json(content_type=None)
+            return reply.status, await read_json(reply)
 
     async def chat(self, text: str, **fields: Any) -> tuple[int, Any]:
         """A whole reply to one message."""
@@ -104,8 +113,8 @@ async def abilities(
     """
     found: Found = {}
     open_questions: Sequence[Question] = QUESTIONS[dialect]
-    async with aiohttp.ClientSession(headers=headers, trust_env=False) as session:
-        asker = _Asker(session, url, model)
+    async with session(deadline_s, headers) as asking:
+        asker = _Asker(asking, url, model)
         for _ in range(ROUNDS):
             answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
             for answer in answers:
@@ -123,7 +132,7 @@ async def _settle(question: Question, asker: _Asker, deadline_s: float) -> Found
     try:
         async with asyncio.timeout(deadline_s):
             return await question(asker)
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         return {}
     except (aiohttp.ClientError, TimeoutError):
         return None
@@ -163,11 +172,23 @@ def _budget(field: str, **extra: Any) -> Question:
 
 
 async def _off(asker: _Asker) -> Found:
-    """Told not to think, it must answer and not think (wire.md E.6 b)."""
-    _, said = await asker.chat("Say hello.", max_tokens=16, chat_template_kwargs=_OFF)
-    message = said["choices"][0]["message"]
-    thought = message.get("reasoning") or message.get("reasoning_content")
-    return {"off_works": not thought and "think>" not in (message.get("content") or "")}
+    """Told not to think, it must answer and not think (vLLM #19839), a greeting and a sum alike.
+
+    Only an answer that came to its own end shows it: the closing tag of a thought in plain text may
+    stand anywhere. Without one nothing is known.
+    """
+    replies = [await asker.chat(q, max_tokens=OFF_ROOM, chat_template_kwargs=_OFF) for q in OFF_QUESTIONS]
+    choices = [said["choices"][0] for _, said in replies]
+    if any(_thinks(choice["message"]) for choice in choices):
+        return {"off_works": False}
+    ended = all(c.get("finish_reason") == "stop" and c["message"].get("content") for c in choices)
+    return {"off_works": True} if ended else {}
+
+
+def _thinks(message: Mapping[str, Any]) -> bool:
+    if message.get("reasoning") or message.get("reasoning_content"):
+        return True
+    return any(tags(message.get("content") or ""))
 
 
 def _prefill(**fields: Any) -> Question:
@@ -211,29 +232,41 @@ def _render_body(model: str) -> dict[str, Any]:
 
 async def _vllm_closing(asker: _Asker) -> Found:
     ids = [await _ids(asker, text) for text in (CLOSING, CLOSER)]
+    if max(len(one) for one in ids) > CLOSING_TOKENS:
+        return {}
     return {"closing": ids[0], "closer": ids[1][0] if len(ids[1]) == 1 else None}
 
 
 async def _ids(asker: _Asker, text: str) -> tuple[int, ...]:
     body = {"model": asker.model, "prompt": text, "add_special_tokens": False}
     _, said = await asker.post("/tokenize", body)
-    return tuple(int(token) for token in said["tokens"])
+    return tuple(_count(token) for token in said["tokens"])
+
+
+def _count(value: Any) -> int:
+    """A number of tokens, or a token's id. Raises ValueError."""
+    if type(value) is not int or not 0 <= value < MAX_COUNT:
+        raise ValueError("not a count")
+    return value
+
+
+def _build(name: str, version: Any) -> Found:
+    return {"build": f"{name} {version[:BUILD_CHARACTERS]}" if isinstance(version, str) and version else None}
 
 
 async def _vllm_context(asker: _Asker) -> Found:
     models = (await asker.get("/v1/models"))["data"]
-    return {"context": next(m["max_model_len"] for m in models if m["id"] == asker.model)}
+    return {"context": _count(next((m["max_model_len"] for m in models if m["id"] == asker.model), None))}
 
 
 async def _vllm_build(asker: _Asker) -> Found:
-    return {"build": f"vllm {(await asker.get('/version'))['version']}"}
+    return _build("vllm", (await asker.get("/version"))["version"])
 
 
 async def _llama_props(asker: _Asker) -> Found:
     props = await asker.get("/props")
-    build = props.get("build_info")
-    context = props["default_generation_settings"]["n_ctx"]
-    return {"context": context, "build": f"llama.cpp {build}" if build else None}
+    context = _count(props["default_generation_settings"]["n_ctx"])
+    return {"context": context, **_build("llama.cpp", props.get("build_info"))}
 
 
 async def _llama_control(asker: _Asker) -> Found:

@@ -3,6 +3,7 @@
 import asyncio
 
 from deploy.engine import EngineState, OnChange
+from deploy.tasks import report
 
 
 class StateBoard:
@@ -33,9 +34,7 @@ class StateBoard:
             try:
                 self._on_change(state)
             except Exception as error:
-                message = f"on_change of engine {state.name!r} failed"
-                context = {"message": message, "exception": error}
-                asyncio.get_running_loop().call_exception_handler(context)
+                report("engine_listener", error)
 
     async def changed(self, seen: EngineState) -> EngineState:
         """Wait until the state is another than `seen`."""

@@ -18,6 +18,8 @@ from typing import Any
 
 from deploy.lines import LineSplitter
 from deploy.log import LogFile
+from deploy.replies import parse_json
+from deploy.tasks import spawn as spawn_task
 
 # What an engine may know of our environment: where things are, how to compute. An allow-list,
 # because a secret's name cannot be guessed, and everything of MANNERS_* stays out.
@@ -33,6 +35,10 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, [kept.get("PYTHONPATH")])]
     return kept | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+
+
+REPORT_BYTES = 64 << 10
+"""Of a child's one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +127,20 @@ async def spawn(config: Mapping[str, Any], log: LogFile, environ: Mapping[str, s
         os.close(report)
     log.note(text)
     child = Child(process, log, life, asyncio.get_running_loop().create_future())
-    child.readers.append(asyncio.create_task(_read_report(report_read, child)))
-    child.readers.append(asyncio.create_task(_read_output(process, log)))
+    child.readers.append(spawn_task(_read_report(report_read, child), "child_report"))
+    child.readers.append(spawn_task(_read_output(process, log), "child_output"))
     return child
 
 
 async def _read_report(fd: int, child: Child) -> None:
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(limit=REPORT_BYTES)
     protocol = asyncio.StreamReaderProtocol(reader)
     pipe = os.fdopen(fd, "rb", buffering=0)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
     try:
         line = await reader.readline()
+    except ValueError:  # longer than the limit: no report of ours
+        line = b""
     finally:
         transport.close()
     report = _parse_report(line)
@@ -144,10 +152,12 @@ async def _read_report(fd: int, child: Child) -> None:
 
 def _parse_report(line: bytes) -> Report:
     try:
-        said = json.loads(line)
+        said = parse_json(line)
     except ValueError:
         return Report()
-    return Report(url=said.get("url"), error=said.get("error")) if said else Report()
+    said = said if isinstance(said, dict) else {}
+    url, error = said.get("url"), said.get("error")
+    return Report(url=url if isinstance(url, str) else None, error=error if isinstance(error, str) else None)
 
 
 async def _read_output(process: asyncio.subprocess.Process, log: LogFile) -> None:

@@ -11,6 +11,7 @@ from deploy.dockerd import Docker, Json
 from deploy.errors import DockerError
 from deploy.log import LogFile
 from deploy.run import End
+from deploy.tasks import spawn
 
 LOOK_SECONDS = 0.5
 AWAY_SECONDS = 30.0
@@ -47,7 +48,7 @@ class ContainerRun:
 
     def terminate(self) -> None:
         self._ending_at = time.monotonic()
-        task = asyncio.get_running_loop().create_task(self._signal("SIGTERM"))
+        task = spawn(self._signal("SIGTERM"), "docker_signal")
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
 

@@ -117,6 +117,8 @@ class DockerEngine(Supervised):
         except DockerError as error:
             kind = StartRefused if error.is_final else StartFailed
             raise kind(self.name, str(error)) from None
+        if adopted:
+            self._weights = None  # it was loaded before this process looked
         return ContainerRun(self._docker, seen, self._log_path, adopted=adopted is not None)
 
     async def _adoptable(self) -> Json | None:
@@ -142,7 +144,7 @@ class DockerEngine(Supervised):
             raise StartRefused(self.name, why)
         await self._docker.ensure_network(NETWORK)
         placing = self._placing()
-        _make_cache(Path(placing.cache), placing.user)
+        self._make_cache(Path(placing.cache), placing.user)
         container = await self._docker.create(self._container, create_body(self._spec, placing))
         try:
             await self._docker.start(container)
@@ -166,18 +168,22 @@ class DockerEngine(Supervised):
             artefact=weights_digest(self._artefact),
             model=str(model),
             inside=inside,
-            cache=str((self._state_dir / "caches" / digest[:16]).resolve()),
+            cache=str(self._state_dir.resolve() / "caches" / digest[:16]),
             user=f"{uid}:{gid}",
             operation=self._operation,
         )
 
+    def _make_cache(self, path: Path, user: str) -> None:
+        """A folder that only the engine's user writes to: what lies in it is code that will run.
 
-def _make_cache(path: Path, user: str) -> None:
-    """A folder that only the engine's user writes to: what lies in it is code that will run."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if os.getuid() == 0:
-        uid, _, gid = user.partition(":")
-        os.chown(path, int(uid), int(gid))
+        Raises StartRefused for a symbolic link: Docker would mount what it points to, writable.
+        """
+        if path.is_symlink() or path.parent.is_symlink():
+            raise StartRefused(self.name, f"its cache {path.name} is a symbolic link; remove the link")
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.getuid() == 0:
+            uid, _, gid = user.partition(":")
+            os.chown(path, int(uid), int(gid), follow_symlinks=False)
 
 
 def _described(seen: Json) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class EngineState:
     that the engine wants in a request's "model", known while ready. `pid` is the child that lives
     now, if the driver has one. `restarts` counts the children after the first since `start()`.
     `since` is when `state` was entered, in monotonic seconds (`time.monotonic`). `last_error`
-    says why the engine last left `READY` or did not reach it, and is kept until the next
+    says why the engine last left `READY` or did not reach it (for operators: an engine's own words
+    may be in it, and no log may have them), and is kept until the next
     `start()`. `abilities` is what it was found to do when it came up.
     """
 

@@ -10,27 +10,43 @@ _END = re.compile(rb"\r\n|\r|\n")
 
 
 class LineSplitter:
-    """`feed` gives the lines that are complete, `close` the rest. Keeps at most `limit` bytes."""
+    """`feed` gives the lines that are complete, `close` the rest. Keeps at most `limit` bytes.
+
+    The work is linear in the bytes, however small the pieces that they come in.
+    """
 
     def __init__(self, limit: int = 1 << 20) -> None:
         self._limit = limit
-        self._held = b""
+        self._held: list[bytes] = []  # of a line without its end
+        self._size = 0
+        self._after_cr = False  # the last byte was a CR: a LF now belongs to it
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their ends.
 
         A line that outgrows the limit is given back in pieces.
         """
-        held = self._held + data
-        # A CR at the very end may be the first half of a CRLF: wait for the next byte.
-        tail = b"\r" if held.endswith(b"\r") else b""
-        *lines, self._held = _END.split(held[: len(held) - len(tail)])
-        self._held += tail
-        if len(self._held) > self._limit:
-            lines += self.close()
-        return lines
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if not data:
+            return []
+        self._after_cr = data.endswith(b"\r")
+        first, *rest = _END.split(data)
+        self._hold(first)
+        lines = []
+        if rest:
+            lines = [b"".join(self._held), *rest[:-1]]
+            self._held, self._size = [], 0
+            self._hold(rest[-1])
+        return [*lines, *self.close()] if self._size > self._limit else lines
+
+    def _hold(self, part: bytes) -> None:
+        if part:
+            self._held.append(part)
+            self._size += len(part)
 
     def close(self) -> list[bytes]:
         """What was held when the stream ended; nothing if it ended with a line."""
-        held, self._held = self._held.removesuffix(b"\r"), b""
+        held, self._held, self._size = b"".join(self._held), [], 0
         return [held] if held else []

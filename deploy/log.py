@@ -10,10 +10,13 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+SAFE_BYTES = 1024
+"""A longer line is no mark of a crash; nor is it worth the time to look."""
+
 # What may be kept whole once requests flow: the marks of a crash.
 _SAFE = re.compile(
     rb"\S+\.(c|cc|cpp|cu|h):\d+: (GGML_ASSERT\([^\"']*\) failed|fatal error|CUDA error)$"
-    rb"|\S+\(\+?\S*\) ?\[0x[0-9a-f]+\]$"  # a backtrace of the C library
+    rb"|[^\s(]+\([^\s()]*\) ?\[0x[0-9a-f]+\]$"  # a backtrace of the C library
     rb"|terminate called (after throwing an instance of '[\w:]+'|recursively|without an active)"
     rb"|Fatal Python error: [\w ]+$"
 )
@@ -22,7 +25,7 @@ _HEAD = re.compile(rb"[\d.]+ [A-Z] +(?:(?:srv|slot|cmn|que|res|ggml|llama)\s+)?[
 
 def withhold(line: bytes) -> bytes:
     """The line as it may be kept once requests flow."""
-    if not line or _SAFE.match(line):
+    if not line or (len(line) <= SAFE_BYTES and _SAFE.match(line)):
         return line
     head = _HEAD.match(line)
     kept = head.group() + b" " if head else b""

@@ -36,7 +36,7 @@ def read_lock(path: Path) -> dict[str, str]:
         images = json.loads(path.read_text("utf-8"))["images"]
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise PinError(f"{path} is not a lock of images ({error})") from None
     if not isinstance(images, dict):
         raise PinError(f"{path} is not a lock of images")

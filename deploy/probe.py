@@ -7,7 +7,6 @@ that is there for embeddings is asked for one, and its numbers are looked at.
 """
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -18,7 +17,15 @@ from typing import Any
 import aiohttp
 
 from deploy.lines import LineSplitter
+from deploy.replies import parse_json, read_body, read_json, session
 from deploy.spec import Dialect, Kind
+
+STREAM_BYTES = 1 << 20
+"""Of a probe's stream, which is to hold four tokens."""
+LINE_BYTES = 64 << 10
+SAID_CHARACTERS = 300
+NAME_CHARACTERS = 512
+"""Of the name of a model."""
 
 
 class Verdict(StrEnum):
@@ -37,8 +44,9 @@ class ProbeResult:
     """One probe's verdict and clocks, in seconds since the request was sent.
 
     `headers_s` is the response's head, `first_token_s` the first generated token; None means that
-    it did not come. `total_s` is when the probe ended. `detail` is for people; it never quotes
-    generated text.
+    it did not come. `total_s` is when the probe ended. `detail` is for people and logs, in our own words.
+    `said` is what the engine says of its error, at most SAID_CHARACTERS without control
+    characters: for operators, never for a log.
     """
 
     verdict: Verdict
@@ -46,10 +54,20 @@ class ProbeResult:
     first_token_s: float | None = None
     total_s: float = 0.0
     detail: str = ""
+    said: str = ""
 
     @property
     def ok(self) -> bool:
         return self.verdict in (Verdict.STREAMED, Verdict.EMBEDDED)
+
+    @property
+    def for_operators(self) -> str:
+        """Verdict, detail, and the engine's own words."""
+        return ": ".join(part for part in (self.verdict, self.detail, self.said) if part)
+
+
+_Error = tuple[str, str]
+"""What is wrong with a stream, in our words; and in the engine's."""
 
 
 class _Clock:
@@ -63,13 +81,14 @@ class _Clock:
     def now(self) -> float:
         return time.monotonic() - self._start
 
-    def result(self, verdict: Verdict, detail: str = "") -> ProbeResult:
+    def result(self, verdict: Verdict, detail: str = "", said: str = "") -> ProbeResult:
         return ProbeResult(
             verdict=verdict,
             headers_s=self.headers_s,
             first_token_s=self.first_token_s,
             total_s=self.now(),
             detail=detail,
+            said="".join(c if c.isprintable() else " " for c in said[:SAID_CHARACTERS]),
         )
 
 
@@ -103,15 +122,16 @@ async def probe(
 ) -> ProbeResult:
     """Ask the engine at `url` for a few tokens and wait for the first, at most `deadline_s`.
 
-    One whose `kind` is embeddings is asked for those of one word instead. Never raises for what the engine does: that is the verdict. The stream is read to its end
-    within the deadline, so that no half-read answer keeps a slot of the engine busy.
+    One whose `kind` is embeddings is asked for those of one word instead. Never raises for what the engine
+    does: that is the verdict. The stream is read to its end within the deadline and STREAM_BYTES, so that no
+    half-read answer keeps a slot of the engine busy.
     """
     clock = _Clock()
     try:
-        async with asyncio.timeout(deadline_s), _session(deadline_s, headers) as session:
+        async with asyncio.timeout(deadline_s), session(deadline_s, headers) as asking:
             if kind == "embeddings":
-                return await _embed(session, f"{url}/v1/embeddings", embedding_body(model), clock)
-            return await _stream(session, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
+                return await _embed(asking, f"{url}/v1/embeddings", embedding_body(model), clock)
+            return await _stream(asking, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
     except TimeoutError:
         if clock.first_token_s is not None:
             return clock.result(Verdict.STREAMED, "the deadline came before the stream's end")
@@ -119,8 +139,10 @@ async def probe(
         return clock.result(Verdict.STALLED, f"no {what} within {deadline_s:g} s")
     except aiohttp.ClientConnectorError as error:
         return clock.result(Verdict.NOT_LISTENING, str(error))
-    except aiohttp.ClientError as error:
-        return clock.result(Verdict.ERROR, f"{type(error).__name__}: {error}")
+    except aiohttp.ClientError as error:  # its message may quote the reply
+        return clock.result(Verdict.ERROR, type(error).__name__)
+    except Exception as error:  # whatever else a reply brings about: the probe has failed, not its task
+        return clock.result(Verdict.ERROR, f"the reply could not be read: {type(error).__name__}")
 
 
 async def served_model(
@@ -130,21 +152,13 @@ async def served_model(
     try:
         async with (
             asyncio.timeout(deadline_s),
-            _session(deadline_s, headers) as session,
-            session.get(f"{url}/v1/models", allow_redirects=False) as response,
+            session(deadline_s, headers) as asking,
+            asking.get(f"{url}/v1/models", allow_redirects=False) as response,
         ):
-            name = (await response.json(content_type=None))["data"][0]["id"]
+            name = (await read_json(response))["data"][0]["id"]
     except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError):
         return None
-    return name if isinstance(name, str) else None
-
-
-def _session(deadline_s: float, headers: Mapping[str, str] | None) -> aiohttp.ClientSession:
-    # A connection of its own: a probe must not be answered by luck of a pooled one, and no proxy
-    # of the environment may stand between.
-    timeout = aiohttp.ClientTimeout(total=None, connect=deadline_s)
-    connector = aiohttp.TCPConnector(limit=1, force_close=True)
-    return aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers, trust_env=False)
+    return name if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS else None
 
 
 async def _stream(
@@ -156,7 +170,7 @@ async def _stream(
             return refusal
         error = await _read_stream(response, clock)
     if error is not None:
-        return clock.result(Verdict.ERROR, error)
+        return clock.result(Verdict.ERROR, *error)
     if clock.first_token_s is None:
         return clock.result(Verdict.ERROR, "the stream ended without a token")
     return clock.result(Verdict.STREAMED)
@@ -169,9 +183,9 @@ async def _embed(
         refusal = await _refusal(response, clock)
         if refusal is not None:
             return refusal
-        raw = await response.read()
+        raw = await read_body(response)
     try:
-        embedded = has_vector(json.loads(raw))
+        embedded = has_vector(parse_json(raw))
     except ValueError:
         return clock.result(Verdict.ERROR, "the reply is not JSON")
     if not embedded:
@@ -182,18 +196,22 @@ async def _embed(
 async def _refusal(response: aiohttp.ClientResponse, clock: _Clock) -> ProbeResult | None:
     """What the head of a reply already says against its engine."""
     clock.headers_s = clock.now()
-    if response.status in (502, 503, 504):  # 502 and 504: a proxy before an engine that loads
+    if response.status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
         return clock.result(Verdict.LOADING, f"HTTP {response.status}")
     if response.status != 200:
         text = (await response.content.read(2048)).decode("utf-8", "replace")
-        return clock.result(Verdict.ERROR, f"HTTP {response.status}: {text[:300]}")
+        return clock.result(Verdict.ERROR, f"HTTP {response.status}", text)
     return None
 
 
-async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> str | None:
+async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> _Error | None:
     """Read to the end, stop the clock at the first token; returns the stream's error, if any."""
-    splitter = LineSplitter()
+    splitter = LineSplitter(LINE_BYTES)
+    size = 0
     while data := await response.content.readany():
+        size += len(data)
+        if size > STREAM_BYTES:
+            return f"the stream is longer than {STREAM_BYTES} bytes", ""
         for line in splitter.feed(data):
             error = _read_line(line, clock)
             if error is not None:
@@ -203,24 +221,24 @@ async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> str |
     return None
 
 
-def _read_line(line: bytes, clock: _Clock) -> str | None:
+def _read_line(line: bytes, clock: _Clock) -> _Error | None:
     field, _, value = line.partition(b":")
     value = value.strip()
     if field != b"data" or value == b"[DONE]":
         return None
     try:
-        chunk = json.loads(value)
+        chunk = parse_json(value)
     except ValueError:
-        return "the stream holds a frame that is not JSON"
+        return "the stream holds a frame that is not JSON", ""
     if not isinstance(chunk, dict):
-        return "the stream holds a frame that is not an object"
+        return "the stream holds a frame that is not an object", ""
     if chunk.get("error"):
-        return f"error in the stream: {str(chunk['error'])[:300]}"
+        return "error in the stream", str(chunk["error"])
     try:
         if clock.first_token_s is None and has_token(chunk):
             clock.first_token_s = clock.now()
     except (AttributeError, TypeError):
-        return "the stream holds a frame that is not a chat completion chunk"
+        return "the stream holds a frame that is not a chat completion chunk", ""
     return None
 
 
@@ -246,8 +264,15 @@ def has_vector(reply: Any) -> bool:
     return (
         isinstance(vector, list)
         and bool(vector)
-        and all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in vector)
+        and all(isinstance(x, int | float) and not isinstance(x, bool) and _is_finite(x) for x in vector)
     )
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer larger than any float
+        return False
 
 
 async def wait_until_streams(

@@ -7,9 +7,9 @@ files exist is asked by `deploy.weights`, and whether its flags mean something b
 import hashlib
 import re
 from dataclasses import dataclass, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, get_args
-from urllib.parse import urlsplit
 
 from deploy.errors import SpecError
 from gates.report.codec import canonical
@@ -22,6 +22,11 @@ Gpu = Literal["all", "none"]
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 # A tag can be moved to other bytes after the gate has passed it; a digest cannot. An image that was
 # built or imported here has no digest of a registry: its id is one over its configuration and layers.
+_URL = re.compile(
+    r"https?://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>(/([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*)*)"
+)
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 PINNED_IMAGE = re.compile(r"([a-z0-9][a-zA-Z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
 
 
@@ -111,15 +116,49 @@ def _check_url(spec: EngineSpec) -> None:
     spec._refuse("image", "args", "gpu")
     if spec.url is None:
         raise SpecError(spec.name, "url", "the url driver needs the engine's address")
-    try:
-        parts = urlsplit(spec.url)
-        port_ok = parts.port is None or parts.port > 0
-    except ValueError:
-        raise SpecError(spec.name, "url", f"{spec.url!r} is not an address") from None
-    plain = not (parts.query or parts.fragment or parts.username or parts.password)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok or not plain:
-        why = f"{spec.url!r} must be http(s)://HOST[:PORT][/PATH] and nothing more"
+    why = url_fault(spec.url)
+    if why is not None:
         raise SpecError(spec.name, "url", why)
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with an engine's address, or None.
+
+    It must mean the same to each of its readers (the probe's client, and ours), so only one plain form is
+    taken: http(s)://HOST[:PORT][/PATH], in ASCII, as RFC 3986 writes it. A password is never repeated.
+    """
+    if "@" in url:
+        return "must not hold a user or a password"
+    if not url.isascii():
+        return f"{url!r} must be ASCII: write an international name as xn--..., and a path with %XX"
+    found = _URL.fullmatch(url)
+    if found is None:
+        return f"{url!r} must be http(s)://HOST[:PORT][/PATH] and nothing more"
+    host, port, path = found["host"], found["port"], found["path"]
+    if not _is_host(host):
+        return f"{url!r} is not an address: {host!r} is neither a host's name nor an IP address"
+    if port is not None and not 0 < int(port) < 65536:
+        return f"{url!r} is not an address: a port is from 1 to 65535"
+    if {".", ".."} & set(path.split("/")):
+        return f"{url!r} must not hold . or .. in its path"
+    return None
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("["):
+        return _is_ip(host[1:-1])
+    labels = host.removesuffix(".").split(".")
+    if labels[-1].isdigit():  # or 127.1 and 0177.0.0.1 would be taken, by some, for addresses
+        return _is_ip(host)
+    return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 _CHECKS = {"embedded": _check_embedded, "docker": _check_docker, "url": _check_url}

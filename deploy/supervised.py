@@ -22,6 +22,8 @@ from deploy.log import log_path, tail
 from deploy.probe import wait_until_streams
 from deploy.run import End, Run
 from deploy.spec import EngineSpec, spec_digest
+from deploy.tasks import report, spawn
+from gates.artefact import Snapshot, snapshot
 
 _GONE = (Phase.STOPPED, Phase.FAILED)
 
@@ -53,6 +55,7 @@ class Supervised(ABC):
         self._run: Run | None = None
         self._url: str | None = None
         self._found = Abilities()
+        self._weights: Snapshot | None = None  # as they lay there before the present run was made
         self._barred: str | None = None
         self._life: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -82,6 +85,7 @@ class Supervised(ABC):
             "spec": spec_digest(self._spec),
             "url": self.url,
             "pid": self._run.pid if self._run is not None else None,
+            "weights": self._weights,
         }
 
     @property
@@ -170,7 +174,7 @@ class Supervised(ABC):
     def _do(self, effect: supervisor.Effect) -> None:
         match effect:
             case supervisor.Spawn():
-                self._life = asyncio.create_task(self._live(), name=f"engine {self.name}")
+                self._life = spawn(self._live(), "engine_run", self.name)
             case supervisor.Wake(after_s):
                 self._arm(after_s, lambda: self._feed(supervisor.Due(time.monotonic())))
             case supervisor.Kill():
@@ -213,11 +217,19 @@ class Supervised(ABC):
 
     async def _live(self) -> None:
         try:
+            end = await self._one_run()
+        except Exception as error:  # whatever it was: the table hears of the end, or no other run would begin
+            report("engine_run", error)
+            end = End("its driver failed; the gateway's log says where")
+        self._over(end)
+
+    async def _one_run(self) -> End:
+        try:
+            self._weights = await asyncio.to_thread(self._look_at_weights)
             run = await self._spawn()
         except (OSError, EngineError) as error:
             why = error.why if isinstance(error, EngineError) else f"could not be started: {error}"
-            self._over(End(why, refused=getattr(error, "refused", False)))
-            return
+            return End(why, refused=getattr(error, "refused", False))
         self._run = run
         try:
             if self._barred is not None:
@@ -225,11 +237,13 @@ class Supervised(ABC):
             elif self._machine.phase is Phase.STOPPING:
                 run.terminate()
             self._publish()
-            end = await self._accompany(run)
+            return await self._accompany(run)
         finally:
             run.close()
             self._run = self._url = None
-        self._over(end)
+
+    def _look_at_weights(self) -> Snapshot | None:
+        return snapshot(self._spec.artefact) if self._spec.artefact is not None else None
 
     def _over(self, end: End) -> None:
         barred = self._barred is not None
@@ -237,13 +251,20 @@ class Supervised(ABC):
         self._feed(supervisor.Exited(time.monotonic(), why, refused=end.refused, barred=barred))
 
     async def _accompany(self, run: Run) -> End:
-        ready = asyncio.create_task(self._until_ready(run))
+        ready = spawn(self._until_ready(run), "engine_ready", self.name)
+        ready.add_done_callback(self._give_up_if_failed)
         try:
             return await run.wait()
         finally:
             # Before the end is reported: no news of readiness may come after it.
             ready.cancel()
             await asyncio.wait([ready])
+
+    def _give_up_if_failed(self, ready: asyncio.Task[None]) -> None:
+        failed = not ready.cancelled() and ready.exception() is not None
+        if failed and self._machine.phase is Phase.STARTING and not self._machine.doomed:
+            why = "its driver failed while it was coming up; the gateway's log says where"
+            self._feed(supervisor.GaveUp(time.monotonic(), why))
 
     async def _until_ready(self, run: Run) -> None:
         spec, url = self._spec, None
@@ -259,7 +280,7 @@ class Supervised(ABC):
                     dialect=spec.dialect,
                     kind=spec.kind,
                 )
-            why = f"{result.verdict}: {result.detail}"
+            why = result.for_operators
             if result.ok and spec.kind == "chat":  # the questions are all about chat
                 self._found = await abilities(
                     url, model=self.name, dialect=spec.dialect, deadline_s=ABILITIES_SECONDS

@@ -124,7 +124,7 @@ class UrlEngine:
         )
         if not result.ok:
             what = "stream" if self._spec.kind == "chat" else "give embeddings"
-            why = f"{self._base} does not {what}: {result.verdict}: {result.detail}"
+            why = f"{self._base} does not {what}: {result.for_operators}"
             self._enter(Phase.FAILED, error=why)
             raise StartTimeout(self.name, why)
         found = await self._ask_abilities(model or self.name)

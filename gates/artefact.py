@@ -76,6 +76,29 @@ def hash_file(path: Path) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
+Snapshot = tuple[tuple[str, int, int, int, int, int], ...]
+"""Of each file and folder: its path, device, inode, size in bytes, mtime and ctime in nanoseconds."""
+
+
+def snapshot(path: Path) -> Snapshot:
+    """What the file system says of an artefact: of its folder and all in it, or of a bare file.
+
+    Two snapshots are equal only if nothing was written, replaced, renamed or linked between them: the
+    kernel sets ctime on each of these, and no call sets it back. So what was loaded after the first
+    is what was hashed before the second. Raises OSError.
+    """
+    folder = folder_of(path)
+    if not (folder / MANIFEST).is_file():
+        return (_seen(path),)
+    inside = (Path(root) / name for root, below, files in os.walk(folder) for name in (*below, *files))
+    return (_seen(folder), *map(_seen, sorted(inside)))
+
+
+def _seen(path: Path) -> tuple[str, int, int, int, int, int]:
+    found = path.lstat()
+    return (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
 def _walk(folder: Path, below: str = "") -> Iterator[tuple[str, Kind | None]]:
     """Every path below a folder but the manifest; with a fault if it is no plain file."""
     for entry in sorted(os.scandir(folder / below), key=lambda item: item.name):

@@ -106,7 +106,7 @@ def parse(text: str, where: str = MANIFEST) -> Artefact:
     """Manifest text to value; a fault is an ArtefactError of one line that names its place."""
     try:
         document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ArtefactError(f"{where}: not JSON, cut off or damaged ({error})") from None
     try:
         return _artefact(document)

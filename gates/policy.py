@@ -59,9 +59,11 @@ def load_policy(name_or_path: str | Path) -> Policy:
 def parse(text: str, where: str = "policy") -> Policy:
     """The policy of a TOML text; a fault is a PolicyError of one line that names its key."""
     try:
-        return read(Policy, tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise PolicyError(f"{where}: not TOML ({error})") from None
+    try:
+        return read(Policy, table)
     except Refused as refused:
         raise PolicyError(f"{where}: {refused}") from None
 

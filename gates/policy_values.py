@@ -10,14 +10,15 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from gates.expect import NEEDS
 from gates.policy_rules import Gate, Latency, between, inside
 from gates.strict import Refused, nearest
-from gates.verdict import Verdict
+from gates.verdict import Rule, Tier, Verdict
 
 SAME: Final = "A/A"
+BEHAVIOUR: Final[tuple[Rule, ...]] = ("floor", "zero", "rate", "compare")
 METRICS: Final = ("ttft", "decode", "first_sentence")
 UNITS: Final = {"ttft": "ms", "decode": "tokens/s", "first_sentence": "ms"}
 
@@ -112,6 +113,14 @@ class KnownBad:
             raise Refused("breaks", "must name the gates that this control has to fail")
 
 
+class Demand(NamedTuple):
+    """A result that every report under a policy must hold. `gate` of a latency may end in `[BUCKET]` there."""
+
+    gate: str
+    rule: Rule
+    tier: Tier
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """All of it.
@@ -171,8 +180,24 @@ class Policy:
         return self.look if n_max > n else self.confidence
 
     @property
+    def demands(self) -> tuple[Demand, ...]:
+        """Every result that a report must hold, in the order in which `gates.decide` judges."""
+        behaviour = (
+            Demand(name, rule, gate.tier)
+            for rule in BEHAVIOUR
+            for name, gate in self.gates.items()
+            if getattr(gate, rule) is not None
+        )
+        return (*behaviour, *(demand for name, rule in self.latency.items() for demand in _speed(name, rule)))
+
+    @property
     def wanted_controls(self) -> dict[str, Verdict]:
         """Every control that a report must hold, and how it has to come out."""
         compares = any(gate.compare and gate.tier != "advisory" for gate in self.gates.values())
         bad = {control.name: Verdict.FAIL for control in self.controls}
         return ({SAME: Verdict.PASS} if compares else {}) | bad
+
+
+def _speed(metric: str, rule: Latency) -> tuple[Demand, ...]:
+    absolute = Demand(metric, "latency", rule.tier)
+    return (absolute, Demand(metric, "ratio", rule.ratio.tier)) if rule.ratio else (absolute,)

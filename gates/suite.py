@@ -107,7 +107,7 @@ def _text(path: Path) -> str:
 def _head(text: str, where: str) -> dict[str, Any]:
     try:
         head = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SuiteError(f"{where}: not TOML ({error})") from None
     known = _HEAD | _MAY
     for problem, names in (("unknown", head.keys() - known.keys()), ("missing", _HEAD.keys() - head.keys())):
@@ -160,7 +160,7 @@ def _shelf(path: Path, head: Mapping[str, Any]) -> Shelf:
 def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
     try:
         listed = json.loads(_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SuiteError(f"{path}: not JSON ({error})") from None
     if not isinstance(listed, list):
         raise SuiteError(f"{path}: must be a list of OpenAI tool objects")

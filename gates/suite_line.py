@@ -59,7 +59,7 @@ def case_of(line: str, shelf: Shelf, where: str) -> Case:
     """The case on this line. Raises SuiteError with `where` (file:line) and the field."""
     try:
         document = json.loads(line, object_pairs_hook=_once)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SuiteError(f"{where}: not JSON ({error})") from None
     try:
         return _case(document, shelf)
@@ -194,7 +194,7 @@ def _call_id(call: Any, where: str) -> str:
     arguments = function.get("arguments")
     try:
         sound = isinstance(arguments, str) and isinstance(json.loads(arguments), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         sound = False
     if not sound:
         raise SuiteError(f"{where}.function.arguments must be an object as a text of JSON")

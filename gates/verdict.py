@@ -18,6 +18,9 @@ class Verdict(StrEnum):
 Tier = Literal["critical", "supporting", "advisory"]
 """critical and supporting decide (with their margins); advisory is shown and never decides."""
 
+Rule = Literal["floor", "zero", "rate", "compare", "latency", "ratio"]
+"""The kinds of rules: the seeds' floors, and A (zero) to D (latency, ratio)."""
+
 Outcome = Literal["ok", "bad", "lost"]
 """Of one case in one arm: `lost` is a transport fault that outlived its retries, never a judgement."""
 
@@ -77,7 +80,7 @@ class GateResult:
     """
 
     gate: str
-    rule: Literal["floor", "zero", "rate", "compare", "latency", "ratio"]
+    rule: Rule
     tier: Tier
     verdict: Verdict
     n: int

@@ -198,7 +198,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 def _row(line: str, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SuiteError(f"{where}: not JSON ({error})") from None
     if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
         raise SuiteError(f"{where}: is no conversation; a line is an object with messages")

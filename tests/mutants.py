@@ -25,33 +25,61 @@ class Mutant(NamedTuple):
 
 
 STREAM = "app/stream/"
+TESTS = "tests/app/stream"
+COST = "test_linear_work.py"
+"""Slow, and of cost alone: no mutant is one of cost only."""
+FIRST = ("test_wire_cases.py", "test_manners.py")
+"""Quick, and most mutants are noticed there."""
+CONTROL = Mutant("no fault at all", "sse.py", "", "")
 MUTANTS = [
     Mutant("a lone CR at a read's end is taken for a line end", "sse.py", "self._after_cr = data[-1] == 0x0D", "self._after_cr = False"),
     Mutant("the last event is lost without a blank line", "sse.py", '        self._take(b"", payloads)\n        return payloads', "        return payloads"),
-    Mutant("a partial line is dropped", "sse.py", "        if rest:\n            self._grow(rest)", "        pass"),
+    Mutant("a partial line is dropped", "sse.py", "            if rest:\n                self._grow(rest)", "            pass"),
     Mutant("lines end at U+2028", "sse.py", "lines = data.splitlines()", 'lines = [x.encode("utf-8", "surrogateescape") for x in data.decode("utf-8", "surrogateescape").splitlines()]'),
-    Mutant("no hold-back of a partial tag", "tags.py", "return None, last", "return None, len(text)"),
-    Mutant("the think filter does not flush", "think.py", "        else:\n            self._show(held, out)\n        self._release(out)", "        self._release(out)"),
-    Mutant("guarded text is lost at the end", "think.py", "            self._flush_withheld(out)\n            out.append(Text(self._choice, text))\n\n    def _ponder", "            self._flush_withheld(out)\n\n    def _ponder"),
-    Mutant("a thought overtakes held text", "think.py", "        self._show(held, out)\n        self._release(out)\n", "        self._held = held\n"),
-    Mutant("an unclosed thought is spoken", "think.py", "            self._ponder(held, out)\n            self._end_unclosed_thought(reason, out)", "            out.append(Text(self._choice, held))"),
-    Mutant("an orphan end tag lets its thought out", "think.py", 'lost = "".join(self._guarded)\n        self._guarded, self._guarded_size = [], 0', 'lost = ""\n        self._release(out)'),
-    Mutant("newlines behind a thought are spoken", "think.py", "        self._strip = True\n        self._guard = 0 if", "        self._guard = 0 if"),
-    Mutant("the call extractor does not flush", "calls.py", "        self._say(held, out)\n        return out", "        return out"),
-    Mutant("an event overtakes the extractor's held text", "calls.py", "return [*self.close(reason), event]", "return [event, *self.close(reason)]"),
-    Mutant("an unfinished call loses its tag", "calls.py", "        self._say(tag, out)\n        return raw[len(tag) :]", "        return raw[len(tag) :]"),
-    Mutant("a call in a fence is made", "calls.py", "if self._fences.inside:", "if False:"),
-    Mutant("a number goes out before its end", "jsonscan.py", "if not (self._escape or self._scalar):", "if not self._escape:"),
-    Mutant("braces in strings count", "jsonscan.py", "if self._in_string:\n            self._string(char)", 'if self._in_string and char not in "{}":\n            self._string(char)'),
-    Mutant("a parameter keeps its newlines", "xmlcall.py", 'start = max(self._sent, 1 if value.startswith("\\n") else 0)', "start = self._sent"),
-    Mutant("a typed parameter stays text", "schema.py", 'if types == {"string"}:', "if True:"),
-    Mutant("a close does not go through the later stages", "pipeline.py", "events = [*_through(self.extract, events), *self.extract.close()]", "pass"),
+    Mutant("no hold-back of a partial tag", "tags.py", "self._part.fullmatch(text, at):\n                    return None, at", "self._part.fullmatch(text, at):\n                    return None, size"),
+    Mutant("tags are matched in one case only", "tags.py", "flags = re.IGNORECASE", "flags = re.NOFLAG"),
+    Mutant("a quoted tag is a tag", "tags.py", 'elif (text[at - 1] if at else before) != "`":', "elif True:"),
+    Mutant("held text is lost at the end", "holdback.py", "            self._take_held()\n        self._release(out)", "            self._take_held()"),
+    Mutant("what was held when the stream broke is spoken", "holdback.py", "        if not reason:\n            self._take_held()\n", ""),
+    Mutant("the hold-back releases early", "holdback.py", "if self._size > self._limit:", "if self._size > 8:"),
+    Mutant("the hold-back ends with the first thought", "holdback.py", "self._size, self._limit = 0, self._policy.held_after", "self._size, self._limit = 0, 0"),
+    Mutant("a thought overtakes held text", "holdback.py", "        if self._held:\n            self._held.append(thought)\n        else:", "        if True:"),
+    Mutant("an orphan end tag lets its thought out", "holdback.py", "self._take_back(out, always=True)", "self._release(out)"),
+    Mutant("a call that was mused about is made", "holdback.py", "elif type(event) is Thought or self._is_native(event):", "else:"),
+    Mutant("a reply of which nothing is left is clean", "holdback.py", "if self._filtered and not self._visible and", "if False and"),
+    Mutant("an opening tag opens nothing", "segmenter.py", "        elif role in _OPENERS:\n            self._open_thought()\n", ""),
+    Mutant("thoughts do not nest", "segmenter.py", "self._depth += 1", "pass"),
+    Mutant("a tag split over two fields is spoken", "segmenter.py", "if match is None and self._tags.may_become(joined):", "if False:"),
+    Mutant("a closing tag in the reasoning field stays", "segmenter.py", "            out.append(Retract(field=True))\n            return", "            self._ponder('</think>', out)\n            return"),
+    Mutant("newlines behind a thought are spoken", "segmenter.py", "self._depth, self._state = 0, self._in_speech\n        self._strip = True", "self._depth, self._state = 0, self._in_speech"),
+    Mutant("what may have been a tag is lost", "segmenter.py", "            self._say(held, out)\n        else:", "            pass\n        else:"),
+    Mutant("an event overtakes the segmenter's held text", "segmenter.py", "            out = self._interrupt()\n            self._swallow", "            out = []\n            self._swallow"),
+    Mutant("an orphan end of a call is spoken", "segmenter.py", "            if self._fences.inside:\n                self._say(match[0], out)", "            if True:\n                self._say(match[0], out)"),
+    Mutant("prose loses its tag", "segmenter.py", "            self._say(block.literal, out)", "            pass"),
+    Mutant("a dropped block is spoken", "calls.py", "        self._state = self._in_dropped\n        return body", "        self.done = True\n        return body"),
+    Mutant("a dropped block is not counted", "calls.py", "        out.append(Dropped())\n        self._call = None", "        self._call = None"),
+    Mutant("an end tag in a string ends a dropped block", "calls.py", "        if self._quoted and not self._line_start:\n            return None\n", ""),
+    Mutant("a call in a fence is made", "calls.py", 'if kind == "broken" or (kind == "json" and self._fenced):', 'if kind == "broken":'),
+    Mutant("a number goes out before its end", "jsonscan.py", "if not self._escape and self._scalar < 0 and not self._is_high:", "if not self._escape:"),
+    Mutant("braces in strings count", "jsonscan.py", "                if self._in_string:\n", "                if self._in_string and text[at] not in '{}':\n"),
+    Mutant("a parameter keeps its newlines", "xmlcall.py", '            self._begun = True\n            text = text.removeprefix("\\n")', "            self._begun = True"),
+    Mutant("a typed parameter stays text", "xmlcall.py", 'self._tools.encode(self.name, self._key, "".join(self._value))', 'json.dumps("".join(self._value))'),
+    Mutant("a close does not go through the later stages", "pipeline.py", "[*self._through(self.segmenter.close()), *self._booked(self.holdback.close())]", "self._booked(self.holdback.close())"),
     Mutant("a stream without a finish reason is clean", "pipeline.py", 'return self._break("the engine\'s stream ended without a finish_reason", "upstream_truncated")', "pass"),
-    Mutant("empty arguments stay empty", "callbook.py", "if not text.strip() and reason != \"length\":", "if False:"),
+    Mutant("empty arguments stay empty", "callbook.py", "[CallArguments(self._choice, self._count - 1, rest)] if rest else []", "[]"),
     Mutant("a call ends with stop", "callbook.py", "if self._count and reason in", "if False and reason in"),
     Mutant("[DONE] follows an error", "encode.py", "out.append(error_frame(event.message, event.code))", "out += [error_frame(event.message, event.code), DONE]"),
-    Mutant("the short way forgets the tools", "pipeline.py", "if choice.extract is not None and not choice.extract.passes(joined):", "if False:"),
+    Mutant("the short way forgets the tools", "segmenter.py", 'if "`" in text or "~" in text or "\\n" in text:', "if False:"),
     Mutant("the role frame stops the clock", "chunks.py", "        if said.content:\n", "        if said.content is not None:\n"),
+    Mutant("null goes out as it came", "callbook.py", 'return "" if "null".startswith(self._seen) else', "return"),
+    Mutant("words go out inside a call", "callbook.py", "self._waiting.append(event)\n        return []", "return [event]"),
+    Mutant("calls are not counted", "callbook.py", "if self._count == MAX_CALLS:", "if False:"),
+    Mutant("another choice is heard", "chunks.py", "if choice.index != 0:", "if False:"),
+    Mutant("a deep call is read on", "jsonscan.py", "if len(self._stack) >= MAX_DEPTH:", "if False:"),
+    Mutant("what was whole before a fault is lost", "sse.py", "            error.payloads = payloads\n", ""),
+    Mutant("arguments that were encoded twice go unchecked at the end", "hermes.py", "            self._check()\n        elif", "            pass\n        elif"),
+    Mutant("half of a surrogate pair goes out", "jsonscan.py", "if (0xDC00 <= unit < 0xE000) is not self._is_high:", "if False:"),
+    Mutant("a number that is no double goes out", "jsonscan.py", "        if _is_out_of_range(scalar):", "        if False:"),
 ]  # fmt: skip
 
 
@@ -61,27 +89,31 @@ def survives(mutant: Mutant) -> bool:
         copy = Path(folder)
         for part in ("app", "deploy", "gates"):
             shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(ROOT / "tests/app/stream", copy / "tests/app/stream")
-        for package in ("tests", "tests/app"):
-            (copy / package / "__init__.py").touch()
-        shutil.copy(ROOT / "pyproject.toml", copy)
+        shutil.copytree(ROOT / TESTS, copy / TESTS)
+        (copy / "tests/app/__init__.py").touch()
+        for path in [*(ROOT / "tests").glob("*.py"), ROOT / "pyproject.toml"]:
+            shutil.copy(path, copy / path.relative_to(ROOT))
         target = copy / STREAM / mutant.file
         text = target.read_text("utf-8")
         if mutant.old not in text:
             raise SystemExit(f"mutant {mutant.name!r}: {mutant.file} no longer holds its line")
         target.write_text(text.replace(mutant.old, mutant.new, 1), "utf-8")
-        command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "tests/app/stream"]
+        files = sorted((copy / TESTS).glob("test_*.py"), key=lambda path: path.name not in FIRST)
+        names = [str(path) for path in files if path.name != COST]
+        command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *names]
         return subprocess.run(command, cwd=copy, capture_output=True, check=False).returncode == 0
 
 
 def main() -> int:
     """Try every mutant; the exit code is the number of survivors."""
+    if not survives(CONTROL):
+        raise SystemExit(f"{TESTS} fails without a fault: mend that first")
+    survivors = 0
     with ThreadPoolExecutor(2) as pool:
-        outcomes = list(zip(MUTANTS, pool.map(survives, MUTANTS), strict=True))
-    for mutant, survived in outcomes:
-        print(f"{'SURVIVED' if survived else 'caught  '}  {mutant.file:12} {mutant.name}")
-    survivors = sum(survived for _, survived in outcomes)
-    print(f"{len(outcomes) - survivors} of {len(outcomes)} faults caught")
+        for mutant, survived in zip(MUTANTS, pool.map(survives, MUTANTS), strict=True):
+            survivors += survived
+            print(f"{'SURVIVED' if survived else 'caught  '}  {mutant.file:12} {mutant.name}", flush=True)
+    print(f"{len(MUTANTS) - survivors} of {len(MUTANTS)} faults caught")
     return survivors
 
 

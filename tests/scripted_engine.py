@@ -19,11 +19,11 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from deploy.abilities import BUDGET_QUESTION, NO_SUCH_REPLY
+from deploy.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTIONS, OFF_ROOM
 from deploy.probe import probe_body
 from tests.script import (
     Framing,
@@ -44,7 +44,9 @@ from tests.script import (
 
 _PROBE = probe_body("", "openai")["messages"]
 _BUDGET = [{"role": "user", "content": BUDGET_QUESTION}]
+_OFF = [[{"role": "user", "content": question}] for question in OFF_QUESTIONS]
 _PREFILL = [*_PROBE, {"role": "assistant", "content": "Hello"}]
+_OBEDIENT = {"choices": [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]}
 _RENDER = ("/apply-template", "/tokenize", "/detokenize")
 
 
@@ -76,7 +78,7 @@ class Seen:
             return False
         asked = self.body
         messages = asked.get("messages")
-        return messages in (_PROBE, _BUDGET, _PREFILL) or asked.get("id") == NO_SUCH_REPLY
+        return messages in (_PROBE, _BUDGET, _PREFILL, *_OFF) or asked.get("id") == NO_SUCH_REPLY
 
 
 class ScriptedEngine:
@@ -89,6 +91,9 @@ class ScriptedEngine:
         self.buffer: int | None = None  # of the kernel, for sending; a small one fills soon
         self.close_idle_after_reply = False  # drop the connection once a reply is over
         self.answers: dict[str, Any] = {}  # JSON by path (or "budget"): what it says of itself when asked
+        self.probes: Sequence[Step] | None = None  # script for readiness probes; None: they stream
+        self.probed = 0  # readiness probes since the start
+        self.choose: Callable[[Seen], Sequence[Step] | None] = lambda _: None  # a script by what is asked
         self.echo = False  # say the last message twice, instead of any script
         self._scripts: deque[Sequence[Step]] = deque()
         self._always: Sequence[Step] = reply("Hello ", "there.")
@@ -124,6 +129,7 @@ class ScriptedEngine:
         """As if new: no scripts, no requests."""
         self._scripts.clear()
         self.requests.clear()
+        self.probes = None
         self._always = reply("Hello ", "there.")
 
     async def request(self, count: int = 1) -> Seen:
@@ -150,12 +156,17 @@ class ScriptedEngine:
         if seen.method == "GET":
             found = seen.path == "/v1/models"
             return status(200, {"object": "list", "data": [{"id": "scripted"}]}) if found else status(404)
+        if seen.is_probe and seen.body.get("messages") == _PROBE and seen.body.get("stream"):
+            self.probed += 1
+            return reply("Hello") if self.probes is None else self.probes
         if seen.is_probe:
+            if seen.body.get("max_tokens") == OFF_ROOM and seen.body.get("messages") in _OFF:
+                return self.answers.get("off", status(200, _OBEDIENT))
             budgeted = seen.body.get("messages") == _BUDGET
             if seen.body.get("messages") == _PREFILL:
                 return self.answers.get("prefill", reply("Hello"))
             return self.answers.get("budget", reply("Hello")) if budgeted else reply("Hello")
-        script = self._scripts.popleft() if self._scripts else self._always
+        script = self.choose(seen) or (self._scripts.popleft() if self._scripts else self._always)
         if self.echo:
             word = seen.body["messages"][-1]["content"]
             script = (Head(), Say(text(f"{word} ")), Wait(0.005), Say(text(word)), Say(finish()))

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 
 from app.dialects import DIALECTS
+from deploy.replies import read_body, read_json
 from deploy.spec import Dialect
 
 
@@ -38,7 +39,7 @@ class EngineAPI:
             return None
         async with self._session.get(self._url + spec.metrics) as reply:
             reply.raise_for_status()
-            lines = (await reply.text()).splitlines()
+            lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
         found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in spec.load]
         return int(sum(found)) if found else None
 
@@ -65,12 +66,12 @@ class EngineAPI:
     async def _get(self, path: str) -> Any:
         async with self._session.get(self._url + path) as reply:
             reply.raise_for_status()
-            return await reply.json()
+            return await read_json(reply)
 
     async def _post(self, path: str, body: dict[str, Any]) -> Any:
         async with self._session.post(self._url + path, json=body) as reply:
             reply.raise_for_status()
-            return await reply.json()
+            return await read_json(reply)
 
 
 def _wheel() -> str:

@@ -107,7 +107,7 @@ async def _check(args: argparse.Namespace) -> int:
         url, model=model or "engine", deadline_s=REACH_SECONDS, dialect=args.dialect
     )
     if not reached.ok:
-        print(f"manners engine: {url} does not stream: {reached.verdict}: {reached.detail}", file=sys.stderr)
+        print(f"manners engine: {url} does not stream: {reached.for_operators}", file=sys.stderr)
         return UNREACHED
     found = []
     async with suite.bench(url, args.dialect, model=model) as it:

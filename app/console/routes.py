@@ -58,9 +58,9 @@ def console_router(config: Config, promotions: Promotions) -> APIRouter:
 
     async def opened(digest: str) -> tuple[Statement, str, tuple[str, ...]]:
         row = await promotions.do(lambda registry: registry.report(digest))
-        return await asyncio.to_thread(
-            _open, reports.bytes_of(config.state_dir, row), config.state_dir / KEYS
-        )
+        with promotions.telling_state():
+            data = await asyncio.to_thread(reports.bytes_of, config.state_dir, row)
+        return await asyncio.to_thread(_open, data, config.state_dir / KEYS)
 
     @routes.get("/admin/reports/{digest}/reading", response_model=None)
     async def read(request: Request, digest: str) -> Response:

@@ -7,8 +7,10 @@ effect begins; whatever the gateway is killed between, the next start finds what
 
 import asyncio
 import time
-from collections.abc import Collection
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from app.log import Logger, where
 from app.metrics import Metrics
@@ -22,12 +24,14 @@ from app.promotion.site import Evidence, Site
 from app.promotion.wishes import now
 from app.registry.errors import GenerationMoved, RegistryError, StorageFailed
 from app.registry.registry import Registry
+from deploy.tasks import supervise
 
 ACTOR: Final = "gateway"
 DISK_SECONDS: Final = 2.0
 """How long to wait before a step that the disk did not take is written again."""
 
 Word = Cancel | Breached
+T = TypeVar("T")
 
 
 class Turn:
@@ -66,7 +70,7 @@ class Actor:
         """Take up what was interrupted, and then what comes."""
         # Those after their switch are watched for minutes; the others only bring back who served.
         found = sorted(unfinished, key=lambda machine: step(machine, Restart()).machine.outcome is None)
-        self._task = asyncio.create_task(self._work(found), name="promotions")
+        self._task = supervise(partial(self._work, deque(found)), "promotions")
 
     async def stop(self) -> None:
         """Let go of what runs; it is taken up at the next start."""
@@ -87,8 +91,9 @@ class Actor:
 
     # -------------------------------------------------------------------------- one after the other
 
-    async def _work(self, unfinished: Collection[Machine]) -> None:
-        for machine in unfinished:
+    async def _work(self, unfinished: deque[Machine]) -> None:
+        while unfinished:
+            machine = unfinished.popleft()
             await self._guarded(machine.plan.operation, machine)
         while True:
             await self._guarded(await self._queue.get(), None)
@@ -109,7 +114,7 @@ class Actor:
 
     async def _carry_out(self, operation: str, interrupted: Machine | None) -> None:
         if interrupted is None:
-            begun = await self._site.archive.do(lambda registry: _take(registry, operation))
+            begun = await self._persisted(lambda registry: _take(registry, operation))
             if begun is None:
                 return  # it was cancelled in the queue
             self._took(begun)
@@ -134,16 +139,27 @@ class Actor:
         return after
 
     async def _commit(self, after: Step, event: Event, evidence: Evidence) -> None:
+        await self._persisted(
+            lambda registry: book.commit(registry, after, event, at=now(), actor=ACTOR, evidence=evidence)
+        )
+
+    async def _persisted(self, work: Callable[[Registry], T]) -> T:
+        """What `work` gives, tried until the disk takes it. Each failure is counted; the log tells of changes."""
+        told: str | None = None
         while True:
             try:
-                return await self._site.archive.do(
-                    lambda registry: book.commit(
-                        registry, after, event, at=now(), actor=ACTOR, evidence=evidence
-                    )
-                )
+                given = await self._site.archive.do(work)
             except StorageFailed as error:
-                self._log.error("registry_failed", error=str(error))
+                self._metrics.state_failed(error.code)
+                if told != error.code:
+                    self._log.error("registry_failed", code=error.code, error=str(error))
+                told = error.code
                 await asyncio.sleep(DISK_SECONDS)
+                continue
+            self._metrics.state_works()
+            if told is not None:
+                self._log.warning("registry_works_again", code=told)
+            return given
 
     def _took(self, after: Step) -> None:
         """A step is on the disk: count it, say it."""
@@ -163,8 +179,8 @@ class Actor:
             engine=self._site.shelf.name(machine.plan.candidate),
             phase=str(machine.phase),
             effect=str(after.effect.verb) if after.effect else None,
+            # Not its message: that may be in an engine's own words. /admin/operations has it.
             code=machine.fault.code if machine.fault else None,
-            reason=machine.fault.message if machine.fault else None,
         )
         self.tell()
 

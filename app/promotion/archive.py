@@ -40,10 +40,15 @@ class Archive:
         return Registry(self._path)
 
     async def do(self, work: Callable[[Registry], T]) -> T:
-        """What `work` gives, or raises."""
+        """What `work` gives, or raises. Raises StorageMissing if the file is gone, and then nothing is done."""
         registry = self._registry
         assert registry is not None  # nobody asks before it is open
-        return await self._run(lambda: work(registry))
+
+        def checked() -> T:
+            registry.check_is_there()
+            return work(registry)
+
+        return await self._run(checked)
 
     async def close(self) -> None:
         """Idempotent."""

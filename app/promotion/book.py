@@ -92,6 +92,12 @@ def unfinished(reader: Reader) -> tuple[Machine, ...]:
     return tuple(load(reader, found.id) for found in reader.operations(unfinished_only=True))
 
 
+def promoted(reader: Reader) -> frozenset[str]:
+    """The engines, by digest, that a promotion with a report has put in service."""
+    done = (load(reader, op.id) for op in reader.operations() if op.phase == Phase.SUCCEEDED)
+    return frozenset(m.plan.candidate for m in done if m.plan.report is not None)
+
+
 def _moves(move: Move | None) -> tuple[AliasMove, ...]:
     if move is None:
         return ()

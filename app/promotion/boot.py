@@ -6,8 +6,10 @@ after the other, those that somebody is served by first. Children of ours and st
 
 import asyncio
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from app.log import Logger
+from app.member import loggable
 from app.promotion.effects import Effect, Verb
 from app.promotion.machine import Machine
 from app.promotion.reconcile import reconcile
@@ -16,6 +18,7 @@ from app.promotion.site import Site
 from deploy import drivers
 from deploy.drivers import Found
 from deploy.errors import DeployError
+from deploy.tasks import supervise
 
 HOLDER = "start"
 """Of the loading lease."""
@@ -43,7 +46,7 @@ class Boot:
         up = {one.spec for one in found if one.running}
         waiting = [effect for effect in starts if not self._want(effect, up)]
         waiting.sort(key=lambda effect: effect.engine not in live.values())
-        self._task = asyncio.create_task(self._load(waiting), name="boot")
+        self._task = supervise(partial(self._load, waiting), "boot")
 
     async def stop(self) -> None:
         """Leave the rest."""
@@ -55,7 +58,7 @@ class Boot:
         try:
             return await drivers.running(self._site.shelf.specs(), state_dir=self._site.config.state_dir)
         except DeployError as error:
-            self._log.error("engines_unknown", error=str(error))
+            self._log.error("engines_unknown", error=loggable(error))
             return ()
 
     async def _remove(self, orphan: Found) -> None:
@@ -63,7 +66,7 @@ class Boot:
         try:
             await drivers.remove(orphan)
         except DeployError as error:
-            self._log.error("orphan_stays", engine=orphan.engine, error=str(error))
+            self._log.error("orphan_stays", engine=orphan.engine, error=loggable(error))
 
     def _want(self, effect: Effect, up: Collection[str]) -> bool:
         """Whether it could be asked for at once."""
@@ -74,14 +77,16 @@ class Boot:
         return True
 
     async def _load(self, waiting: list[Effect]) -> None:
-        for effect in waiting:
-            spec = self._site.shelf.spec(effect.engine)
+        """One after the other; one that fails in whatever way is not among those that are tried again here."""
+        while waiting:
+            spec = self._site.shelf.spec(waiting.pop(0).engine)
             try:
                 async with self._site.room.lease.held(HOLDER, wait_s=LOAD_SECONDS):
                     await self._site.fleet.bring_up(spec, self._model(spec.name))
             except (DeployError, OSError) as error:
                 # It is tried again for as long as somebody wants it; the others need not wait for that.
-                self._log.error("engine_down", engine=spec.name, error=str(error))
+                said = loggable(error) if isinstance(error, DeployError) else error.strerror
+                self._log.error("engine_down", engine=spec.name, error=said)
 
     def _model(self, engine: str) -> str:
         """A model that is served by it; any, if there is none."""

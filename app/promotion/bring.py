@@ -78,6 +78,8 @@ async def route(site: Site, plan: Plan, effect: Effect) -> Evidence:
     name = site.shelf.name(effect.engine)
     before = site.fleet.way(plan.model).live
     site.fleet.route(plan.model, name)
+    if plan.report is not None and effect.engine == plan.candidate:
+        site.fleet.trust(name)
     site.ear.switched(plan.model, name)
     return {**evidence, "before": before}
 

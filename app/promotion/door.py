@@ -10,7 +10,7 @@ whether anything was revoked, for a revoked thing stays refused whatever else is
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -20,9 +20,13 @@ from app.promotion.phases import Fault
 from app.registry.values import Alias, KnownEngine, Revocation, Thing
 from app.served import UNKNOWN
 from gates.errors import ReportError
+from gates.policy_values import Policy
 from gates.report import checks
-from gates.report.statement import Engine, moment
+from gates.report.statement import Engine, Statement, moment
 from gates.report.verify import Verified, open_report
+
+Origin = tuple[str | None, Mapping[str, str]]
+"""An artefact's base model and its parents by role, as its manifest has them."""
 
 Evidence = dict[str, object]
 """Numbers and digests that an effect's outcome rests on, as JSON has them."""
@@ -35,7 +39,9 @@ class Facts:
     `asked` is the digest of the report that was named, `report` its bytes; None: it is not here.
     `root` is what the candidate's files hash to now, None with the reason in `weights`. `planned` is
     the engine as it would be started, `spec` the digest of its spec. `suite` and `policy` are the
-    digests in force, `now` an aware time, `revocations` all there are.
+    digests in force, `rules` that policy itself, `now` an aware time, `revocations` all there are.
+    `baseline` is the root of the baseline that the configuration names, None: it names none; and
+    `origins` are the base model and the parents of artefacts that are known here, by root.
     """
 
     asked: str | None
@@ -48,6 +54,9 @@ class Facts:
     spec: str
     suite: str
     policy: str
+    rules: Policy | None = None
+    baseline: str | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict)
     weights: str = ""
     revocations: tuple[Revocation, ...] = ()
 
@@ -135,6 +144,7 @@ def _named(facts: Facts, opened: Verified | None) -> Iterator[tuple[Thing, str |
         yield from (("report", digest) for digest in (opened.digest, opened.statement_digest))
         yield "artefact", candidate.model.root
         yield "engine", candidate.engine.digest
+        yield "artefact", opened.statement.baseline.model.root
 
 
 def _revoked(things: Iterable[tuple[Thing, str | None]], revocations: Iterable[Revocation]) -> Fault | None:
@@ -159,7 +169,18 @@ def _questions(facts: Facts, opened: Verified | None) -> Iterator[Callable[[], o
         yield lambda: checks.engine(statement, _with_build(planned, statement.candidate.engine))
     yield lambda: checks.suite(statement, facts.suite)
     yield lambda: checks.policy(statement, facts.policy)
-    yield lambda: checks.lineage(statement)
+    if facts.rules is not None and statement.policy.digest == facts.policy:
+        rules = facts.rules
+        yield lambda: checks.complete(statement, rules)
+    yield lambda: _baseline(facts, statement)
+
+
+def _baseline(facts: Facts, statement: Statement) -> None:
+    checks.lineage(statement)
+    for model in (statement.candidate.model, statement.baseline.model, *statement.ancestors):
+        if origin := facts.origins.get(model.root):
+            checks.provenance(model, *origin)
+    checks.baseline(statement, facts.baseline)
 
 
 def _sound(facts: Facts) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from app.config import Gates
-from app.promotion.door import Facts
+from app.promotion.door import Facts, Origin
 from app.promotion.law import suite_in_force
 from app.promotion.outcome import EffectFailed
 from app.promotion.phases import Fault
 from app.registry.reader import Reader
-from app.registry.values import KnownReport, Revocation
+from app.registry.values import KnownArtefact, KnownReport, Revocation
 from app.served import planned
 from deploy.spec import EngineSpec, spec_digest
 from gates import artefact as artefacts
@@ -31,27 +31,40 @@ KEYS = "keys"
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the registry knows: the report that was named, and everything that was revoked."""
+    """What the registry knows: the report that was named, everything that was revoked, and every artefact."""
 
     asked: str | None
     report: KnownReport | None
     revocations: tuple[Revocation, ...]
+    artefacts: tuple[KnownArtefact, ...] = ()
 
 
 def records(reader: Reader, report: str | None) -> Records:
     """Quick; for the thread that owns the registry. Raises StorageFailed."""
     known = reader.report(report) if report is not None else None
-    return Records(report, known, reader.revocations())
+    return Records(report, known, reader.revocations(), reader.artefacts())
 
 
-def gather(found: Records, spec: EngineSpec, *, gates: Gates, state_dir: Path, now: datetime) -> Facts:
+def gather(
+    found: Records,
+    spec: EngineSpec,
+    *,
+    gates: Gates,
+    state_dir: Path,
+    now: datetime,
+    baseline: EngineSpec | None = None,
+) -> Facts:
     """All of the facts. Hashes every byte of the weights: for a thread of its own.
 
+    `baseline` is the engine that the model's configuration names as such.
+
     Raises:
-        EffectFailed: the suite or the policy in force cannot be read, so nothing can be compared.
+        EffectFailed: the suite or the policy in force, or the manifest of the configured baseline,
+            cannot be read, so nothing can be compared.
     """
     try:
-        suite, policy = suite_in_force(gates.suite).digest, load_policy(gates.policy).digest
+        suite, policy = suite_in_force(gates.suite).digest, load_policy(gates.policy)
+        wanted = _manifest(baseline).root if baseline is not None else None
     except (GatesError, OSError) as error:
         raise EffectFailed(Fault("gates_unreadable", str(error))) from None
     artefact, weights = _weighed(spec)
@@ -66,9 +79,26 @@ def gather(found: Records, spec: EngineSpec, *, gates: Gates, state_dir: Path, n
         planned=planned(spec, artefact) if artefact else None,
         spec=spec_digest(spec),
         suite=suite,
-        policy=policy,
+        policy=policy.digest,
+        rules=policy,
+        baseline=wanted,
+        origins=_origins(found, artefact),
         revocations=found.revocations,
     )
+
+
+def _manifest(spec: EngineSpec) -> Artefact:
+    if spec.artefact is None:
+        raise ArtefactError(f"engines.{spec.name} is a baseline and names no artefact")
+    return artefacts.load(artefacts.folder_of(spec.artefact))
+
+
+def _origins(found: Records, candidate: Artefact | None) -> dict[str, Origin]:
+    """By root; the candidate's from its manifest as it lies there now."""
+    origins: dict[str, Origin] = {known.root: (known.base_model, known.parents) for known in found.artefacts}
+    if candidate is not None:
+        origins[candidate.root] = candidate.provenance.base_model, candidate.provenance.parents
+    return origins
 
 
 def judged(found: Records, state_dir: Path) -> Engine | None:

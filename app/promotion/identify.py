@@ -24,9 +24,10 @@ from deploy.embedded import usable_cores
 from deploy.engine import Engine
 from deploy.errors import DeployError
 from deploy.flags import parse_flags
+from deploy.replies import read_json, session
 from deploy.spec import EngineSpec
 from deploy.weights import find_gguf
-from gates.artefact import MANIFEST, folder_of, hash_file, load
+from gates.artefact import MANIFEST, Snapshot, folder_of, hash_file, load, snapshot
 from gates.errors import ArtefactError
 from gates.manifest import Artefact
 from gates.report import statement
@@ -42,7 +43,8 @@ async def identify(
     `judged` is the report's engine; without one, it must be what the configuration and the manifest say.
 
     Raises:
-        EffectRefused: mismatch_running; it is another one.
+        EffectRefused: mismatch_running; it is another one. mismatch_artefact; its weights were exchanged
+            while they were loaded, or since.
         EffectFailed: engine_down; it is not up, or does not say what it is.
     """
     try:
@@ -103,7 +105,7 @@ async def running(engine: Engine, spec: EngineSpec) -> Running:
     path = Path(told["model_file"]) if told.get("model_file") else None
     pid = told.get("pid")
     loaded = _is_loaded(pid, path) if spec.driver == "embedded" and pid and path else None
-    digest, changed = await asyncio.to_thread(_weights, spec, path)
+    digest, changed, after = await asyncio.to_thread(_weights, spec, path)
     return Running(
         driver=told["driver"],
         argv=tuple(told.get("argv") or ()),
@@ -112,6 +114,8 @@ async def running(engine: Engine, spec: EngineSpec) -> Running:
         file=str(path) if path else None,
         file_digest=digest,
         loaded=loaded,
+        before=told.get("weights"),
+        after=after,
         changed=changed,
         model=model,
         serves=serves,
@@ -144,17 +148,18 @@ def _is_loaded(pid: int, path: Path) -> bool | None:
     return None if not inodes else inodes == {there}
 
 
-def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str, ...]]:
-    """The digest of the one file that is served, and the artefact's files that are not as its manifest says."""
+def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str, ...], Snapshot | None]:
+    """The digest of the one file that is served, the artefact's files that are not as its manifest says,
+    and how all of them lay there once they had been hashed."""
     digest = f"sha256:{_hashed(path)}" if path is not None and path.is_file() else None
-    artefact = _manifest(spec)
-    if artefact is None or spec.driver == "url":
-        return digest, ()
-    assert spec.artefact is not None
-    folder = folder_of(spec.artefact)
-    return digest, tuple(
-        entry.path for entry in artefact.files if _hashed(folder / entry.path) != entry.sha256
-    )
+    artefact, changed = _manifest(spec), tuple[str, ...]()
+    if artefact is not None and spec.driver != "url":
+        assert spec.artefact is not None
+        folder = folder_of(spec.artefact)
+        changed = tuple(
+            entry.path for entry in artefact.files if _hashed(folder / entry.path) != entry.sha256
+        )
+    return digest, changed, snapshot(spec.artefact) if spec.artefact is not None else None
 
 
 def _hashed(path: Path) -> str | None:
@@ -174,11 +179,11 @@ def _hash(path: Path, *fingerprint: int) -> str:
 async def _own_word(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, ...]]:
     """The model's path and the names that it is served under, as the engine says. Raises EffectFailed."""
     try:
-        async with asyncio.timeout(ASK_SECONDS), aiohttp.ClientSession(trust_env=False) as session:
-            listed = (await _get(session, f"{url}/v1/models"))["data"]
+        async with asyncio.timeout(ASK_SECONDS), session(ASK_SECONDS, None) as asking:
+            listed = (await _get(asking, f"{url}/v1/models"))["data"]
             path = listed[0].get("root")
             if spec.dialect == "llama-server":
-                path = (await _get(session, f"{url}/props")).get("model_path")
+                path = (await _get(asking, f"{url}/props")).get("model_path")
             return path, tuple(str(model["id"]) for model in listed)
     except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f"{spec.name} does not say what it serves ({type(error).__name__})"
@@ -187,4 +192,4 @@ async def _own_word(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> Any:
     async with session.get(url, allow_redirects=False) as reply:
-        return await reply.json(content_type=None)
+        return await read_json(reply)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from app.promotion.phases import Fault
 from app.served import UNKNOWN
 from deploy.spec import EngineSpec
+from gates.artefact import Snapshot
 from gates.report import statement
 
 
@@ -17,7 +19,8 @@ class Running:
     `settings` are an embedded child's, from its command line. `file` is the weights' file on this
     host and `file_digest` its digest now; `loaded` says whether the very file that lies there is
     what the process has in memory: None where that cannot be seen (it was read, and not mapped).
-    `changed` are artefact files that are not what the manifest says, `model` the path that the engine names.
+    `before` are the artefact's files as they lay there before they were loaded, None if nobody looked,
+    and `after` as they lay there when all had been hashed. `changed` are artefact files that are not what the manifest says, `model` the path that the engine names.
     """
 
     driver: str
@@ -27,6 +30,8 @@ class Running:
     file: str | None = None
     file_digest: str | None = None
     loaded: bool | None = None
+    before: Snapshot | None = field(default=None, compare=False)
+    after: Snapshot | None = field(default=None, compare=False)
     changed: tuple[str, ...] = ()
     model: str | None = None
     serves: tuple[str, ...] = ()
@@ -51,7 +56,16 @@ def differs(found: Running, wanted: Expected) -> Fault | None:
         if is_now != should_be:
             line = f"the running engine's {what} is {_short(is_now)}, and was to be {_short(should_be)}"
             return Fault("mismatch_running", line)
+    if found.before is not None and found.before != found.after:
+        what = next((path for path in _paths_that_differ(found.before, found.after or ())), "a file")
+        why = f"{what} was written to or exchanged after it was loaded; stop the engine and promote it again"
+        return Fault("mismatch_artefact", why)
     return None
+
+
+def _paths_that_differ(before: Snapshot, after: Snapshot) -> Iterable[str]:
+    """Names without folders: an operator's message holds no path of the host."""
+    return (PurePath(entry[0]).name for entry in sorted(set(before) ^ set(after)))
 
 
 def _questions(found: Running, wanted: Expected) -> Iterable[tuple[str, object, object]]:

@@ -38,8 +38,14 @@ async def check(site: Site, plan: Plan, effect: Effect) -> Evidence:
         gates=site.config.gates,
         state_dir=site.config.state_dir,
         now=datetime.now(UTC),
+        baseline=_baseline(site, plan),
     )
     return door.check(facts, waived)
+
+
+def _baseline(site: Site, plan: Plan) -> EngineSpec | None:
+    model = site.config.models.get(plan.model)
+    return site.config.engines[model.baseline] if model is not None and model.baseline else None
 
 
 def _rollback_fault(reader: Reader, plan: Plan) -> Fault | None:

@@ -6,10 +6,12 @@ Anything that reads as a report is taken; who signed it is asked when somebody w
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from app.errors import RequestError, UnknownThing
 from app.registry.registry import Registry
+from app.registry.store import translated_files
 from app.registry.values import Entry, KnownReport
 from gates.report import document, dsse
 from gates.report.codec import CodecError
@@ -49,23 +51,25 @@ def read(data: bytes) -> KnownReport:
 def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, entry: Entry) -> bool:
     """The file first, then the row: a row never names a file that is not there. Whether it is new.
 
-    Raises OSError, StorageFailed.
+    Raises StorageFailed.
     """
     path = state_dir / report.path
     if registry.report(report.digest) is not None and path.is_file():
         return False
-    _write(path, data)
+    with translated_files():
+        _write(path, data)
     registry.add_report(report, entry)
     return True
 
 
 def bytes_of(state_dir: Path, report: KnownReport | None) -> bytes:
-    """The report as it was uploaded. Raises UnknownThing."""
-    try:
-        if report is not None:
-            return (state_dir / report.path).read_bytes()
-    except OSError:
-        pass
+    """The report as it was uploaded. Raises UnknownThing, StorageFailed."""
+    if report is not None:
+        with translated_files():
+            try:
+                return (state_dir / report.path).read_bytes()
+            except FileNotFoundError:
+                pass
     raise UnknownThing("there is no such report here; upload it to /admin/reports", "report_not_found")
 
 
@@ -81,7 +85,8 @@ def _write(path: Path, data: bytes) -> None:
             os.fsync(descriptor)
         os.replace(draft, path)
     except BaseException:
-        os.unlink(draft)
+        with suppress(OSError):  # the folder may be gone
+            os.unlink(draft)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

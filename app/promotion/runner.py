@@ -1,14 +1,15 @@
 """Promotions as operators use them: ask for one, follow it, cancel it, go back; and what happens at start."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from app.config import Config
 from app.ear import Ear
-from app.errors import KeyTaken, NotStarted, Refused, UnknownThing
+from app.errors import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
 from app.fleet import Fleet
 from app.log import Logger
 from app.metrics import Metrics
@@ -27,10 +28,16 @@ from app.promotion.shelf import Shelf
 from app.promotion.site import Site
 from app.promotion.views import operation_view, plan_view, step_view
 from app.promotion.wishes import Wish, now
-from app.registry.errors import KeyReused, OperationUnderWay, UnknownRow
+from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, StorageFull, UnknownRow
 from app.registry.reader import Reader
 from app.registry.registry import Registry
 from app.registry.values import Entry, Event, Operation
+from deploy.tasks import spawn
+
+STATE_SECONDS = 10.0
+"""How long an operator waits for the registry before he is told that it does not answer."""
+OVERRIDES_SECONDS = 0.5
+"""How long a scrape waits for it; then it is told what was known last."""
 
 ALIVE_SECONDS = 10.0
 """How often who follows an operation is told that there is no news."""
@@ -46,6 +53,9 @@ class Promotions:
     ) -> None:
         self._config = config
         self._log = log
+        self._metrics = metrics
+        self._overrides: dict[str, int] = {}
+        self._counting: asyncio.Task[None] | None = None
         self.shelf = Shelf(config.engines)
         self.archive = Archive(config.state_dir)
         self._site = Site(config, fleet, self.shelf, self.archive, room, ear)
@@ -63,8 +73,11 @@ class Promotions:
         at = now()
         live = await self.archive.do(lambda registry: found(registry, self._config, self.shelf, at))
         unfinished = await self.archive.do(self._unfinished)
+        promoted = await self.archive.do(book.promoted)
         for model, engine in live.items():
             self._site.fleet.route(model, self.shelf.name(engine))
+            if engine in promoted:
+                self._site.fleet.trust(self.shelf.name(engine))
             wanted = self._config.models[model].live
             if self.shelf.name(engine) != wanted:
                 self._log.warning("live_is_not_configured", model=model, engine=self.shelf.name(engine))
@@ -82,6 +95,8 @@ class Promotions:
 
     async def stop(self) -> None:
         """Let go; what runs is taken up at the next start. Idempotent."""
+        if self._counting is not None:
+            self._counting.cancel()
         if self._boot is not None:
             await self._boot.stop()
         await self._actor.stop()
@@ -145,9 +160,10 @@ class Promotions:
         raise Refused("no report was named; upload one to /admin/reports", "report_missing")
 
     async def _knock(self, plan: Plan, wish: Wish, actor: str, dry_run: bool) -> None:
-        """Ask the door before anything begins. Raises Refused; the audit tells of it."""
+        """Ask the door before anything begins. Raises Refused, and the audit tells of it; StateUnavailable."""
         try:
-            await prove.check(self._site, plan, Effect("", Verb.CHECK, plan.candidate))
+            with self.telling_state():
+                await prove.check(self._site, plan, Effect("", Verb.CHECK, plan.candidate))
         except (EffectRefused, EffectFailed) as no:
             detail = {"engine": wish.engine, "report": wish.report, "code": no.fault.code}
             entry = Entry(
@@ -234,11 +250,20 @@ class Promotions:
         return await self.do(self._standing)
 
     async def overrides(self) -> dict[str, int]:
-        """How many overrides of the door hold now, by model."""
+        """How many overrides of the door hold now, by model; as last known while the registry does not answer."""
         if not self.archive.is_open:
             return {}
-        held = (await self.do(waivers.active)).values()
-        return {model: sum(one.model == model for one in held) for model in self._config.models}
+        if self._counting is None or self._counting.done():
+            self._counting = spawn(self._count_overrides(), "overrides")
+        await asyncio.wait({self._counting}, timeout=OVERRIDES_SECONDS)
+        return self._overrides
+
+    async def _count_overrides(self) -> None:
+        with suppress(StateUnavailable):  # it is counted
+            held = (await self.do(waivers.active)).values()
+            self._overrides = {
+                model: sum(one.model == model for one in held) for model in self._config.models
+            }
 
     def _standing(self, reader: Reader) -> dict[str, dict[str, Any]]:
         shown: dict[str, dict[str, Any]] = {}
@@ -264,9 +289,29 @@ class Promotions:
             raise UnknownThing(str(unknown), "operation_not_found") from None
 
     async def do(self, work: Callable[[Registry], T]) -> T:
-        """What `work` finds in the registry, or does to it. Raises NotStarted."""
+        """What `work` finds in the registry, or does to it. Raises NotStarted, StateUnavailable.
+
+        One that does not answer in time may still do it, once it can.
+        """
         self._check_started()
-        return await self.archive.do(work)
+        asked = asyncio.ensure_future(self.archive.do(work))
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at
+        with self.telling_state():
+            await asyncio.wait({asked}, timeout=STATE_SECONDS)
+            if not asked.done():
+                raise StorageFailed(f"the registry did not answer within {STATE_SECONDS:g} s; see its disk")
+            return asked.result()
+
+    @contextmanager
+    def telling_state(self) -> Iterator[None]:
+        """The registry's failures as errors for operators, counted."""
+        try:
+            yield
+        except StorageFailed as error:
+            self._metrics.state_failed(error.code)
+            kind = StateFull if isinstance(error, StorageFull) else StateUnavailable
+            raise kind(str(error), error.code) from None
+        self._metrics.state_works()
 
     def _check_started(self) -> None:
         if not self.archive.is_open:

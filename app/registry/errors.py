@@ -4,7 +4,10 @@
      +- RegistryLocked     another process writes here; there is one gateway to a state folder
      +- NotARegistry       the file is something else, or is damaged
      +- RegistryTooNew     it was written by a later version of this program
-     +- StorageFailed      the disk or the file system did not take a write; nothing was changed
+     +- StorageFailed      the disk or the file system did not do it; nothing was changed
+     |   +- StorageFull      no space, no quota, or a limit on the file's size
+     |   +- StorageLocked    another program holds the database
+     |   +- StorageMissing   the file that was opened is not there any more
      +- UnknownRow         what was asked for, or referred to, is not there
      +- Conflict           it is there already, and is not the same
      |   +- GenerationMoved  an alias was moved by somebody else since it was read
@@ -33,7 +36,30 @@ class RegistryTooNew(RegistryError):
 
 
 class StorageFailed(RegistryError):
-    """SQLite could not do it: the disk is full, the file is read-only, a page is damaged."""
+    """SQLite or the file system could not do it: the file is read-only, a page is damaged.
+
+    `code` is what operators are told.
+    """
+
+    code = "state_unavailable"
+
+
+class StorageFull(StorageFailed):
+    """No space, no quota, or a limit on the file's size."""
+
+    code = "state_full"
+
+
+class StorageLocked(StorageFailed):
+    """Another program holds the database."""
+
+    code = "state_locked"
+
+
+class StorageMissing(StorageFailed):
+    """The file that was opened is not there any more."""
+
+    code = "state_missing"
 
 
 class UnknownRow(RegistryError):

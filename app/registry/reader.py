@@ -51,6 +51,11 @@ class Reader:
         row = self._one("SELECT * FROM artefact WHERE root = ?", root)
         return KnownArtefact(**{**row, "parents": json.loads(row["parents"])}) if row else None
 
+    def artefacts(self) -> tuple[KnownArtefact, ...]:
+        """Every artefact that is known, the oldest first."""
+        rows = self._all("SELECT * FROM artefact ORDER BY rowid")
+        return tuple(KnownArtefact(**{**row, "parents": json.loads(row["parents"])}) for row in rows)
+
     def engine(self, digest: str) -> KnownEngine | None:
         row = self._one("SELECT * FROM engine WHERE digest = ?", digest)
         return KnownEngine(**row) if row else None

@@ -13,7 +13,7 @@ from pathlib import Path
 from app.registry import chain
 from app.registry.errors import Conflict, GenerationMoved, KeyReused, OperationUnderWay, UnknownRow
 from app.registry.reader import Reader
-from app.registry.store import open_to_write, take_lock, transaction
+from app.registry.store import check_is_there, identity_of, open_to_write, take_lock, transaction
 from app.registry.values import (
     AliasMove,
     Entry,
@@ -39,6 +39,7 @@ class Registry(Reader):
         self._lock: int | None = take_lock(path)
         try:
             super().__init__(open_to_write(path))
+            self._path, self._identity = path, identity_of(path)
         except BaseException:
             self._unlock()
             raise
@@ -47,6 +48,10 @@ class Registry(Reader):
         """Let go of the file and let the next writer in. Idempotent."""
         super().close()
         self._unlock()
+
+    def check_is_there(self) -> None:
+        """Raises StorageMissing if the file was deleted or replaced since it was opened."""
+        check_is_there(self._path, self._identity)
 
     def _unlock(self) -> None:
         # Only once: by then the descriptor's number may be another file's.

@@ -6,6 +6,7 @@ beside the database sees to; the kernel drops it when the process ends, however 
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
@@ -14,10 +15,19 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from app.registry.errors import Conflict, NotARegistry, RegistryLocked, RegistryTooNew, StorageFailed
+from app.registry.errors import (
+    Conflict,
+    NotARegistry,
+    RegistryLocked,
+    RegistryTooNew,
+    StorageFailed,
+    StorageFull,
+    StorageLocked,
+    StorageMissing,
+)
 from app.registry.schema import APPLICATION_ID, MIGRATIONS, script
 
-_BUSY_SECONDS: Final = 5.0
+_BUSY_SECONDS: Final = 2.0
 """How long to wait for a reader that holds the file, as a checkpoint may."""
 
 
@@ -147,4 +157,48 @@ def translated() -> Iterator[None]:
     except sqlite3.IntegrityError as error:
         raise Conflict(f"the registry refuses it: {error}") from None
     except sqlite3.Error as error:
-        raise StorageFailed(f"the registry could not be used: {error}") from None
+        raise _of_sqlite(error) from None
+
+
+def _of_sqlite(error: sqlite3.Error) -> StorageFailed:
+    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest says how it came about
+    if primary == sqlite3.SQLITE_FULL:
+        return StorageFull(f"the state folder's disk is full: {error}; make room on it")
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StorageLocked(f"another program holds the registry: {error}; end it, and try again")
+    if primary == sqlite3.SQLITE_CANTOPEN:
+        return StorageMissing(f"the registry cannot be opened any more: {error}; {_PUT_BACK}")
+    return StorageFailed(f"the registry could not be used: {error}")
+
+
+_PUT_BACK: Final = "put the state folder back from a copy and restart the gateway"
+
+
+@contextlib.contextmanager
+def translated_files() -> Iterator[None]:
+    """Errors of files in the state folder as ours; none names a path of the host."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StorageFull(f"the state folder's disk is full: {why}; make room on it") from None
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+            raise StorageMissing(f"a part of the state folder is gone: {why}; {_PUT_BACK}") from None
+        raise StorageFailed(f"the state folder cannot be used: {why}") from None
+
+
+def check_is_there(path: Path, identity: tuple[int, int]) -> None:
+    """Raises StorageMissing unless the file with this device and inode still lies at `path`.
+
+    SQLite goes on writing to a file that was deleted, and what it takes is lost with the process.
+    """
+    if identity_of(path) != identity:
+        raise StorageMissing(f"another file lies where the registry was; {_PUT_BACK}")
+
+
+def identity_of(path: Path) -> tuple[int, int]:
+    """Device and inode. Raises StorageFailed."""
+    with translated_files():
+        seen = path.stat()
+    return seen.st_dev, seen.st_ino

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 
+from app.conduct import Guard, conduct, held_characters
 from app.config import Config
 from app.served import build_of
 from app.shadow.compare import Comparison, Trio, compare
@@ -64,9 +65,9 @@ async def replay(config: Config, wish: Wish, now: datetime, track: Track = lambd
     if wish.candidate == baseline:
         raise RunError(f"{baseline} would be compared with itself; name another with --against")
     specs = [_spec(config, name) for name in names]
-    guard = max((m.thought_guard for name, m in config.models.items() if _asked_of(name, records)), default=0)
+    guards = [m.thought_guard for name, m in config.models.items() if _asked_of(name, records)]
     async with AsyncExitStack() as stack:
-        engines = [await _up(config, spec, stack, guard) for spec in specs]
+        engines = [await _up(config, spec, stack, guards) for spec in specs]
         trios = await _ask(store, asks_of(records, engines), engines, track)
     return compare(trios, candidate=wish.candidate, baseline=baseline, unusable=len(records) - len(trios))
 
@@ -97,7 +98,7 @@ def _spec(config: Config, name: str) -> EngineSpec:
     return spec
 
 
-async def _up(config: Config, spec: EngineSpec, stack: AsyncExitStack, guard: int) -> Asked:
+async def _up(config: Config, spec: EngineSpec, stack: AsyncExitStack, guards: Sequence[Guard]) -> Asked:
     """An engine that streams. A container that ran before runs on behind it; a child of ours ends."""
     found = await running([spec], state_dir=config.state_dir)
     runs = any(one.engine == spec.name and one.running for one in found)
@@ -116,6 +117,8 @@ async def _up(config: Config, spec: EngineSpec, stack: AsyncExitStack, guard: in
         artefact=weights,
         engine=f"{spec_digest(spec)} {build_of(spec, state)} {state.model}",
     )
+    shown = conduct(state.abilities, gated=False, caught=False)
+    guard = max((held_characters(guard, shown) for guard in guards), default=0)
     return Asked(spec.name, target, state.abilities, guard)
 
 

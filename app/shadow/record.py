@@ -1,8 +1,6 @@
 """One record: what a caller asked and what became of it, redacted, as one line of JSON. Pure."""
 
-import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -18,18 +16,16 @@ SAMPLING: Final = (
 )  # fmt: skip
 _SHAPES: Final = ("tools", "tool_choice", "parallel_tool_calls", "response_format", *SAMPLING)
 
-_LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
-
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A finished chat as the gateway holds it, not redacted: it lives in memory only.
 
-    `calls` are names and arguments as they went out. `wait` is seconds to the first content, None
+    `id` is the record's own, and nothing of the caller's is in it. `calls` are names and arguments as they went out. `wait` is seconds to the first content, None
     where a reply was not streamed.
     """
 
-    request_id: str
+    id: str
     at: datetime
     model: str
     engine: str
@@ -50,7 +46,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """As it is kept. `id` is made of the request's, and does not tell it; `at` is UTC, RFC 3339."""
+    """As it is kept. `at` is UTC, RFC 3339; `dropped` counts texts and values beyond the limits."""
 
     id: str
     at: str
@@ -61,6 +57,7 @@ class Record:
     calls: tuple[Call, ...]
     breaches: tuple[str, ...]
     first_content: float | None
+    dropped: int = 0
 
     @property
     def when(self) -> datetime:
@@ -68,32 +65,26 @@ class Record:
         return datetime.fromisoformat(self.at)
 
 
-def is_chosen(request_id: str, share: float) -> bool:
-    """Whether a request belongs to the share: the same id always does, or never."""
-    head = hashlib.sha256(request_id.encode()).digest()[:8]
-    return int.from_bytes(head, "big") < share * 2**64
-
-
-def redacted(taken: Taken, own: Iterable[re.Pattern[str]] = ()) -> Record:
-    """What may be kept of it."""
+def redacted(taken: Taken, own: Iterable[Any] = ()) -> Record:
+    """What may be kept of it; `own` are the operator's RE2 patterns. Raises TooManySecrets."""
     redactor = Redactor(own)
     request: dict[str, Any] = {"messages": [redactor.message(m) for m in taken.body["messages"]]}
     for name in _SHAPES:
         if taken.body.get(name) is not None:
             shaped = redactor.schema({name: taken.body[name]})
             request |= shaped
-    at = taken.at.isoformat(timespec="milliseconds")
-    digest = hashlib.sha256(f"{taken.request_id} {at}".encode()).hexdigest()[:16]
+    calls = tuple(Call(redactor.text(name), redactor.arguments(text)) for name, text in taken.calls)
     return Record(
-        id=digest.translate(_LETTERS),  # letters only: nothing in a record looks like a number
-        at=at,
+        id=taken.id,
+        at=taken.at.isoformat(timespec="milliseconds"),
         model=taken.model,
         engine=taken.engine,
         thinking=taken.thinking,
         request=request,
-        calls=tuple(Call(redactor.text(name), redactor.arguments(text)) for name, text in taken.calls),
+        calls=calls,
         breaches=tuple(sorted(taken.breaches)),
         first_content=None if taken.wait is None else round(taken.wait, 3),
+        dropped=redactor.dropped,
     )
 
 

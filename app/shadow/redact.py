@@ -8,89 +8,181 @@ street is not: patterns of the operator's own take those out. Dates stay.
 
 Placeholders hold no digit and no "@", so none is taken for something to redact, nor makes a number
 with the digits beside it.
+
+Every pattern, the operator's too, is compiled by RE2 (https://github.com/google/re2/wiki/WhyRE2): a
+search takes time linear in the text, whatever the text is, and releases the interpreter's lock. What
+RE2 has no syntax for (lookaround) is asked of the match afterwards (`_Pattern.accepts`). The number of
+characters, of different secrets and of nested values is bounded as well (`Limits`).
 """
 
 import ipaddress
 import json
-import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
-_DATE = (
-    r"(?<!\d)(?:(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
-    r"|\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d)(?!\d)"
+import re2
+
+DROPPED: Final = "TEXT_DROPPED"
+"""Stands for a text or a value beyond the limits; nothing of it is kept."""
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False  # RE2 would write an operator's pattern to stderr
+
+
+def compiled(pattern: str) -> Any:
+    """An RE2 pattern. Raises re2.error for what RE2 has no syntax for (lookaround, back references)."""
+    return re2.compile(pattern, _OPTIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on one record; see `Redactor`."""
+
+    characters: int = 256 << 10
+    secrets: int = 64
+    depth: int = 32
+
+
+class TooManySecrets(Exception):
+    """A conversation with more different keys than are looked for; nothing of it may be kept."""
+
+
+_Accepts = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """All that `regex` finds goes, or only its group v if it has one; where `accepts` says so."""
+
+    kind: str
+    regex: Any
+    accepts: _Accepts
+    part: int  # the number of the group that is replaced
+
+
+def _pattern(kind: str, pattern: str, accepts: _Accepts = lambda _: True) -> _Pattern:
+    regex = compiled(pattern)
+    return _Pattern(kind, regex, accepts, _part(regex))
+
+
+def _part(regex: Any) -> int:
+    number: int = regex.groupindex.get("v", 0)
+    return number
+
+
+def _has_digit(text: str) -> bool:
+    return any(char.isdecimal() for char in text)
+
+
+def _is_token(text: str) -> bool:
+    return len(text) >= 20 or _has_digit(text)
+
+
+def _is_ipv4(text: str) -> bool:
+    """Whether four short numbers stand in a row in a dotted run of numbers."""
+    sizes = [len(part) <= 3 for part in text.split(".")]
+    return any(all(sizes[i : i + 4]) for i in range(len(sizes) - 3))
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return len(text) <= _LONGEST_IPV6 and bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
+
+
+_LONGEST_IPV6: Final = 45  # characters, with an IPv4 address at its end
+
+# As Python's `re` has them for Unicode: RE2's own \w, \s and \d are ASCII.
+_W: Final = r"\pL\pN_"
+_S: Final = r"\s\x0b\x1c-\x1f\x85\p{Z}"
+_D: Final = r"\p{Nd}"
+
+_DATE: Final = (
+    rf"(?:(?:19|20){_D}{{2}}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]{_D}|3[01])"
+    rf"|{_D}{{1,2}}[./-]{_D}{{1,2}}[./-](?:19|20){_D}{{2}})"
 )
-_DIGITS = r"\+?\(?\d(?:[ \t\u00a0\u2009\u202f().\-\u2010-\u2013/]{0,2}\d){6,}"
-_SECRET_NAMES = r"api[_-]?key|access[_-]?key|client[_-]?secret|secret|token|password|passwd|pwd|passphrase"
+_DIGITS: Final = (
+    rf"\+?\(?{_D}(?:[ \t\x{{a0}}\x{{2009}}\x{{202f}}().\-\x{{2010}}-\x{{2013}}/]{{0,2}}{_D}){{6,}}"
+)
+_SECRET_NAMES: Final = (
+    r"api[_-]?key|access[_-]?key|client[_-]?secret|secret|token|password|passwd|pwd|passphrase"
+)
 
-_Needle = Callable[[str], bool]
+_PATTERNS: Final[tuple[_Pattern, ...]] = (
+    _pattern("DATA", rf"data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+){{0,4}},[^{_S}\"'<>)]*"),
+    _pattern("URL", rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}/@]+@[^{_S}\"'<>]*"),
+    _pattern(
+        "URL",
+        rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}?#\"'<>]+[?#][^{_S}\"'<>]*"
+        rf"(?:{_SECRET_NAMES}|key|sig|signature|auth|code)=[^{_S}\"'<>]*",
+    ),
+    _pattern("KEY", r"-----BEGIN [A-Z ]{3,40}-----[^-]+(?:-----END [A-Z ]{3,40}-----)?"),
+    _pattern("KEY", r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"),
+    _pattern(
+        "KEY",
+        r"(?i)\bauthorization[\"']?[ \t]*[:=][ \t]*[\"']?"
+        rf"(?P<v>(?:(?:basic|bearer|token)[ \t]+)?[^{_S}\"',]{{4,}})",
+    ),
+    _pattern("KEY", r"(?i)\bbearer[ \t]+(?P<v>[\w.~+/=-]{6,})", _is_token),
+    _pattern("KEY", r"\b(?:sk|pk|rk|hf|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs])[-_][\w-]{12,}"),
+    _pattern("KEY", r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"),
+    _pattern("KEY", rf"(?i)\b(?:{_SECRET_NAMES})[\"']?[ \t]*[:=][ \t]*[\"']?(?P<v>[^{_S}\"',;]{{3,}})"),
+    _pattern(
+        "KEY",
+        rf"(?i)\b(?:password|passcode|passphrase|pin(?: code)?) is[ \t]+[\"']?(?P<v>[^{_S}\"',;]{{3,}})",
+    ),
+    _pattern("ID", r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
+    _pattern("KEY", r"(?i)\b[0-9a-f]{32,}\b", _has_digit),
+    _pattern(
+        "EMAIL",
+        rf"(?:\"[^\"{_S}]{{1,64}}\"|[^{_S}@<>,;:\"()\[\]]{{1,64}})(?:@[{_W}-]+(?:\.[{_W}-]+)*)+",
+    ),
+    _pattern(
+        "EMAIL",
+        rf"(?i)[{_W}.+-]{{1,64}}(?: dot [{_W}-]{{1,63}}){{0,3}} at [{_W}-]{{1,63}}(?: dot [{_W}-]{{1,63}})+",
+    ),
+    _pattern("IP", rf"{_D}+(?:\.{_D}+){{3,}}", _is_ipv4),
+    _pattern("IP", rf"[{_W}]*(?::[{_W}]*){{2,}}(?:\.{_D}{{1,3}}){{0,3}}", _is_ipv6),
+    _pattern("NUMBER", rf"{_DATE}(?:[^{_D}]|$)|(?P<v>{_DIGITS})"),
+)
+"""The order counts: what is part of something longer comes behind it."""
 
+_SECRET_FIELD: Final = compiled(rf"(?i)(?:{_SECRET_NAMES}|passcode|pin|authorization)")
+_PLACEHOLDER: Final = compiled(r"[A-Z]{2,8}_[A-Z]{1,4}")
+_SHORTEST_SECRET: Final = 4  # characters; a shorter one would be found in too many words
 
-def _any(_: str) -> bool:
-    return True
-
-
-def _has(needle: str) -> _Needle:
-    return lambda text: needle in text
-
-
-_PATTERNS: Final[tuple[tuple[str, _Needle, re.Pattern[str]], ...]] = tuple(
-    (kind, needle, re.compile(pattern))
-    for kind, needle, pattern in (
-        ("DATA", _has("data:"), r"data:[\w.+-]{1,64}/[\w.+-]{1,64}(?:;[\w=.+-]{1,64}){0,4},[^\s\"'<>)]*"),
-        ("URL", _has("://"), r"(?i)[a-z][a-z0-9+.-]{1,20}://[^\s/@]{1,256}@[^\s\"'<>]*"),
-        (
-            "URL",
-            _has("://"),
-            r"(?i)[a-z][a-z0-9+.-]{1,20}://[^\s?#\"'<>]{1,2048}\?[^\s\"'<>]{0,2048}?"
-            rf"(?:{_SECRET_NAMES}|key|sig|signature|auth|code)=[^\s\"'<>]*",
-        ),
-        ("KEY", _has("-----BEGIN"), r"-----BEGIN [A-Z ]{3,40}-----[^-]{1,16384}(?:-----END [A-Z ]{3,40}-----)?"),
-        ("KEY", _any, r"\beyJ[\w-]{8,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,4096})?"),
-        ("KEY", _any, r"(?i)\bauthorization[\"']?[ \t]*[:=][ \t]*[\"']?(?P<v>(?:(?:basic|bearer|token)[ \t]+)?[^\s\"',]{4,4096})"),
-        ("KEY", _any, r"(?i)\bbearer[ \t]+(?P<v>(?=\S{0,4096}\d|\S{20})[\w.~+/=-]{6,4096})"),
-        ("KEY", _any, r"\b(?:sk|pk|rk|hf|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs])[-_][\w-]{12,512}"),
-        ("KEY", _has("A"), r"\b(?:AKIA|ASIA|AIza)[\w-]{12,128}"),
-        ("KEY", _any, rf"(?i)\b(?:{_SECRET_NAMES})[\"']?[ \t]*[:=][ \t]*[\"']?(?P<v>[^\s\"',;]{{3,4096}})"),
-        ("KEY", _any, r"(?i)\b(?:password|passcode|passphrase|pin(?: code)?) is[ \t]+[\"']?(?P<v>[^\s\"',;]{3,256})"),
-        ("ID", _has("-"), r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
-        ("KEY", _any, r"(?i)\b(?=[a-z]{0,64}\d)[0-9a-f]{32,4096}\b"),
-        ("EMAIL", _has("@"), r"(?:\"[^\"\s]{1,64}\"|[^\s@<>,;:\"()\[\]]{1,64})(?:@[\w-]{1,63}(?:\.[\w-]{1,63})*)+"),
-        ("EMAIL", _has(" at "), r"(?i)\b[\w.+-]{1,64}(?: dot [\w-]{1,63}){0,3} at [\w-]{1,63}(?: dot [\w-]{1,63})+"),
-        ("IP", _has("."), r"(?<!\d)(?:\d{1,3}\.){3}\d{1,3}(?!\d)"),
-        ("IP", _has(":"), r"(?<![\w:])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?(?![\w:])"),
-        ("NUMBER", _any, rf"(?:{_DATE})|(?P<v>{_DIGITS})"),
-    )
-)  # fmt: skip
-"""Kind, what must stand in a text for the pattern to be tried, and the pattern: all of it goes, or its group v.
-
-Every repetition is bounded, so that no text takes long. The order counts: what is part of something
-longer comes behind it.
-"""
-
-_SECRET_FIELD = re.compile(rf"(?i){_SECRET_NAMES}|passcode|pin|authorization")
-_PLACEHOLDER = re.compile(r"[A-Z]{2,8}_[A-Z]{1,4}")
-_SHORTEST_SECRET = 4  # characters; a shorter one would be found in too many words
-
-_ROLES = ("role", "type")
+_ROLES: Final = ("role", "type")
 """Fields of a message whose values are words of the API."""
 
 
 class Redactor:
-    """For one conversation. `own` are patterns that are looked for first."""
+    """For one conversation. `own` are RE2 patterns (`compiled`) that are looked for first.
 
-    def __init__(self, own: Iterable[re.Pattern[str]] = ()) -> None:
-        self._patterns = (*(("REDACTED", _any, pattern) for pattern in own), *_PATTERNS)
+    Beyond `limits.characters` a text becomes `DROPPED` as a whole, for half a secret is not known by
+    its looks, and so does a value nested deeper than `limits.depth`; `dropped` counts both.
+    """
+
+    def __init__(self, own: Iterable[Any] = (), limits: Limits = Limits()) -> None:
+        mine = (_Pattern("REDACTED", regex, lambda _: True, _part(regex)) for regex in own)
+        self._patterns = (*mine, *_PATTERNS)
+        self._limits = limits
+        self._left = limits.characters
+        self._depth = 0
         self._known: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         self._secrets: dict[str, str] = {}  # known by what stood before them; elsewhere nothing does
+        self.dropped = 0
 
     def text(self, text: str) -> str:
-        """A text without what must not be kept."""
-        text = self._without_secrets(text)
-        for kind, needle, pattern in self._patterns:
-            if needle(text):
-                text = pattern.sub(lambda found, kind=kind: self._replaced(kind, found), text)  # type: ignore[misc]
+        """A text without what must not be kept. Raises TooManySecrets."""
+        if len(text) > self._left:
+            return self._drop()
+        self._left -= len(text)
+        text = self._without_secrets(_well_formed(text))
+        for pattern in self._patterns:
+            text = pattern.regex.sub(lambda found, pattern=pattern: self._replaced(pattern, found), text)
         return self._without_secrets(text)
 
     def value(self, value: Any) -> Any:
@@ -98,9 +190,11 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(key): self._under(key, item) for key, item in value.items()}
+            return self._deeper(
+                lambda: {self.text(key): self._under(key, item) for key, item in value.items()}
+            )
         if isinstance(value, list | tuple):
-            return [self.value(item) for item in value]
+            return self._deeper(lambda: [self.value(item) for item in value])
         if isinstance(value, bool) or value is None:
             return value
         told = self.text(str(value))
@@ -110,17 +204,24 @@ class Redactor:
         """Tools and formats: as `value`, but a number of which something is taken is left out, for a text
         in its place would be no schema."""
         if isinstance(value, dict):
-            return {self.text(key): self.schema(item) for key, item in value.items() if self._may_stay(item)}
+            return self._deeper(
+                lambda: {
+                    self.text(key): self.schema(item) for key, item in value.items() if self._may_stay(item)
+                }
+            )
         if isinstance(value, list | tuple):
-            return [self.schema(item) for item in value if self._may_stay(item)]
+            return self._deeper(lambda: [self.schema(item) for item in value if self._may_stay(item)])
         return self.value(value)
 
     def arguments(self, text: str) -> Any:
         """A call's arguments as a JSON value; as text, where they are no JSON."""
+        if len(text) > self._left:
+            return self._drop()
         try:
-            return self.value(json.loads(text))
+            value = json.loads(text)
         except (ValueError, RecursionError):
             return self.text(text)
+        return self.value(value)
 
     def message(self, message: dict[str, Any]) -> dict[str, Any]:
         """One turn: what was said, by whom, and which calls were made. Pictures and thoughts are dropped."""
@@ -149,6 +250,20 @@ class Redactor:
         rest = self.value({key: item for key, item in call.items() if key != "function"})
         return {**rest, "function": {**about, "arguments": text}}
 
+    def _deeper(self, inner: Callable[[], Any]) -> Any:
+        """What `inner` makes of a nested value; `DROPPED` below the deepest level."""
+        if self._depth >= self._limits.depth:
+            return self._drop()
+        self._depth += 1
+        try:
+            return inner()
+        finally:
+            self._depth -= 1
+
+    def _drop(self) -> str:
+        self.dropped += 1
+        return DROPPED
+
     def _without_secrets(self, text: str) -> str:
         for secret, placeholder in self._secrets.items():
             text = text.replace(secret, placeholder)
@@ -156,26 +271,25 @@ class Redactor:
 
     def _under(self, key: str, item: Any) -> Any:
         """The value of a field, whose name may say that it is a secret."""
-        if isinstance(item, str) and item and _SECRET_FIELD.fullmatch(key):
-            return self._placeholder("KEY", item)
+        if isinstance(item, str) and item and _SECRET_FIELD.fullmatch(_well_formed(key)):
+            return self._placeholder("KEY", _well_formed(item))
         return self.value(item)
 
     def _may_stay(self, item: Any) -> bool:
         number = isinstance(item, int | float) and not isinstance(item, bool)
         return not number or self.value(item) == item
 
-    def _replaced(self, kind: str, found: re.Match[str]) -> str:
-        whole = found[0]
-        if "v" not in found.re.groupindex:
-            return self._placeholder(kind, whole)
-        value = found["v"]
+    def _replaced(self, pattern: _Pattern, found: Any) -> str:
+        whole: str = found[0]
+        value = found[pattern.part]
         if value is None:  # a date; of an operator's pattern all that it found
-            return whole if kind == "NUMBER" else self._placeholder(kind, whole)
-        return whole.replace(value, self._placeholder(kind, value))
+            return whole if pattern.kind == "NUMBER" else self._placeholder(pattern.kind, whole)
+        if not pattern.accepts(value):
+            return whole
+        start, end = (place - found.start() for place in found.span(pattern.part))
+        return whole[:start] + self._placeholder(pattern.kind, value) + whole[end:]
 
     def _placeholder(self, kind: str, value: str) -> str:
-        if kind == "IP" and ":" in value and not _is_ipv6(value):
-            return value
         if _PLACEHOLDER.fullmatch(value):
             return value
         key = kind, _normal(kind, value)
@@ -183,8 +297,20 @@ class Redactor:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._known[key] = f"{kind}_{_letters(self._counts[kind])}"
             if kind == "KEY" and len(value) >= _SHORTEST_SECRET:
-                self._secrets[value] = self._known[key]
+                self._remember(value, self._known[key])
         return self._known[key]
+
+    def _remember(self, secret: str, placeholder: str) -> None:
+        if len(self._secrets) >= self._limits.secrets:
+            raise TooManySecrets(f"more than {self._limits.secrets} keys in one conversation")
+        self._secrets[secret] = placeholder
+
+
+def _well_formed(text: str) -> str:
+    """A text that UTF-8 can hold: a lone surrogate, as JSON's escapes can write it, becomes U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _normal(kind: str, value: str) -> str:
@@ -201,10 +327,3 @@ def _letters(count: int) -> str:
         count, rest = divmod(count - 1, 26)
         letters = chr(ord("A") + rest) + letters
     return letters
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return bool(ipaddress.IPv6Address(text))
-    except ValueError:
-        return False

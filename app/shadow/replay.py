@@ -33,7 +33,7 @@ _MOST_MESSAGES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An engine under its name, up. `guard` is the model's `thought_guard`."""
+    """An engine under its name, up. `guard` is how many characters of its speech are held back."""
 
     name: str
     target: Target

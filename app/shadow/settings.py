@@ -1,19 +1,20 @@
 """`[shadow]`: what is recorded of callers' requests, if anything."""
 
-import re
 from typing import Any
 
+import re2
 from pydantic import Field, model_validator
 
+from app.shadow.redact import compiled
 from app.tables import Table
 
 
 class Shadow(Table):
     """Off unless `record` is set.
 
-    `share` of the chat requests that went well are kept, chosen by a hash of their ids; for `keep_days`
-    days, and never more than `max_mb` megabytes of them. `redact` are patterns of the operator's own
-    (Python's `re`), besides those of `app.shadow.redact`.
+    `share` of the chat requests that went well are kept, chosen at random; for `keep_days` days, and
+    never more than `max_mb` megabytes of them. `redact` are patterns of the operator's own (RE2's
+    syntax), besides those of `app.shadow.redact`.
     """
 
     record: bool = False
@@ -33,9 +34,16 @@ class Shadow(Table):
     def _patterns(self) -> "Shadow":
         for pattern in self.redact:
             try:
-                found = re.compile(pattern).search("")
-            except re.error as error:
-                raise ValueError(f"shadow.redact: {pattern!r} is no pattern: {error}") from None
+                found = compiled(pattern).search("")
+            except (re2.error, UnicodeEncodeError) as error:
+                why = f"{_words(error)}; RE2 has no lookaround and no back references"
+                raise ValueError(f"shadow.redact: {pattern!r} is no pattern of RE2: {why}") from None
             if found:
                 raise ValueError(f"shadow.redact: {pattern!r} fits an empty text, and so every text")
         return self
+
+
+def _words(error: Exception) -> str:
+    """RE2's message; its binding hands it over as bytes."""
+    told = error.args[0] if error.args else error
+    return told.decode("utf-8", "replace") if isinstance(told, bytes) else str(error)

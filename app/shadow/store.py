@@ -4,6 +4,7 @@ state/shadow/2026-11-21.jsonl           records of that day (UTC)
 state/shadow/replay/2026-11-21.jsonl    what engines answered when they were asked them again
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,13 +34,15 @@ class Store:
         return sum(self._path(day).stat().st_size for day in self.days())
 
     def append(self, day: date, line: bytes) -> None:
-        """One more line of a day."""
+        """One more line of a day, whole or not at all: what a full disk took of it is cut off again."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         file = os.open(self._path(day), flags, 0o600)
         try:
-            if os.write(file, line) != len(line):
-                raise OSError(28, "No space left on device")
+            if (written := os.write(file, line)) != len(line):
+                with suppress(OSError):
+                    os.ftruncate(file, os.fstat(file).st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(file)
 

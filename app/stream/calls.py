@@ -1,168 +1,232 @@
-"""The tool-call extractor: calls that arrive as text become calls.
+"""A tool call that a model wrote as text: from its opening tag to its end.
 
 Hermes JSON and Qwen3.5's XML are both accepted at any time: one server may produce either, by
 `tool_choice`. A call is handed on as soon as it can be nothing else: its tool is one that the
 request declared and its arguments have begun. A call of an unknown tool is handed on when it is
-complete. Everything that only looks like a call is text again, in its place; but where the reply
-was cut inside what may have become a call, that is not spoken.
+complete.
+
+What follows an opening tag is one of three things. A valid call becomes events. Prose that only
+mentions the tag is text again. Everything else was meant as a call and is none: it is dropped up to
+its closing tag, or to the end of the reply, and none of it is ever text.
 """
 
-from app.stream.events import (
-    Broken,
-    CallArguments,
-    CallStart,
-    Event,
-    Finish,
-    Text,
-)
-from app.stream.fences import Fences
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from app.stream.events import Broken, CallArguments, CallStart, Dropped, Segment
 from app.stream.hermes import HermesCall, NotACall
 from app.stream.schema import Tools
-from app.stream.tags import TagSet
-from app.stream.xmlcall import PIECE, XMLCall
+from app.stream.tags import CALL_SCANNER
+from app.stream.xmlcall import XMLCall
 
-_WRAPPER, _WRAPPER_END, _FUNCTION = "<tool_call>", "</tool_call>", "<function="
-_OPENERS = TagSet((_WRAPPER, _FUNCTION))
-
-_CUT = ("length", "")
+CUT = ("length", "")
 """Finish reasons of a reply that did not come to its end; "" is a broken stream."""
 
 RESCUED_INDEX = 1 << 16
-"""Rescued calls count from here, so that they never share an index with the engine's own."""
+"""Calls from text count from here, so that they never share an index with the engine's own."""
+
+LONGEST_NAME = 128
+"""Characters between `<function=` and the end of the name; more is prose."""
+
+LONGEST_TRAILER = 256
+"""Characters behind a whole call that are held until its closing tag comes. Without one they are
+text: models forget that tag."""
 
 
-class CallExtractor:
-    """`feed` and `close` for one choice; only built when the request declared tools."""
+LONGEST_FENCE = 64
+"""Characters of the line that ends a code fence."""
 
-    def __init__(self, choice: int, tools: Tools) -> None:
+Body = Literal["json", "xml", "empty", "again", "broken", "prose"]
+_WORD = re.compile(r"[A-Za-z_][\w./-]{0,63}")
+_ARGUMENTS = re.compile(r"[ \t]{0,8}([{(\[<=:\r\n]|\Z)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}")
+_HEADER = re.compile(rf"([^<>\n]{{0,{LONGEST_NAME}}})[>\n]")
+_FENCE_END = re.compile(r"(?P<marks>`+|~+)[ \t\r]*(?P<line>\n)?")
+_TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n]+)|(?P<tag>[<`~])|(?P<other>[^\\"\n\s<`~]+|\\)', re.DOTALL)  # fmt: skip
+
+
+def body_of(text: str, apart: bool, tools: Tools) -> Body | None:
+    """What follows `<tool_call>`; None: more text is needed to tell. `text` begins with no space.
+
+    `apart`: there was a space between the tag and the text, and no line end, as in prose.
+    """
+    first = text[0]
+    if first == "{":
+        return "json"
+    if first == "[":
+        return "broken"
+    if first in "('\"":
+        return "prose" if apart else "broken"
+    if first in "`~":
+        fence = first * 3
+        return "broken" if text.startswith(fence) else None if fence.startswith(text) else "prose"
+    if first == "<":
+        return _tag_in_body(text)
+    return _word_in_body(text, apart, tools)
+
+
+def _tag_in_body(text: str) -> Body | None:
+    if match := CALL_SCANNER.match(text):
+        if match.lastgroup == "call_end":
+            return "empty" if "tool_call" in match[0].lower() else "broken"
+        return "xml" if match.lastgroup == "function" else "again"
+    if CALL_SCANNER.may_become(text):
+        return None
+    return "broken" if text[1].isalpha() or text[1] == "|" else "prose"
+
+
+def _word_in_body(text: str, apart: bool, tools: Tools) -> Body | None:
+    word = _WORD.match(text)
+    if word is None:
+        return "prose"
+    if word.end() == len(text):
+        return None
+    if apart and word[0] not in tools:
+        return "prose"
+    arguments = _ARGUMENTS.match(text, word.end())
+    if arguments is None:
+        return "prose"
+    return "broken" if arguments[1] else None
+
+
+class CallBlock:
+    """`feed` it the text behind an opening tag until it is `done`; what it gives back is not its own.
+
+    literal: the opening tag, when it was prose: then it is text, and so is all that was given back.
+    index: of the last call. fenced: the block stands in a code fence, where no call is made.
+    """
+
+    def __init__(self, choice: int, tools: Tools, tag: str, wrapped: bool, fenced: bool, index: int) -> None:
+        self.done = False
+        self.literal = ""
+        self.index = index
         self._choice = choice
         self._tools = tools
-        self._state = self._in_text
-        self._held = ""
-        self._last = ""
-        self._fences = Fences()
-        self._raw: list[str] = []  # of the candidate, to give back if it is no call
-        self._call: HermesCall | XMLCall | None = None
-        self._wrapped = False
-        self._started = False
-        self._index = RESCUED_INDEX - 1
-        self._swallow = False  # whitespace after a call is no speech
-
-    def feed(self, event: Event) -> list[Event]:
-        """Events that are certain now."""
-        if type(event) is Text:
-            if self.passes(event.text):
-                return [event]
-            out: list[Event] = []
-            rest, self._held = self._held + event.text, ""
-            while rest:
-                rest = self._state(rest, out)
-            return out
-        reason = event.reason if type(event) is Finish else "interrupted"
-        return [*self.close(reason), event]
-
-    def passes(self, text: str) -> bool:
-        """Whether this text goes through unchanged; the short way for most of a reply.
-
-        Nothing is held or begun, and no character in it is one that any rule looks at.
-        """
-        if self._held or self._swallow or self._state != self._in_text:
-            return False
-        if "<" in text or "`" in text or "~" in text or "\n" in text:
-            return False
-        self._last = text[-1]
-        if self._fences.line_may_open:
-            self._fences.feed(text)
-        return True
-
-    def close(self, reason: str = "") -> list[Event]:
-        """Gives back what is held; `reason` is the finish reason, "" for a broken stream."""
-        out: list[Event] = []
-        while self._state == self._in_call:
-            rest = self._close_call(reason, out)
-            while rest:
-                rest = self._state(rest, out)
-        held, self._held = self._held, ""
-        if self._state == self._before_call:
-            held = "" if reason in _CUT else "".join(self._raw) + held
-        elif self._state == self._after_call:
-            held = ""  # the beginning of an end tag
-        self._state = self._in_text
-        self._raw.clear()
-        self._say(held, out)
-        return out
-
-    def _in_text(self, text: str, out: list[Event]) -> str:
-        match, cut = _OPENERS.scan(text, self._last)
-        self._say(text[:cut], out)
-        if match is None:
-            self._held = text[cut:]
-            return ""
-        tag = match.group()
-        if self._fences.inside:
-            self._say(tag, out)
-        else:
-            self._open(tag, wrapped=tag == _WRAPPER)
-        return text[match.end() :]
-
-    def _open(self, tag: str, wrapped: bool) -> None:
-        self._raw = [tag]
+        self._tag = tag
         self._wrapped = wrapped
-        if tag == _WRAPPER:
-            self._state = self._before_call
-        else:
-            self._begin(XMLCall(self._tools))
+        self._fenced = fenced
+        self._state: Callable[[str, list[Segment]], str]
+        self._state = self._before_body if wrapped else self._in_header
+        self._held = ""
+        self._raw: list[str] = []  # behind the tag, as long as it may be no call
+        self._apart = self._line_end = False
+        self._call: HermesCall | XMLCall | None = None
+        self._started = False
+        self._header = ""  # the name with its bracket
+        self._quoted = False  # of a dropped block: inside a string
+        self._line_start = False  # of a dropped block: only spaces since the line began
+
+    def feed(self, text: str, out: list[Segment]) -> str:
+        """Take text; what is given back when the block is done stands behind it."""
+        rest, self._held = self._held + text, ""
+        while rest and not self.done:
+            rest = self._state(rest, out)
+        return rest
+
+    def close(self, reason: str, out: list[Segment]) -> str:
+        """The reply ended here, or something else interrupted it. Text to look at again."""
+        state, self.done = self._state, True
+        if state == self._in_call:
+            self._close_call(reason, out)
+        elif state == self._in_trailer:
+            return self._held
+        elif state in (self._before_body, self._in_header, self._after_header) and reason not in CUT:
+            if state == self._before_body or not self._wrapped:
+                return self._prose("")
+            out.append(Dropped())
+        return ""
+
+    def _before_body(self, text: str, out: list[Segment]) -> str:
+        body = text.lstrip()
+        space = text[: len(text) - len(body)]
+        self._line_end = self._line_end or "\n" in space
+        self._apart = (self._apart or bool(space)) and not self._line_end
+        if space:
+            self._raw.append(space)
+        if not body:
+            return ""
+        kind = body_of(body, self._apart, self._tools)
+        if kind is None:
+            self._held = body
+            return ""
+        return self._enter(kind, body, out)
+
+    def _enter(self, kind: Body, body: str, out: list[Segment]) -> str:
+        if kind == "prose":
+            return self._prose(body)
+        if kind in ("empty", "again"):  # an empty pair says nothing (vLLM #46091)
+            match = CALL_SCANNER.match(body)
+            assert match is not None
+            self._raw.clear()
+            self.done = kind == "empty"
+            return body[match.end() :]
+        if kind == "broken" or (kind == "json" and self._fenced):
+            return self._drop(body, out)
+        if kind == "json":
+            self._begin(HermesCall())
+            return body
+        match = CALL_SCANNER.match(body)
+        assert match is not None
+        self._raw.append(match[0])
+        self._state = self._in_header
+        return body[match.end() :]
+
+    def _in_header(self, text: str, out: list[Segment]) -> str:
+        """The name behind `<function=`."""
+        header = _HEADER.match(text)
+        if header is not None:
+            self._raw.append(header[0])
+            self._header = header[0]
+            self._state = self._after_header
+            return text[header.end() :]
+        name, bracket, _ = text.partition("<")
+        if not bracket and len(text) <= LONGEST_NAME:
+            self._held = text
+            return ""
+        meant = self._wrapped or (bracket and name and not any(c.isspace() for c in name))
+        return self._drop(text, out) if meant else self._prose(text)
+
+    def _after_header(self, text: str, out: list[Segment]) -> str:
+        """Behind `<function=NAME>`: a tag or a bracket shows that a call is meant."""
+        body = text.lstrip()
+        self._raw.append(text[: len(text) - len(body)])
+        if not body:
+            return ""
+        if body[0] == "<" and not self._fenced and _NAME.fullmatch(self._header[:-1].strip()):
+            call = XMLCall(self._tools)
+            call.feed(self._header)
+            self._begin(call)
+            return body
+        if body[0] in "<{[" or self._wrapped:
+            return self._drop(body, out)
+        return self._prose(body)
 
     def _begin(self, call: HermesCall | XMLCall) -> None:
         self._call = call
         self._started = False
+        self._raw.clear()
         self._state = self._in_call
 
-    def _before_call(self, text: str, out: list[Event]) -> str:
-        """After `<tool_call>`: a JSON object, a `<function=`, the end tag, or no call at all."""
-        body = text.lstrip()
-        if not body:
-            self._raw.append(text)
-            return ""
-        if body[0] == "{":
-            self._raw.append(text[: len(text) - len(body)])
-            self._begin(HermesCall())
-            return body
-        for tag in (_FUNCTION, _WRAPPER_END):
-            if body.startswith(tag):
-                self._raw.append(text[: len(text) - len(body)] + tag)
-                if tag == _FUNCTION:
-                    self._begin(XMLCall(self._tools))
-                else:
-                    self._end_wrapper()  # an empty pair says nothing (vLLM #46091)
-                return body[len(tag) :]
-            if tag.startswith(body):
-                self._held = text
-                return ""
-        return self._give_back(text, out)
-
-    def _in_call(self, text: str, out: list[Event]) -> str:
+    def _in_call(self, text: str, out: list[Segment]) -> str:
         call = self._call
         assert call is not None
-        taken = 0
         try:
-            while taken < len(text) and not call.done:
-                size = 1 if isinstance(call, HermesCall) else len(PIECE.match(text, taken)[0])  # type: ignore[index]
-                taken += size
-                call.feed(text[taken - size : taken])
+            taken = call.feed(text)
         except NotACall as why:
             if not call.done:
                 self._hand_on(out)  # what was certain before the fault: the same on any split
             if self._started:
                 return self._break(str(why), out)
-            return self._give_back(text, out)
-        self._raw.append(text[:taken])
+            return self._drop("".join(self._raw) + text, out)
         self._hand_on(out)
+        if not self._started:
+            self._raw.append(text[:taken])
         if call.done:
-            self._end_call(call)
-        return text[taken:]
+            return self._end_call(call) + text[taken:]
+        return ""
 
-    def _hand_on(self, out: list[Event], *, cut: bool = False) -> None:
+    def _hand_on(self, out: list[Segment], *, cut: bool = False) -> None:
         call = self._call
         assert call is not None
         if not self._started:
@@ -170,97 +234,147 @@ class CallExtractor:
             if name is None or not (call.done or (certain and name in self._tools)):
                 return
             self._started = True
-            self._index += 1
+            self._raw.clear()
+            self.index += 1
             source = "rescued" if name in self._tools else "invalid"
-            out.append(CallStart(self._choice, self._index, name, None, source))
+            out.append(CallStart(self._choice, self.index, name, None, source))
         fragment = call.take()
         if fragment:
-            out.append(CallArguments(self._choice, self._index, fragment))
+            out.append(CallArguments(self._choice, self.index, fragment))
 
-    def _end_call(self, call: HermesCall | XMLCall) -> None:
+    def _end_call(self, call: HermesCall | XMLCall) -> str:
+        """Text that the call took and that is not its own: the opening tag of the next one."""
         self._call = None
-        self._raw.clear()
-        self._swallow = True
-        self._last = ""
-        self._state = self._in_text if call.wrapper_closed else self._after_call
+        self._state = self._after_call
+        self.done = call.wrapper_closed
         if isinstance(call, XMLCall) and call.reopened:
-            self._open(call.reopened, wrapped=self._wrapped or call.reopened == _WRAPPER)
+            self.done = True
+            return call.reopened
+        return ""
 
-    def _after_call(self, text: str, out: list[Event]) -> str:
+    def _after_call(self, text: str, out: list[Segment]) -> str:
         """Behind a call: its wrapper's end tag, stray braces in the wrapper, or a further call."""
         body = text.lstrip(" \t\r\n}" if self._wrapped else None)
         if not body:
             return ""
         if body[0] == "{" and self._wrapped:
-            self._raw = []
             self._begin(HermesCall())
             return body
-        for tag in (_WRAPPER_END, _WRAPPER, _FUNCTION):
-            if body.startswith(tag):
-                self._end_wrapper()
-                return body[len(tag) if tag == _WRAPPER_END else 0 :]
-            if tag.startswith(body):
-                self._held = body
-                return ""
-        self._end_wrapper()
+        match = CALL_SCANNER.match(body)
+        if match is not None:
+            if match.lastgroup == "call_end":
+                self.done = "tool_call" in match[0].lower()
+                return body[match.end() :]
+            self.done = True
+            return body
+        if CALL_SCANNER.may_become(body):
+            self._held = body
+        elif self._wrapped:
+            self._state = self._in_trailer
+            return body
+        else:
+            self.done = True
+            return body
+        return ""
+
+    def _in_trailer(self, text: str, out: list[Segment]) -> str:
+        """Text behind a whole call: part of the block if its closing tag follows soon."""
+        match, _ = CALL_SCANNER.scan(text)
+        if match is not None:
+            self.done = True
+            return text[match.end() :] if match.lastgroup == "call_end" else text
+        if len(text) > LONGEST_TRAILER:
+            self.done = True
+            return text
+        self._held = text
+        return ""
+
+    def _prose(self, rest: str) -> str:
+        """No call: the tag is text, and what follows it is looked at again."""
+        self.literal, self.done = self._tag, True
+        return "".join(self._raw) + self._held + rest
+
+    def _drop(self, body: str, out: list[Segment]) -> str:
+        """Meant as a call, and none."""
+        out.append(Dropped())
+        self._call = None
+        self._raw.clear()
+        self._line_start = self._line_end
+        self._state = self._in_dropped
         return body
 
-    def _end_wrapper(self) -> None:
-        self._raw.clear()
-        self._swallow = True
-        self._state = self._in_text
+    def _in_dropped(self, text: str, out: list[Segment]) -> str:
+        """Up to the closing tag. Inside a string that tag closes nothing unless it begins its line."""
+        at = 0
+        while at < len(text):
+            token = _TOKEN.match(text, at)
+            assert token is not None
+            kind = token.lastgroup
+            if kind == "tag" and (end := self._end_of_dropped(text, at)) is not None:
+                return text[end:] if self.done else ""
+            if text[at] == "\\" and at + 1 == len(text):
+                self._held = "\\"
+                return ""
+            if kind == "quote":
+                self._quoted = not self._quoted
+            self._line_start = kind == "line" or (kind == "space" and self._line_start)
+            at = token.end()
+        return ""
 
-    def _give_back(self, text: str, out: list[Event]) -> str:
-        """No call: its first tag is text, and the rest is looked at again."""
-        raw = "".join(self._raw) + text
-        tag = _WRAPPER if raw.startswith(_WRAPPER) else _FUNCTION if raw.startswith(_FUNCTION) else raw[:1]
-        self._raw.clear()
-        self._call = None
-        self._state = self._in_text
-        self._say(tag, out)
-        return raw[len(tag) :]
+    def _end_of_dropped(self, text: str, at: int) -> int | None:
+        """Where the text behind the block begins; None: the block goes on. Holds what may be a tag."""
+        if self._quoted and not self._line_start:
+            return None
+        if text[at] != "<":
+            return self._end_of_fence(text, at) if self._fenced and self._line_start else None
+        match = CALL_SCANNER.match(text, at)
+        if match is not None:
+            self.done = match.lastgroup == "call" or self._closes(match)
+            if not self.done:
+                return None
+            return at if match.lastgroup == "call" else match.end()
+        if CALL_SCANNER.may_become(text, at):
+            self._held = text[at:]
+            return len(text)
+        return None
 
-    def _break(self, why: str, out: list[Event]) -> str:
+    def _end_of_fence(self, text: str, at: int) -> int | None:
+        """The fence around a block ends the block: its line holds nothing else."""
+        fence = _FENCE_END.match(text, at)
+        if fence is None or fence.end() - at > LONGEST_FENCE:
+            return None
+        if fence["line"] is None and fence.end() == len(text):
+            self._held = text[at:]
+            return len(text)
+        self.done = fence["line"] is not None and len(fence["marks"]) >= 3
+        return at if self.done else None
+
+    def _closes(self, tag: re.Match[str]) -> bool:
+        if tag.lastgroup != "call_end":
+            return False
+        name = tag[0].lower()
+        return "tool_call" in name or ("function" in name and not self._wrapped)
+
+    def _break(self, why: str, out: list[Segment]) -> str:
         """Part of the call has gone out and the rest is not JSON: nothing honest can follow."""
-        self._call = None
-        self._state = self._in_text
+        self._call, self.done = None, True
         message = f"the engine's tool call broke off in its arguments: {why}"
         out.append(Broken(message, "tool_call_invalid"))
         return ""
 
-    def _close_call(self, reason: str, out: list[Event]) -> str:
-        """The reply ended inside a call. Text to look at again if it was none."""
+    def _close_call(self, reason: str, out: list[Segment]) -> None:
+        """The reply ended inside a call."""
         call = self._call
         assert call is not None
-        self._call, self._state = None, self._in_text
         try:
             if not reason:
                 raise NotACall("the stream broke off")
             call.close(reason)
-            self._call = call
             self._hand_on(out, cut=reason == "length")
-            self._call = None
             if not self._started:
                 raise NotACall("the reply ended before the arguments")
         except NotACall as why:
-            if not self._started and reason not in _CUT:
-                return self._give_back("", out)
             if self._started and reason:
                 self._break(str(why), out)
-        self._raw.clear()
-        return ""
-
-    def _say(self, text: str, out: list[Event]) -> None:
-        if self._swallow:
-            text = text.lstrip()
-            self._swallow = not text
-        if text:
-            self._last = text[-1]
-            self._fences.feed(text)
-            out.append(Text(self._choice, text))
-
-
-def calls_in(choice: int, tools: Tools, text: str) -> list[Event]:
-    """The whole calls in a text that is over, as events; what is no call comes back as Text."""
-    extractor = CallExtractor(choice, tools)
-    return [*extractor.feed(Text(choice, text)), *extractor.close("stop")]
+            elif reason not in CUT:
+                out.append(Dropped())

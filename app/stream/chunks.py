@@ -6,10 +6,11 @@ Only the fields that carry speech are declared; msgspec skips the rest without b
 """
 
 import re
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from app.stream.events import (
     Broken,
@@ -26,7 +27,7 @@ from app.stream.events import (
 
 class _Function(Struct, gc=False):
     name: str | None = None
-    arguments: Any = None  # a fragment of JSON text; a few servers send the object itself
+    arguments: Raw = Raw()  # a fragment of JSON text; a few servers send the object itself
 
 
 class _ToolDelta(Struct, gc=False):
@@ -58,7 +59,17 @@ class _Chunk(Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # codes reach the log: a word, never an engine's sentence
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for foreign bytes: no JSON or the wrong types, no UTF-8, nested too deep."""
+MAX_COUNT = 2**53
+"""Largest token count that is believed, and the largest whole number that every reader of JSON has."""
+MAX_COUNTS = 64
+"""Most entries of a `usage` object, and of each object in it."""
+MAX_ERROR_CHARS = 500
+"""What is kept of an engine's error message."""
 
 
 class MalformedChunk(Exception):
@@ -73,15 +84,16 @@ def parse_payload(payload: bytes) -> list[Event]:
         return []
     try:
         chunk = _decode(payload)
-    except msgspec.DecodeError as error:
-        raise MalformedChunk(str(error)) from error
+    except UNREADABLE as error:
+        raise MalformedChunk(why_unreadable(error)) from error
     if chunk.error is not None:
         return [read_error(chunk.error)]
     events: list[Event] = []
     for choice in chunk.choices or ():
         _read_choice(choice, events)
-    if chunk.usage:
-        events.append(Usage(chunk.usage))
+    counts = read_counts(chunk.usage)
+    if counts:
+        events.append(Usage(counts))
     return events
 
 
@@ -115,11 +127,13 @@ def plain_text(payload: bytes) -> str | None:
     """The text, if the payload is one delta of visible text of choice 0 and says nothing else."""
     try:
         return _decode_plain(payload).choices[0].delta.content
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 
 def _read_choice(choice: _Choice, events: list[Event]) -> None:
+    if choice.index != 0:
+        raise MalformedChunk("a choice that was not asked for")
     index, said = choice.index, choice.delta or choice.message
     if said is not None:
         thought = said.reasoning or said.reasoning_content
@@ -132,6 +146,8 @@ def _read_choice(choice: _Choice, events: list[Event]) -> None:
     elif choice.text:
         events.append(Text(index, choice.text))
     if choice.finish_reason:
+        if not _WORD.fullmatch(choice.finish_reason):
+            raise MalformedChunk("a finish_reason that is no word")
         stop = choice.stop_reason
         events.append(Finish(index, choice.finish_reason, stop if isinstance(stop, str) else None))
 
@@ -147,10 +163,41 @@ def _read_calls(choice: int, deltas: list[_ToolDelta], events: list[Event]) -> N
             events.append(CallArguments(choice, index, fragment))
 
 
-def _fragment(arguments: Any) -> str:
-    if isinstance(arguments, str):
-        return arguments
-    return "" if arguments is None else msgspec.json.encode(arguments).decode()
+def _fragment(arguments: Raw) -> str:
+    """The text in a JSON string; of any other value its JSON, to the letter. null and absent are ""."""
+    said = bytes(arguments)
+    if said in (b"", b"null"):
+        return ""
+    try:
+        return _decode_text(said) if said.startswith(b'"') else said.decode()
+    except UNREADABLE as error:
+        raise MalformedChunk(why_unreadable(error)) from error
+
+
+def why_unreadable(error: Exception) -> str:
+    """What was wrong, without the bytes that it was wrong in."""
+    if isinstance(error, UnicodeDecodeError):
+        return "no UTF-8"
+    return "nested too deep" if isinstance(error, RecursionError) else str(error)
+
+
+def read_counts(usage: dict[str, Any] | None) -> dict[str, Any]:
+    """The token counts of a `usage` object: numbers in range, and objects of such, one level deep.
+
+    Whatever else an engine put there is left out, because counts reach callers and metrics.
+    """
+    counts: dict[str, Any] = {}
+    for name, value in islice((usage or {}).items(), MAX_COUNTS):
+        if isinstance(value, dict):
+            inner = islice(value.items(), MAX_COUNTS)
+            counts[name] = {key: number for key, number in inner if _is_count(number)}
+        elif _is_count(value):
+            counts[name] = value
+    return counts
+
+
+def _is_count(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and 0 <= value <= MAX_COUNT)
 
 
 def read_error(error: Any) -> Broken:
@@ -159,12 +206,18 @@ def read_error(error: Any) -> Broken:
     A number is the status that the error would have had, and no word for a program.
     """
     if not isinstance(error, dict):
-        return Broken(str(error), "engine_error")
-    message = str(error.get("message") or error.get("detail") or "the engine reported an error")
+        return Broken(_sentence(error), "engine_error", by_engine=True)
+    message = _sentence(error.get("message") or error.get("detail"))
     code, kind = error.get("code"), error.get("type")
     words = [
-        str(word)
+        word
         for word in (code, kind)
         if isinstance(word, str) and _WORD.fullmatch(word) and not word.isdigit()
     ]
-    return Broken(message, words[0] if words else "engine_error", code if isinstance(code, int) else 0)
+    status = code if type(code) is int and 100 <= code < 600 else 0
+    return Broken(message, words[0] if words else "engine_error", status, by_engine=True)
+
+
+def _sentence(said: Any) -> str:
+    text = said[:MAX_ERROR_CHARS] if isinstance(said, str) else ""
+    return text or "the engine reported an error"

@@ -149,6 +149,11 @@ def error_frame(message: str, code: str, kind: str = "upstream_error") -> bytes:
     return b"data: " + _json({"error": error}) + b"\n\n"
 
 
+def _call(start: CallStart, arguments: str) -> dict[str, Any]:
+    function = {"name": start.name, "arguments": arguments}
+    return {"id": start.id, "type": "function", "function": function}
+
+
 class MessageCollector:
     """`feed` events, then take the whole reply. For callers that do not stream."""
 
@@ -156,7 +161,7 @@ class MessageCollector:
         self._head = head
         self._text: list[str] = []
         self._thought: list[str] = []
-        self._calls: list[dict[str, Any]] = []
+        self._calls: list[tuple[CallStart, list[str]]] = []  # and the fragments of their arguments
         self._reason: str | None = None
         self._usage: Usage | None = None
         self._inliner = Inliner() if head.reasoning == "inline" else None
@@ -181,10 +186,9 @@ class MessageCollector:
         elif type(event) is Thought:
             self._thought.append(event.text)
         elif type(event) is CallStart:
-            function = {"name": event.name, "arguments": ""}
-            self._calls.append({"id": event.id, "type": "function", "function": function})
+            self._calls.append((event, []))
         elif type(event) is CallArguments:
-            self._calls[event.index]["function"]["arguments"] += event.fragment
+            self._calls[event.index][1].append(event.fragment)
         elif type(event) is Finish:
             self._reason = event.reason
         elif type(event) is Usage:
@@ -202,7 +206,7 @@ class MessageCollector:
         if self._head.reasoning == "separate" and thought:
             message["reasoning_content"] = thought
         if self._calls:
-            message["tool_calls"] = self._calls
+            message["tool_calls"] = [_call(start, "".join(parts)) for start, parts in self._calls]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._reason}
         reply = {"choices": [choice], "usage": self._usage.counts if self._usage else None}
         return _prefix(self._head, "chat.completion") + b"," + _json(reply)[1:]

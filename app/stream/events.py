@@ -72,12 +72,14 @@ class Usage(Struct, frozen=True):
 class Broken(Struct, frozen=True):
     """The engine reported an error, or broke the protocol, after its stream had begun.
 
-    `status` is the HTTP status that the engine gave the error, 0 if it gave none.
+    `status` is the HTTP status that the engine gave the error, 0 if it gave none. `by_engine`: message and
+    code are the engine's own; otherwise they are ours, and safe to show.
     """
 
     message: str
     code: str
     status: int = 0
+    by_engine: bool = False
 
 
 class Done(Struct, frozen=True, gc=False):
@@ -86,3 +88,26 @@ class Done(Struct, frozen=True, gc=False):
 
 Event = Text | Thought | CallStart | CallArguments | Finish | Usage | Broken | Done
 """Everything a stage may be fed or give back."""
+
+
+class Retract(Struct, frozen=True):
+    """A thought ended that nothing had begun: the text before this was thought, as far as it is in hand.
+
+    `field`: this happened inside the engine's reasoning field, and concerns only what came in it.
+    """
+
+    field: bool = False
+
+
+class ThoughtEnd(Struct, frozen=True):
+    """A thought ended properly."""
+
+
+class Dropped(Struct, frozen=True):
+    """Something that was meant as a tool call, and is none, was taken out. `counted`: a whole block."""
+
+    counted: bool = True
+
+
+Segment = Event | Retract | ThoughtEnd | Dropped
+"""What the segmenter gives to the hold-back; only events leave the core."""

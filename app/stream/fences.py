@@ -2,57 +2,90 @@
 
 import re
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_MAX_INDENT = 3
+_MIN_MARKER = 3
+_SPACES = re.compile(" *")
+_MARKS = {"`": re.compile("`*"), "~": re.compile("~*")}
 
 
 class Fences:
     """Follows the lines of a reply and knows whether the next character stands in a fence.
 
     CommonMark's rule: a fence opens at the start of a line (three spaces at most before it); the
-    info string of a backtick fence holds no backtick, so an inline ``` opens nothing.
+    info string of a backtick fence holds no backtick, so an inline ``` opens nothing. Of the line
+    only its shape is kept, so work and memory do not grow with its length.
     """
 
     def __init__(self) -> None:
-        self._marker = ""  # the fence we are in, such as ``` or ~~~~
-        self._line: str | None = ""  # the line so far; None once it cannot be a fence any more
+        self._fence = ""  # the character of the fence we are in, "" outside
+        self._fence_size = 0
+        self._start_line()
 
     def feed(self, text: str) -> None:
         """Take text that has gone out."""
-        head, newline, rest = text.partition("\n")
-        self._extend(head)
-        while newline:
+        at = 0
+        while True:
+            end = text.find("\n", at)
+            if self._may_open:
+                self._extend(text, at, len(text) if end < 0 else end)
+            if end < 0:
+                return
             self._end_line()
-            head, newline, rest = rest.partition("\n")
-            self._extend(head)
+            at = end + 1
 
     @property
     def inside(self) -> bool:
         """Whether the next character stands in a fence; an opening line counts at once."""
-        return bool(self._marker) or self._opens()
+        return bool(self._fence) or (self._may_open and self._size >= _MIN_MARKER)
 
     @property
     def line_may_open(self) -> bool:
         """Whether the current line could still become a fence: text on it must be fed."""
-        return self._line is not None
+        return self._may_open
 
-    def _extend(self, part: str) -> None:
-        if self._line is not None and part:
-            line = self._line + part
-            self._line = line if line.lstrip(" ")[:1] in ("`", "~", "") else None
+    def _start_line(self) -> None:
+        self._may_open = True
+        self._indent = 0
+        self._mark = ""  # the character of the line's marker
+        self._size = 0  # how often it stands there
+        self._in_info = False  # something follows the marker
+        self._has_info = False  # and it is more than whitespace
 
-    def _opens(self) -> bool:
-        return self._match() is not None
+    def _extend(self, text: str, at: int, end: int) -> None:
+        if not self._mark and at < end:
+            at = self._take_indent(text, at, end)
+        if self._mark and not self._in_info and at < end:
+            stop = _run(_MARKS[self._mark], text, at)
+            self._size += stop - at
+            at = stop
+        if self._may_open and self._mark and at < end:
+            self._take_info(text, at, end)
 
-    def _match(self) -> re.Match[str] | None:
-        match = _FENCE.fullmatch(self._line) if self._line else None
-        if match and match[1][0] == "`" and "`" in match[2]:
-            return None
-        return match
+    def _take_indent(self, text: str, at: int, end: int) -> int:
+        stop = _run(_SPACES, text, at)
+        self._indent += stop - at
+        if stop < end and text[stop] in _MARKS:
+            self._mark = text[stop]
+        self._may_open = self._indent <= _MAX_INDENT and (stop == end or bool(self._mark))
+        return stop if self._may_open else end
+
+    def _take_info(self, text: str, at: int, end: int) -> None:
+        self._in_info = True
+        if self._size < _MIN_MARKER or (self._mark == "`" and text.find("`", at, end) >= 0):
+            self._may_open = False
+        elif not self._has_info:
+            self._has_info = bool(text[at:end].strip())
 
     def _end_line(self) -> None:
-        match = self._match()
-        if match and not self._marker:
-            self._marker = match[1]
-        elif match and match[1].startswith(self._marker) and not match[2].strip():
-            self._marker = ""
-        self._line = ""
+        if self._may_open and self._size >= _MIN_MARKER:
+            if not self._fence:
+                self._fence, self._fence_size = self._mark, self._size
+            elif self._mark == self._fence and self._size >= self._fence_size and not self._has_info:
+                self._fence = ""
+        self._start_line()
+
+
+def _run(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where the run of one character ends that starts at `at`."""
+    match = pattern.match(text, at)
+    return at if match is None else match.end()

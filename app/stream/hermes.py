@@ -1,12 +1,22 @@
 """One hermes call: `{"name": …, "arguments": {…}}`, read as it arrives.
 
-The arguments are handed on verbatim, as far as they are certain. Brackets are matched by a strict
-scanner that knows strings, so neither a brace nor `</tool_call>` inside a string ends anything.
+The arguments are handed on verbatim, as far as they are certain: numbers keep their digits, and
+escapes stay escapes. Brackets are matched by a strict scanner that knows strings, so neither a
+brace nor `</tool_call>` inside a string ends anything. `parameters` is read as `arguments`; a
+second set of them, or a second name, makes the text no call, on any cut.
 """
 
 import json
 
-from app.stream.jsonscan import JSONScanner, NotJSON, Span
+from app.stream.jsonscan import WHITESPACE, JSONScanner, NotJSON, Span, kind_of
+
+MAX_CALL_CHARS = 1 << 20
+"""Longest text of one call; as much as one event may hold (MAX_EVENT_BYTES)."""
+MAX_NAME_CHARS = 128
+"""Longest name of a function: what requests may declare."""
+
+_KEYS = {"name": "name", "arguments": "arguments", "parameters": "arguments"}
+_NO_ARGUMENTS = ("", "null")
 
 
 class NotACall(Exception):
@@ -14,49 +24,60 @@ class NotACall(Exception):
 
 
 class HermesCall:
-    """Feed it the characters after `<tool_call>`; read `name`, `take()` and `done` in between."""
+    """Feed it the text after `<tool_call>`; read `name`, `take()` and `done` in between."""
 
     wrapper_closed = False
 
     def __init__(self) -> None:
-        self._scan = JSONScanner()
+        self._scan = JSONScanner(_KEYS)
         self._taken = -1  # offset up to which the arguments were handed out; -1 before the first
+        self._name: str | None = None
+        self._name_read = False
+        self._too_long = False
 
     @property
     def done(self) -> bool:
         """The outer object is complete."""
-        return self._scan.done
+        return self._scan.done and not self._too_long
 
     @property
     def name(self) -> str | None:
-        """The function's name, once it is final."""
-        span = self._scan.members.get("name")
-        if span is None or span.end < 0:
-            return None
-        name = json.loads(self._scan.text(span.start, span.end))
-        return name if isinstance(name, str) and name else None
+        """The function's name, once it is final and can be one."""
+        if not self._name_read:
+            span = self._scan.members.get("name")
+            if span is not None and span.end >= 0:
+                self._name_read = True
+                self._name = self._read_name(span)
+        return self._name
 
     @property
     def committable(self) -> bool:
         """Whether what has been seen can, with a known name, only be a call."""
         span = self._arguments()
-        return self.done or (span is not None and self._scan.text(span.start, span.start + 1) == "{")
+        return self.done or (span is not None and span.first == "{")
 
-    def feed(self, char: str) -> None:
-        """Take one character. Raises NotACall when the text cannot become a call any more."""
+    def feed(self, text: str, at: int = 0) -> int:
+        """Take `text` from `at` on, up to the end of the call; returns where that is.
+
+        Raises NotACall when the text cannot become a call any more.
+        """
         try:
-            self._scan.feed(char)
+            end = self._scan.feed(text, at)
         except NotJSON as error:
             raise NotACall(str(error)) from error
+        if self._scan.size > MAX_CALL_CHARS:
+            self._too_long = True
+            raise NotACall(f"longer than {MAX_CALL_CHARS} characters")
         if self.done:
             self._check()
+        return end
 
     def take(self) -> str:
         """Argument text that became certain since the last time."""
         span = self._arguments()
         if span is None:
             return self._take_none()
-        if self._scan.text(span.start, span.start + 1) != "{":
+        if span.first != "{":
             return self._take_odd(span)
         start = span.start if self._taken < 0 else self._taken
         end = span.end if span.end >= 0 else self._scan.certain
@@ -66,14 +87,21 @@ class HermesCall:
     def close(self, reason: str) -> None:
         """The reply ended here. Raises NotACall unless the arguments were complete or were cut."""
         span = self._arguments()
-        complete = span is not None and span.end >= 0 and self.name is not None
-        if not complete and reason != "length":
+        if span is not None and span.end >= 0:
+            self._check()
+        elif reason != "length":
             raise NotACall("the reply ended inside the call")
 
     def _arguments(self) -> Span | None:
-        members = self._scan.members
-        span = members.get("arguments") or members.get("parameters")
+        span = self._scan.members.get("arguments")
         return span if span is not None and span.start >= 0 else None
+
+    def _read_name(self, span: Span) -> str | None:
+        """A printable string of a bounded length: half of a surrogate pair is none."""
+        if span.first != '"' or span.end - span.start > 6 * MAX_NAME_CHARS + 2:
+            return None
+        name: str = json.loads(self._scan.text(span.start, span.end))
+        return name if name.isprintable() and len(name) <= MAX_NAME_CHARS and name else None
 
     def _take_none(self) -> str:
         """A whole call without arguments has an empty object of them."""
@@ -87,24 +115,24 @@ class HermesCall:
         if span.end < 0 or self._taken >= 0:
             return ""
         self._taken = span.end
-        value = json.loads(self._scan.text(span.start, span.end))
-        return value if isinstance(value, str) else "{}"
+        text = self._encoded_twice(span)
+        return "{}" if text.strip(WHITESPACE) in _NO_ARGUMENTS else text
+
+    def _encoded_twice(self, span: Span) -> str:
+        """The text in a string; "" for anything else."""
+        if span.first != '"':
+            return ""
+        text: str = json.loads(self._scan.text(span.start, span.end))
+        return text
 
     def _check(self) -> None:
         if self.name is None:
             raise NotACall("no name")
         span = self._arguments()
-        if span is None:
+        if span is None or span.first in ("{", "n"):
             return
-        value = json.loads(self._scan.text(span.start, span.end))
-        if isinstance(value, str):
-            value = _loads(value)
-        if value is not None and not isinstance(value, dict):
+        text = self._encoded_twice(span)
+        if text.strip(WHITESPACE) in _NO_ARGUMENTS and span.first == '"':
+            return
+        if kind_of(text) != "object":
             raise NotACall("the arguments are no object")
-
-
-def _loads(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -8,6 +8,8 @@ is neither, every piece counts as one token, which is never too many.
 import msgspec
 from msgspec import Struct
 
+from app.stream.chunks import UNREADABLE
+
 
 class _Choice(Struct, gc=False):
     token_ids: list[int] | None = None
@@ -31,7 +33,7 @@ def has_token(payload: bytes, token: int) -> bool:
     """Whether a payload's token ids, where it has any, hold this one."""
     try:
         choices = _decode(payload).choices or ()
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return False
     return any(token in (choice.token_ids or ()) for choice in choices)
 
@@ -54,7 +56,7 @@ class ThoughtMeter:
         """Note one payload; one that is not understood is another stage's to complain about."""
         try:
             chunk = _decode(payload)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return
         self.reply_id = self.reply_id or chunk.id
         self.prompt = self.prompt or chunk.prompt_token_ids or []

@@ -1,24 +1,36 @@
 """The whole stream core: an engine's bytes in, events out, in one order on any split.
 
-    bytes -> SSEDecoder -> parse_payload -> per choice: ThinkFilter -> CallExtractor -> CallBook
+    bytes -> SSEDecoder -> parse_payload -> per choice: Segmenter -> HoldBack -> CallBook
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
 that is not streamed takes the same road: feed it whole, then close.
 """
 
 from collections.abc import Iterator
-from functools import partial
+from typing import TypeGuard
 
 from msgspec import Struct
 
 from app.stream.callbook import CallBook
-from app.stream.calls import CallExtractor, calls_in
 from app.stream.chunks import MalformedChunk, parse_payload, plain_text
-from app.stream.events import Broken, Done, Event, Finish, Text, Thought, Usage
+from app.stream.events import (
+    Broken,
+    CallArguments,
+    CallStart,
+    Done,
+    Event,
+    Finish,
+    Segment,
+    Text,
+    Thought,
+    Usage,
+)
+from app.stream.holdback import HoldBack, ThinkPolicy
 from app.stream.meter import ThoughtMeter, has_token
 from app.stream.schema import Tools
+from app.stream.segmenter import Segmenter
 from app.stream.sse import EventTooLong, SSEDecoder
-from app.stream.think import CLOSERS, ThinkFilter, ThinkPolicy
+from app.stream.tags import tag_set
 
 
 class StreamPolicy(Struct, frozen=True):
@@ -36,6 +48,21 @@ class StreamPolicy(Struct, frozen=True):
     closer: int | None = None
     most: int | None = None
     room: int | None = None
+
+
+DELTA_SIZE = 32
+"""What a delta counts beside its characters: Python keeps a short string in some 50 bytes."""
+CALL_SIZE = 1024
+"""The same for the start of a tool call."""
+
+
+def _size_of(event: Text | Thought | CallStart | CallArguments | Finish) -> int:
+    """Roughly the memory that a reply's event may take until the reply is over, in bytes."""
+    if isinstance(event, Text | Thought):
+        return DELTA_SIZE + len(event.text)
+    if isinstance(event, CallStart):
+        return CALL_SIZE + len(event.name) + len(event.id or "")
+    return DELTA_SIZE + (len(event.fragment) if isinstance(event, CallArguments) else 0)
 
 
 class Spent(Struct, frozen=True):
@@ -60,46 +87,54 @@ class _Choice:
     """The stages of one choice, in order."""
 
     def __init__(self, index: int, policy: StreamPolicy) -> None:
-        think, tools = policy.think, policy.tools
-        if tools is not None:
-            think = ThinkPolicy(
-                think.thinking,
-                think.guard,
-                think.reasoning_is_answer,
-                partial(_calls_in_thought, index, tools),
-            )
-        self.think = ThinkFilter(index, think)
-        self.extract = None if tools is None else CallExtractor(index, tools)
+        tools = policy.tools
+        self.segmenter = Segmenter(index, tag_set(policy.think.families, tools is not None), tools)
+        self.holdback = HoldBack(index, policy.think)
         self.book = CallBook(index, tools or Tools(), policy.id_prefix)
+        self.is_plain = False  # text passes the hold-back and the normalizer at once
         self.finished = False
 
     def feed(self, event: Event) -> list[Event]:
         """Push one event through the stages."""
-        events = self.think.feed(event)
-        if self.extract is not None:
-            events = _through(self.extract, events)
-        if len(events) == 1 and type(events[0]) is Text:
-            return events
-        return _through(self.book, events)
+        return self._through(self.segmenter.feed(event))
+
+    def end_thought(self) -> list[Event]:
+        """The engine ended its thought by a token that is not in the text."""
+        return self._through(self.segmenter.end_thought())
+
+    def cut(self) -> list[Event]:
+        """What is held of a reply that is given up in mid-thought."""
+        return [*self._through(self.segmenter.close("length")), *self.holdback.close("length")]
 
     def close(self) -> list[Event]:
         """The stream broke off: each stage's rest goes through the stages behind it."""
-        events = self.think.close()
-        if self.extract is not None:
-            events = [*_through(self.extract, events), *self.extract.close()]
-        return [*_through(self.book, events), *self.book.close("length")]
+        events = [*self._through(self.segmenter.close()), *self._booked(self.holdback.close())]
+        return [*events, *self.book.close("length")]
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether we are in a thought, or in text that is one as long as no tag says otherwise."""
+        return self.segmenter.is_thinking or self.holdback.may_be_thinking
 
-def _through(stage: CallExtractor | CallBook, events: list[Event]) -> list[Event]:
-    if len(events) == 1:
-        return stage.feed(events[0])
-    return [out for event in events for out in stage.feed(event)]
+    @property
+    def has_call(self) -> bool:
+        """Whether something like a tool call has begun that has not gone out."""
+        return self.segmenter.has_call or self.holdback.has_call
 
+    @property
+    def call_sources(self) -> list[str]:
+        """engine, rescued or invalid, for each call so far, made or dropped."""
+        return [*self.book.sources, *["invalid"] * self.holdback.dropped]
 
-def _calls_in_thought(choice: int, tools: Tools, text: str) -> list[Event]:
-    """Calls in a thought that never closed; the rest of it stays a thought."""
-    found = calls_in(choice, tools, text)
-    return [Thought(choice, e.text, "tag") if type(e) is Text else e for e in found]
+    def _through(self, segments: list[Segment]) -> list[Event]:
+        if self.is_plain and len(segments) == 1 and type(segments[0]) is Text:
+            return [segments[0]]
+        events = self._booked([event for segment in segments for event in self.holdback.feed(segment)])
+        self.is_plain = self.holdback.is_open and not self.book.is_open
+        return events
+
+    def _booked(self, events: list[Event]) -> list[Event]:
+        return [out for event in events for out in self.book.feed(event)]
 
 
 class Pipeline:
@@ -122,11 +157,17 @@ class Pipeline:
         self._plain: _Choice | None = None  # choice 0, while it is the only one and goes on
         self.over = False
         self.tokens = 0  # deltas with a generated token in them, shown or held
+        self.size = 0  # of all that the reply said, shown or held; see `_size_of`
 
     @property
     def call_sources(self) -> list[str]:
         """engine, rescued or invalid, for each call of the reply so far."""
-        return [source for choice in self._choices.values() for source in choice.book.sources]
+        return [source for choice in self._choices.values() for source in choice.call_sources]
+
+    @property
+    def dropped(self) -> int:
+        """Blocks of the reply so far that were meant as tool calls and are none."""
+        return sum(choice.holdback.dropped for choice in self._choices.values())
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""
@@ -137,7 +178,7 @@ class Pipeline:
         try:
             payloads = self._decoder.feed(data)
         except EventTooLong as error:
-            yield self._break(f"the engine sent {error}", "upstream_event_too_long")
+            yield self._too_long(error)
             return
         for payload in payloads:
             yield self._read([payload])
@@ -149,8 +190,10 @@ class Pipeline:
         `feed` would give, only a cheaper one.
         """
         choice = self._plain
-        payloads = None if choice is None else self._decoder.whole_payloads(data)
-        if choice is None or payloads is None:
+        if choice is None or not choice.is_plain:
+            return None
+        payloads = self._decoder.whole_payloads(data)
+        if payloads is None:
             return None
         texts = []
         for payload in payloads:
@@ -159,28 +202,39 @@ class Pipeline:
                 return None
             texts.append(text)
         joined = texts[0] if len(texts) == 1 else "".join(texts)
-        if not choice.think.passes(joined):
-            return None
-        if choice.extract is not None and not choice.extract.passes(joined):
+        if not choice.segmenter.passes(joined):
             return None
         self.tokens += len(texts)
+        self.size += len(joined) + DELTA_SIZE * len(texts)
         return texts
 
     @property
     def is_thinking(self) -> bool:
         """Whether the reply is inside a thought that may be ended: no call has begun in it."""
         choice = self._choices.get(0)
-        return choice is not None and choice.think.is_open and not choice.think.has_call
+        return choice is not None and choice.is_thinking and not choice.has_call
 
     def cut(self) -> list[Event]:
         """What is held of a thought that ends here. This reply is fed no more; another goes on."""
-        rest = [e for choice in self._choices.values() for e in choice.think.close("length")]
+        rest = [e for choice in self._choices.values() for e in choice.cut()]
         return [event for event in rest if type(event) is Thought]
 
     def close(self) -> list[Event]:
         """The connection ended. A reply without a finish reason is not a clean one."""
-        events = self._read(self._decoder.close())
+        try:
+            events = self._read(self._decoder.close())
+        except EventTooLong as error:
+            return self._too_long(error)
         return events if self.over else [*events, *self._end()]
+
+    def _too_long(self, error: EventTooLong) -> list[Event]:
+        """What was whole before it, and then the fault."""
+        events = self._read(error.payloads)
+        return (
+            events
+            if self.over
+            else [*events, *self._break(f"the engine sent {error}", "upstream_event_too_long")]
+        )
 
     def abort(self, message: str, code: str) -> list[Event]:
         """The connection broke: what is held, and then the fault, unless the reply was whole."""
@@ -202,7 +256,7 @@ class Pipeline:
             except MalformedChunk as error:
                 return [*out, *self._break(f"the engine sent bad JSON: {error}", "upstream_malformed")]
             if self._closer is not None and self._lost_closer(payload):
-                self._route(Text(0, CLOSERS[0]), out)
+                out.extend(self._choices[0].end_thought())
             for event in events:
                 self._route(event, out)
         return out
@@ -210,32 +264,46 @@ class Pipeline:
     def _lost_closer(self, payload: bytes) -> bool:
         """Whether the tag that ends the thought was made here, and taken out of the text."""
         choice = self._choices.get(0)
-        if choice is None or not choice.think.is_open:
+        if choice is None or not choice.is_thinking:
             self._closer = None if choice is not None else self._closer
             return False
         assert self._closer is not None
-        return CLOSERS[0].encode() not in payload and has_token(payload, self._closer)
+        return b"</think>" not in payload and has_token(payload, self._closer)
 
     def _route(self, event: Event, out: list[Event]) -> None:
         if self.over:
             return
-        if type(event) is Usage:  # counts stand beside the order and flush nothing
-            self._settle(event, out)
-            out.append(event if self._spent is None else self._spent.plus(event))
+        if type(event) is Text and self._passes(event.text):
+            self.tokens += 1
+            self.size += DELTA_SIZE + len(event.text)
+            out.append(event)
+        elif type(event) is Usage:  # counts stand beside the order and flush nothing
+            if not self._settle(event, out):
+                out.append(event if self._spent is None else self._spent.plus(event))
         elif type(event) is Done:
             out.extend(self._end())
         elif type(event) is Broken:
-            out.extend(self._break(event.message, event.code, event.status))
+            out.extend(self._break(event.message, event.code, event.status, by_engine=event.by_engine))
+        elif self._is_late(event):
+            self._late = event
         else:
             self._feed_choice(event, out)
 
+    def _passes(self, text: str) -> bool:
+        """Whether every stage lets this text of choice 0 through; if so, it is taken."""
+        choice = self._plain
+        return choice is not None and choice.is_plain and choice.segmenter.passes(text)
+
+    def _is_late(self, event: Event) -> TypeGuard[Finish]:
+        """Whether a finish is to wait for the usage behind it, which may contradict it."""
+        is_bounded = self._policy.most is not None or self._policy.room is not None
+        return type(event) is Finish and event.reason == "tool_calls" and self._late is None and is_bounded
+
     def _feed_choice(self, event: Event, out: list[Event]) -> None:
         assert not isinstance(event, Usage | Broken | Done)
+        self.size += _size_of(event)
         if type(event) is not Finish:  # a reply may end without a word
             self.tokens += 1
-        if type(event) is Finish and event.reason == "tool_calls" and self._late is None and self._is_bounded:
-            self._late = event
-            return
         choice = self._choices.get(event.choice)
         if choice is None:
             choice = self._choices[event.choice] = _Choice(event.choice, self._policy)
@@ -253,19 +321,19 @@ class Pipeline:
                 return
         out.extend(events)
 
-    @property
-    def _is_bounded(self) -> bool:
-        return self._policy.most is not None or self._policy.room is not None
+    def _settle(self, usage: Usage | None, out: list[Event]) -> bool:
+        """Take the finish that was held back, in the light of the tokens that the reply took.
 
-    def _settle(self, usage: Usage | None, out: list[Event]) -> None:
-        """A finish that was held back, in the light of the tokens that the reply took."""
+        Returns whether that ended the reply, by a fault.
+        """
         late = self._late
         if late is None:
-            return
+            return False
+        self._late = None  # a fault that this finish uncovers settles nothing again
         if usage is not None and self._took_all(usage):
             late = Finish(late.choice, "length")
         self._feed_choice(late, out)
-        self._late = None
+        return self.over
 
     def _took_all(self, usage: Usage) -> bool:
         made, most, room = usage.tokens("completion_tokens"), self._policy.most, self._policy.room
@@ -274,8 +342,7 @@ class Pipeline:
 
     def _end(self) -> list[Event]:
         held: list[Event] = []
-        self._settle(None, held)
-        return [*held, *self._end_now()]
+        return held if self._settle(None, held) else [*held, *self._end_now()]
 
     def _end_now(self) -> list[Event]:
         if not self._choices or not all(c.finished for c in self._choices.values()):
@@ -283,15 +350,16 @@ class Pipeline:
         self.over, self._plain = True, None
         return [Done()]
 
-    def _break(self, message: str, code: str, status: int = 0) -> list[Event]:
+    def _break(self, message: str, code: str, status: int = 0, *, by_engine: bool = False) -> list[Event]:
         held: list[Event] = []
-        self._settle(None, held)
-        return [*held, *self._break_now(message, code, status)]
+        if self._settle(None, held):
+            return held
+        return [*held, *self._break_now(Broken(message, code, status, by_engine))]
 
-    def _break_now(self, message: str, code: str, status: int) -> list[Event]:
+    def _break_now(self, broken: Broken) -> list[Event]:
         if self._choices and all(c.finished for c in self._choices.values()):
             self.over = True  # every choice had been told in full: the fault took nothing away
             return [Done()]
         self.over, self._plain = True, None
         rest = [e for c in self._choices.values() if not c.finished for e in c.close()]
-        return [*(e for e in rest if type(e) is not Broken), Broken(message, code, status)]
+        return [*(e for e in rest if type(e) is not Broken), broken]

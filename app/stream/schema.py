@@ -1,10 +1,22 @@
 """What a caller's tool declarations say about arguments: names and types, nothing more."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
+
+from app.stream.jsonscan import kind_of
+
+MAX_TYPE_NODES = 256
+"""Schemas that are looked at for the type of one argument; beyond them it counts as text."""
 
 _CASTS = ("string", "null", "boolean", "integer", "number", "array", "object")
+_UNIONS = ("anyOf", "oneOf", "allOf")
+_TEXT = frozenset({"string"})
+_INTEGER = re.compile(r"-?[0-9]+")
+_MAX_FLOAT_CHARS = 400
+"""Longest number that is converted to see whether it is whole; a float has 309 digits at most."""
 
 
 class Tools:
@@ -12,6 +24,7 @@ class Tools:
 
     def __init__(self, declared: Sequence[Mapping[str, Any]] = ()) -> None:
         self._parameters: dict[str, Mapping[str, Any]] = {}
+        self._types: dict[tuple[str, str], frozenset[str]] = {}  # what was asked for before
         for tool in declared:
             function = tool.get("function")
             if isinstance(function, Mapping) and isinstance(function.get("name"), str):
@@ -23,45 +36,50 @@ class Tools:
 
     def types(self, function: str, argument: str) -> frozenset[str]:
         """JSON types that the schema allows here; without a schema, text is text."""
-        properties = self._parameters.get(function, {}).get("properties")
-        schema = properties.get(argument) if isinstance(properties, Mapping) else None
-        return _types(schema, self._parameters.get(function, {})) or frozenset({"string"})
+        root = self._parameters.get(function, {})
+        properties = root.get("properties")
+        if not isinstance(properties, Mapping) or argument not in properties:
+            return _TEXT
+        known = self._types.get((function, argument))
+        if known is None:
+            known = self._types[function, argument] = _types(properties[argument], root) or _TEXT
+        return known
 
-    def coerce(self, function: str, argument: str, text: str) -> Any:
-        """The value that `text` (an XML parameter) stands for under the schema.
+    def encode(self, function: str, argument: str, text: str) -> str:
+        """The JSON that `text` (an XML parameter) stands for under the schema.
 
-        Text that fits none of the allowed types stays text: the caller's validator should see
-        what the model wrote. null needs a schema that allows it.
+        JSON of an allowed type is kept to the letter: no number is converted. Text that fits none
+        of the allowed types becomes a string: the caller's validator should see what the model
+        wrote. null needs a schema that allows it.
         """
         types = self.types(function, argument)
-        if types == {"string"}:
-            return text
-        value = _loads(text.strip())
-        if value is not _NOTHING and _kind(value) & types:
-            return value
-        literal = text.strip().lower()
-        if "boolean" in types and literal in ("true", "false"):
-            return literal == "true"
-        if "null" in types and literal in ("null", "none"):
-            return None
-        return text
+        bare = text.strip()
+        if types != _TEXT:
+            if _kinds(bare) & types:
+                return bare
+            literal = bare[:6].lower()
+            if "boolean" in types and literal in ("true", "false"):
+                return literal
+            if "null" in types and literal in ("null", "none"):
+                return "null"
+        return json.dumps(text, ensure_ascii=False)
 
 
-_NOTHING = object()
+def _kinds(text: str) -> frozenset[str]:
+    """The types that a JSON text is of: a whole number is an integer too."""
+    kind = kind_of(text)
+    if kind == "number" and _is_whole(text):
+        return frozenset({"integer", "number"})
+    return frozenset({kind})
 
 
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return _NOTHING
+def _is_whole(number: str) -> bool:
+    if _INTEGER.fullmatch(number):
+        return True
+    return len(number) <= _MAX_FLOAT_CHARS and float(number).is_integer()
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _kind(value: Any) -> frozenset[str]:
+def _value_kinds(value: Any) -> frozenset[str]:
     if isinstance(value, bool):
         return frozenset({"boolean"})
     if isinstance(value, int):
@@ -72,27 +90,58 @@ def _kind(value: Any) -> frozenset[str]:
     return frozenset({names.get(type(value), "")})
 
 
-def _types(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
-    """The union over `type` (a name or a list), anyOf, oneOf, allOf, enum, const and $ref."""
-    if not isinstance(schema, Mapping) or depth > 8:
-        return frozenset()
-    if isinstance(schema.get("$ref"), str):
-        return _types(_resolve(schema["$ref"], root), root, depth + 1)
-    declared = schema.get("type")
-    names = [declared] if isinstance(declared, str) else declared or []
-    found = frozenset(name for name in names if name in _CASTS)
-    for key in ("anyOf", "oneOf", "allOf"):
-        for part in schema.get(key) or ():
-            found |= _types(part, root, depth + 1)
-    if not found:
-        values = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
-        for value in values:
-            found |= _kind(value)
-    return found
+def _types(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
+    """The union over `type` (a name or a list), anyOf, oneOf, allOf, enum, const and $ref.
+
+    Each node is looked at once, whatever refers to it; what is malformed says nothing.
+    """
+    found: set[str] = set()
+    values: set[str] = set()  # types of enum and const: they count where no type is given
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, Mapping) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if len(seen) > MAX_TYPE_NODES:
+            return frozenset()
+        if isinstance(node.get("$ref"), str):
+            waiting.append(_resolve(node["$ref"], root))
+            continue
+        found.update(_declared(node))
+        parts = [part for key in _UNIONS for part in _list(node.get(key))[:MAX_TYPE_NODES]]
+        waiting.extend(parts)
+        if not parts and "type" not in node:
+            values.update(kind for value in _enumerated(node) for kind in _value_kinds(value))
+    return frozenset(found or values)
+
+
+def _declared(node: Mapping[str, Any]) -> Iterator[str]:
+    declared = node.get("type")
+    for name in [declared] if isinstance(declared, str) else _list(declared):
+        if name in _CASTS:
+            yield name
+
+
+def _enumerated(node: Mapping[str, Any]) -> Sequence[Any]:
+    return _list(node.get("enum")) or ([node["const"]] if "const" in node else [])
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _resolve(ref: str, root: Mapping[str, Any]) -> Any:
+    """What a JSON pointer in a URI fragment stands for (RFC 6901, section 6); None if for nothing."""
+    if not ref.startswith("#"):
+        return None
     node: Any = root
-    for part in ref.removeprefix("#/").split("/"):
-        node = node.get(part) if isinstance(node, Mapping) else None
+    for part in unquote(ref[1:]).split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping):
+            node = node.get(name)
+        elif isinstance(node, list) and name.isdecimal() and len(name) < 6 and int(name) < len(node):
+            node = node[int(name)]
+        else:
+            return None
     return node

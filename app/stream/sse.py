@@ -5,12 +5,22 @@ others, which are legal inside JSON and tear a payload in two, so the split is d
 half a UTF-8 character can then never be seen either.
 """
 
+BOM = b"\xef\xbb\xbf"
+"""What a UTF-8 stream may begin with, and no field does (HTML Living Standard, 9.2.5)."""
 MAX_EVENT_BYTES = 1 << 20
 """Largest event that is held before it is called a fault; WHATWG sets none, httpx2 chose 1 MiB."""
 
 
+_LONGEST_FIELD = len(b"error: ")
+"""What may stand before a value, so that a line may be so much longer than an event."""
+
+
 class EventTooLong(Exception):
-    """The peer sent more than the limit without ending a line or an event."""
+    """The peer sent more than the limit in one line or event. `payloads` were complete before."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.payloads: list[bytes] = []
 
 
 class SSEDecoder:
@@ -22,13 +32,17 @@ class SSEDecoder:
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._limit = limit
+        self._longest_line = limit + _LONGEST_FIELD
         self._line = bytearray()  # a line that has not ended yet
         self._data: list[bytes] = []  # data fields of an event that has not ended yet
-        self._size = 0
+        self._size = 0  # of these, with the line ends between them
+        self._start: bytes | None = b""  # the stream's first bytes, while they may be a BOM
         self._after_cr = False  # the last byte was CR: a LF now is the other half of it
 
     def feed(self, data: bytes) -> list[bytes]:
         """Payloads of the events that `data` completes. Raises EventTooLong."""
+        if self._start is not None:
+            data = self._without_bom(self._start + data)
         if self._after_cr and data:
             self._after_cr = False
             if data[0] == 0x0A:
@@ -46,10 +60,14 @@ class SSEDecoder:
             self._line.clear()
         rest = b"" if ended else lines.pop()
         payloads: list[bytes] = []
-        for line in lines:
-            self._take(line, payloads)
-        if rest:
-            self._grow(rest)
+        try:
+            for line in lines:
+                self._take(line, payloads)
+            if rest:
+                self._grow(rest)
+        except EventTooLong as error:
+            error.payloads = payloads
+            raise
         return payloads
 
     def whole_payloads(self, data: bytes) -> list[bytes] | None:
@@ -70,16 +88,25 @@ class SSEDecoder:
     def close(self) -> list[bytes]:
         """What the end of the stream completes: some servers omit the last blank line."""
         payloads: list[bytes] = []
+        if self._start:
+            self._line += self._start
         if self._line:
             self._take(bytes(self._line), payloads)
             self._line.clear()
         self._take(b"", payloads)
         return payloads
 
+    def _without_bom(self, data: bytes) -> bytes:
+        self._start = data if len(data) < len(BOM) and BOM.startswith(data) else None
+        return b"" if self._start is not None else data.removeprefix(BOM)
+
     def _grow(self, part: bytes) -> None:
         self._line += part
-        if len(self._line) > self._limit:
-            raise EventTooLong(f"a line of more than {self._limit} bytes")
+        if len(self._line) > self._longest_line:
+            raise self._too_long()
+
+    def _too_long(self) -> EventTooLong:
+        return EventTooLong(f"a line of more than {self._longest_line} bytes")
 
     def _take(self, line: bytes, payloads: list[bytes]) -> None:
         if not line:
@@ -87,6 +114,8 @@ class SSEDecoder:
                 payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
                 self._data, self._size = [], 0
             return
+        if len(line) > self._longest_line:
+            raise self._too_long()
         name, _, value = line.partition(b":")
         if name not in (b"data", b"error"):
             return
@@ -95,7 +124,7 @@ class SSEDecoder:
         if name == b"error":
             payloads.append(b'{"error":%s}' % (value or b"null"))
             return
-        self._size += len(value)
+        self._size += len(value) + bool(self._data)
         if self._size > self._limit:
             raise EventTooLong(f"an event of more than {self._limit} bytes")
         self._data.append(value)

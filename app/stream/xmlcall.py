@@ -10,19 +10,23 @@ import json
 import re
 from collections.abc import Callable
 
-from app.stream.hermes import NotACall
+from app.stream.hermes import MAX_CALL_CHARS, MAX_NAME_CHARS, NotACall
 from app.stream.schema import Tools
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}")
+MAX_KEY_CHARS = 256
+"""Longest name of a parameter."""
+
+_NAME = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{MAX_NAME_CHARS}}}")
 _VALUE_ENDS = ("</parameter>", "<parameter=", "</function>", "</tool_call>")
 _BODY_TAGS = (*_VALUE_ENDS, "<function=", "<tool_call>")
-PIECE = re.compile(r"[^>=\n]*[>=\n]?")
-"""The pieces XMLCall is fed: every tag of the form ends in one of these characters."""
-_BEGINNINGS = frozenset(tag[:n] for tag in _VALUE_ENDS for n in range(1, len(tag)))
+_NAME_END = re.compile(r"[>\n]")
+_VALUE_END = re.compile("|".join(re.escape(tag) for tag in _VALUE_ENDS))
+_BEGINNINGS = frozenset(tag[:n] for tag in _BODY_TAGS for n in range(1, len(tag)))
+_LONGEST = max(len(tag) for tag in _BODY_TAGS)
 
 
 class XMLCall:
-    """Feed it the characters after `<function=`; read `name`, `take()` and `done` in between."""
+    """Feed it the text after `<function=`; read `name`, `take()` and `done` in between."""
 
     def __init__(self, tools: Tools) -> None:
         self.name: str | None = None
@@ -31,26 +35,34 @@ class XMLCall:
         self.reopened = ""  # the tag of a next call, when it was what ended this one
         self.committable = False
         self._tools = tools
-        self._state: Callable[[str], None] = self._in_name
-        self._buffer = ""
+        self._state: Callable[[str, int], int] = self._in_name
+        self._name_parts: list[str] = []  # of a name or a key that is not whole
+        self._name_size = 0
+        self._held = ""  # a tag that is not whole; behind a value, also its last newline
         self._key = ""
+        self._value: list[str] = []  # what is certain of a value that waits for its end
         self._open = False  # a string value is being handed on
-        self._sent = 0  # characters of the open value already handed on
+        self._begun = False  # the value's first character has been seen
         self._parts: list[str] = []
         self._pairs = 0
+        self._size = 0
 
-    def feed(self, piece: str) -> None:
-        """Take text that holds `>`, `=` or a newline at its end only (see PIECE).
+    def feed(self, text: str, at: int = 0) -> int:
+        """Take `text` from `at` on, up to the end of the call; returns where that is.
 
         Raises NotACall when the text cannot become a call any more.
         """
-        self._buffer += piece
-        self._state(piece[-1])
+        begin = at
+        while at < len(text) and not self.done:
+            at = self._state(text, at)
+        self._size += at - begin
+        if self._size > MAX_CALL_CHARS:
+            self.done = False
+            raise NotACall(f"longer than {MAX_CALL_CHARS} characters")
+        return at
 
     def take(self) -> str:
         """Argument text that became certain since the last time."""
-        if self._open:
-            self._send_certain()
         text = "".join(self._parts)
         self._parts.clear()
         return text
@@ -62,29 +74,73 @@ class XMLCall:
         if not self.committable:
             raise NotACall("the reply ended inside the call")
         if self._state == self._in_value:
-            self._end_value(self._buffer)
+            self._end_value(self._held)
         self._end()
 
-    def _in_name(self, last: str) -> None:
-        if last not in ">\n":
-            return
-        name = self._buffer[:-1].strip()
-        if not _NAME.fullmatch(name):
-            raise NotACall("no function name")
-        self.name = name
-        self._enter(self._in_body)
+    # Each state takes text from `at` on and returns where the next one starts.
 
-    def _in_body(self, last: str) -> None:
-        text = self._buffer.lstrip()
-        if self.committable and not text.startswith("<"):
-            text = text[text.find("<") :] if "<" in text else ""  # prose between parameters
-        self._buffer = text
-        if text in _BODY_TAGS:
-            self._body_tag(text)
-        elif text and not any(tag.startswith(text) for tag in _BODY_TAGS):
-            if not self.committable:
-                raise NotACall("prose after the function's name")
-            self._buffer = ""
+    def _in_name(self, text: str, at: int) -> int:
+        name, at = self._up_to_end(text, at, MAX_NAME_CHARS)
+        if name is not None:
+            if not _NAME.fullmatch(name):
+                raise NotACall("no function name")
+            self.name = name
+            self._enter(self._in_body)
+        return at
+
+    def _in_key(self, text: str, at: int) -> int:
+        key, at = self._up_to_end(text, at, MAX_KEY_CHARS)
+        if key is not None:
+            if not key:
+                raise NotACall("a parameter without a name")
+            self._key = key
+            self.committable = True
+            self._begin_value()
+            self._enter(self._in_value)
+        return at
+
+    def _up_to_end(self, text: str, at: int, limit: int) -> tuple[str | None, int]:
+        """What stands before the next `>` or newline; None while neither has come."""
+        match = _NAME_END.search(text, at, at + 2 * limit)
+        end = len(text) if match is None else match.start()
+        self._name_parts.append(text[at:end])
+        self._name_size += end - at
+        if self._name_size > 2 * limit:
+            raise NotACall("a name that is too long")
+        if match is None:
+            return None, end
+        said = "".join(self._name_parts).strip()
+        self._name_parts, self._name_size = [], 0
+        if len(said) > limit:
+            raise NotACall("a name that is too long")
+        return said, end + 1
+
+    def _in_body(self, text: str, at: int) -> int:
+        """Between parameters: the next tag. Prose is passed over there, but not before the first."""
+        start = at
+        if not self._held:
+            start = text.find("<", at)
+            self._pass_over(text[at:] if start < 0 else text[at:start])
+            if start < 0:
+                return len(text)
+        seen = self._held + text[start : start + _LONGEST]
+        tag = next((tag for tag in _BODY_TAGS if seen.startswith(tag)), "")
+        if tag:
+            start += len(tag) - len(self._held)
+            self._held = ""
+            self._body_tag(tag)
+            return start
+        if seen in _BEGINNINGS:  # the text ended inside it
+            self._held = seen
+            return len(text)
+        self._pass_over("<")
+        start += not self._held
+        self._held = ""
+        return start
+
+    def _pass_over(self, prose: str) -> None:
+        if not self.committable and prose.strip():
+            raise NotACall("prose after the function's name")
 
     def _body_tag(self, tag: str) -> None:
         if tag == "<parameter=":
@@ -96,63 +152,66 @@ class XMLCall:
             self.reopened = tag if tag in ("<function=", "<tool_call>") else ""
             self._end()
 
-    def _in_key(self, last: str) -> None:
-        if last not in ">\n":
-            return
-        self._key = self._buffer[:-1].strip()
-        if not self._key:
-            raise NotACall("a parameter without a name")
-        self.committable = True
-        self._begin_value()
-        self._enter(self._in_value)
+    def _in_value(self, text: str, at: int) -> int:
+        moved = at - len(self._held)
+        if self._held:
+            text, at, self._held = self._held + text[at:], 0, ""
+        else:
+            moved = 0
+        match = _VALUE_END.search(text, at)
+        if match is None:
+            cut = _certain_end(text, at)
+            self._say(text[at:cut])
+            self._held = text[cut:]
+            return len(text) + moved
+        self._end_value(text[at : match.start()])
+        self._body_tag(match[0])
+        return match.end() + moved
 
-    def _in_value(self, last: str) -> None:
-        if last not in ">=":
-            return
-        for tag in _VALUE_ENDS:
-            if self._buffer.endswith(tag):
-                self._end_value(self._buffer[: -len(tag)])
-                self._body_tag(tag)
-                return
-
-    def _enter(self, state: Callable[[str], None]) -> None:
+    def _enter(self, state: Callable[[str, int], int]) -> None:
         self._state = state
-        self._buffer = ""
+        self._held = ""
 
     def _begin_value(self) -> None:
         assert self.name is not None
         self._parts.append("{" if self._pairs == 0 else ", ")
         self._parts.append(json.dumps(self._key, ensure_ascii=False) + ": ")
         self._pairs += 1
+        self._begun = False
         self._open = self._tools.types(self.name, self._key) == {"string"}
-        self._sent = 0
         if self._open:
             self._parts.append('"')
 
-    def _send_certain(self) -> None:
-        """Hand on the open string up to what may still be its last newline or the next tag."""
-        last = self._buffer.rfind("<")
-        cut = last if last >= 0 and self._buffer[last:] in _BEGINNINGS else len(self._buffer)
-        text = self._buffer[:cut]
-        self._send(text[:-1] if text.endswith("\n") else text)
-
-    def _send(self, value: str) -> None:
-        start = max(self._sent, 1 if value.startswith("\n") else 0)
-        if len(value) > start:
-            self._parts.append(json.dumps(value[start:], ensure_ascii=False)[1:-1])
-            self._sent = len(value)
-
-    def _end_value(self, raw: str) -> None:
-        value = raw[:-1] if raw.endswith("\n") and raw != "\n" else raw
+    def _say(self, text: str) -> None:
+        """Take certain text of the value; the newline before it is none of it."""
+        if text and not self._begun:
+            self._begun = True
+            text = text.removeprefix("\n")
+        if text:
+            self._value.append(json.dumps(text, ensure_ascii=False)[1:-1] if self._open else text)
         if self._open:
-            self._send(value)
+            self._parts += self._value
+            self._value.clear()
+
+    def _end_value(self, rest: str) -> None:
+        if not self._begun:
+            self._begun, rest = True, rest.removeprefix("\n")
+        self._say(rest.removesuffix("\n"))
+        if self._open:
             self._parts.append('"')
             self._open = False
             return
         assert self.name is not None
-        typed = self._tools.coerce(self.name, self._key, value.removeprefix("\n"))
-        self._parts.append(json.dumps(typed, ensure_ascii=False))
+        self._parts.append(self._tools.encode(self.name, self._key, "".join(self._value)))
+        self._value.clear()
 
     def _end(self) -> None:
         self._parts.append("}" if self._pairs else "{}")
         self.committable = self.done = True
+
+
+def _certain_end(text: str, at: int) -> int:
+    """Where the end of a value's text begins that may be its last newline, or the next tag."""
+    last = text.rfind("<", max(at, len(text) - _LONGEST))
+    end = last if last >= 0 and text[last:] in _BEGINNINGS else len(text)
+    return end - 1 if end > at and text[end - 1] == "\n" else end

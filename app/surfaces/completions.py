@@ -11,11 +11,11 @@ import msgspec
 from pydantic import Field
 
 from app.dialects import DIALECTS, Thinking
-from app.requests import ChatRequest, Message, StreamOptions
+from app.requests import MAX_INT, MAX_STOPS, ChatRequest, Message, StreamOptions
 from app.stream.encode import DONE, Inliner, ReplyHead, error_frame
 from app.stream.events import Broken, Done, Event, Finish, Text, Usage
+from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy
-from app.stream.think import UNBOUNDED, ThinkPolicy
 from app.surfaces.reading import REFS, Read, read, unsupported
 from app.surfaces.surface import COMMENT, Asked, Collector, Encoder
 from deploy.spec import Dialect
@@ -36,8 +36,8 @@ class CompletionRequest(Read):
     model: str
     prompt: (
         str
-        | Annotated[list[str], Field(min_length=1, max_length=1)]
-        | Annotated[list[int], Field(min_length=1)]
+        | Annotated[list[str], Field(min_length=1, max_length=1, fail_fast=True)]
+        | Annotated[list[int], Field(min_length=1, fail_fast=True)]
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -46,7 +46,8 @@ class CompletionRequest(Read):
     echo: bool | None = None
     logprobs: int | None = None
     suffix: str | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
 
@@ -80,7 +81,7 @@ class Completions:
     ) -> StreamPolicy:
         """A prompt may have anything behind it, so a stream is never held longer than the guard."""
         guard = guard if asked.chat.stream else UNBOUNDED
-        return StreamPolicy(ThinkPolicy(thinking != 0, guard), None, id_prefix)
+        return StreamPolicy(ThinkPolicy(thinking != 0, guard, after=guard), None, id_prefix)
 
     def engine_body(
         self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from app.dialects import Thinking
 from app.errors import EngineBroke
+from app.stream.chunks import UNREADABLE, read_counts, why_unreadable
 from app.stream.encode import ReplyHead
 from app.stream.events import Usage
 from app.stream.pipeline import StreamPolicy
@@ -16,8 +17,8 @@ from app.surfaces.surface import Asked, Collector, Encoder, HandsOn
 from deploy.spec import Dialect
 
 _FIELDS = ("input", "encoding_format", "dimensions", "user")
-_Texts = Annotated[list[str], Field(min_length=1, max_length=2048)]
-_Tokens = Annotated[list[int], Field(min_length=1)]
+_Texts = Annotated[list[str], Field(min_length=1, max_length=2048, fail_fast=True)]
+_Tokens = Annotated[list[int], Field(min_length=1, fail_fast=True)]
 _json = msgspec.json.Encoder().encode
 
 
@@ -25,7 +26,12 @@ class EmbeddingRequest(Read):
     """`POST /v1/embeddings`, checked."""
 
     model: str
-    input: str | _Texts | _Tokens | Annotated[list[_Tokens], Field(min_length=1, max_length=2048)]
+    input: (
+        str
+        | _Texts
+        | _Tokens
+        | Annotated[list[_Tokens], Field(min_length=1, max_length=2048, fail_fast=True)]
+    )
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
     user: str | None = None
@@ -79,11 +85,13 @@ class Embeddings(HandsOn):
         """The engine's reply under the name that the caller knows. Raises EngineBroke."""
         try:
             reply = msgspec.json.decode(raw, type=_Reply)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise EngineBroke(f"the engine sent no embeddings: {error}", "upstream_malformed") from None
-        usage = None if reply.usage is None else Usage(reply.usage)
-        body = {"object": "list", "data": reply.data, "model": public_name, "usage": reply.usage}
-        return _json(body), usage
+            bytes(reply.data).decode()  # it is handed on, so it must be what JSON is written in
+        except UNREADABLE as error:
+            message = f"the engine sent no embeddings: {why_unreadable(error)}"
+            raise EngineBroke(message, "upstream_malformed") from None
+        counts = None if reply.usage is None else read_counts(reply.usage)
+        body = {"object": "list", "data": reply.data, "model": public_name, "usage": counts}
+        return _json(body), None if counts is None else Usage(counts)
 
     def schema(self) -> dict[str, Any]:
         """The request's JSON Schema."""

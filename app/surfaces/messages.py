@@ -22,6 +22,7 @@ from app.stream.events import (
     Thought,
     Usage,
 )
+from app.stream.jsonscan import kind_of
 from app.surfaces.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.surfaces.messages_request import MessagesRequest
 from app.surfaces.reading import REFS, read
@@ -45,7 +46,7 @@ class Messages(OverChat):
 
     def parse(self, raw: bytes, max_messages: int) -> Asked:
         """The chat completion that is asked for in Anthropic's words."""
-        asked = read(MessagesRequest, raw)
+        asked = read(MessagesRequest, raw, "messages", max_messages)
         body = asked.chat_body()
         return Asked(check_chat(body, max_messages), body, tuple(asked.extra))
 
@@ -88,13 +89,11 @@ def _usage(usage: Usage | None) -> dict[str, int]:
     }
 
 
-def _tool_input(arguments: str) -> dict[str, Any]:
-    """The arguments; what is no JSON object (cut, or wrong) in the wrapping that Anthropic names for it."""
-    try:
-        found = msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"INVALID_JSON": arguments}
+def _tool_input(arguments: str) -> msgspec.Raw | dict[str, str]:
+    """The arguments, to the letter; what is no JSON object (cut, or wrong) in Anthropic's wrapping for it."""
+    if kind_of(arguments or "{}") != "object":
+        return {"INVALID_JSON": arguments}
+    return msgspec.Raw((arguments or "{}").encode())
 
 
 def _event(name: str, fields: dict[str, Any]) -> bytes:
@@ -144,7 +143,7 @@ class MessagesEncoder:
         elif type(event) is CallStart:
             self._close(out)
             self._open("tool_use", {"id": event.id, "name": event.name, "input": {}}, out)
-        elif type(event) is CallArguments:
+        elif type(event) is CallArguments and self._block == "tool_use":
             self._more({"type": "input_json_delta", "partial_json": event.fragment}, out)
         elif type(event) is Finish:
             self._begin(out)
@@ -214,7 +213,7 @@ class MessagesCollector:
                 self._part("thinking").append(event.text)
         elif type(event) is CallStart:
             self._blocks.append(({"type": "tool_use", "id": event.id, "name": event.name}, []))
-        elif type(event) is CallArguments:
+        elif type(event) is CallArguments and self._blocks and self._blocks[-1][0]["type"] == "tool_use":
             self._blocks[-1][1].append(event.fragment)
         elif type(event) is Finish:
             self._finish = event

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field
 
-from app.requests import MAX_TOOLS
+from app.requests import MAX_INT, MAX_STOPS, MAX_TOOLS, ArgumentSchema
 from app.surfaces.reading import Read, present
 
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
@@ -33,7 +33,7 @@ class ToolResultBlock(Read):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | list[TextBlock] | None = None
+    content: str | Annotated[list[TextBlock], Field(fail_fast=True)] | None = None
     is_error: bool | None = None
 
 
@@ -59,7 +59,7 @@ class Turn(Read):
     """One turn of the conversation."""
 
     role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
+    content: str | Annotated[list[Block], Field(fail_fast=True)]
 
 
 class Tool(Read):
@@ -68,7 +68,7 @@ class Tool(Read):
     type: Literal["custom"] | None = None
     name: Annotated[str, Field(pattern=_NAME)]
     description: str | None = None
-    input_schema: dict[str, Any]
+    input_schema: ArgumentSchema
 
 
 class ToolChoice(Read):
@@ -96,12 +96,12 @@ class MessagesRequest(Read):
     """`POST /v1/messages`, checked."""
 
     model: str
-    messages: Annotated[list[Turn], Field(min_length=1)]
-    max_tokens: Annotated[int, Field(ge=1)]
-    system: str | list[TextBlock] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    messages: Annotated[list[Turn], Field(min_length=1, fail_fast=True)]
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)]
+    system: str | Annotated[list[TextBlock], Field(fail_fast=True)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     stream: bool | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None

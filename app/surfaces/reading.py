@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from app.errors import BadField
-from app.requests import field_error, json_object
+from app.requests import field_error, json_object, path_in, refuse_too_many
+from app.strict_json import Budget
 
 REFS = "#/components/schemas/{model}"
 """Where the schemas of an OpenAPI document refer to each other."""
@@ -25,19 +26,25 @@ class Read(BaseModel):
 Model = TypeVar("Model", bound=Read)
 
 
-def read(kind: type[Model], raw: bytes) -> Model:
-    """The checked request. Raises BadJSON or BadField."""
+def read(kind: type[Model], raw: bytes, turns: str = "", most: int = 0) -> Model:
+    """The checked request; `turns` names its list of turns, of which there may be `most`.
+
+    Raises BadJSON or BadField.
+    """
+    body = json_object(raw)
+    if turns:
+        refuse_too_many(body, turns, most)
     try:
-        return kind.model_validate(json_object(raw))
+        return kind.model_validate(body, context=Budget())
     except ValidationError as error:
-        raise _kind_error(error) or field_error(error) from None
+        raise _kind_error(error, body) or field_error(error, body) from None
 
 
-def _kind_error(error: ValidationError) -> BadField | None:
+def _kind_error(error: ValidationError, body: Any) -> BadField | None:
     """A `type` that is not served, told with those that are."""
     for fault in error.errors(include_url=False):
         if fault["type"] == "union_tag_invalid":
-            param = ".".join(str(p) for p in fault["loc"] if "[" not in str(p)) + ".type"
+            param = path_in(body, fault["loc"]) + ".type"
             known, tag = fault["ctx"]["expected_tags"], str(fault["ctx"]["tag"])[:40]
             message = f"{param}: {tag!r} is not served here, only {known}"
             return BadField(message, "unsupported_content", param=param)

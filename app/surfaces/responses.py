@@ -47,7 +47,7 @@ class Responses(OverChat):
 
     def parse(self, raw: bytes, max_messages: int) -> Asked:
         """The chat completion that is asked for."""
-        asked = read(ResponsesRequest, raw)
+        asked = read(ResponsesRequest, raw, "input", max_messages)
         asked.refuse_state()
         body = asked.chat_body()
         return Asked(check_chat(body, max_messages), body, tuple(asked.extra), asked.echo())
@@ -135,7 +135,7 @@ class _Row:
         elif type(event) is CallStart:
             yield from self._close("completed")
             yield from self._open("function_call", call_id=event.id, name=event.name, arguments="")
-        elif type(event) is CallArguments:
+        elif type(event) is CallArguments and self._item.get("type") == "function_call":
             self._parts.append(event.fragment)
             yield "response.function_call_arguments.delta", {**self.place, "delta": event.fragment}
         elif type(event) is Finish:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from app.requests import MAX_TOOLS
+from app.requests import MAX_INT, MAX_TOOLS, ArgumentSchema, JSONObjectText
 from app.surfaces.reading import Read, present, unsupported
 
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
@@ -26,7 +26,7 @@ class MessageItem(Read):
 
     type: Literal["message"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[Part]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
 
 
 class CallItem(Read):
@@ -35,7 +35,7 @@ class CallItem(Read):
     type: Literal["function_call"]
     call_id: str
     name: Annotated[str, Field(pattern=_NAME)]
-    arguments: str
+    arguments: JSONObjectText
 
 
 class OutputItem(Read):
@@ -43,7 +43,7 @@ class OutputItem(Read):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | list[Part]
+    output: str | Annotated[list[Part], Field(fail_fast=True)]
 
 
 class ReasoningPart(Read):
@@ -56,7 +56,7 @@ class ReasoningItem(Read):
     """An old thought, handed back."""
 
     type: Literal["reasoning"]
-    content: list[ReasoningPart] | None = None
+    content: Annotated[list[ReasoningPart], Field(fail_fast=True)] | None = None
 
 
 def _kind(item: Any) -> str:
@@ -78,7 +78,7 @@ class FunctionTool(Read):
     type: Literal["function"]
     name: Annotated[str, Field(pattern=_NAME)]
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: ArgumentSchema | None = None
     strict: bool | None = None
 
 
@@ -112,12 +112,12 @@ class ResponsesRequest(Read):
     """`POST /v1/responses`, checked."""
 
     model: str
-    input: str | Annotated[list[Item], Field(min_length=1)]
+    input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
     instructions: str | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     reasoning: Reasoning | None = None
@@ -196,10 +196,10 @@ class ResponsesRequest(Read):
 def _turns(items: Iterable[MessageItem | CallItem | OutputItem | ReasoningItem]) -> list[dict[str, Any]]:
     """Items as messages: a thought, a text and calls that follow each other are one assistant's turn."""
     turns: list[dict[str, Any]] = []
-    thought = ""
+    thoughts: list[str] = []
     for item in items:
         if isinstance(item, ReasoningItem):
-            thought += "".join(part.text for part in item.content or ())
+            thoughts += [part.text for part in item.content or ()]
         elif isinstance(item, OutputItem):
             turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
         elif isinstance(item, MessageItem):
@@ -208,8 +208,8 @@ def _turns(items: Iterable[MessageItem | CallItem | OutputItem | ReasoningItem])
             if not turns or turns[-1]["role"] != "assistant":
                 turns.append({"role": "assistant", "content": None})
             turns[-1].setdefault("tool_calls", []).append(_call(item))
-        if thought and turns and turns[-1]["role"] == "assistant":
-            turns[-1]["reasoning_content"], thought = thought, ""
+        if thoughts and turns and turns[-1]["role"] == "assistant":
+            turns[-1]["reasoning_content"], thoughts = "".join(thoughts), []
     return turns
 
 

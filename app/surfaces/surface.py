@@ -134,15 +134,13 @@ class Counts:
 
     @classmethod
     def of(cls, usage: Usage | None) -> "Counts":
-        """Zeros where the engine counted nothing."""
+        """Zeros where the engine counted nothing; a part is never more than the whole."""
         if usage is None:
             return cls()
-        return cls(
-            usage.tokens("prompt_tokens"),
-            usage.tokens("completion_tokens"),
-            _detail(usage, "prompt_tokens_details", "cached_tokens"),
-            _detail(usage, "completion_tokens_details", "reasoning_tokens"),
-        )
+        given, made = usage.tokens("prompt_tokens"), usage.tokens("completion_tokens")
+        cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
+        thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
+        return cls(given, made, min(cached, given), min(thought, made))
 
 
 def _detail(usage: Usage, group: str, name: str) -> int:

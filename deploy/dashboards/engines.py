@@ -30,6 +30,14 @@ _ENGINES = Section(
             "Requests moved to another engine, a minute", "By the engine they left, and why.",
             (Query(per_minute("manners_failovers_total", "engine", "reason"), "{{engine}}: {{reason}}"),), "cpm",
         ),
+        Lines(
+            "Failed requests a minute, by whose fault", "A probe right after the failure tells the engine's from the request's own.",
+            (Query(per_minute("manners_engine_faults_total", "engine", "cause"), "{{engine}}: {{cause}}"),), "cpm",
+        ),
+        Lines(
+            "Background tasks that failed", "Since the gateway started, by name; each is in the log as task_failed.",
+            (Query("sum by (task) (manners_task_failures_total)", "{{task}}"),),
+        ),
     ),
 )  # fmt: skip
 

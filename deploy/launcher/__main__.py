@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         catalogue = read(given.catalogue, given.user)
-    except (DeployError, OSError, ValueError, KeyError, TypeError) as error:
+    except (DeployError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         print(f"launcher: {given.catalogue}: {error}", file=sys.stderr)
         return EX_CONFIG
     given.listen.unlink(missing_ok=True)

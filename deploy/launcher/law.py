@@ -104,7 +104,7 @@ def _pull(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
 def _list(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
     try:
         wanted = json.loads(asked.query.get("filters", "{}"))["label"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         wanted = ()
     if f"{PREFIX}instance={catalogue.instance}" not in wanted:
         raise Forbidden("containers are listed by the gateway's own label only")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ def read_arguments(raw: str) -> dict[str, Any] | Unreadable:
         return Unreadable("invalid_json", 0, "empty; a call without arguments says {}")
     try:
         value = json.loads(raw, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+        written = json.dumps(value, ensure_ascii=False)
     except json.JSONDecodeError as error:
         return Unreadable("invalid_json", error.pos, error.msg)
     except _Refused as refused:
@@ -47,7 +49,7 @@ def read_arguments(raw: str) -> dict[str, Any] | Unreadable:
         return Unreadable("invalid_json", 0, str(error)[:80])
     if not isinstance(value, dict):
         return Unreadable("not_an_object", 0, f"is a JSON {type(value).__name__}")
-    if _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+    if _LONE_SURROGATE.search(written):
         return Unreadable("invalid_json", 0, "half a surrogate pair")
     return value
 
@@ -55,8 +57,7 @@ def read_arguments(raw: str) -> dict[str, Any] | Unreadable:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise _Refused("duplicate_key", f"{twice!r} is said twice")
     return table
 

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from gates.errors import ReportError
 from gates.lineage import same_lineage
 from gates.manifest import Artefact, Provenance
+from gates.policy_values import Policy
 from gates.report.dsse import Envelope, signers
 from gates.report.statement import Engine, Model, Pinned, Samples, Statement, moment
 from gates.verdict import Verdict
@@ -105,6 +106,26 @@ def verdict(statement: Statement) -> None:
             )
 
 
+def complete(statement: Statement, policy: Policy) -> None:
+    """Every rule of the policy has a result with the policy's tier, and every control was run.
+
+    A report whose verdict is pass says nothing of a gate that it leaves out.
+    """
+    found = {(r.gate.partition("[")[0], r.rule, r.tier) for r in statement.decision.gates}
+    if missing := [demand for demand in policy.demands if demand not in found]:
+        gate, rule, tier = missing[0]
+        more = f", and of {len(missing) - 1} more" if missing[1:] else ""
+        raise refuse(
+            "verdict_not_pass", f"the report has no {tier} result of {gate} ({rule}){more}; {_AGAIN}"
+        )
+    controls = {(control.name, control.expected) for control in statement.decision.controls}
+    if untried := [name for name, way in policy.wanted_controls.items() if (name, way) not in controls]:
+        raise refuse("verdict_not_pass", f"the report has no control {untried[0]:.80}; {_AGAIN}")
+
+
+_AGAIN: Final = "run the gate again, whole"
+
+
 def artefact(statement: Statement, root: str) -> None:
     """The report is about the artefact with this root digest."""
     if statement.candidate.model.root != root:
@@ -168,6 +189,33 @@ def lineage(statement: Statement) -> None:
     found = same_lineage(_manifest(ours), _manifest(theirs), map(_manifest, statement.ancestors))
     if not found:
         raise refuse("baseline_lineage", f"{found.reason}: the gate would compare models, not formats")
+
+
+def provenance(stated: Model, base_model: str | None, parents: Mapping[str, str]) -> None:
+    """What the report says of an artefact's origin is what its manifest says here.
+
+    The root digest covers the files and not their origin, which the lineage is worked out from.
+    """
+    if (stated.base_model, dict(stated.parents)) != (base_model, dict(parents)):
+        raise refuse(
+            "baseline_lineage",
+            f"the report states another base model or other parents of {_short(stated.root)} than its manifest",
+        )
+
+
+def baseline(statement: Statement, root: str | None) -> None:
+    """The baseline is not the candidate's own arm, and is the artefact with this root if one is given.
+
+    The artefact that is the baseline may itself be compared with any of its lineage.
+    """
+    ours, theirs = statement.candidate, statement.baseline
+    if (ours.model.root, ours.engine.digest) == (theirs.model.root, theirs.engine.digest):
+        raise refuse(
+            "baseline_lineage", "the report compares the candidate with itself, which proves nothing"
+        )
+    if root not in (None, ours.model.root, theirs.model.root):
+        is_, wanted = _short(theirs.model.root), _short(str(root))
+        raise refuse("baseline_lineage", f"the report's baseline is {is_}; the configuration names {wanted}")
 
 
 def _manifest(model: Model) -> Artefact:

@@ -149,9 +149,13 @@ def _decode_optional(value: Any, hint: Any, where: str) -> Any:
 def _decode_float(value: Any, where: str) -> float:
     if isinstance(value, str) and value in _INFINITE:
         return _INFINITE[value]
-    if type(value) not in (int, float) or not math.isfinite(value):
+    try:
+        number = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:  # an int beyond the largest float
+        number = math.nan
+    if not math.isfinite(number):
         raise CodecError(f"{where} must be a number, not {value!r:.60}")
-    return float(value)
+    return number
 
 
 def _one_of(value: Any, allowed: Any, where: str) -> Any:

@@ -128,12 +128,18 @@ def parse(text: bytes) -> Envelope:
 def _envelope(document: Any) -> Envelope:
     signatures: Iterable[Any] = document["signatures"]
     return Envelope(
-        payload=base64.b64decode(document["payload"], validate=True),
+        payload=base64.b64decode(_text(document["payload"]), validate=True),
         signatures=tuple(
-            Signature(s["keyid"], base64.b64decode(s["sig"], validate=True)) for s in signatures
+            Signature(_text(s["keyid"]), base64.b64decode(_text(s["sig"]), validate=True)) for s in signatures
         ),
-        payload_type=document["payloadType"],
+        payload_type=_text(document["payloadType"]),
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is no text")
+    return value
 
 
 def _base64(data: bytes) -> str:

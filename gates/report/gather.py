@@ -70,7 +70,7 @@ def ledger(lines: Iterable[bytes], outcomes: Mapping[str, Outcome]) -> Samples:
             document = json.loads(data)
             key, case, arm = document["id"], document["key"]["case"], document["key"]["arm"]
             outcome = outcomes.get(key) or ("lost" if document["fault"] else "ok")
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise SamplesError(f"line {number} of the samples is not whole ({error})") from None
         if key in found:
             raise SamplesError(f"line {number} of the samples: {case} ({arm}) is there twice, with one key")

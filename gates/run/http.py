@@ -136,7 +136,9 @@ class Wire:
                     url, headers=target.headers, allow_redirects=False, trace_request_ctx=_Clock()
                 ) as response,
             ):
-                await response.read()
+                size = 0
+                while size <= MAX_REPLY_BYTES and (data := await response.content.readany()):
+                    size += len(data)
 
     def _fault(self, error: Exception) -> Fault:
         """Our fault for a foreign error; the order counts, for some of these are kinds of others."""

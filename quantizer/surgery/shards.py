@@ -21,6 +21,8 @@ from quantizer.errors import SourceError
 from quantizer.surgery.patient import Part
 from quantizer.verify.folder import INDEX
 
+MAX_HEADER: Final = 100_000_000
+"""Bytes of a safetensors header, as the format's own reader has it."""
 CHUNK: Final = 2**24
 SIZES: Final = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
@@ -74,12 +76,21 @@ def _size(name: str, part: Part) -> int:
 
 
 def byte_ranges(path: Path) -> dict[str, tuple[int, int]]:
-    """Where each tensor of a shard begins in the file, and its length. The file has been opened by safetensors before,
-    so its header is sound."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-    offsets = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
+    """Where each tensor of a shard begins in the file, and its length. Raises SourceError for a header that does not
+    fit the file; the file may be another by now than the one that safetensors opened before."""
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size - 8
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= min(size, MAX_HEADER):
+                raise ValueError(f"its header claims {length} bytes of {size}")
+            header = json.loads(file.read(length))
+        offsets = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
+        for begin, end in offsets.values():
+            if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= size - length:
+                raise ValueError("a tensor lies outside of the file")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise SourceError(f"{path.name}: its header cannot be read ({error})") from None
     return {name: (8 + length + begin, end - begin) for name, (begin, end) in offsets.items()}
 
 

@@ -30,6 +30,7 @@ def settings(folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow  # times two real engines in every way
 @pytest.mark.engine
 async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One of the configuration, one from a profile; a whole reply has no decode rate and no early content."""
@@ -53,6 +54,7 @@ async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.Ca
     assert len((tmp_path / "out" / "samples.jsonl").read_text("utf-8").splitlines()) == 16
 
 
+@pytest.mark.slow  # starts two real engines three times each, one after the other
 @pytest.mark.engine
 async def test_engines_that_do_not_fit_together_take_turns_by_rounds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

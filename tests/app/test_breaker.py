@@ -4,20 +4,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.breaker import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, Breaker, Event, IllegalEvent, State, step
+from app.breaker import (
+    FAILURES,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    PROBE_SECONDS_APART,
+    Breaker,
+    Event,
+    IllegalEvent,
+    State,
+    step,
+)
 
+CLOSED = Breaker()
+ONE_DOWN = Breaker(State.SUSPECT, FAILURES - 1)
+SUSPECT = Breaker(State.SUSPECT)
+PROBED = Breaker(State.SUSPECT, until=10.5)
 OPEN = Breaker(State.OPEN, FAILURES, 2.0, 12.0)
 HALF = Breaker(State.HALF_OPEN, FAILURES, 2.0, 12.0)
+JUST_OPENED = Breaker(State.OPEN, 1, FIRST_PAUSE, 10 + FIRST_PAUSE)
 
 TABLE = {
-    "a first failure only counts": (Breaker(), Event.FAILURE, Breaker(State.CLOSED, 1)),
-    "the last one opens it": (Breaker(State.CLOSED, FAILURES - 1), Event.FAILURE, Breaker(State.OPEN, FAILURES, FIRST_PAUSE, 10 + FIRST_PAUSE)),
-    "a success forgets the failures": (Breaker(State.CLOSED, 2), Event.SUCCESS, Breaker()),
-    "a probe goes through when it is open": (OPEN, Event.PROBE, Breaker(State.HALF_OPEN, FAILURES, 2.0, 12.0)),
-    "a late failure says nothing new": (OPEN, Event.FAILURE, OPEN),
-    "a late token closes it": (OPEN, Event.SUCCESS, Breaker()),
-    "a good probe closes it": (HALF, Event.SUCCESS, Breaker()),
-    "a bad probe opens it for twice as long": (HALF, Event.FAILURE, Breaker(State.OPEN, FAILURES + 1, 4.0, 14.0)),
+    "a token": (CLOSED, Event.SUCCESS, CLOSED),
+    "a failure opens nothing: it asks for a probe": (CLOSED, Event.FAILURE, SUSPECT),
+    "an engine that takes no connection is counted": (CLOSED, Event.UNREACHABLE, Breaker(State.SUSPECT, 1)),
+    "a good probe of an idle engine": (CLOSED, Event.PROBE_PASSED, CLOSED),
+    "a bad probe of an idle engine asks for another": (CLOSED, Event.PROBE_FAILED, Breaker(State.SUSPECT, 1)),
+    "an engine with no room is well": (CLOSED, Event.PROBE_CROWDED_OUT, CLOSED),
+    "a token clears it": (SUSPECT, Event.SUCCESS, CLOSED),
+    "a token does not bring the next probe nearer": (PROBED, Event.SUCCESS, Breaker(until=10.5)),
+    "a second failure says nothing new": (SUSPECT, Event.FAILURE, SUSPECT),
+    "nor does the thousandth": (ONE_DOWN, Event.FAILURE, ONE_DOWN),
+    "the last connection that fails opens it": (ONE_DOWN, Event.UNREACHABLE, Breaker(State.OPEN, FAILURES, FIRST_PAUSE, 10 + FIRST_PAUSE)),
+    "a probe begins": (SUSPECT, Event.PROBE, Breaker(State.SUSPECT, until=10 + PROBE_SECONDS_APART)),
+    "the probe passes": (SUSPECT, Event.PROBE_PASSED, CLOSED),
+    "the probe fails": (SUSPECT, Event.PROBE_FAILED, JUST_OPENED),
+    "the probe finds no room": (SUSPECT, Event.PROBE_CROWDED_OUT, CLOSED),
+    "a probe goes through when it is open": (OPEN, Event.PROBE, HALF),
+    "a late failure": (OPEN, Event.FAILURE, OPEN),
+    "a late connection": (OPEN, Event.UNREACHABLE, OPEN),
+    "a late token closes it": (OPEN, Event.SUCCESS, CLOSED),
+    "a probe from before it opened passes": (OPEN, Event.PROBE_PASSED, CLOSED),
+    "a probe from before it opened fails": (OPEN, Event.PROBE_FAILED, OPEN),
+    "a probe from before it opened finds no room": (OPEN, Event.PROBE_CROWDED_OUT, OPEN),
+    "a good probe closes it": (HALF, Event.PROBE_PASSED, CLOSED),
+    "a token beside the probe closes it": (HALF, Event.SUCCESS, CLOSED),
+    "a late failure beside the probe": (HALF, Event.FAILURE, HALF),
+    "a late connection beside the probe": (HALF, Event.UNREACHABLE, HALF),
+    "a bad probe opens it for twice as long": (HALF, Event.PROBE_FAILED, Breaker(State.OPEN, FAILURES + 1, 4.0, 14.0)),
+    "without room it waits as long again": (HALF, Event.PROBE_CROWDED_OUT, Breaker(State.OPEN, FAILURES, 2.0, 12.0)),
 }  # fmt: skip
 
 
@@ -26,21 +61,46 @@ def test_each_pair_has_its_outcome(before: Breaker, event: Event, after: Breaker
     assert step(before, event, 10.0) == after
 
 
-@pytest.mark.parametrize("breaker", [Breaker(), HALF])
+ILLEGAL = {(State.CLOSED, Event.PROBE), (State.HALF_OPEN, Event.PROBE)}
+
+
+def test_every_pair_is_in_the_table_or_illegal() -> None:
+    pairs = {(before.state, event) for before, event, _ in TABLE.values()}
+    assert pairs | ILLEGAL == {(state, event) for state in State for event in Event}
+    assert not pairs & ILLEGAL
+
+
+@pytest.mark.parametrize("breaker", [CLOSED, HALF])
 def test_a_second_probe_is_a_bug_and_changes_nothing(breaker: Breaker) -> None:
     with pytest.raises(IllegalEvent):
         step(breaker, Event.PROBE, 10.0)
 
 
-@given(st.lists(st.tuples(st.sampled_from(Event), st.floats(0, 5)), max_size=40))
-def test_one_probe_at_a_time_and_pauses_within_their_limit(events: list[tuple[Event, float]]) -> None:
-    breaker, now, probing = Breaker(), 0.0, False
+HISTORY = st.lists(st.tuples(st.sampled_from(Event), st.floats(0, 5)), max_size=40)
+
+
+@given(HISTORY)
+def test_probes_are_apart_and_pauses_within_their_limit(events: list[tuple[Event, float]]) -> None:
+    breaker, now, last = Breaker(), 0.0, float("-inf")
     for event, wait in events:
         now += wait
-        if event is Event.PROBE and not breaker.may_probe(now):
-            continue
-        assert not (event is Event.PROBE and probing)
+        if event is Event.PROBE:
+            if not breaker.may_probe(now):
+                continue
+            if breaker.state is State.SUSPECT:
+                assert now >= last + PROBE_SECONDS_APART
+                last = now
         breaker = step(breaker, event, now)
-        probing = breaker.state is State.HALF_OPEN
         assert FIRST_PAUSE <= breaker.pause <= LONGEST_PAUSE
         assert breaker.until <= now + LONGEST_PAUSE
+
+
+@given(
+    st.lists(st.sampled_from([Event.SUCCESS, Event.FAILURE, Event.PROBE, Event.PROBE_PASSED]), max_size=60)
+)
+def test_no_number_of_failed_requests_opens_an_engine_that_passes_its_probes(events: list[Event]) -> None:
+    breaker = Breaker()
+    for now, event in enumerate(events):
+        if event is not Event.PROBE or breaker.may_probe(now):
+            breaker = step(breaker, event, now)
+        assert breaker.passes

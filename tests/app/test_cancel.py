@@ -68,7 +68,7 @@ async def connect(home: House, stream: bool) -> asyncio.StreamWriter:
     body = json.dumps({"model": "annie", "messages": HELLO, "stream": stream}).encode()
     _, _, port = home.url.rpartition(":")
     _, writer = await asyncio.open_connection("127.0.0.1", int(port))
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     return writer
 
@@ -147,7 +147,9 @@ async def test_a_cancel_inside_the_request_body_takes_no_place(home: House) -> N
     """A caller who leaves while it sends is no error of anybody."""
     _, _, port = home.url.rpartition(":")
     _, writer = await asyncio.open_connection("127.0.0.1", int(port))
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
+    )
     await asyncio.sleep(0.01)
     writer.close()
     booked = await home.booked()

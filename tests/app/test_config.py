@@ -281,3 +281,29 @@ def test_a_configuration_cannot_be_changed(tmp_path: Path) -> None:
     config: Config = parse(tables(), tmp_path)
     with pytest.raises(ValueError, match="frozen"):
         config.gateway.max_messages = 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000,
+        "a = " + "{a=" * 5000,
+        "[gateway]\nlisten = " + "9" * 5000,
+        "\x00",
+        "a = 1\n" * 200_000,
+    ],
+    ids=["lists", "tables", "digits", "a null", "megabytes"],
+)
+def test_a_file_that_nests_without_end_or_is_huge_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "manners.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_models_baseline_is_an_engine_of_the_file(tmp_path: Path) -> None:
+    engine = {"dialect": "openai", "driver": "url", "url": "http://127.0.0.1:9"}
+    tables = {"engines": {"e": engine}, "models": {"annie": {"live": "e", "baseline": "f"}}}
+    with pytest.raises(ConfigError, match="there is no engine 'f'"):
+        parse(tables, tmp_path)

@@ -1,4 +1,4 @@
-"""A real engine is killed under 200 streams: nobody sees a false finish, and the counts add up."""
+"""A real engine is killed under many streams: nobody sees a false finish, and the counts add up."""
 
 import asyncio
 import json
@@ -14,8 +14,9 @@ import pytest
 from app.config import parse
 from tests.app.house import House, eventually, run
 from tests.app.test_first_light import MODELS
+from tests.scale import scaled
 
-STREAMS = 200
+STREAMS = scaled(80, 200)
 pytestmark = pytest.mark.engine
 
 
@@ -38,8 +39,10 @@ def tables(base: Path) -> dict[str, Any]:
     }
 
 
-async def stream(session: aiohttp.ClientSession, house: House, number: int) -> dict[str, Any]:
-    """One caller: what it heard, how it ended, and who served it."""
+async def stream(
+    session: aiohttp.ClientSession, house: House, number: int, begun: set[int]
+) -> dict[str, Any]:
+    """One caller: what it heard, how it ended, and who served it. `begun` are those who have heard a word."""
     message = {"role": "user", "content": f"What is the capital of France? This is question {number}."}
     body = {"model": "annie", "stream": True, "messages": [message], "max_tokens": 24}
     heard = {"text": "", "finish": None, "error": None, "done": False, "status": 0, "engine": ""}
@@ -55,6 +58,8 @@ async def stream(session: aiohttp.ClientSession, house: House, number: int) -> d
             heard["error"] = frame.get("error", {}).get("code") or heard["error"]
             for choice in frame.get("choices", ()):
                 heard["text"] += choice["delta"].get("content") or ""
+                if heard["text"]:
+                    begun.add(number)
                 heard["finish"] = choice["finish_reason"] or heard["finish"]
     return heard
 
@@ -70,8 +75,10 @@ async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
         victim = states()["live"].pid
         assert victim
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            asked = [asyncio.create_task(stream(session, house, n)) for n in range(STREAMS)]
-            await asyncio.sleep(random.Random(seed).uniform(0.2, 1.0))
+            begun: set[int] = set()
+            asked = [asyncio.create_task(stream(session, house, n, begun)) for n in range(STREAMS)]
+            enough = random.Random(seed).randrange(STREAMS // 10, STREAMS // 2)
+            await eventually(lambda: len(begun) >= enough, 30)
             os.kill(victim, signal.SIGKILL)
             replies = await asyncio.gather(*asked)
         whole = [r for r in replies if r["done"]]

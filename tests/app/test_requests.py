@@ -33,6 +33,17 @@ REFUSED: list[tuple[Any, int, str, str | None]] = [
     (b'{"model": "annie", "messages": [], }', 400, "invalid_json", None),
     (b'{"model": "\xff"}', 400, "invalid_json", None),
     (b"[" * 4000, 400, "invalid_json", None),
+    (b"[" * 2000 + b"]" * 2000, 400, "nested_too_deeply", None),
+    (b'{"model": "\\ud800"}', 400, "invalid_unicode", None),
+    (b'{"model": ' + b"1" * 4000 + b"}", 400, "number_out_of_range", None),
+    (b'{"model": 1e999}', 400, "number_out_of_range", None),
+    (b"\xef\xbb\xbf{}", 400, "invalid_json", None),
+    (body(**{f"field_{number}": 1 for number in range(255)}), 400, "too_many_fields", None),
+    (body(stop=["x"] * 65), 400, "invalid_value", "stop"),
+    (body(stop=5), 400, "invalid_value", "stop"),
+    (body(seed="x"), 400, "invalid_value", "seed"),
+    (body(user=5), 400, "invalid_value", "user"),
+    (body(max_tokens=2**31), 400, "invalid_value", "max_tokens"),
     ({}, 400, "missing_field", "model"),
     ({"messages": HELLO}, 400, "missing_field", "model"),
     ({"model": "annie"}, 400, "missing_field", "messages"),
@@ -197,7 +208,7 @@ async def raw(home: House, *parts: bytes) -> bytes:
     return answer
 
 
-POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 async def test_a_body_that_promises_too_much_is_refused_before_it_comes(home: House) -> None:

@@ -3,9 +3,14 @@
 import asyncio
 import io
 import json
+import queue
+import resource
+import shutil
 import stat
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +20,7 @@ import pytest
 from app import config
 from app import log as logs
 from app.config import ConfigError
-from app.shadow.record import Taken, is_chosen, parse
+from app.shadow.record import Taken, parse
 from app.shadow.recorder import Recorder, recorder_for
 from app.shadow.settings import Shadow
 from app.shadow.store import Store
@@ -114,25 +119,34 @@ async def test_nothing_is_made_unless_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_disk_that_refuses_ends_recording_with_one_warning(tmp_path: Path) -> None:
+async def test_a_disk_that_refuses_is_told_once_and_every_record_is_counted(tmp_path: Path) -> None:
     (tmp_path / "shadow").write_text("no folder")
     async with recording(tmp_path) as house:
         for _ in range(3):
             says(house)
             assert (await house.ask()).status == 200
             await house.booked()
-            assert house.gateway.shadow is not None and house.gateway.shadow._thread is not None
-            await asyncio.to_thread(house.gateway.shadow._thread.join)
-        assert [line["level"] for line in house.log.lines if line["event"] == "shadow_stopped"] == ["warning"]
+        await written(house)
+        assert [line["code"] for line in house.log.lines if line["event"] == "shadow_write_failed"] == [
+            "EEXIST"
+        ]
+        assert (await house.metrics())("manners_shadow_dropped_total", reason="disk") == 3
 
 
-def test_the_share_is_chosen_by_the_id() -> None:
-    ids = [f"request-{n}" for n in range(4000)]
-    chosen = [one for one in ids if is_chosen(one, 0.05)]
-    assert 120 < len(chosen) < 280
-    assert chosen == [one for one in ids if is_chosen(one, 0.05)]
-    assert set(chosen) <= {one for one in ids if is_chosen(one, 0.5)}
-    assert all(is_chosen(one, 1.0) for one in ids)
+@pytest.mark.asyncio
+async def test_the_callers_id_decides_nothing(tmp_path: Path) -> None:
+    async with recording(tmp_path, share=0.5) as house:
+        shadow = house.gateway.shadow
+        assert shadow is not None
+        drawn = iter([0.5, 0.49, 0.99, 0.0])
+        shadow._chance = lambda: next(drawn)
+        for _ in range(4):
+            says(house)
+            await house.ask(headers={"x-request-id": "the same id"})
+            await house.booked()
+        first, second = await written(house)
+    assert first["id"] != second["id"]
+    assert "the same id" not in json.dumps([first, second])
 
 
 # ------------------------------------------------------------------------------------ days and bounds
@@ -143,9 +157,10 @@ def a_record(at: datetime, words: str = "Hello!") -> Taken:
     return Taken(f"id {at}", at, "annie", "live", False, body, (), frozenset(), None)
 
 
-def a_recorder(base: Path, **settings: Any) -> Recorder:
+def a_recorder(base: Path, dropped: list[str] | None = None, **settings: Any) -> Recorder:
     log = logs.configure(stream=io.BytesIO())
-    return Recorder(Shadow(record=True, **settings), Store(base), log)
+    count = ([] if dropped is None else dropped).append
+    return Recorder(Shadow(record=True, **settings), Store(base), log, count)
 
 
 def test_days_that_are_too_old_go_with_what_was_answered_to_them(tmp_path: Path) -> None:
@@ -174,10 +189,8 @@ def test_a_day_that_is_full_takes_no_more(tmp_path: Path) -> None:
 
 def test_what_is_too_old_goes_where_nothing_is_recorded_any_more(tmp_path: Path) -> None:
     Store(tmp_path).append(date(2020, 1, 1), b"{}\n")
-    assert (
-        recorder_for(houses.config("http://127.0.0.1:9", tmp_path), logs.configure(stream=io.BytesIO()))
-        is None
-    )
+    log = logs.configure(stream=io.BytesIO())
+    assert recorder_for(houses.config("http://127.0.0.1:9", tmp_path), log, [].append) is None
     assert Store(tmp_path).days() == []
 
 
@@ -193,7 +206,12 @@ def test_a_torn_line_is_passed_over_and_a_record_is_read_once(tmp_path: Path) ->
 
 
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
-    for pattern, why in (("(", "is no pattern"), ("a*", "fits an empty text")):
+    for pattern, why in (
+        ("(", "is no pattern of RE2: missing"),
+        ("(?<=a)b", "RE2 has no lookaround"),
+        (r"(a)\1", "no back references"),
+        ("a*", "fits an empty text"),
+    ):
         tables = {
             "engines": {"e": {"dialect": "openai", "driver": "url", "url": "http://127.0.0.1:9"}},
             "models": {"annie": {"live": "e"}},
@@ -201,3 +219,79 @@ def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
         }
         with pytest.raises(ConfigError, match=why):
             config.parse(tables, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------- faults
+
+
+def test_a_folder_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+    recorder, at = a_recorder(tmp_path), datetime(2026, 11, 21, 9, tzinfo=UTC)
+    recorder._attempt(a_record(at, "one"))
+    shutil.rmtree(tmp_path / "shadow")
+    recorder._attempt(a_record(at, "two"))
+    assert [record.request["messages"][0]["content"] for record in Store(tmp_path).records(at)] == ["two"]
+
+
+def test_recording_goes_on_when_the_disk_does_and_nothing_is_torn(tmp_path: Path) -> None:
+    dropped: list[str] = []
+    recorder, at = a_recorder(tmp_path, dropped), datetime(2026, 11, 21, 9, tzinfo=UTC)
+    recorder._attempt(a_record(at, "one"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (Store(tmp_path).size() + 40, hard))
+        recorder._attempt(a_record(at, "two"))  # 40 bytes of it fit
+        recorder._attempt(a_record(at, "three"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    recorder._attempt(a_record(at, "four"))
+    lines = (tmp_path / "shadow" / "2026-11-21.jsonl").read_bytes().splitlines()
+    kept = [json.loads(line)["request"]["messages"][0]["content"] for line in lines]
+    assert (kept, dropped) == (["one", "four"], ["disk", "disk"])
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [(" ".join(f"password={n:04x}" for n in range(100)), "too_many_secrets"), (7, "error")],
+)
+def test_a_record_that_cannot_be_redacted_is_counted(tmp_path: Path, words: Any, reason: str) -> None:
+    dropped: list[str] = []
+    at = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    record = a_record(at, words) if reason != "error" else replace(a_record(at), body={})
+    a_recorder(tmp_path, dropped)._attempt(record)
+    assert dropped == [reason]
+    assert not (tmp_path / "shadow").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_died_is_replaced_and_counted(tmp_path: Path) -> None:
+    async with recording(tmp_path) as house:
+        shadow = house.gateway.shadow
+        assert shadow is not None
+        shadow._thread = threading.Thread(target=lambda: None)
+        shadow._thread.start()
+        shadow._thread.join()
+        says(house)
+        await house.ask()
+        await house.booked()
+        assert len(await written(house)) == 1
+        assert (await house.metrics())("manners_shadow_dropped_total", reason="worker_died") == 1
+        assert [line["level"] for line in house.log.lines if line["event"] == "shadow_worker_died"] == [
+            "error"
+        ]
+
+
+@pytest.mark.asyncio
+async def test_what_finds_the_queue_full_is_counted(tmp_path: Path) -> None:
+    async with recording(tmp_path) as house:
+        shadow = house.gateway.shadow
+        assert shadow is not None
+        go = threading.Event()
+        shadow._write = lambda taken: go.wait(10)
+        shadow._queue = queue.Queue(1)
+        for _ in range(4):
+            says(house)
+            await house.ask()
+            await house.booked()
+        counted = (await house.metrics())("manners_shadow_dropped_total", reason="queue_full")
+        go.set()
+    assert counted in (2, 3)  # the worker holds one or has not begun, and one waits

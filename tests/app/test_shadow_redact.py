@@ -1,5 +1,6 @@
 """What is taken out of a conversation before it is kept."""
 
+import contextlib
 import json
 import re
 from datetime import UTC, datetime
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.shadow import redact
 from app.shadow.record import Taken, redacted, render
-from app.shadow.redact import Redactor
+from app.shadow.redact import DROPPED, Limits, Redactor, TooManySecrets, compiled
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF123_-x"
 
@@ -71,7 +73,7 @@ def test_what_was_redacted_stays_as_it_is() -> None:
 
 
 def test_an_operators_pattern_goes_first_and_may_name_the_part() -> None:
-    redactor = Redactor([re.compile(r"(?i)customer (?P<v>[a-z]+)"), re.compile("Mysuru")])
+    redactor = Redactor([compiled(r"(?i)customer (?P<v>[a-z]+)"), compiled("Mysuru")])
     assert redactor.text("Customer Maya in Mysuru") == "Customer REDACTED_A in REDACTED_B"
 
 
@@ -154,7 +156,7 @@ def test_no_long_number_and_no_address_is_in_what_is_written(
     }
     calls = (("f", json.dumps(arguments)), (said, said))
     at = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
-    taken = Taken("request 12345678", at, "annie", "nano", False, body, calls, frozenset({"leak"}), 0.1234567)
+    taken = Taken("abcdefgh", at, "annie", "nano", False, body, calls, frozenset({"leak"}), 0.1234567)
     line = render(redacted(taken)).decode()
     for text in _texts(json.loads(line)):
         assert not LONG.search(text), text
@@ -167,3 +169,78 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, dict):
         return [text for pair in value.items() for item in pair for text in _texts(item)]
     return [text for item in value for text in _texts(item)] if isinstance(value, list) else [str(value)]
+
+
+# ------------------------------------------------------------------------------------------- bounds
+
+SEEDS = [
+    "http://a?",
+    "a://",
+    "eyJaaaaaaaa-",
+    "data:a/",
+    "a@",
+    "1.",
+    "f:",
+    "bearer ",
+    "password=",
+    "1 2-",
+    "-----BEGIN ",
+]
+
+
+def test_every_pattern_is_linear_by_construction() -> None:
+    """RE2 never backtracks; a pattern of Python's `re` on a caller's text may."""
+    assert {type(pattern.regex).__module__ for pattern in redact._PATTERNS} == {"re2"}
+    assert not hasattr(redact, "re")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_replacements_grow_no_faster_than_the_text(seed: str) -> None:
+    assert _asked(seed * 4000) <= 4 * _asked(seed * 1000) + 20
+
+
+def _asked(text: str) -> int:
+    """How often a pattern asked for a replacement."""
+    count = 0
+
+    class Counting(Redactor):
+        def _replaced(self, pattern: Any, found: Any) -> str:
+            nonlocal count
+            count += 1
+            return super()._replaced(pattern, found)
+
+    with contextlib.suppress(TooManySecrets):
+        Counting().text(text)
+    return count
+
+
+def test_a_text_beyond_the_limit_is_dropped_whole_and_counted() -> None:
+    redactor = Redactor(limits=Limits(characters=20))
+    assert redactor.text("a@b.org is there") == "EMAIL_A is there"
+    assert redactor.text("4111 1111") == DROPPED
+    assert redactor.arguments('{"a": "4111 1111"}') == DROPPED
+    assert redactor.dropped == 2
+
+
+@pytest.mark.parametrize("shape", [Redactor.value, Redactor.schema])
+def test_a_value_nested_too_deep_is_dropped_there(shape: Any) -> None:
+    deep: Any = "a@b.org"
+    for _ in range(900):
+        deep = {"a": [deep]}
+    redactor = Redactor(limits=Limits(depth=3))
+    assert shape(redactor, deep) == {"a": [{"a": DROPPED}]}
+    assert redactor.dropped == 1
+
+
+def test_arguments_that_nest_without_end_are_redacted_as_text() -> None:
+    assert Redactor().arguments("[" * 50_000 + "a@b.org") == "[" * 50_000 + "EMAIL_A"
+
+
+def test_more_secrets_than_are_looked_for_are_an_error() -> None:
+    redactor = Redactor(limits=Limits(secrets=2))
+    with pytest.raises(TooManySecrets):
+        redactor.text("password=aaaa password=bbbb password=cccc")
+
+
+def test_a_lone_surrogate_is_no_fault() -> None:
+    assert Redactor().text("\ud800 a@b.org") == "\ufffd EMAIL_A"

@@ -39,7 +39,7 @@ async def _ask(sock: socket.socket, home: House, body: bytes) -> None:
     sock.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     await loop.sock_sendall(sock, head % len(body) + body)
 
 
@@ -80,7 +80,7 @@ def memory() -> int:
 
 async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) -> None:
     """Its engine is paused, others stream on, and when it reads again nothing is missing."""
-    async with house(tmp_path) as home, AsyncExitStack() as stack:
+    async with house(tmp_path, gateway={"max_reply_bytes": 64 << 20}) as home, AsyncExitStack() as stack:
         home.engine.play(*script(PIECES))
         before = memory()
         sock = await stack.enter_async_context(dawdler(home))
@@ -89,16 +89,15 @@ async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) ->
         print(f"engine paused after {said_by_then >> 10} KiB, memory +{grown >> 10} KiB")
         assert said_by_then < MOST
         assert grown < 2 * MOST
-        start = time.perf_counter()
-        for _ in range(20):
-            assert (await home.ask(stream=True)).text == "Hello there."
-        assert time.perf_counter() - start < 1
+        async with asyncio.timeout(10):
+            for _ in range(20):
+                assert (await home.ask(stream=True)).text == "Hello there."
         raw = await read_all(sock)
         assert raw.endswith(b"0\r\n\r\n")
         stream = frames(body_of(raw))
         assert stream[-1] == "[DONE]"
-        assert len(said(stream)) == len(PIECE) * PIECES
-        assert said(stream[:3]) in (PIECE * 2, PIECE * 3)
+        whole = said(stream) == PIECE * PIECES  # not in the assert: its difference would be 31 MiB
+        assert whole
 
 
 @pytest.mark.parametrize("pieces", [PIECES, 300])
@@ -127,3 +126,28 @@ async def test_a_slow_reader_who_leaves_is_a_cancel(tmp_path: Path) -> None:
         print(f"blocked: the engine knew after {(time.perf_counter() - start) * 1000:.1f} ms")
         assert (await home.booked())["outcome"] == "client_cancel"
         assert home.is_quiet()
+
+
+@pytest.mark.parametrize("asked", [2, 8])
+async def test_a_caller_who_asks_for_whole_replies_and_reads_none_keeps_no_place(
+    tmp_path: Path, asked: int
+) -> None:
+    """On one connection, one after the other, more than the sockets take: the second has to wait for the caller."""
+    limits = {"idle": 0.4, "first_token": 5, "total": 60}
+    async with house(tmp_path, concurrency=1, queue=0, timeouts=limits) as home:
+        home.engine.always(*script(200))
+        body = json.dumps(home.body(stream=False)).encode()
+        request = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        )
+        request += b"content-length: %d\r\n\r\n%b" % (len(body), body)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
+            await loop.sock_sendall(sock, request * asked)
+            await home.engine.request(2)
+            await eventually(home.is_quiet, 5)
+            home.engine.forget()
+            assert (await home.ask(stream=True)).text == "Hello there."

@@ -7,10 +7,10 @@ import pytest
 
 from app.dialects import Thinking
 from app.stream.events import CallStart, Text, Thought, Usage
+from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import Pipeline, Spent, StreamPolicy
 from app.stream.schema import Tools
-from app.stream.think import UNBOUNDED, ThinkPolicy
 from app.thought import SLACK, ThoughtLimit, ThoughtWatch, thought_limit
 from deploy.abilities import Abilities
 
@@ -53,7 +53,7 @@ ROLE = b'data: {"id":"c-9","choices":[{"index":0,"delta":{"role":"assistant","co
 def watched(limit: ThoughtLimit, tools: Tools | None = None) -> tuple[ThoughtWatch, Pipeline]:
     """A watch over a reply of an engine that shows no opening tag."""
     watch = ThoughtWatch(limit)
-    return watch, Pipeline(StreamPolicy(ThinkPolicy(True, UNBOUNDED), tools), watch.meter)
+    return watch, Pipeline(StreamPolicy(ThinkPolicy(True, UNBOUNDED, opened=True), tools), watch.meter)
 
 
 def feed(watch: ThoughtWatch, pipeline: Pipeline, data: bytes) -> bool:

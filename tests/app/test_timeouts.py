@@ -14,7 +14,7 @@ from app.config import Timeouts
 from app.errors import EngineTimeout
 from app.lifeline import ClientGone, Lifeline
 from tests.app.house import House, config, house, run, said
-from tests.script import DONE, Hang, Head, Say, Step, Wait, chunk, finish, role, text, thought, usage
+from tests.script import DONE, Hang, Head, Say, Step, Tell, Wait, chunk, finish, role, text, thought, usage
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 FIRST, IDLE, TOTAL = 0.3, 0.15, 0.6
 LATE = 0.3  # how late a deadline may be noticed on a busy machine
 
+ENDS = (Say(text("lo")), Say(finish()), Say(DONE))
 PING = b": ping\n\n"
 
 
@@ -205,3 +206,14 @@ async def test_a_gateway_whose_engine_never_came_up_says_so(tmp_path: Path) -> N
         assert answer.headers["x-manners-engine"] == "none"
         assert (await home.get(home.url + "/readyz")).status == 503
         assert (await home.get(home.url + "/healthz")).status == 200
+
+
+async def test_no_engine_is_blamed_for_time_that_our_own_loop_did_not_get(home: House) -> None:
+    """The loop stands still for longer than the engine may be silent; what it said meanwhile is read first."""
+    stands = asyncio.Event()
+    home.engine.play(Head(), Say(role()), Say(text("Hel")), Tell(stands), Wait(0.05), *ENDS)
+    asking = asyncio.create_task(home.ask(stream=True))
+    await stands.wait()
+    await asyncio.sleep(0.02)
+    time.sleep(IDLE + 0.5)
+    assert (await asking).text == "Hello"

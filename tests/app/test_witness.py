@@ -38,6 +38,13 @@ def test_a_thought_that_nobody_asked_for_is_a_leak_though_it_was_stripped() -> N
     assert breaches(Thought(0, "hm", "tag"), Text(0, PLAIN), Finish(0, "stop"), thinking=True) == set()
 
 
+def test_a_dropped_call_is_a_breach_though_nobody_heard_it() -> None:
+    witness = Witness(False)
+    witness.feed([Text(0, PLAIN), Finish(0, "stop")])
+    witness.dropped = 1
+    assert witness.breaches() == {"raw_tool_call"}
+
+
 def test_a_call_without_words_is_not_empty() -> None:
     assert breaches(CallStart(0, 0, "web_search"), Finish(0, "stop")) == set()
 

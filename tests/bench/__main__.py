@@ -16,7 +16,7 @@ from rich.console import Console
 
 from tests.bench import machine, peers, report
 from tests.bench.rounds import ROWS, Effort, Failed, engine, run, started
-from tests.bench.subjects import SUBJECTS
+from tests.bench.subjects import SUBJECTS, Before
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -27,6 +27,9 @@ def _arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="a smoke test: two short rounds, no LiteLLM, no files"
     )
     parser.add_argument("--subjects", default="", metavar="A,B", help=f"of {', '.join(SUBJECTS)}")
+    parser.add_argument(
+        "--before", type=Path, metavar="DIR", help="another checkout of this repository, measured beside it"
+    )
     parser.add_argument("--rows", default="", metavar="A,B", help=f"of {', '.join(row.name for row in ROWS)}")
     parser.add_argument("--rounds", type=int, default=0, help="measured rounds (5; --quick: 2)")
     parser.add_argument(
@@ -37,6 +40,7 @@ def _arguments() -> argparse.Namespace:
     options = parser.parse_args()
     options.subjects = _chosen(parser, options.subjects, list(SUBJECTS))
     options.rows = _chosen(parser, options.rows, [row.name for row in ROWS])
+    Before.checkout = options.before and options.before.resolve()
     return options
 
 
@@ -59,7 +63,10 @@ def _install(console: Console) -> int:
 
 
 def _subjects(options: argparse.Namespace) -> list[str]:
-    default = [name for name in SUBJECTS if not (options.quick and name == "litellm")]
+    without = {"litellm"} if options.quick else set()
+    if options.before is None:
+        without.add("before")
+    default = [name for name in SUBJECTS if name not in without]
     chosen = options.subjects or default
     return ["direct", *(name for name in chosen if name != "direct")]
 

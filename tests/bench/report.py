@@ -72,7 +72,7 @@ def verdict(ratio: Ratio) -> list[str]:
     spread = f"{ratio.low:.3f} to {ratio.high:.3f}"
     if ratio.aim is None:
         return [ratio.figure, ratio.row, against, times, spread, "", ""]
-    aim = "1" if ratio.aim == 1 else f"1/{1 / ratio.aim:.0f}"
+    aim = f"{ratio.aim:g}" if ratio.aim >= 1 else f"1/{1 / ratio.aim:.0f}"
     return [
         ratio.figure,
         ratio.row,

@@ -111,11 +111,26 @@ class Manners(Subject):
             f'state = "{self.folder / "state"}"\n'
             f'[engines.bench]\ndialect = "vllm"\ndriver = "url"\nurl = "{self.engine}"\n'
             f'[models.{script.MODEL}]\nlive = "bench"\nconcurrency = 64\nqueue = 64\n'
+            "thought_guard = 0  # as for an engine that was shown to obey: this one answers no probe of it\n"
         )
         return [sys.executable, "-m", "app", "serve", "--config", str(config)]
 
     def environment(self) -> dict[str, str]:
         return {"MANNERS_ADMIN_TOKEN": script.KEY, "MANNERS_API_KEYS": script.KEY}
+
+
+class Before(Manners):
+    """This gateway from another checkout (`--before DIR`): what a change costs, measured in one run."""
+
+    name, title, does = "before", "Manners, the other checkout", "the same, before a change"
+    checkout: ClassVar[Path | None] = None
+
+    def command(self) -> list[str]:
+        if self.checkout is None:
+            raise Missing("no other checkout was named: --before DIR")
+        command = super().command()
+        run = f"import sys; sys.path.insert(0, {str(self.checkout)!r}); from app.__main__ import main; main()"
+        return [command[0], "-P", "-c", run, *command[3:]]
 
 
 class Own(Subject):
@@ -227,5 +242,5 @@ def _peer(name: str, program: str) -> Path:
 
 
 SUBJECTS: dict[str, type[Subject]] = {
-    kind.name: kind for kind in (Direct, Manners, Own, Usual, Smg, SmgOneThread, LiteLLM, Nginx)
+    kind.name: kind for kind in (Direct, Manners, Before, Own, Usual, Smg, SmgOneThread, LiteLLM, Nginx)
 }

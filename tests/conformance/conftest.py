@@ -17,7 +17,7 @@ from tests.conformance.engines import COLUMNS, KINDS, Engine, serving
 from tests.conformance.record import record
 
 FULL = ("llama-hermes", "vllm-hermes", "gpu-hermes")
-"""Where the 500 cancels are done: parsers and templates make no difference to them."""
+"""Where the cancels are done: parsers and templates make no difference to them."""
 
 
 def chosen() -> list[str]:

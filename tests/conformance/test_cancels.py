@@ -1,4 +1,4 @@
-"""500 callers leave a real engine at random moments: nothing is kept, here or there."""
+"""Callers leave a real engine at random moments: nothing is kept, here or there."""
 
 import asyncio
 import gc
@@ -19,11 +19,12 @@ from app.check.rows import MEMORY, ON, PRIYA, SUM, WEB, user
 from app.check.suite import ENDLESS, Bench, bench
 from tests.conformance.conftest import FULL
 from tests.conformance.engines import Engine
+from tests.scale import scaled
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(480)]
 
-CANCELS = 500
-WARM_UP = 100
+CANCELS = scaled(60, 500)
+WARM_UP = scaled(30, 100)
 CALLERS = 6  # at a time; more than an engine of four slots computes at once
 PLACES = 5  # so that some wait in the gateway's queue
 LONGEST_WAIT = 0.25  # seconds; the random moment lies between nothing and this
@@ -70,7 +71,7 @@ async def ask_and_leave(it: Bench, draw: random.Random) -> str:
     address = urlsplit(it.front.url)
     body = {"model": "annie", "stream": draw.random() < 0.7, **draw.choice(BODIES)}
     data = msgspec.json.encode(body)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(data)}\r\n\r\n".encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n".encode()
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     phase = draw.choice(("in the request", "at once", "at a moment", "at a moment", "at the first bytes"))
     writer.write(head + (data[: draw.randrange(len(data))] if phase == "in the request" else data))
@@ -101,7 +102,8 @@ async def leave_often(it: Bench, count: int, draw: random.Random) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_500_callers_who_leave_at_random_moments_leave_nothing_behind(
+@pytest.mark.slow  # a real engine computes for each caller until it has noticed: 20 s of CPU
+async def test_callers_who_leave_at_random_moments_leave_nothing_behind(
     engine: Engine, record_property: Any
 ) -> None:
     if engine.kind.name not in FULL:

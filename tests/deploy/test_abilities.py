@@ -32,6 +32,11 @@ def message(**fields: Any) -> Said:
     return 200, {"choices": [{"message": {"role": "assistant", **fields}, "finish_reason": "stop"}]}
 
 
+def cut(content: str) -> Said:
+    """A whole reply that its length ended."""
+    return 200, {"choices": [{"message": {"content": content}, "finish_reason": "length"}]}
+
+
 HELLO = message(content="Hello!")
 
 
@@ -128,6 +133,10 @@ async def test_a_llama_server_is_known_for_what_it_is() -> None:
         ("budget", message(content="Two.", reasoning="1+1"), "reasoning_field", "reasoning"),
         ("off", message(content="<think>\nHm"), "off_works", False),
         ("off", message(content=None, reasoning="Hm"), "off_works", False),
+        ("off", message(content="Okay, the user greets me.</think>Hello!"), "off_works", False),
+        ("off", message(content="[THINK]Hm[/THINK]Hello!"), "off_works", False),
+        ("off", message(content=None), "off_works", None),
+        ("off", cut("Okay, the user wants me to say hello. I should"), "off_works", None),
         ("tools", HELLO, "parses_tools", True),
         ("prefill", HELLO, "continues", True),
         (
@@ -216,3 +225,41 @@ async def test_a_url_engine_that_is_ready_says_what_it_can_do() -> None:
         spec = EngineSpec(name="v", dialect="llama-server", driver="url", url=it.url)
         state = await UrlEngine(spec).start()
     assert state.state is Phase.READY and state.abilities == Abilities()
+
+
+NESTED = b'{"a":' * 900 + b"1" + b"}" * 900
+HOSTILE = {
+    "open brackets": b"[" * 100_000,
+    "deep": NESTED,
+    "a deep error": b'{"error":' + NESTED + b"}",
+    "deep tokens": b'{"prompt":' + NESTED + b',"tokens":' + NESTED + b"}",
+    "infinite tokens": b'{"tokens":[1e999],"data":[{"id":"m","max_model_len":1e999}]}',
+    "an integer of 5,000 digits": b'{"tokens":[%b]}' % (b"9" * 5000),
+    "a context that is no number": b'{"data":[{"id":"m","max_model_len":"8"}],"default_generation_settings":{"n_ctx":{}}}',
+    "a negative context": b'{"data":[{"id":"m","max_model_len":-1}],"default_generation_settings":{"n_ctx":-1}}',
+    "a context larger than any": b'{"data":[{"id":"m","max_model_len":9007199254740993}],"tokens":[9007199254740993]}',
+    "another model": b'{"data":[{"id":"other","max_model_len":8}]}',
+    "tokens without number": b'{"tokens":[' + b"1," * 5000 + b"1]}",
+    "a build that is none": b'{"version":{},"build_info":[1],"default_generation_settings":{"n_ctx":true}}',
+    "endless": b'{"version":"' + b"x" * (2 << 20),
+    "a number": b"5",
+    "null": b"null",
+    "bytes that are no text": b'"\xff"',
+}
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "llama-server"])
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_no_answer_keeps_an_engine_from_coming_up(dialect: Dialect, body: bytes) -> None:
+    """What cannot be understood settles nothing, and what is kept of it is of its kind and bounded."""
+    async with scripted([answer(b"200 OK", body)]) as server:
+        found = await abilities(server.url, model="m", dialect=dialect, deadline_s=5)
+    assert (found.context, found.closing, found.closer, found.build) == (None, (), None, None)
+
+
+async def test_a_long_build_is_cut() -> None:
+    """It is shown to operators."""
+    said = b'{"version":"%b"}' % (b"x" * 5000)
+    async with scripted([answer(b"200 OK", said)]) as server:
+        found = await abilities(server.url, model="m", dialect="vllm", deadline_s=5)
+    assert found.build is not None and len(found.build) < 200

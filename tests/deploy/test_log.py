@@ -1,11 +1,13 @@
 """Lines are split where they end, and the log keeps no word of a request."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy import lines, log
 from deploy.lines import LineSplitter
 from deploy.log import LogFile, tail, withhold
 
@@ -39,6 +41,49 @@ def test_an_endless_line_is_given_back_in_pieces() -> None:
     splitter = LineSplitter(limit=10)
     assert splitter.feed(b"x" * 25) == [b"x" * 25]
     assert splitter.close() == []
+
+
+def test_the_work_for_a_line_is_linear_in_it_however_small_its_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An engine that drips must not make us copy what we hold with every drop."""
+    seen: list[int] = []
+    monkeypatch.setattr(lines, "_END", Recorder(lines._END, seen))
+    splitter = LineSplitter(limit=1 << 20)
+    for _ in range(20_000):
+        splitter.feed(b"x")
+    assert splitter.feed(b"\n") == [b"x" * 20_000]
+    assert sum(seen) == 20_001
+
+
+class Recorder:
+    """A pattern that notes how many bytes it was given."""
+
+    def __init__(self, pattern: Any, seen: list[int]) -> None:
+        self._pattern, self._seen = pattern, seen
+
+    def split(self, data: bytes) -> Any:
+        self._seen.append(len(data))
+        return self._pattern.split(data)
+
+
+def test_a_long_line_is_withheld_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request can shape it: brackets that open and never close cost the square of their number."""
+    line = b"(" * 60_000
+    asked: list[bytes] = []
+    monkeypatch.setattr(log, "_SAFE", Matcher(asked))
+    assert withhold(line) == b"[60000 bytes withheld: they may quote a request]"
+    assert asked == []
+
+
+class Matcher:
+    """A pattern that notes what it was asked."""
+
+    def __init__(self, asked: list[bytes]) -> None:
+        self._asked = asked
+
+    def match(self, line: bytes) -> None:
+        self._asked.append(line)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Only a generated token makes an engine ready."""
 
 import asyncio
+import gzip
 import json
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 
 from deploy.engine import EngineState, Phase
 from deploy.errors import StartCancelled, StartTimeout
-from deploy.probe import Verdict, probe, wait_until_streams
+from deploy.probe import SAID_CHARACTERS, Verdict, probe, served_model, wait_until_streams
 from deploy.spec import Dialect, EngineSpec
 from deploy.url import UrlEngine
 from tests.deploy.scripted import (
@@ -69,6 +70,9 @@ async def test_what_holds_no_text_is_no_success(empty: bytes) -> None:
     assert result.detail == "the stream ended without a token"
 
 
+BOOM = b'data: {"error":{"message":"boom"}}\n\n'
+
+
 @pytest.mark.parametrize(
     ("script", "verdict", "detail"),
     [
@@ -77,11 +81,12 @@ async def test_what_holds_no_text_is_no_success(empty: bytes) -> None:
         (
             [answer(b"404 Not Found", b"no such model")],
             Verdict.ERROR,
-            "HTTP 404: no such model",
+            "HTTP 404",
         ),
+        ([answer(b"429 Too Many Requests")], Verdict.LOADING, "HTTP 429"),
         ([answer(b"302 Found\r\nlocation: http://x")], Verdict.ERROR, "HTTP 302"),
-        ([OK, ROLE, b'data: {"error":{"message":"boom"}}\n\n'], Verdict.ERROR, "boom"),
-        ([OK, TOKEN, b'data: {"error":{"message":"boom"}}\n\n'], Verdict.ERROR, "boom"),
+        ([OK, ROLE, BOOM], Verdict.ERROR, "error in the stream"),
+        ([OK, TOKEN, BOOM], Verdict.ERROR, "error in the stream"),
         ([OK, b"data: {nope\n\n"], Verdict.ERROR, "not JSON"),
         ([OK, b"data: 3\n\n"], Verdict.ERROR, "not an object"),
         (
@@ -89,7 +94,7 @@ async def test_what_holds_no_text_is_no_success(empty: bytes) -> None:
             Verdict.ERROR,
             "not a chat completion chunk",
         ),
-        ([b"SSH-2.0-OpenSSH\r\n\r\n"], Verdict.ERROR, ""),
+        ([b"SSH-2.0-OpenSSH\r\n\r\n"], Verdict.ERROR, "ClientResponseError"),
         ([], Verdict.ERROR, "Disconnected"),
         ([OK, ROLE, 9.0], Verdict.STALLED, "no token within 0.3 s"),
         ([9.0], Verdict.STALLED, "no token within 0.3 s"),
@@ -101,6 +106,92 @@ async def test_each_failure_has_its_verdict(script: list[Step], verdict: Verdict
         result = await probe(server.url, model="m", deadline_s=0.3)
     assert result.verdict is verdict
     assert detail in result.detail
+
+
+SECRET = b"my aunt's recipe"
+QUOTING = {
+    "an error status": [answer(b"500 Oops", SECRET)],
+    "an error in the stream": [OK, b'data: {"error":{"message":"%b"}}\n\n' % SECRET],
+    "a status line": [b"HTTP/1.1 200 " + SECRET + b"\x00\r\n\r\n"],
+    "no HTTP": [SECRET + b"\r\n\r\n"],
+    "a header": [b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % SECRET],
+    "a frame": [OK, b"data: %b\n\n" % SECRET],
+    "a chunk": [OK, b'data: {"choices":["%b"]}\n\n' % SECRET],
+    "a redirect": [answer(b"302 Found\r\nlocation: http://127.0.0.1/" + SECRET)],
+}
+
+
+@pytest.mark.parametrize("script", QUOTING.values(), ids=QUOTING.keys())
+async def test_the_detail_of_a_verdict_never_quotes_the_engine(script: list[Step]) -> None:
+    """It goes to logs and to the operators' listener, and the engine may quote a caller."""
+    async with scripted(script) as server:
+        result = await probe(server.url, model="m", deadline_s=2)
+    assert result.verdict is Verdict.ERROR and "aunt" not in result.detail
+
+
+async def test_what_the_engine_says_is_kept_apart_for_a_terminal() -> None:
+    """Bounded, too."""
+    async with scripted([answer(b"404 Not Found", b"no such model!\x1b[2J\n" + b"!" * 5000)]) as server:
+        result = await probe(server.url, model="m", deadline_s=5)
+    assert result.said.startswith("no such model! [2J !") and len(result.said) == SAID_CHARACTERS
+
+
+DEEP = b"[" * 100_000
+NESTED = b'{"a":' * 900 + b"1" + b"}" * 900
+FRAME = b'data: {"choices":[{"delta":{"content":%b}}]}\n\n'
+HOSTILE: dict[str, list[Step]] = {
+    "open brackets": [OK, b"data: " + DEEP + b"\n\n"],
+    "a deep frame": [OK, b"data: " + NESTED + b"\n\n"],
+    "a deep error": [OK, b'data: {"error":' + NESTED + b"}\n\n"],
+    "a deep delta": [OK, FRAME % NESTED],
+    "an integer of 5,000 digits": [OK, FRAME % (b"9" * 5000)],
+    "bytes that are no text": [OK, b'data: {"\xff":1}\n\n'],
+    "half a surrogate pair": [OK, b'data: {"error":"\\ud800"}\n\n'],
+    "endless frames without a token": [OK, *[ROLE * 1000] * 40],
+    "an endless line": [OK, b"data: ", *[b"x" * 100_000] * 40],
+    "a length that is none": [b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n"],
+    "101": [b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"],
+}
+HOSTILE_VECTORS = {
+    "open brackets": DEEP,
+    "deep": b'{"data":[{"embedding":' + NESTED + b"}]}",
+    "an integer larger than any float": b'{"data":[{"embedding":[%b]}]}' % (b"9" * 400),
+    "an integer of 5,000 digits": b'{"data":[{"embedding":[%b]}]}' % (b"9" * 5000),
+    "endless": b'{"data":[{"embedding":[' + b"1," * (1 << 20),
+}
+
+
+@pytest.mark.parametrize("script", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_no_reply_makes_a_probe_raise_or_go_on_for_ever(script: list[Step]) -> None:
+    """Whoever watches the engine goes on watching it."""
+    async with scripted(script) as server:
+        result = await probe(server.url, model="m", deadline_s=5)
+    assert (result.verdict, result.ok) == (Verdict.ERROR, False)
+
+
+@pytest.mark.parametrize("body", HOSTILE_VECTORS.values(), ids=HOSTILE_VECTORS.keys())
+async def test_no_embedding_makes_a_probe_raise_or_go_on_for_ever(body: bytes) -> None:
+    """The same for the other kind."""
+    async with scripted([answer(b"200 OK", body)]) as server:
+        result = await probe(server.url, model="m", deadline_s=5, kind="embeddings")
+    assert (result.verdict, result.ok) == (Verdict.ERROR, False)
+
+
+@pytest.mark.parametrize("body", [DEEP, NESTED, b" " * (2 << 20), b'{"data":[{"id":"%b"}]}' % (b"m" * 600)])
+async def test_no_list_of_models_makes_a_start_raise(body: bytes) -> None:
+    """A name that is not to be had is no name."""
+    async with scripted([answer(b"200 OK", body)]) as server:
+        assert await served_model(server.url, deadline_s=5) is None
+
+
+async def test_a_compressed_reply_is_not_unpacked() -> None:
+    """A thousandth of its size would come over the wire."""
+    packed = gzip.compress(VECTOR)
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
+    async with scripted([head + packed]) as server:
+        result = await probe(server.url, model="m", deadline_s=5, kind="embeddings")
+    assert result.detail == "the reply is not JSON"
+    assert b"accept-encoding: identity" in server.requests[0].lower()
 
 
 VECTOR = b'{"data":[{"embedding":[0.5,-1,2e-3]}]}'
@@ -137,7 +228,7 @@ async def test_what_is_no_vector_of_finite_numbers_is_no_success(body: bytes) ->
     ("script", "verdict", "detail"),
     [
         ([answer(b"503 Service Unavailable")], Verdict.LOADING, "HTTP 503"),
-        ([answer(b"501 Not Implemented", b"no --embeddings")], Verdict.ERROR, "HTTP 501: no --embeddings"),
+        ([answer(b"501 Not Implemented", b"no --embeddings")], Verdict.ERROR, "HTTP 501"),
         ([answer(b"200 OK", b"<html>")], Verdict.ERROR, "not JSON"),
         ([9.0], Verdict.STALLED, "no vector within 0.3 s"),
     ],

@@ -1,4 +1,4 @@
-"""One gateway's state folder lives through a hundred kills at random moments.
+"""One gateway's state folder lives through many kills at random moments.
 
 Promotions and rollbacks are killed in a random phase after a random delay, and now and then the
 start that follows is killed as well, before it has put everything right. The seed is printed; KILLS_SEED
@@ -26,9 +26,10 @@ from gates.suite import SHIPPED
 from tests.app.house import Scrape
 from tests.app.promotion.stage import signed, statement, tables
 from tests.promotion.process import OPERATOR, Gateway, processes_of, serving, start, written
+from tests.scale import scaled
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(1800)]
-KILLS = 100
+KILLS = scaled(20, 100)
 RECOVERIES = 0.2
 """How often it is the start after a kill that is killed."""
 BACK = 0.4
@@ -135,7 +136,7 @@ class Life:
                 await asyncio.sleep(0.02)
 
 
-async def test_a_hundred_kills_at_random_moments_leave_one_engine_that_serves(tmp_path: Path) -> None:
+async def test_kills_at_random_moments_leave_one_engine_that_serves(tmp_path: Path) -> None:
     seed = int(os.environ.get("KILLS_SEED", random.SystemRandom().randrange(10**6)))
     print(f"KILLS_SEED={seed}")
     life = Life(tmp_path, seed)

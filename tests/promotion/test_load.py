@@ -1,4 +1,4 @@
-"""Fifty promotions under callers whose streams are open, and one whole promotion with everything in it."""
+"""Promotions under callers whose streams are open, and one whole promotion with everything in it."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.app.promotion.stage import Caller, Stage, callers, settings, stage
+from tests.scale import scaled
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(1800)]
-PROMOTIONS = 50
+PROMOTIONS = scaled(10, 50)
 
 
 async def followed(it: Stage, crowd: list[Caller], begun: tuple[int, Any]) -> tuple[int, int]:
@@ -28,7 +29,7 @@ async def followed(it: Stage, crowd: list[Caller], begun: tuple[int, Any]) -> tu
 
 
 @pytest.mark.usefixtures("quick")
-async def test_fifty_promotions_to_fp4_and_back_lose_no_reply(tmp_path: Path) -> None:
+async def test_promotions_to_fp4_and_back_lose_no_reply(tmp_path: Path) -> None:
     fewest = []
     # The callers are in the gateway's own loop, and take from it what a busy machine has not got.
     config = settings(tmp_path, timeouts={"connect": 10.0})

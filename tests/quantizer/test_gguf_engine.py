@@ -22,10 +22,11 @@ from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.verify.check import load_layer  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from tests.quantizer import ggufs  # noqa: E402
+from tests.scale import scaled  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.engine, pytest.mark.usefixtures("one_thread")]
 ANNIE = Path(__file__).parents[2] / "models" / "annie-nano-hf"
-PROMPTS = 20
+PROMPTS = scaled(6, 20)
 # Largest difference of a log-probability. F16's products are taken with inputs in F16, NVFP4's with inputs rounded to
 # eight bits: measured 0.015 and 0.15 at most, where the logits' own spread is 1.1 to 1.3.
 WITHIN = {"f16": 0.05, "nvfp4": 0.4}
@@ -64,6 +65,7 @@ def test_llama_cpp_foretells_what_transformers_does(tmp_path: Path, build: Any, 
     assert len(apart) >= 20 and max(apart) < WITHIN[kind]
 
 
+@pytest.mark.slow  # replies of a real engine in NVFP4, which a CPU computes slowly
 @pytest.mark.timeout(300)
 def test_annie_answers_in_nvfp4_as_in_its_dequantized_f16(tmp_path: Path) -> None:
     """Word by word, on held-out prompts, greedily."""

@@ -14,6 +14,7 @@ import aiohttp
 from tests.app.house import TOOLS
 
 MAX_WRONG = 20
+JSON = {"Content-Type": "application/json"}
 LAST_EVENTS = {
     "/v1/chat/completions": (b"data: [DONE]\n\n",),
     "/v1/messages": (b"event: message_stop\n",),
@@ -114,7 +115,7 @@ async def _cancels(crowd: Crowd, chance: random.Random) -> str | None:
 async def _errs(crowd: Crowd, chance: random.Random) -> str | None:
     path, body, expected = chance.choice(ERRORS)
     data = body if isinstance(body, bytes) else json.dumps(body)
-    async with crowd.client.post(crowd.url + path, data=data) as reply:
+    async with crowd.client.post(crowd.url + path, data=data, headers=JSON) as reply:
         raw = await reply.read()
     return None if reply.status == expected and b'"error"' in raw else f"{path} {reply.status} {raw[:200]!r}"
 
@@ -129,7 +130,7 @@ async def _reads_slowly(crowd: Crowd, chance: random.Random) -> str | None:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         raw.setblocking(False)
         await loop.sock_connect(raw, (crowd.host, crowd.port))
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
         await loop.sock_sendall(raw, head.encode() + body)
         while data := await loop.sock_recv(raw, 256):
             came += data
@@ -139,7 +140,7 @@ async def _reads_slowly(crowd: Crowd, chance: random.Random) -> str | None:
 
 async def _leaves_half_a_request(crowd: Crowd, chance: random.Random) -> str | None:
     _, writer = await asyncio.open_connection(crowd.host, crowd.port)
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n"
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n"
     writer.write((head + b'{"model": "annie"')[: chance.randrange(1, len(head) + 17)])
     with contextlib.suppress(OSError):
         await writer.drain()

@@ -14,6 +14,7 @@ from typing import Any
 
 import uvloop
 
+from tests.reliability import endless
 from tests.reliability.faults import FAULTS, place, rehearse
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,6 +27,28 @@ async def try_all() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         async with place(Path(folder)) as at:
             return [await rehearse(at, name, model) for name in FAULTS for model in ("alone", "fallback")]
+
+
+async def try_endless() -> list[dict[str, Any]]:
+    """Every kind of endless reply, one after the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with endless.place(Path(folder)) as at:
+            return [await endless.attempt(at, name) for name in endless.KINDS]
+
+
+def endless_table(rows: list[dict[str, Any]]) -> str:
+    """One line a kind."""
+    lines = [
+        "| endless | the caller hears | bytes to the caller | memory over rest, MiB | seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        told = {200: "an error frame: "}.get(row["status"], f"{row['status']} ")
+        heard = "the reply, whole" if row["ending"] == "[DONE]" else f"{told}`{row['ending']}`"
+        lines.append(
+            f"| {row['kind']} | {heard} | {row['to_the_caller']} | {max(row['above_rest_mib'], 0.0):g} | {row['seconds']:g} |"
+        )
+    return "\n".join(lines)
 
 
 def fault_table(rows: list[dict[str, Any]]) -> str:
@@ -94,8 +117,11 @@ def main() -> None:
         shutil.copyfile(asked.soak, FIGURES / "soak.json")
     rows = uvloop.run(try_all())
     (FIGURES / "faults.json").write_text(json.dumps(rows, indent=1) + "\n")
+    floods = uvloop.run(try_endless())
+    (FIGURES / "endless.json").write_text(json.dumps(floods, indent=1) + "\n")
     document = DOCS / "reliability.md"
     text = put(document.read_text(), "faults", fault_table(rows))
+    text = put(text, "endless", endless_table(floods))
     text = put(text, "soak", soak_table(json.loads((FIGURES / "soak.json").read_text())))
     document.write_text(text)
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.reliability, pytest.mark.asyncio(loop_scope="module")]
 SECONDS = 1.0
 BODY = {"model": "annie", "messages": HELLO}
 OPERATOR = f"Authorization: Bearer {TOKEN}".encode()
-SMUGGLED = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+SMUGGLED = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNKED = "Transfer-Encoding: chunked"
 
 
@@ -118,7 +118,7 @@ async def test_what_is_too_large_is_refused_while_it_comes(home: House, name: st
 SLOW: dict[str, bytes] = {
     "nothing": b"",
     "half a line": b"POST /v1/chat",
-    "half a head": b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n",
+    "half a head": b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n",
     "half a body": post(b'{"model": "annie"', "Content-Length: 999"),
     "half a chunk": post(b'999\r\n{"model": "annie"', CHUNKED),
     "a body that waits to be asked for": post(b"", "Content-Length: 999", "Expect: 100-continue"),
@@ -131,7 +131,9 @@ async def test_who_is_slow_to_ask_is_not_waited_for(home: House, name: str, list
     """A byte now and then buys no time."""
     wire, data = await Wire.to(home.url if listener == "public" else home.admin), SLOW[name]
     if listener == "admin":
-        data = data.replace(b"/v1/chat/completions", b"/admin/reports").replace(b"Host: x", OPERATOR)
+        data = data.replace(b"/v1/chat/completions", b"/admin/reports").replace(
+            b"Host: localhost", b"Host: localhost\r\n" + OPERATOR
+        )
     await wire.send(data)
     ended = asyncio.create_task(wire.rest())
     while SLOW[name] and not ended.done():

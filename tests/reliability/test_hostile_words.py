@@ -29,11 +29,11 @@ async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]
         yield it
 
 
-async def get(url: str, target: str, *headers: str) -> bytes:
+async def get(url: str, target: str, *headers: str, host: str = "localhost") -> bytes:
     """GET exactly this target: no client puts it right."""
     wire = await Wire.to(url)
     await wire.send(
-        "\r\n".join([f"GET {target} HTTP/1.1", "Host: x", CLOSE, *headers, "", ""]).encode("latin-1")
+        "\r\n".join([f"GET {target} HTTP/1.1", f"Host: {host}", CLOSE, *headers, "", ""]).encode("latin-1")
     )
     return await wire.rest()
 
@@ -44,7 +44,7 @@ TRICKS = [
     "/admin/status/", "/admin/status;x", "/admin/status?x=/v1", "/v1/models/..%2f..%2fadmin%2fstatus",
     "/v1/models/%2e%2e%2f%2e%2e%2fetc%2fpasswd", "/v1/models/....//....//etc/passwd", "/v1/models/%00",
     "/v1/models/annie%00", "/v1/models/%ff%fe", "/v1/models/" + "a" * 20_000, "/admin/reports/..%2f..%2fadmin.token",
-    "/static/../admin.token", "http://x/admin/status", "/console", "/docs", "/redoc", "/admin/openapi.json",
+    "/static/../admin.token", "http://localhost/admin/status", "/console", "/docs", "/redoc", "/admin/openapi.json",
 ]  # fmt: skip
 
 
@@ -143,24 +143,24 @@ async def test_no_header_sends_a_request_elsewhere(home: House) -> None:
     async with trap() as (url, asked):
         host = url.split("/")[2]
         headers = [f"X-Forwarded-Host: {host}", f"Forwarded: host={host}", f"X-Original-URL: {url}"]
-        raw = await get(home.url, url, f"Authorization: Bearer {KEY}", *headers)
+        raw = await get(home.url, url, f"Authorization: Bearer {KEY}", *headers, host=host)
         assert list(statuses(raw)) == [404]
         data = post({"model": "annie", "messages": HELLO}, f"Authorization: Bearer {KEY}", CLOSE, *headers)
         wire = await Wire.to(home.url)
-        await wire.send(data.replace(b"Host: x", b"Host: " + host.encode(), 1))
+        await wire.send(data.replace(b"Host: localhost", b"Host: " + host.encode(), 1))
         assert list(statuses(await wire.rest())) == [200]
         assert asked == []
     home.engine.forget()
 
 
 LEAKS = [
-    f"GET /{CANARY} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    f"GET /{CANARY} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
     f"{CANARY} / HTTP/1.1\r\n\r\n",
     f"GET / HTTP/1.1\r\nauthorization : Bearer {CANARY}\r\n\r\n",
-    f"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {CANARY}\r\nconnection: close\r\n\r\n",
-    f"GET /v1/models?api_key={CANARY} HTTP/1.1\r\nhost: x\r\nx-api-key: {KEY}\r\nconnection: close\r\n\r\n",
-    f"GET /admin/{CANARY} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n",
-    f"POST /admin/promote HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\ncontent-length: {len(CANARY) + 13}\r\n\r\n"
+    f"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {CANARY}\r\nconnection: close\r\n\r\n",
+    f"GET /v1/models?api_key={CANARY} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {KEY}\r\nconnection: close\r\n\r\n",
+    f"GET /admin/{CANARY} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n",
+    f"POST /admin/promote HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\ncontent-length: {len(CANARY) + 13}\r\n\r\n"
     + json.dumps({"model": CANARY}),
     f"GET /healthz HTTP/1.1\r\nx: {CANARY * 2000}\r\n\r\n",
 ]  # fmt: skip

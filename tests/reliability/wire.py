@@ -54,7 +54,7 @@ def post(body: bytes | dict[str, Any], *headers: str, path: str = "/v1/chat/comp
     """A request; its length is stated unless a header speaks of the body's framing."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     framed = any(h.lower().startswith(("content-length", "transfer-encoding")) for h in headers)
-    lines = [f"POST {path} HTTP/1.1", "Host: x", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers]
     lines += [] if framed else [f"Content-Length: {len(data)}"]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + data
 

@@ -69,7 +69,7 @@ def _documents(folder: Path, files: Mapping[str, File]) -> tuple[dict[str, dict[
             continue
         try:
             document = json.loads((text_of(folder / name) or "") if files[name].size <= _MOST else "")
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if isinstance(document, dict):
             found[name] = document

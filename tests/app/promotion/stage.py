@@ -95,6 +95,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
         baseline=arm(baseline),
         suite=Pinned(suite.name, None, suite.digest),
         policy=Pinned(policy.name, None, policy.digest),
+        decision=examples.passed(policy),
         created=stamp(datetime.now(UTC)),
         expires=None,
         ancestors=(_model(load(MODELS / f"{FP4}-hf")),),

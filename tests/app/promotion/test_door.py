@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from app.served import planned
 from deploy.spec import EngineSpec, spec_digest
 from gates import artefact
 from gates.policy import load_policy
+from gates.policy_values import Demand
 from gates.report import document, dsse
 from gates.report.keys import load_or_make
 from gates.report.statement import Arm, Model, Pinned, Statement, digest_of
@@ -69,6 +71,32 @@ def test_a_sound_report_lets_the_candidate_in_with_its_evidence() -> None:
     assert found["artefact"] == CANDIDATE.model.root and found["signers"] == [SIGNER]
 
 
+POLICY = load_policy("annie")
+WHOLE = examples.passed(POLICY)
+"""The decision of a report in which nothing that the policy demands is missing."""
+
+
+def deciding(**changes: object) -> Facts:
+    """The facts with a report under a real policy, whose decision is another."""
+    policy = Pinned(POLICY.name, 1, POLICY.digest)
+    facts = stating(decision=replace(WHOLE, **changes), policy=policy)  # type: ignore[arg-type]
+    return replace(facts, policy=POLICY.digest, rules=POLICY)
+
+
+def without_rule(demand: Demand) -> Facts:
+    return deciding(gates=tuple(r for r in WHOLE.gates if (r.gate, r.rule) != demand[:2]))
+
+
+def without_control(name: str) -> Facts:
+    return deciding(controls=tuple(c for c in WHOLE.controls if c.name != name))
+
+
+def knowing(model: Model, **changes: object) -> Facts:
+    """The facts where an artefact's manifest says something else than the report."""
+    seen = replace(model, **changes)  # type: ignore[arg-type]
+    return replace(FACTS, origins={model.root: (seen.base_model, seen.parents)})
+
+
 REFUSALS: list[tuple[str, Callable[[], Facts]]] = [
     ("report_missing", lambda: replace(FACTS, report=None)),
     ("report_missing", lambda: replace(FACTS, report=None, asked=None)),
@@ -88,6 +116,23 @@ REFUSALS: list[tuple[str, Callable[[], Facts]]] = [
     ("mismatch_suite", lambda: replace(FACTS, suite=examples.sha("stricter"))),
     ("mismatch_policy", lambda: stating(policy=Pinned("lax", 1, examples.sha("lax")))),
     ("baseline_lineage", of_another_base),
+    ("baseline_lineage", lambda: stating(baseline=GOOD.candidate)),
+    ("baseline_lineage", lambda: replace(FACTS, baseline=examples.sha("another baseline"))),
+    ("baseline_lineage", lambda: knowing(GOOD.candidate.model, parents={"source": examples.sha("else")})),
+    ("baseline_lineage", lambda: knowing(GOOD.baseline.model, base_model="somebody/else")),
+    ("revoked", lambda: revoked("artefact", GOOD.baseline.model.root)),
+    *(("verdict_not_pass", partial(without_rule, demand)) for demand in POLICY.demands),
+    *(("verdict_not_pass", partial(without_control, name)) for name in POLICY.wanted_controls),
+    (
+        "verdict_not_pass",
+        lambda: deciding(gates=tuple(replace(r, tier="advisory") for r in WHOLE.gates[:1]) + WHOLE.gates[1:]),
+    ),
+    (
+        "verdict_not_pass",
+        lambda: deciding(
+            controls=tuple(replace(c, expected=Verdict.PASS, verdict=Verdict.PASS) for c in WHOLE.controls)
+        ),
+    ),
     ("revoked", lambda: revoked("report", OPENED.digest)),
     ("revoked", lambda: revoked("report", OPENED.statement_digest)),
     ("revoked", lambda: revoked("key", SIGNER)),
@@ -105,6 +150,20 @@ def test_a_promotion_is_refused_with_a_code_and_one_line(code: str, facts: Calla
     assert fault.message and "\n" not in fault.message
     with pytest.raises(EffectRefused):
         door.check(found)
+
+
+def test_a_whole_report_under_a_real_policy_is_let_in() -> None:
+    assert door.refusal(deciding()) is None
+
+
+def test_a_latency_that_was_judged_bucket_by_bucket_is_there() -> None:
+    gates = tuple(replace(r, gate=f"{r.gate}[500]") if r.rule == "latency" else r for r in WHOLE.gates)
+    assert door.refusal(deciding(gates=gates)) is None
+
+
+def test_the_baseline_of_the_configuration_is_let_in_and_so_is_the_baseline_itself() -> None:
+    for model in (GOOD.baseline.model, GOOD.candidate.model):
+        assert door.refusal(replace(FACTS, baseline=model.root)) is None
 
 
 def test_a_countersigned_report_is_as_revoked_as_it_was() -> None:
@@ -195,12 +254,13 @@ class Place:
         )
         key = load_or_make(self.state / "keys")
         side = Arm(Model("a", "gguf-f16", made.root, "base", {}), planned(self.spec, made))
+        other = replace(side, engine=replace(side.engine, argv=("--other",)))
         suite, policy = load_suite("annie-nano"), load_policy("annie-nano")
         report = dsse.render(
             dsse.sign(
                 document.render(
                     replace(
-                        GOOD, candidate=side, baseline=side, suite=Pinned("annie-nano", 1, suite.digest),
+                        GOOD, candidate=side, baseline=other, decision=examples.passed(policy), suite=Pinned("annie-nano", 1, suite.digest),
                         policy=Pinned("annie-nano", 1, policy.digest),
                     )
                 ),
@@ -277,6 +337,26 @@ def test_what_the_registry_knows_as_revoked_is_refused(place: Place) -> None:
     gone = Revocation(thing="report", id=place.digest, reason="it cheats", at=AT)
     place.registry.revoke(gone, Place.entry)
     assert code(place.facts()) == "revoked"
+
+
+def test_the_configured_baseline_is_known_by_its_manifest(place: Place) -> None:
+    found, where = records(place.registry, place.digest), Gates(suite="annie-nano", policy="annie-nano")
+
+    def root(folder: Path) -> str | None:
+        baseline = replace(place.spec, name="baseline", artefact=folder)
+        return gather(
+            found, place.spec, gates=where, state_dir=place.state, now=WHEN, baseline=baseline
+        ).baseline
+
+    assert root(place.folder) == artefact.load(place.folder).root
+    with pytest.raises(EffectFailed, match="gates_unreadable"):
+        root(place.base)
+
+
+def test_a_manifest_with_another_origin_than_the_reports_is_refused(place: Place) -> None:
+    origin = artefact.Provenance(base_model="another base")
+    artefact.seal(place.folder, name="a", format="gguf-f16", created=WHEN, provenance=origin)
+    assert code(place.facts()) == "baseline_lineage"
 
 
 def test_a_suite_that_cannot_be_read_fails_the_check_and_refuses_nothing(place: Place) -> None:

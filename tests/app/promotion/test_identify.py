@@ -1,10 +1,13 @@
 """What runs is asked of whoever knows, and must be what was judged."""
 
+import os
 import shutil
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +16,10 @@ from app.promotion.identity import Expected, Running, differs
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.served import planned
 from deploy.embedded import EmbeddedEngine
+from deploy.run import Run
 from deploy.spec import EngineSpec
 from deploy.url import UrlEngine
+from deploy.weights import find_gguf
 from gates import artefact
 from gates.report.statement import Engine
 from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
@@ -172,3 +177,71 @@ async def test_a_strangers_engine_is_asked_for_its_build() -> None:
         with pytest.raises(EffectRefused, match="build"):
             await identify(engine, spec, replace(judged, build="vllm 0.24.0"))
         await engine.stop()
+
+
+class Swapping(EmbeddedEngine):
+    """Other weights lie there while it loads, in the same inode."""
+
+    async def _spawn(self) -> Run:
+        assert self._spec.artefact is not None
+        path = find_gguf(self._spec.artefact)
+        good, times = path.read_bytes(), path.stat()
+        path.write_bytes(find_gguf(STRANGER).read_bytes())
+        self.put_back = lambda: (
+            path.write_bytes(good),
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns)),
+        )
+        return await super()._spawn()
+
+
+@needs_models
+async def test_weights_that_were_exchanged_for_the_load_are_noticed(tmp_path: Path) -> None:
+    shutil.copytree(ANNIE, tmp_path / "annie")
+    spec = spec_of(tmp_path / "annie")
+    assert artefact.verify(tmp_path / "annie") == []  # the door's look
+    engine = Swapping(spec, state_dir=tmp_path / "state")
+    await engine.start()
+    try:
+        engine.put_back()
+        assert artefact.verify(tmp_path / "annie") == []
+        with pytest.raises(EffectRefused) as caught:
+            await identify(engine, spec)
+    finally:
+        await engine.stop()
+    assert caught.value.fault.code == "mismatch_artefact"
+    assert str(tmp_path) not in caught.value.fault.message
+
+
+def _replace(folder: Path) -> None:
+    (folder / "a").rename(folder.parent / "kept")
+    (folder / "a").write_bytes(b"evil")
+    (folder.parent / "kept").replace(folder / "a")
+
+
+def _rewrite(folder: Path) -> None:
+    seen = (folder / "a").stat()
+    (folder / "a").write_bytes(b"good")
+    os.utime(folder / "a", ns=(seen.st_atime_ns, seen.st_mtime_ns))
+
+
+def _swap_folder(folder: Path) -> None:
+    folder.rename(folder.parent / "kept")
+    (folder.parent / "kept").rename(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "bare"),
+    [(_replace, False), (_rewrite, False), (_swap_folder, False), (_replace, True), (_rewrite, True)],
+)
+def test_a_snapshot_tells_every_exchange_that_was_undone(tmp_path: Path, change: Any, bare: bool) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"good")
+    if not bare:
+        artefact.seal(folder, name="a", format="gguf-f16", created=datetime(2026, 11, 21, tzinfo=UTC))
+    path = folder / "a" if bare else folder
+    before = artefact.snapshot(path)
+    assert artefact.snapshot(path) == before
+    time.sleep(0.02)  # the kernel's clock ticks
+    change(folder)
+    assert artefact.snapshot(path) != before

@@ -9,13 +9,16 @@ from app.promotion.room import Room
 from tests.app.house import eventually
 from tests.app.promotion.stage import ENGINES, callers, settings, stage
 from tests.app.promotion.stage import quick as quick
+from tests.scale import scaled
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("quick")]
+TURNS = scaled(2, 5)
 
 
+@pytest.mark.slow  # one real engine after another is started and warmed
 async def test_no_reply_is_lost_or_cut_while_engines_change(tmp_path: Path) -> None:
     async with stage(tmp_path) as it, callers(it.house, 4) as crowd:
-        for turn in range(5):
+        for turn in range(TURNS):
             engine = ("large", "small")[turn % 2]
             assert (await it.promote(engine))["phase"] == "succeeded"
             assert (await it.get("/admin/status"))["models"]["annie"]["live"] == engine

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.stream.events import (
+    Broken,
     CallArguments,
     CallStart,
     Done,
@@ -21,8 +22,8 @@ from app.stream.events import (
     Thought,
     Usage,
 )
+from app.stream.holdback import FILTERED, UNBOUNDED
 from app.stream.pipeline import Pipeline
-from app.stream.think import UNBOUNDED
 from tests.app.stream.wire import chunk, pieces, policy, run, stream
 
 PLAIN = st.text("ab <>/é🙂ನ.\n", min_size=1, max_size=12)
@@ -127,7 +128,13 @@ def test_what_was_said_is_what_is_heard_on_any_split(
     data = wire(write(said), deltas)
     events = run(data, policy(), reads * 20)
     assert merged(events) == expected(said)
-    assert [type(e) for e in events[-2:]] == [Finish, Done]
+    got = expected(said)
+    if any(kind == "thought" and rest[0].strip() for kind, *rest in got) and all(
+        kind == "thought" or (kind == "text" and not rest[0].strip()) for kind, *rest in got
+    ):
+        assert isinstance(events[-1], Broken) and events[-1].code == FILTERED  # nothing is left to hear
+    else:
+        assert [type(e) for e in events[-2:]] == [Finish, Done]
 
 
 @given(segments, SIZES, SIZES, st.booleans(), st.sampled_from([0, 5, UNBOUNDED]), st.data())
@@ -211,3 +218,137 @@ def test_arbitrary_bytes_break_the_stream_and_nothing_else(noise: bytes, sizes: 
     events += pipeline.close()
     assert type(events[-1]).__name__ in ("Broken", "Done")
     assert pipeline.over and not pipeline.feed(chunk("more")) and not pipeline.close()
+
+
+# ------------------------------------------------------------------ thoughts and calls, well made or not
+
+QUIET = "SECRET"
+thoughts = st.recursive(
+    st.just(QUIET),
+    lambda inner: st.tuples(
+        st.sampled_from(
+            [
+                ("<think>", "</think>"),
+                ("<Think >", "</ think>"),
+                ("[THINK]", "[/THINK]"),
+                ("◁think▷", "◁/think▷"),
+            ]
+        ),
+        inner,
+        st.just(QUIET),
+    ).map(lambda t: f"{t[0][0]}{t[1]}{t[0][1]}{t[2]}"),
+    max_leaves=3,
+).map(lambda text: f"<think>{text}</think>")
+broken = st.sampled_from(
+    [
+        '{"arguments": {"q": "SECRET"}}',
+        "{'name': 'SECRET'}",
+        '[{"name": "SECRET"}]',
+        '```json\n{"name": "SECRET"}\n```',
+        '{"name": <think>SECRET</think>}',
+        "<function=now>SECRET</function>",
+        'now("SECRET")',
+        '{"x": "SECRET</tool_call>SECRET"',
+    ]
+).map(lambda body: f"<tool_call>{body}\n</tool_call>")
+good = st.sampled_from(
+    [
+        '<tool_call>{"name": "now", "arguments": {}}</tool_call>',
+        "<tool_call>\n<function=web_search>\n<parameter=query>\n<think>\n</parameter>\n</function>\n</tool_call>",
+        '<tool_call>{"name": "web_search", "arguments": {"query": "</think>"}}</tool_call>',
+    ]
+)
+spoken = st.sampled_from(
+    ["Hi. ", "a < b ", "[1] ", "`<think>` ", "the <tool_call> tag ", "``` x ", "\n", "…", "</tool_call>"]
+)
+reasoned = st.sampled_from(["SECRET", "SECRET</think>", "\n", "SECRET <tool_call>SECRET"])
+manners = st.lists(
+    st.tuples(st.just("content"), spoken | thoughts | broken | good)
+    | st.tuples(st.just("reasoning"), reasoned),
+    max_size=7,
+)
+lost = st.sampled_from(
+    ["", "SECRET</think>", "SECRET " + QUIET + "[/THINK]", "SECRET<think>a</think></think>"]
+)
+
+
+def heard_of(events: list[Event]) -> str:
+    return "".join(e.text for e in events if isinstance(e, Text))
+
+
+@given(lost, manners, SIZES, SIZES, st.sampled_from([(0, 0), (160, 160), (UNBOUNDED, UNBOUNDED)]))
+def test_no_cut_changes_what_is_heard_and_nothing_secret_ever_is(
+    before: str, said: list[tuple[str, str]], deltas: list[int], reads: list[int], held: tuple[int, int]
+) -> None:
+    written = [("content", before), *said] if held[0] else said
+    rules = policy(guard=held[0], after=held[1])
+    whole = run(wire(written, [1 << 20]), rules)
+    assert digest(run(wire(written, deltas), rules)) == digest(whole)
+    assert digest(run(wire(written, [1]), rules, reads * 20)) == digest(whole)
+    assert QUIET not in heard_of(whole)
+
+
+@given(manners, SIZES)
+def test_a_whole_reply_is_heard_as_a_stream_that_had_nothing_to_take_back(
+    said: list[tuple[str, str]], deltas: list[int]
+) -> None:
+    streamed = run(wire(said, deltas), policy(guard=0, after=0))
+    whole = run(wire(said, deltas), policy(guard=UNBOUNDED, after=UNBOUNDED))
+    if not any(isinstance(event, Thought) and event.kind == "orphan" for event in whole):
+        assert heard_of(whole) == heard_of(streamed)
+
+
+tag_soup = st.lists(
+    st.sampled_from(
+        [
+            "<think>",
+            "</think>",
+            "<think",
+            "[THINK]",
+            "[/THI",
+            "NK]",
+            "<|channel|>analysis<|message|>",
+            "<|chan",
+        ]
+        + [
+            "<|start|>",
+            "<|end|>",
+            "<|channel|>final<|message|>",
+            "◁think▷",
+            "<",
+            "/",
+            ">",
+            "`",
+            " ",
+            "\n",
+            "a",
+        ]
+        + [
+            "<tool_call>",
+            "</tool_call>",
+            "<function=now>",
+            "{",
+            '"',
+            "'",
+            "[",
+            "\\",
+            "```\n",
+            "nel|>x<|message|>",
+        ]
+    ),
+    max_size=25,
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["content", "reasoning"]), tag_soup.map("".join)), max_size=4),
+    SIZES,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, 7, UNBOUNDED]),
+)
+def test_soup_of_every_tag_in_both_fields_is_heard_the_same_on_any_cut(
+    written: list[tuple[str, str]], deltas: list[int], tools: bool, thinking: bool, guard: int
+) -> None:
+    rules = policy(tools=tools, thinking=thinking, guard=guard)
+    assert digest(run(wire(written, deltas), rules)) == digest(run(wire(written, [1 << 20]), rules))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.stream.encode import MessageCollector
+from app.stream.holdback import UNBOUNDED
 from app.stream.pipeline import Pipeline, StreamPolicy
-from app.stream.think import UNBOUNDED
 from tests.app.stream.wire import HEAD, policy
 
 

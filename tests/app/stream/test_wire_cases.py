@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from app.stream.holdback import UNBOUNDED
 from app.stream.pipeline import StreamPolicy
-from app.stream.think import UNBOUNDED
 from tests.app.stream.wire import (
     Heard,
     chunk,
@@ -93,13 +93,13 @@ CASES = [
     Case("14 club-3090#1191 prose about tags, no tools", stream(*PROSE), PROSE, policy=policy(tools=False)),
     Case("14b a whole call, no tools", stream(call_text("now", "{}")), call_text("now", "{}"), policy=policy(tools=False)),
     Case("14c prose about tags, with tools", stream(*PROSE), PROSE),
-    Case("15 V#57541 a call in a fence is an example", stream("Like so:\n```\n" + call_text("now", "{}") + "\n```\nDone."), "Like so:\n```\n" + call_text("now", "{}") + "\n```\nDone."),
-    Case("15b in a tilde fence", stream("~~~\n" + xml("now") + "\n~~~"), "~~~\n" + xml("now") + "\n~~~"),
+    Case("15 V#57541 a call in a fence is not made, and not heard", stream("Like so:\n```\n" + call_text("now", "{}") + "\n```\nDone."), "Like so:\n```\n```\nDone."),
+    Case("15b in a tilde fence", stream("~~~\n" + xml("now") + "\n~~~"), "~~~\n~~~"),
     Case("15c a fence inside a parameter is kept", stream(xml("run", ("command", "```sh\nls\n```"))), calls=(("run", {"command": "```sh\nls\n```"}),), finish="tool_calls"),
     Case("15d an inline fence opens nothing", stream("Use ```x``` then.\n" + call_text("now", "{}")), "Use ```x``` then.\n", calls=(("now", {}),), finish="tool_calls"),
     Case("16 V#45256 everything in one delta", stream("Hi!" + call_text("web_search", '{"query": "a"}') + call_text("now", "{}")), "Hi!", calls=(("web_search", {"query": "a"}), ("now", {})), finish="tool_calls"),
     Case("17 V#36774 a name without its bracket", stream("<function=web_search\n<parameter=query>\na\n</parameter>\n</function>" + call_text("now", "{}")), calls=(("web_search", {"query": "a"}), ("now", {})), finish="tool_calls"),
-    Case("17b a hopeless call, then a good one", stream("<tool_call>{'name': 'now'}</tool_call>" + call_text("now", "{}")), "<tool_call>{'name': 'now'}</tool_call>", calls=(("now", {}),), finish="tool_calls"),
+    Case("17b a hopeless call, then a good one", stream("<tool_call>{'name': 'now'}</tool_call>" + call_text("now", "{}")), calls=(("now", {}),), finish="tool_calls"),
     Case("18 V#48846 one newline off each side, no more", stream("<tool_call><function=run><parameter=command>\n    code\n\n</parameter></function></tool_call>"), calls=(("run", {"command": "    code\n"}),), finish="tool_calls"),
     Case("19 V#46091 an empty pair of tags swallows nothing", stream("<tool_call></tool_call>Hello."), "Hello."),
     Case("20 V#36032 an object parameter under anyOf", stream(xml("run", ("command", "ls"), ("env", '{"A": 1}'))), calls=(("run", {"command": "ls", "env": {"A": 1}}),), finish="tool_calls"),

@@ -7,10 +7,10 @@ from typing import Any
 
 from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder
 from app.stream.events import Event
+from app.stream.holdback import ThinkPolicy
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
 from app.stream.sse import SSEDecoder
-from app.stream.think import ThinkPolicy
 
 TOOLS: list[dict[str, Any]] = [
     {
@@ -65,12 +65,17 @@ def stream(*deltas: Delta, finish: str | None = "stop", done: bool = True) -> by
 
 
 def policy(
-    *, tools: bool = True, thinking: bool = False, guard: int = 0, reasoning_is_answer: bool = False
+    *,
+    tools: bool = True,
+    thinking: bool = False,
+    guard: int = 0,
+    reasoning_is_answer: bool = False,
+    after: int | None = None,
 ) -> StreamPolicy:
     """What a request lets the core assume."""
-    return StreamPolicy(
-        ThinkPolicy(thinking, guard, reasoning_is_answer), Tools(TOOLS) if tools else None, "t"
-    )
+    opened = thinking and guard > 0
+    think = ThinkPolicy(thinking, guard, reasoning_is_answer, after, opened)
+    return StreamPolicy(think, Tools(TOOLS) if tools else None, "t")
 
 
 def pieces(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:

@@ -86,6 +86,7 @@ async def test_an_engine_that_does_not_count_cannot_be_scheduled(answers: list[t
             await calibrate(target(engine))
 
 
+@pytest.mark.slow  # a real engine computes long prompts, cold and warm
 @pytest.mark.engine
 async def test_a_real_engine_is_cold_and_steady_as_the_regime_says(tmp_path: Path) -> None:
     """Direct and through the gateway: llama.cpp says of every reply how much was cached."""

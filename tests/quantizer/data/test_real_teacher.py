@@ -17,6 +17,7 @@ MODELS = Path(__file__).parents[3] / "models"
 TEACHER = MODELS / "annie-nano-q4_k_m" / "annie-nano-q4_k_m.gguf"
 
 
+@pytest.mark.slow  # a real engine writes the conversations
 @pytest.mark.engine
 @pytest.mark.torch
 @pytest.mark.timeout(300)

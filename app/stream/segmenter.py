@@ -1,0 +1,402 @@
+"""The segmenter: one reading of a reply's text, which knows in every place what a tag means there.
+
+    speech      think tags, and with tools the tags of calls
+    thought     think tags; a call's tag only in case the thought never ends (vLLM #39056)
+    call        nothing but the call's own grammar: a think tag in an argument is an argument
+    dropped     the end of a block that was meant as a call and is none
+
+A thought arrives in the engine's own field, or between think tags inside the text, or as text before
+a closing tag whose opening tag was lost (the template wrote it into the prompt, or a token budget cut
+the thought). The first two are certain at once; of the third the segmenter can only say that it
+happened (`Retract`), and `app.stream.holdback` decides what was still in hand by then. Nothing is
+held here but the shortest suffix that may become a tag. Any cut of the text gives the same events.
+"""
+
+import re
+from itertools import groupby
+
+from app.stream.calls import RESCUED_INDEX, CallBlock
+from app.stream.events import CallStart, Dropped, Event, Finish, Retract, Segment, Text, Thought, ThoughtEnd
+from app.stream.fences import Fences
+from app.stream.schema import Tools
+from app.stream.tags import TagSet, tag_set
+
+_CLOSERS = ("close", "end", "final")
+_OPENERS = ("open", "start")
+
+_BEHIND_CALL = " \t\r\n\f\v}"
+"""What an engine's parser may leave behind a call, besides its end tag."""
+
+
+_BLOCK = 512
+"""Characters that are read at once: behind each tag the rest of them is copied, so a long delta goes in
+blocks, which keeps the work linear. No outcome depends on where a text is cut."""
+
+
+class Segmenter:
+    """`feed` and `close` for one choice. `tools` is None when the text holds no calls."""
+
+    def __init__(self, choice: int, tags: TagSet, tools: Tools | None) -> None:
+        self._choice = choice
+        self._tools = tools
+        self._tags = tags.text
+        self._state = self._in_speech
+        self._held = ""  # a suffix that may become a tag
+        self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields
+        self._last = ""  # the character before _held, to know a quoted tag
+        self._depth = 0  # of the think tags that are open
+        self._field = False  # the last text came in the engine's reasoning field
+        self._suspect: list[str] | None = None  # the thought since something like a call in it
+        self._block: CallBlock | None = None
+        self._index = RESCUED_INDEX - 1
+        self._fences = Fences()
+        self._fences_of_thought = Fences()
+        self._said = False
+        self._final_seen = False
+        self._strip = True  # newlines before the first word, and after a thought, are no speech
+        self._swallow = False  # white space and stray braces after a call are no speech
+        self._plain = False
+
+    def feed(self, event: Event) -> list[Segment]:
+        """Segments that are certain now."""
+        if type(event) is Text:
+            if self.passes(event.text):
+                return [event]
+            out: list[Segment] = []
+            self._take(False, event.text, out)
+        elif type(event) is Thought:
+            out = []
+            self._take(True, event.text, out)
+        elif type(event) is Finish:
+            out = [*self.close(event.reason), event]
+        else:
+            out = self._interrupt()
+            self._swallow = self._swallow or type(event) is CallStart
+            out.append(event)
+        self._plain = self._state == self._in_speech and not (
+            self._held or self._seam or self._strip or self._swallow
+        )
+        return out
+
+    def passes(self, text: str) -> bool:
+        """Whether this text goes through unchanged; the short way for most of a reply.
+
+        Nothing is held or begun, and no character in it is one that any rule looks at.
+        """
+        if not self._plain:
+            return False
+        if ("<" in text or "[" in text or "◁" in text) and self._tags.may_hold(text):
+            return False
+        if self._tools is not None:
+            if "`" in text or "~" in text or "\n" in text:
+                return False
+            if self._fences.line_may_open:
+                self._fences.feed(text)
+        self._last = text[-1]
+        return True
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether we are in a thought."""
+        return self._field or self._depth > 0
+
+    @property
+    def has_call(self) -> bool:
+        """Whether something like a tool call has begun and is not over."""
+        return self._suspect is not None or self._block is not None
+
+    def end_thought(self) -> list[Segment]:
+        """The engine ended its thought by a token that is not in the text."""
+        out = self._interrupt()
+        if self._field:
+            self._turn(False, out)
+        elif self._depth:
+            self._end_thought(out)
+        else:
+            self._retract(out)
+        self._plain = False
+        return out
+
+    def close(self, reason: str = "") -> list[Segment]:
+        """Gives back everything held; `reason` is the finish reason, "" for a broken stream."""
+        out: list[Segment] = []
+        self._end_seam(out)
+        if self._block is not None:
+            self._close_block(reason, out)
+        if self.is_thinking:
+            self._ponder(self._take_held(), out)
+            self._end_unclosed_thought(reason, out)
+        self._settle(out)
+        return out
+
+    # ------------------------------------------------------------------ which field, and its seam
+
+    def _take(self, field: bool, text: str, out: list[Segment]) -> None:
+        for at in range(0, len(text), _BLOCK):
+            block = text[at : at + _BLOCK]
+            if field != self._field or self._seam:
+                block = self._cross(field, block, out)
+            rest = self._take_held() + block
+            while rest:
+                rest = self._state(rest, out)
+        if len(text) > _BLOCK:
+            _join_texts(out)
+
+    def _cross(self, field: bool, text: str, out: list[Segment]) -> str:
+        """Text came in the other field: a tag may be split between the two. What is left to read."""
+        if field != self._field:
+            held = self._take_held()
+            self._turn(field, out)
+            if held:
+                self._seam.append((not field, held))
+        if not self._seam:
+            return text
+        joined = "".join(part for _, part in self._seam) + text
+        match = self._tags.match(joined)
+        if match is None and self._tags.may_become(joined):
+            self._seam.append((field, text))
+            return ""
+        if match is not None:
+            self._seam.clear()
+            self._seam_tag(match, out)
+            return joined[match.end() :]
+        while self._seam and self._seam[-1][0] == field:
+            text = self._seam.pop()[1] + text
+        self._end_seam(out)
+        return text
+
+    def _end_seam(self, out: list[Segment]) -> None:
+        """What stood at the seam is no tag."""
+        for field, part in self._seam:
+            if field:
+                out.append(Thought(self._choice, part, "field"))
+            else:
+                self._say(part, out)
+        self._seam.clear()
+
+    def _turn(self, field: bool, out: list[Segment]) -> None:
+        """The engine goes on in the other field, which ends whatever was open in this one."""
+        if self._block is not None:
+            self._close_block("interrupted", out)
+        self._end_suspect(out)
+        self._depth, self._field, self._fences_of_thought = 0, field, Fences()
+        self._state = self._in_thought if field else self._in_speech
+        if not field:
+            self._strip = True
+            out.append(ThoughtEnd())
+
+    def _seam_tag(self, match: re.Match[str], out: list[Segment]) -> None:
+        """A tag that began in the other field than the one that we are in now."""
+        role = match.lastgroup
+        self._last = ">"
+        if role in ("call", "function"):
+            if self._field:
+                self._suspect = [match[0]]
+            else:
+                self._open_block(match)
+        elif self._field and role in ("close", "final"):
+            self._retract(out)
+        elif not self._field and role in _OPENERS:
+            self._open_thought()
+
+    def _interrupt(self) -> list[Segment]:
+        """Something that is no text: what is held goes before it."""
+        out: list[Segment] = []
+        self._end_seam(out)
+        if self._block is not None:
+            self._close_block("interrupted", out)
+        if self.is_thinking:
+            self._ponder(self._take_held(), out)
+            self._end_suspect(out)
+        else:
+            self._settle(out)
+        return out
+
+    def _settle(self, out: list[Segment]) -> None:
+        """What is held in speech has come to its end: a quoted tag whose second quote never came, or text."""
+        held = self._take_held()
+        match = self._tags.match(held) if held else None
+        if match is None or match.end() != len(held) or match.lastgroup in ("call", "function"):
+            self._say(held, out)
+        else:
+            self._tag(match, out)
+
+    def _take_held(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    # ------------------------------------------------------------------------------------ speech
+
+    def _in_speech(self, text: str, out: list[Segment]) -> str:
+        match, cut = self._tags.scan(text, self._last)
+        self._say(text[:cut], out)
+        if match is None:
+            self._held = text[cut:]
+            return ""
+        if match.lastgroup in ("call", "function"):
+            self._open_block(match)
+        else:
+            self._tag(match, out)
+        return text[match.end() :]
+
+    def _tag(self, match: re.Match[str], out: list[Segment]) -> None:
+        """A tag in speech that begins no call."""
+        role = match.lastgroup
+        if role == "call_end":
+            if self._fences.inside:
+                self._say(match[0], out)
+            else:
+                out.append(Dropped(counted=False))
+        elif role in _OPENERS:
+            self._open_thought()
+        elif role == "close" or (role == "final" and self._said and not self._final_seen):
+            self._retract(out)
+        self._final_seen = self._final_seen or role == "final"
+        self._last = ">"
+
+    def _open_thought(self) -> None:
+        self._depth, self._fences_of_thought = 1, Fences()
+        self._state = self._in_thought
+
+    def _retract(self, out: list[Segment]) -> None:
+        out.append(Retract())
+        self._strip = True
+
+    def _say(self, text: str, out: list[Segment]) -> None:
+        if text and self._tools is not None:  # fences are where the model wrote them
+            self._fences.feed(text)
+        if self._strip and text:
+            text = text.lstrip("\r\n")
+            self._strip = not text
+        if self._swallow and text:
+            text = text.lstrip(_BEHIND_CALL)
+            self._swallow = not text
+        if text:
+            self._last = text[-1]
+            self._said = True
+            out.append(Text(self._choice, text))
+
+    # ---------------------------------------------------------------------------------- thoughts
+
+    def _in_thought(self, text: str, out: list[Segment]) -> str:
+        match, cut = self._tags.scan(text, self._last)
+        self._ponder(text[:cut], out)
+        if match is None:
+            self._held = text[cut:]
+            return ""
+        role = match.lastgroup
+        if self._suspect is not None and role not in _CLOSERS:
+            self._suspect.append(match[0])
+        self._last = ">"
+        if role in ("call", "function", "call_end"):
+            if self._suspect is None and (role == "call_end" or self._fences_of_thought.inside):
+                self._ponder(match[0], out)
+            elif self._suspect is None:
+                self._suspect = [match[0]]
+        elif role == "open":
+            self._depth += 1
+        elif role == "start":
+            self._depth = max(self._depth, 1)
+        elif role in _CLOSERS:
+            self._close_tag(role == "final", out)
+        return text[match.end() :]
+
+    def _close_tag(self, final: bool, out: list[Segment]) -> None:
+        """A closing tag in a thought. In the engine's own field it ends nothing but what it belongs to."""
+        first, self._final_seen = final and not self._final_seen, self._final_seen or final
+        if self._field and (final or not self._depth):
+            self._depth = 0
+            self._end_suspect(out)
+            out.append(Retract(field=True))
+            return
+        self._depth = 0 if final else self._depth - 1
+        if self._suspect is not None and self._depth:
+            self._end_suspect(out)
+        if not self._depth and not self._field:
+            self._end_thought(out)
+            if first and self._said:  # whatever was said before the header of the answer is no answer
+                self._retract(out)
+
+    def _ponder(self, text: str, out: list[Segment]) -> None:
+        if not text:
+            return
+        self._last = text[-1]
+        if self._suspect is not None:
+            self._suspect.append(text)
+        else:
+            if self._tools is not None:  # a call in a fence is an example, here as in speech
+                self._fences_of_thought.feed(text)
+            out.append(Thought(self._choice, text, self._kind))
+
+    @property
+    def _kind(self) -> str:
+        return "field" if self._field and not self._depth else "tag"
+
+    def _end_suspect(self, out: list[Segment]) -> None:
+        """What looked like a call in the thought was only a thought."""
+        if self._suspect is not None:
+            out.append(Thought(self._choice, "".join(self._suspect), self._kind))
+            self._suspect = None
+
+    def _end_thought(self, out: list[Segment]) -> None:
+        self._end_suspect(out)
+        self._depth, self._state = 0, self._in_speech
+        self._strip = True
+        out.append(ThoughtEnd())
+
+    def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
+        """The reply ended inside a thought: calls in it survive, and nothing of it is spoken."""
+        suspect = self._suspect
+        if suspect is not None and self._tools is not None and reason:
+            self._suspect = None
+            inner = Segmenter(self._choice, tag_set((), True), self._tools)
+            found = [*inner.feed(Text(self._choice, "".join(suspect))), *inner.close(reason)]
+            out.extend(Thought(self._choice, s.text, "tag") if type(s) is Text else s for s in found)
+        self._end_suspect(out)
+        self._depth, self._field, self._state = 0, False, self._in_speech
+
+    # ------------------------------------------------------------------------------------- calls
+
+    def _open_block(self, match: re.Match[str]) -> None:
+        assert self._tools is not None
+        wrapped, fenced = match.lastgroup == "call", self._fences.inside
+        self._block = CallBlock(self._choice, self._tools, match[0], wrapped, fenced, self._index)
+        self._state = self._in_block
+
+    def _in_block(self, text: str, out: list[Segment]) -> str:
+        assert self._block is not None
+        rest = self._block.feed(text, out)
+        if self._block.done:
+            self._leave_block(self._block, out)
+        return rest
+
+    def _close_block(self, reason: str, out: list[Segment]) -> None:
+        assert self._block is not None
+        block = self._block
+        rest = block.close(reason, out)
+        self._leave_block(block, out)
+        while rest:
+            rest = self._state(rest, out)
+        if self._block is not None:
+            self._close_block(reason, out)
+
+    def _leave_block(self, block: CallBlock, out: list[Segment]) -> None:
+        self._block, self._state = None, self._in_speech
+        self._index = block.index
+        self._last = ""
+        if block.literal:
+            self._say(block.literal, out)
+        else:
+            self._strip, self._swallow = False, True
+
+
+def _join_texts(segments: list[Segment]) -> None:
+    """Make one segment of texts that follow each other, in place: a long delta goes out as one."""
+    joined: list[Segment] = []
+    for is_text, group in groupby(segments, lambda segment: type(segment) is Text):
+        if is_text:
+            texts = [text for text in group if isinstance(text, Text)]
+            joined.append(Text(texts[0].choice, "".join(text.text for text in texts)))
+        else:
+            joined.extend(group)
+    segments[:] = joined

@@ -1,0 +1,469 @@
+"""Work is linear in what a peer sends: every parser, filter, encoder, schema walk and pattern.
+
+Steps are counted, not seconds (`tests/work.py`). Each target is fed a family of hostile texts, one
+character at a time and all at once; four times the text may take four times the steps, and little
+more. A new parser is one more line in TARGETS.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from itertools import chain, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from app.stream.calls import LONGEST_NAME
+from tests.app.stream.wire import TOOLS, chunk
+from tests.work import Counted, pattern_steps
+
+SMALL = 100
+"""Characters of the smaller text; the larger has four times as many."""
+GROWTH = 4.5
+SLACK = 3000
+"""Steps that do not depend on the size: what is set up once, and what a bounded buffer may cost."""
+
+CHARACTERS = [*"=<>\n `~\"'\\{}[]:,.-!1eu&a\t\0"]
+WORDS = [
+    "<think>", "</think>", "<think", "</", "<tool_call>", "</tool_call>", "<tool_call>{", "<tool_call>\n<function=",
+    "<function=", "<function=now>", "<parameter=", "<parameter=q>", "</parameter>", "</function>", "```\n", "~~~ ",
+    "> ", "\n>", "\\u", "\\u0061", '{"a":', '"a":1,', "[1,", '""', ",1", "1.5e", "Hi. ", ".\n", "`<think>`",
+    '<tool_call>{"name":"now","arguments":{}}</tool_call>', '<tool_call>{"name":"x","arguments":{"a":"',
+]  # fmt: skip
+
+Feed = Callable[[str], object]
+
+
+class Target(NamedTuple):
+    """Something to feed. `make` gives its feed function; `prefix` brings it into one of its states.
+
+    `least`: characters of the smaller text, which must be enough to leave a bounded buffer.
+    """
+
+    name: str
+    make: Callable[[Counted], Feed]
+    prefix: str = ""
+    least: int = SMALL
+
+
+def sse(counted: Counted) -> Feed:
+    decoder = counted("app.stream.sse").SSEDecoder()
+    return lambda text: decoder.whole_payloads(text.encode()) or decoder.feed(text.encode())
+
+
+def scanner(counted: Counted) -> Feed:
+    return counted("app.stream.jsonscan").JSONScanner().feed  # type: ignore[no-any-return]
+
+
+def kind_of(counted: Counted) -> Feed:
+    """For a whole text: one character at a time it is asked about each anew."""
+    return counted("app.stream.jsonscan").kind_of  # type: ignore[no-any-return]
+
+
+def hermes(counted: Counted) -> Feed:
+    call = counted("app.stream.hermes").HermesCall()
+
+    def feed(text: str) -> None:
+        call.feed(text)
+        if call.committable and call.name:
+            call.take()
+
+    return feed
+
+
+def xml(counted: Counted) -> Feed:
+    call = counted("app.stream.xmlcall").XMLCall(counted("app.stream.schema").Tools(TOOLS))
+
+    def feed(text: str) -> None:
+        call.feed(text)
+        call.take()
+
+    return feed
+
+
+def fences(counted: Counted) -> Feed:
+    fences = counted("app.stream.fences").Fences()
+
+    def feed(text: str) -> object:
+        fences.feed(text)
+        return fences.inside, fences.line_may_open
+
+    return feed
+
+
+def clocks(counted: Counted) -> Feed:
+    clocks = counted("app.stream.clocks").Clocks(0.0)
+    return lambda text: clocks.text(text, 1.0)
+
+
+def native_arguments(counted: Counted) -> Feed:
+    return _book(counted, lambda events, text: [events.CallArguments(0, 0, text)])
+
+
+def repeated_names(counted: Counted) -> Feed:
+    def made(events: Any, text: str) -> list[Any]:
+        return [events.CallStart(0, 0, "now", "x"), events.CallArguments(0, 0, text)]
+
+    return _book(counted, made)
+
+
+def words_in_a_call(counted: Counted) -> Feed:
+    return _book(counted, lambda events, text: [events.Text(0, text), events.CallArguments(0, 0, text)])
+
+
+def _book(counted: Counted, made: Callable[[Any, str], list[Any]]) -> Feed:
+    events = counted("app.stream.events")
+    book = counted("app.stream.callbook").CallBook(0, counted("app.stream.schema").Tools(TOOLS), "t")
+    book.feed(events.CallStart(0, 0, "now", "x"))
+    return lambda text: [book.feed(event) for event in made(events, text)]
+
+
+def nameless_fragments(counted: Counted) -> Feed:
+    events = counted("app.stream.events")
+    book = counted("app.stream.callbook").CallBook(0, counted("app.stream.schema").Tools(TOOLS), "t")
+    return lambda text: book.feed(events.CallArguments(0, 0, text))
+
+
+def coerced(counted: Counted) -> Feed:
+    tools = counted("app.stream.schema").Tools(TOOLS)
+    return lambda text: tools.encode("run", "env", text)
+
+
+def meter(counted: Counted) -> Feed:
+    meter = counted("app.stream.meter").ThoughtMeter()
+    return lambda text: meter.feed(json.dumps({"choices": [{"token_ids": [1] * len(text)}]}).encode())
+
+
+LEAVES = [
+    *(Target(f"sse {prefix!r}", sse, prefix) for prefix in ("", "data: ", "x", "data:\ndata:")),
+    *(Target(f"json {prefix!r}", scanner, prefix) for prefix in ("", '{"', '{"a":', '{"a":"', '{"a":[', '{"a":{', "[[", "[1")),
+    *(Target(f"hermes {prefix!r}", hermes, prefix) for prefix in ("", '{"', '{"name":"', '{"name":', '{"name":"now",', '{"name":"now","arguments":', '{"name":"now","arguments":"', '{"name":"now","arguments":{"q":"', '{"name":"now","arguments":{"q":[')),
+    *(Target(f"xml {prefix!r}", xml, prefix) for prefix in ("", "run>", "run>\n<parameter=", "run><parameter=command>", "run><parameter=env>", "run><parameter=command></parameter>")),
+    *(Target(f"fences {prefix!r}", fences, prefix) for prefix in ("", "  ", "```", "~~~x", "```\n", "a")),
+    *(Target(f"clocks {prefix!r}", clocks, prefix) for prefix in ("", "Hi.", "Hi.'")),
+    *(Target(f"native arguments {prefix!r}", native_arguments, prefix) for prefix in ("", "null", '{"a":"', '{"a":[')),
+    *(Target(f"repeated names {prefix!r}", repeated_names, prefix) for prefix in ("", '{"a":"', '{"a":[')),
+    Target("words in a call", words_in_a_call, '{"a":"'),
+    Target("fragments without a name", nameless_fragments),
+    Target("meter", meter),
+]  # fmt: skip
+
+
+ENCODERS = [
+    ("app.stream.encode", "StreamEncoder", "MessageCollector"),
+    ("app.surfaces.completions", "CompletionEncoder", "CompletionCollector"),
+    ("app.surfaces.messages", "MessagesEncoder", "MessagesCollector"),
+    ("app.surfaces.responses", "ResponsesEncoder", "ResponsesCollector"),
+]
+SAID = {
+    "texts": lambda events, text: [events.Text(0, text)],
+    "thoughts": lambda events, text: [events.Thought(0, text)],
+    "both in turn": lambda events, text: [events.Thought(0, text), events.Text(0, text)],
+    "one call": lambda events, text: [events.CallArguments(0, 0, text)],
+    "many calls": lambda events, text: [events.CallStart(0, 0, "now", "x"), events.CallArguments(0, 0, text)],
+    "usage": lambda events, text: [events.Usage({"prompt_tokens": 1}), events.Text(0, text)],
+}  # fmt: skip
+
+
+def written(counted: Counted, module: str, kind: str, said: str, reasoning: str) -> Feed:
+    """An encoder or collector in the middle of a reply; its end is asked for by an empty text."""
+    events, head = counted("app.stream.events"), counted("app.stream.encode").ReplyHead
+    made = getattr(counted(module), kind)
+    more = ({},) if module.endswith("responses") else ()
+    writer = made(head("x_1", 1, "annie", reasoning, True), *more)
+    writer.feed([events.CallStart(0, 0, "now", "x")] if "call" in said else [events.Text(0, "Hi.")])
+
+    def feed(text: str) -> None:
+        if text:
+            writer.feed(SAID[said](events, text))
+            return
+        writer.feed([events.Finish(0, "stop"), events.Done()])
+        if hasattr(writer, "message"):
+            writer.message()
+
+    return feed
+
+
+WRITERS = [
+    Target(f"{kind} {said} {reasoning}", partial(written, module=module, kind=kind, said=said, reasoning=reasoning))
+    for module, *kinds in ENCODERS
+    for kind in kinds
+    for said in SAID
+    for reasoning in ("strip", "separate", "inline")
+]  # fmt: skip
+
+
+def pipeline(counted: Counted, tools: bool, thinking: bool, guard: int, field: str) -> Feed:
+    """The whole core, a delta at a time as the gateway feeds it; an empty text ends the reply."""
+    module = counted("app.stream.pipeline")
+    think = counted("app.stream.holdback").ThinkPolicy(thinking, guard)
+    declared = counted("app.stream.schema").Tools(TOOLS) if tools else None
+    core = module.Pipeline(module.StreamPolicy(think, declared, "t"))
+    core.feed(chunk({"role": "assistant", "content": ""}))
+
+    def feed(text: str) -> None:
+        if not text:
+            core.feed(chunk({}, "stop"))
+            core.close()
+        elif core.passes(data := chunk({field: text})) is None:
+            core.feed(data)
+
+    return feed
+
+
+PIPELINES = [
+    Target("speech", partial(pipeline, tools=False, thinking=False, guard=0, field="content"), "Hi. "),
+    Target("speech, guarded", partial(pipeline, tools=False, thinking=False, guard=1 << 40, field="content")),
+    Target("speech, with tools", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), "Hi.\n"),
+    Target("a thought", partial(pipeline, tools=True, thinking=True, guard=1 << 40, field="content"), "<think>"),
+    Target("reasoning", partial(pipeline, tools=True, thinking=True, guard=0, field="reasoning"), "Hm. "),
+    *(
+        Target(f"in a call {prefix!r}", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), prefix, 3 * LONGEST_NAME if prefix == "<function=" else SMALL)
+        for prefix in ('<tool_call>', '<tool_call>{"name":"now","arguments":{"q":"', '<tool_call>{"arguments":', "<function=run>\n<parameter=command>", "<function=", "```\n")
+    ),
+]  # fmt: skip
+
+WHOLE_ONLY = [
+    *(Target(f"kind {prefix!r}", kind_of, prefix) for prefix in ("", '"', '{"a":"', "[", "[1", '{"a":')),
+    *(Target(f"coerced {prefix!r}", coerced, prefix) for prefix in ("", '{"a":"', "1")),
+]
+
+
+def grows(
+    counted: Counted,
+    make: Callable[[Counted], Feed],
+    text: Callable[[int], Iterator[str]],
+    least: int = SMALL,
+) -> str:
+    """ "" if the work is linear, else the figures."""
+
+    def steps(size: int) -> int:
+        feed = make(counted)
+
+        def run() -> None:
+            with contextlib.suppress(Exception):  # a fault ends the work
+                for piece in text(size):
+                    feed(piece)
+
+        return counted.steps(run)
+
+    small, large = steps(least), steps(4 * least)
+    return f"{small} steps, then {large}" if large > GROWTH * small + SLACK else ""
+
+
+def pieces(prefix: str, unit: str, cut: int | None) -> Callable[[int], Iterator[str]]:
+    """A text of some size: the prefix and then one unit again and again, in pieces of `cut`."""
+
+    def text(size: int) -> Iterator[str]:
+        said = (unit * (size // len(unit) + 1))[:size]
+        if prefix:
+            yield prefix
+        if cut is None:
+            yield said
+        else:
+            yield from (said[at : at + cut] for at in range(0, size, cut))
+
+    return text
+
+
+@pytest.fixture(scope="module")
+def counted() -> Counted:
+    return Counted()
+
+
+@pytest.mark.parametrize("cut", [1, None], ids=["by character", "at once"])
+@pytest.mark.parametrize("target", LEAVES, ids=lambda target: target.name)
+def test_a_parser_reads_every_character_once(counted: Counted, target: Target, cut: int | None) -> None:
+    slow = {
+        unit: figures
+        for unit in [*CHARACTERS, *WORDS]
+        if (figures := grows(counted, target.make, pieces(target.prefix, unit, cut)))
+    }
+    assert not slow
+
+
+@pytest.mark.parametrize("target", WHOLE_ONLY, ids=lambda target: target.name)
+def test_a_check_of_a_whole_text_reads_it_a_few_times_at_most(counted: Counted, target: Target) -> None:
+    def text(unit: str) -> Callable[[int], Iterator[str]]:
+        return lambda size: iter([target.prefix + (unit * size)[:size]])
+
+    units = [*CHARACTERS, *WORDS]
+    assert not {u: found for u in units if (found := grows(counted, target.make, text(u)))}
+
+
+def until_the_end(prefix: str, unit: str, cut: int | None) -> Callable[[int], Iterator[str]]:
+    """The same text, and then the end."""
+    return lambda size: chain(pieces(prefix, unit, cut)(size), [""])
+
+
+@pytest.mark.parametrize("target", WRITERS, ids=lambda target: target.name)
+def test_what_goes_out_is_written_once(counted: Counted, target: Target) -> None:
+    assert not {u: found for u in "a\n" if (found := grows(counted, target.make, until_the_end("", u, 1)))}
+
+
+@pytest.mark.slow  # every step of the whole core is counted: 2 s a target
+@pytest.mark.parametrize("target", PIPELINES, ids=lambda target: target.name)
+def test_the_whole_core_does_linear_work(counted: Counted, target: Target) -> None:
+    assert not {
+        unit: figures
+        for unit in [*'=<>\n `{}"a[\\', *WORDS]
+        if (figures := grows(counted, target.make, until_the_end(target.prefix, unit, 1), target.least))
+    }
+
+
+LONG = 1200
+"""Characters of a long delta, which holds many tags."""
+
+
+@pytest.mark.parametrize("target", PIPELINES[1:5], ids=lambda target: target.name)
+def test_many_tags_in_one_delta_are_linear_work_too(counted: Counted, target: Target) -> None:
+    units = [
+        "</",
+        "<think>",
+        "</think>",
+        "<tool_call>{",
+        "<tool_call>\n<function=",
+        "<function=now>",
+        "```\n",
+    ]
+    assert not {
+        unit: figures
+        for unit in units
+        if (figures := grows(counted, target.make, until_the_end(target.prefix, unit, LONG), 2 * LONG))
+    }
+
+
+def self_references(size: int) -> Any:
+    return {"a": {"anyOf": [{"$ref": "#/properties/a"}] * size}}
+
+
+def reference_chain(size: int) -> Any:
+    chain = {f"p{n}": {"$ref": f"#/properties/p{n + 1}"} for n in range(size)}
+    return {"a": {"$ref": "#/properties/p0"}, **chain, f"p{size}": {"type": "integer"}}
+
+
+def references_to_references(size: int) -> Any:
+    """Each refers twice to the next: 2 ** size paths."""
+    chain = {f"p{n}": {"anyOf": [{"$ref": f"#/properties/p{n + 1}"}] * 2} for n in range(size)}
+    return {"a": {"$ref": "#/properties/p0"}, **chain}
+
+
+def unions_of_unions(size: int) -> Any:
+    node: Any = {"type": "integer"}
+    for _ in range(size):
+        node = {"anyOf": [node, node, {"enum": [1, "a"]}], "oneOf": [node]}
+    return {"a": node}
+
+
+def long_lists(size: int) -> Any:
+    return {"a": {"enum": ["x"] * size, "type": ["string"] * size, "required": ["y"] * size}}
+
+
+def long_pointers(size: int) -> Any:
+    return {"a": {"anyOf": [{"$ref": "#" + "/properties" * size}]}}
+
+
+SCHEMAS = [
+    self_references,
+    reference_chain,
+    references_to_references,
+    unions_of_unions,
+    long_lists,
+    long_pointers,
+]
+
+
+@pytest.mark.parametrize("make", SCHEMAS, ids=lambda make: make.__name__)
+def test_each_node_of_a_schema_is_looked_at_once(counted: Counted, make: Callable[[int], Any]) -> None:
+    module = counted("app.stream.schema")
+
+    def steps(size: int) -> int:
+        function = {"name": "f", "parameters": {"properties": make(size)}}
+        tools = module.Tools([{"function": function}])
+        return counted.steps(lambda: [tools.types("f", "a") for _ in range(size)])
+
+    assert steps(120) <= GROWTH * steps(30) + SLACK
+
+
+@pytest.mark.parametrize("size", [30, 200_000], ids=["doubling at each level", "wide"])
+def test_a_schema_s_size_is_found_without_walking_all_of_it(counted: Counted, size: int) -> None:
+    module = counted("app.tool_schema")
+    budget = module.Budget()
+    schema = unions_of_unions(size) if size == 30 else {"enum": ["x"] * size}
+
+    def check() -> None:
+        with pytest.raises(module.SchemaTooLarge):
+            module.check_schema(schema, budget)
+
+    assert counted.steps(check) < 40 * module.MAX_NODES
+
+
+@pytest.mark.parametrize("field", ["choices", "tool_calls", "usage"])
+def test_a_chunk_of_many_parts_is_read_once(counted: Counted, field: str) -> None:
+    module = counted("app.stream.chunks")
+
+    def steps(size: int) -> int:
+        call = {"index": 0, "function": {"name": "now", "arguments": {"a": 1}}}
+        body = {
+            "choices": {"choices": [{"index": 0, "delta": {"content": "a"}}] * size},
+            "tool_calls": {"choices": [{"index": 0, "delta": {"tool_calls": [call] * size}}]},
+            "usage": {"choices": [], "usage": {f"n{n}": {str(m): m for m in range(9)} for n in range(size)}},
+        }[field]
+        return counted.steps(lambda: module.parse_payload(json.dumps(body).encode()))
+
+    assert steps(800) <= GROWTH * steps(200) + SLACK
+
+
+def patterns() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
+    """Every pattern that a module of the app keeps, with each method of it that is called.
+
+    Not the redactor's: their repeats are bounded by 64 and more, and its own tests feed them longer texts.
+    One that is not called by its name (it stands in a table, or in an object) is searched for
+    everywhere in the text, which is the hardest.
+    """
+    for path in sorted(Path("app").rglob("*.py")):
+        name, source = ".".join(path.with_suffix("").parts), path.read_text("utf-8")
+        if (
+            name.startswith("app.shadow.")
+            or "__main__" in name
+            or "app/stream" not in str(path)
+            and "re." not in source
+        ):
+            continue
+        for variable, value in vars(import_module(name)).items():
+            methods = re.findall(rf"\b{variable}\.(match|fullmatch|search|sub)\(", source)
+            for found in _patterns_in(value, 3) if f"{variable}" in source else ():
+                yield from ((f"{name}.{variable}", method, found) for method in sorted({*methods}) or ["sub"])
+
+
+def _patterns_in(value: Any, depth: int) -> Iterator[re.Pattern[Any]]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth and isinstance(value, tuple | list | dict | set | frozenset):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _patterns_in(item, depth - 1)
+    elif depth and type(value).__module__.startswith("app."):
+        yield from _patterns_in(list(getattr(value, "__dict__", {}).values()), depth - 1)
+
+
+@pytest.mark.parametrize(
+    "name, method, pattern", [pytest.param(*p, id=f"{p[0]}.{p[1]} {p[2].pattern[:30]!r}") for p in patterns()]
+)
+def test_no_pattern_backtracks_over_what_it_has_read(
+    name: str, method: str, pattern: re.Pattern[Any]
+) -> None:
+    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    letters = {*re.sub(r"\\.|[][(){}|^$*+?]", "", source), *CHARACTERS, "0", "A", "é"}
+    starts = ["", *re.findall(r"[A-Za-z<:/@-]{2,}", source)][:4]
+    units = [*letters, *starts[1:], *WORDS, "a@", "a.", "1-", "http://a?", "a=b&", "\"'", " a"]
+    slow = {}
+    for start, unit in product(starts, units):
+        texts = [start + (unit * size)[:size] for size in (60, 240)]
+        small, large = (pattern_steps(pattern, method, text, 200_000) for text in texts)
+        if large > GROWTH * small + 500:
+            slow[start, unit] = small, large
+    assert not slow

@@ -1,0 +1,304 @@
+"""What a caller must never hear, on any cut: thoughts in any tag, and calls that are none.
+
+`SECRET` marks what is a thought or part of a broken call. Each reply is cut into deltas of several
+sizes, streamed and not, and must be heard the same each time.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.stream.events import CallArguments, CallStart, Done, Finish, Text
+from app.stream.holdback import FILTERED, UNBOUNDED
+from app.stream.pipeline import Pipeline
+from app.stream.tags import FAMILIES
+from tests.app.stream.wire import Heard, chunk, event, heard_streaming, policy, run, stream
+
+Part = str | tuple[str, str]
+"""Content, or (reasoning, content) of the fields in turn."""
+
+CUTS = (None, 1, 2, 3, 7, 20, 40)
+
+
+@dataclass
+class Case:
+    """What an engine said, and what is heard of it."""
+
+    name: str
+    said: tuple[dict[str, str] | str, ...]
+    content: str = ""
+    calls: tuple[str, ...] = ()
+    dropped: int = 0
+    error: str | None = None
+    finish: str = "stop"
+
+
+def case(name: str, *said: dict[str, str] | str, **more: Any) -> Case:
+    return Case(name, said, **more)
+
+
+def field(text: str) -> dict[str, str]:
+    return {"reasoning": text}
+
+
+NATIVE: dict[str, Any] = {
+    "tool_calls": [
+        {"index": 0, "id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    ]
+}
+GOOD = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+CARD = (
+    '<tool_call>{"name": "web_search", "arguments": {"query": "SECRET 4111 <think>1111 SECRET"}}</tool_call>'
+)
+
+THOUGHTS = [
+    case("nested", "<think>SECRET<think>SECRET</think>SECRET</think>Hi.", content="Hi."),
+    case("nested in three families", "<think>SECRET[THINK]SECRET<seed:think>SECRET</seed:think>SECRET[/THINK]SECRET</think>Hi.", content="Hi."),
+    case("nested thrice", "<think>a<think>b<think>c</think>SECRET</think>SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer at the start", "SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer behind a thought", "<think>a</think>SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer behind two thoughts", "<think>a</think>SECRET<think>b</think>SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer behind speech and a thought", "SECRET<think>a</think>SECRET</think>Hi.", content="Hi."),
+    case("two orphan closers", "SECRET</think>SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer behind reasoning in its field", field("SECRET"), "SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer behind text and reasoning", "SECRET", field("SECRET"), "SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer behind a call that was only mused about", "SECRET " + GOOD + " SECRET</think>Hi.", content="Hi."),
+    case("an orphan closer of another family", "SECRET[/THINK]Hi.", content="Hi."),
+    case("a closing tag split over both fields", field("SECRET</thi"), "nk>Hi.", content="Hi."),
+    case("a closing tag split after its bracket", field("SECRET<"), "/think>Hi.", content="Hi."),
+    case("a closing tag split before its end", field("SECRET</think"), ">Hi.", content="Hi."),
+    case("an opening tag split over both fields", "<thi", field("nk>SECRET"), "Hi.", content="Hi."),
+    case("an opening tag split the other way", field("SECRET<thi"), "nk>SECRET</think>Hi.", content="Hi."),
+    case("a tag split over three fields", field("SECRET</"), "thi", field("nk>SECRET"), "Hi.", content="Hi."),
+    case("a call's tag split over both fields", field("SECRET<tool_"), 'call>{"name": "now", "arguments": {}}</tool_call>', calls=("now",)),
+    case("no tag at the seam", field("SECRET <"), "b is less.", content="b is less."),
+    case("closing tags left in the reasoning field", field("SECRET</think>SECRET"), "Hi.", content="Hi."),
+    case("an empty thought", "<think></think>Hi.", content="Hi."),
+    case("an empty thought in one tag", "<think/>Hi.", content="Hi."),
+    case("a thought that never ends", "Hi.<think>SECRET", content="Hi."),
+    case("a thought inside which another one begins that never ends", "Hi.<think>SECRET<think>SECRET</think>SECRET", content="Hi."),
+    case("a native call inside a thought", "<think>SECRET", NATIVE, "SECRET</think>Hi.", content="Hi.", calls=("now",)),
+    case("prose with a bracket", "[1] is a note, a < b, and [THE END].", content="[1] is a note, a < b, and [THE END]."),
+    case("prose about a quoted tag", "Write `<think>` and `[THINK]`.", content="Write `<think>` and `[THINK]`."),
+    case("only a thought", "<think>SECRET</think>", error=FILTERED),
+    case("only a thought that never ends", "<think>SECRET", error=FILTERED),
+    case("only what an orphan closer takes back", "SECRET</think>", error=FILTERED),
+    case("only a thought, cut", "<think>SECRET", finish="length"),
+]  # fmt: skip
+
+SPELLINGS = ("<Think>", "<think >", "< think>", "<think\n>", "<THINK>", '<think type="x">')
+CLOSINGS = ("</Think>", "</think >", "</ think>", "< / think >", "</think\n>", "</THINK>")
+THOUGHTS += [
+    case(f"spelt {o!r}", f"{o}SECRET{c}Hi.", content="Hi.") for o, c in zip(SPELLINGS, CLOSINGS, strict=True)
+]
+THOUGHTS += [
+    case(f"the tags of {name}", f"{family.opens[0]}SECRET{family.closes[0]}Hi.", content="Hi.")
+    for name, family in FAMILIES.items()
+    if family.opens
+]
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
+THOUGHTS += [
+    case("harmony", "<|channel|>analysis<|message|>SECRET<|end|>" + FINAL + "Hi.<|return|>", content="Hi."),
+    case("harmony with its first header", "<|start|>assistant<|channel|>analysis<|message|>SECRET<|end|>" + FINAL + "Hi.", content="Hi."),
+    case("harmony whose header the prompt wrote", "SECRET<|end|>" + FINAL + "Hi.<|return|>", content="Hi."),
+    case("harmony without the end of its thought", "<|channel|>analysis<|message|>SECRET" + FINAL + "Hi.", content="Hi."),
+    case("harmony with two thoughts", "<|channel|>analysis<|message|>SECRET<|end|><|start|>assistant<|channel|>analysis<|message|>SECRET<|end|>" + FINAL + "Hi.", content="Hi."),
+    case("harmony with a call", "<|channel|>commentary to=functions.now <|constrain|>json<|message|>SECRET<|call|>" + FINAL + "Hi.", content="Hi."),
+    case("harmony's answer alone", "<|channel|>final<|message|>Hi.<|return|>", content="Hi."),
+    case("harmony's answer as JSON", '<|channel|>final <|constrain|>json<|message|>{"a": 1}', content='{"a": 1}'),
+    case("cohere's answer", "<|START_THINKING|>SECRET<|END_THINKING|><|START_RESPONSE|>Hi.<|END_RESPONSE|>", content="Hi."),
+]  # fmt: skip
+
+
+def bad(name: str, body: str, end: str = "</tool_call>", **more: Any) -> Case:
+    """A block that is no call, between two sentences."""
+    return case(
+        f"a call {name}", f"Hi. <tool_call>{body}{end} Bye.", **{"content": "Hi. Bye.", "dropped": 1, **more}
+    )
+
+
+CALLS = [
+    bad("without a name", '{"arguments": {"q": "SECRET"}}'),
+    bad("with an empty name", '{"name": "", "arguments": {"q": "SECRET"}}'),
+    bad("with a number for a name", '{"name": 7, "arguments": {"q": "SECRET"}}'),
+    bad("as an array", '[{"name": "now", "arguments": {"q": "SECRET"}}]'),
+    bad("as an array behind a line end", '\n[{"name": "now", "arguments": {"q": "SECRET"}}]\n'),
+    bad("in single quotes", "{'name': 'now', 'arguments': {'q': 'SECRET'}}"),
+    bad("in a fence", '\n```json\n{"name": "now", "arguments": {"q": "SECRET"}}\n```\n'),
+    bad("with a think tag before its name", '{<think>SECRET</think>"name": "now", "arguments": {}}'),
+    bad("behind a thought", '<think>SECRET</think>{"name": "now", "arguments": {}}'),
+    bad("without quotes", "{name: now, arguments: {q: SECRET}}"),
+    bad("as a Python call", 'now(q="SECRET")'),
+    bad("as a name and JSON", 'now{"q": "SECRET"}'),
+    bad("as a name and keys", "\nnow\n<arg_key>q</arg_key><arg_value>SECRET</arg_value>\n"),
+    bad("as a bare name", "now"),
+    bad("as a string", '"SECRET"'),
+    bad("as an invoke tag", '<invoke name="now"><parameter name="q">SECRET</parameter></invoke>'),
+    bad("in XML without a body", "<function=now>SECRET</function>"),
+    bad("in XML without a name", "<function=>\n<parameter=q>SECRET</parameter></function>"),
+    bad("in XML with an odd name", "<function=web search>\n<parameter=q>SECRET</parameter></function>"),
+    bad("with its end tag inside a string", '[{"q": "SECRET</tool_call>SECRET"}]'),
+    bad("with a whole number of faults", '{"name": "other", "arguments": {"q": SECRET}}'),
+    bad("whose arguments are no object", '{"name": "now", "arguments": ["SECRET"]}'),
+    bad("and more in its wrapper", '{"name": "now", "arguments": {}} SECRET', calls=("now",), dropped=0, content="Hi. Bye."),
+    case("a call that is cut off", 'Hi. <tool_call>{"name": "web_se', content="Hi. ", dropped=1),
+    case("an array that is cut off", 'Hi. <tool_call>[{"name": "SECRET', content="Hi. ", dropped=1),
+    case("a broken call, then a good one", "<tool_call>{'SECRET'}</tool_call>\n" + GOOD, calls=("now",), dropped=1),
+    case("a broken call without its end, then a good one", "<tool_call>{'SECRET'}\n" + GOOD, calls=("now",), dropped=1),
+    case("a call in a fence", "Hi.\n```json\n" + GOOD.replace("{}", '{"q": "SECRET"}') + "\n```\nBye.", content="Hi.\n```json\n```\nBye.", dropped=1),
+    case("a call in a fence without its end", 'Hi.\n```\n<tool_call>{"name": "SECRET"\n```\nBye.', content="Hi.\n```\n```\nBye.", dropped=1),
+    case("a call in a fence behind a thought", "Hi.", "<think>a</think>", "\n```json\n" + GOOD.replace("{}", '{"q": "SECRET"}') + "\n```\n", content="Hi.```json\n```\n", dropped=1),
+    case("a call in a fence in a thought that never ends", "Hi.<think\n>a\n```json\n" + GOOD + "\n```\n", content="Hi."),
+    case("a function in a fence", "~~~\n<function=now><parameter=q>SECRET</parameter></function>\n~~~\n", content="~~~\n~~~\n", dropped=1),
+    case("a bare function with JSON", 'Hi. <function=now>{"q": "SECRET"}</function> Bye.', content="Hi. Bye.", dropped=1),
+    case("an orphan end behind a native call", NATIVE, "\n</tool_call>", calls=("now",)),
+    case("a brace and an orphan end behind a native call", NATIVE, "}\n</tool_call>\nHi.", content="Hi.", calls=("now",)),
+    case("orphan ends in speech", "Hi.</tool_call></function></parameter> Bye.", content="Hi. Bye."),
+    case("orphan ends behind a native call, spelt oddly", NATIVE, "</Tool_Call >\n</function>\n", calls=("now",)),
+    case("only a broken call", "<tool_call>{'SECRET'}</tool_call>", dropped=1, error=FILTERED),
+    case("only a native call without a name", {"tool_calls": [{"index": 0, "function": {"arguments": '{"q": "SECRET"}'}}]}, error=FILTERED),  # type: ignore[dict-item]
+    case("only an orphan end", "</tool_call>", error=FILTERED),
+    case("prose about a tag", "Use the <tool_call> tag.", content="Use the <tool_call> tag."),
+    case("prose about a tag at the end", "It is <tool_call>", content="It is <tool_call>"),
+    case("prose about a tag and a colon", "The <tool_call> tag: it wraps.", content="The <tool_call> tag: it wraps."),
+    case("prose about quoted tags", "`<tool_call>` and `</tool_call>`.", content="`<tool_call>` and `</tool_call>`."),
+    case("prose about a function", "The <function= part begins it.", content="The <function= part begins it."),
+    case("a think tag in an argument", '<tool_call>{"name": "web_search", "arguments": {"query": "<think>x</think>"}}</tool_call>', calls=("web_search",)),
+    case("a think tag in an XML value", "<tool_call><function=web_search><parameter=query>\n[THINK]x\n</parameter></function></tool_call>", calls=("web_search",)),
+    case("an open think tag in an argument", CARD, calls=("web_search",)),
+    case("text behind a call that forgot its end", '<tool_call>{"name": "now", "arguments": {}} Bye.', content="Bye.", calls=("now",)),
+    case("a call that breaks after it began", '<tool_call>{"name": "web_search", "arguments": {"query": "a"}, <think>SECRET</think>}</tool_call>', calls=("web_search",), error="tool_call_invalid"),
+    case("a lone newline in the reasoning", field("\n"), "Hi.", content="Hi."),
+    case("newlines everywhere", "\n", field("\n\n"), "\n", field("\n"), "\nHi.", content="Hi."),
+]  # fmt: skip
+
+
+def wire(said: tuple[Any, ...], size: int | None, finish: str) -> bytes:
+    """The reply, each field's text cut into deltas of this size."""
+    deltas: list[Any] = []
+    for part in said:
+        name, text = ("content", part) if isinstance(part, str) else next(iter(part.items()))
+        if isinstance(text, str) and size:
+            deltas += [{name: text[at : at + size]} for at in range(0, len(text), size)]
+        else:
+            deltas.append({name: text})
+    return stream(*deltas, finish=finish)
+
+
+def hear(one: Case, size: int | None, **rules: Any) -> tuple[Heard, int]:
+    """What a caller hears, and how many blocks were dropped."""
+    data, held = wire(one.said, size, one.finish), policy(**rules)
+    pipeline = Pipeline(held)
+    pipeline.feed(data)
+    return heard_streaming(data, held), pipeline.dropped
+
+
+def check(one: Case, heard: Heard, dropped: int) -> None:
+    assert heard.error == one.error
+    assert heard.content == one.content
+    assert tuple(name for name, _ in heard.calls) == one.calls
+    assert dropped == one.dropped
+    assert "SECRET" not in heard.content
+    if one.error is None:
+        assert heard.finish == ("tool_calls" if one.calls else one.finish)
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("one", THOUGHTS + CALLS, ids=lambda c: c.name)
+def test_held_to_its_end_nothing_leaks_on_any_cut(one: Case, size: int | None) -> None:
+    held = {"guard": UNBOUNDED, "after": UNBOUNDED}
+    heard, dropped = hear(one, size, **held)
+    if heard.error:  # a whole reply that broke shows nothing else
+        assert heard.error == one.error and "SECRET" not in heard.content
+    else:
+        check(one, heard, dropped)
+
+
+ORPHANS = ("orphan closer", "orphan closers", "takes back", "the prompt wrote", "both fields", "over three")
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("one", [c for c in CALLS if "SECRET " not in str(c.said[0])], ids=lambda c: c.name)
+def test_a_broken_call_is_silent_on_any_cut_without_a_hold_back(one: Case, size: int | None) -> None:
+    check(one, *hear(one, size, guard=0, after=0))
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("one", THOUGHTS, ids=lambda c: c.name)
+def test_a_hold_back_of_a_sentence_catches_a_lost_tag(one: Case, size: int | None) -> None:
+    check(one, *hear(one, size, guard=160))
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize(
+    "one", [c for c in THOUGHTS if not any(word in c.name for word in ORPHANS)], ids=lambda c: c.name
+)
+def test_whole_tags_need_no_hold_back(one: Case, size: int | None) -> None:
+    check(one, *hear(one, size, guard=0, after=0))
+
+
+def test_a_family_that_is_switched_off_is_text() -> None:
+    rules = policy(tools=False)
+    think = type(rules.think)(families=("think",))
+    heard = heard_streaming(stream("[THINK]a[/THINK]Hi."), type(rules)(think, None, "t"))
+    assert heard.content == "[THINK]a[/THINK]Hi."
+
+
+@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize("blank", ["\n", "\r\n", " ", "\n \n", "\u2028", "\t"])
+@pytest.mark.parametrize("name", ["reasoning", "content", "reasoning_content"])
+def test_blank_pieces_are_no_fault(name: str, blank: str, tools: bool) -> None:
+    for leak in (True, False):
+        rules = policy(tools=tools, reasoning_is_answer=leak)
+        heard = heard_streaming(stream({name: blank}, {name: blank}, "Hi.", {name: blank}), rules)
+        assert heard.error is None and heard.content.strip() == "Hi."
+
+
+@pytest.mark.parametrize("blank", ["\n", "\r\n\n", " ", "\t\n"])
+@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize("leak", [True, False])
+def test_a_reply_of_blank_reasoning_is_an_empty_one(blank: str, tools: bool, leak: bool) -> None:
+    heard = heard_streaming(stream(field(blank)), policy(tools=tools, reasoning_is_answer=leak))
+    assert (heard.content.strip(), heard.error, heard.finish) == ("", None, "stop")
+
+
+def test_an_answer_in_the_reasoning_field_is_heard_without_its_thought() -> None:
+    rules = policy(reasoning_is_answer=True)
+    assert heard_streaming(stream(field("SECRET</think>Two.")), rules).content == "Two."
+    assert heard_streaming(stream(field("<think>SECRET</think>Two.")), rules).content == "Two."
+
+
+def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
+    """Counted in characters that are scanned or joined, not in seconds: what is held stays short."""
+    for text in (" ", "\n", "<", "[", "`", "<tool_call>", "<think", "</", "<function=", "a<"):
+        pipeline = Pipeline(policy(guard=160))
+        most = 0
+        for _ in range(2000):
+            pipeline.feed(chunk(text))
+            choice = pipeline._choices[0]
+            block = choice.segmenter._block
+            held = len(choice.segmenter._held) + (len(block._held) if block else 0)
+            most = max(most, held)
+        assert most <= 512, text
+
+
+@pytest.mark.parametrize("said", ["<think>SECRET</think>", "<tool_call>[1]</tool_call>", "SECRET</think>"])
+def test_a_finish_that_waits_for_its_usage_may_uncover_that_nothing_is_left(said: str) -> None:
+    rules = msgspec.structs.replace(policy(guard=64), most=50)
+    usage = event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 9}})
+    for end in (usage + b"data: [DONE]\n\n", b"data: [DONE]\n\n", event({"error": "gone"}), b""):
+        heard = heard_streaming(stream(said, finish="tool_calls", done=False) + end, rules)
+        assert heard.error == FILTERED
+
+
+def test_text_that_is_held_when_the_stream_breaks_is_not_heard() -> None:
+    heard = heard_streaming(stream("SECRET so far", finish=None, done=False), policy(guard=64))
+    assert (heard.content, heard.error) == ("", "upstream_truncated")
+
+
+def test_a_native_call_does_not_overtake_what_may_have_been_a_tag() -> None:
+    events = run(stream("Is 3 <", NATIVE, finish="tool_calls"), policy())
+    assert [type(e) for e in events] == [Text, Text, CallStart, CallArguments, Finish, Done]
+    assert "".join(e.text for e in events if isinstance(e, Text)) == "Is 3 <"

@@ -1,0 +1,112 @@
+"""What runs beside an exchange's task raises: the exchange ends with an error, at once, and is not left hanging."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config import Timeouts
+from app.errors import MannersError
+from app.lifeline import Lifeline
+from app.outlet import Outlet
+from app.pulse import Pulse
+from app.rounds import Round
+from app.stream.clocks import Clocks
+from app.surfaces.surface import COMMENT
+from app.thought import ThoughtWatch
+from tests.app.house import house
+from tests.script import Hang, Head, Say, thought
+
+BODY = {"type": "http.response.body", "body": b"x", "more_body": True}
+
+
+async def never(*_: Any) -> Any:
+    await asyncio.get_running_loop().create_future()
+
+
+async def refuse(*_: Any) -> Any:
+    raise ZeroDivisionError
+
+
+async def refuse_late(*_: Any) -> Any:
+    await asyncio.sleep(0)
+    raise ZeroDivisionError
+
+
+def broken(*_: Any) -> Any:
+    raise ZeroDivisionError
+
+
+def watching(line: Lifeline, patch: pytest.MonkeyPatch) -> None:
+    """The timer that looks for progress."""
+    patch.setattr(line, "_overdue", broken)
+    line._arm(0, 0)
+
+
+def keeping_alive(line: Lifeline, patch: pytest.MonkeyPatch) -> None:
+    """The timer of the signs of life."""
+    Pulse(0.001, COMMENT, 0, line, Round(), refuse).follow(Clocks(0), [])
+
+
+def sending(line: Lifeline, patch: pytest.MonkeyPatch) -> None:
+    """The task that writes to a slow reader."""
+    Outlet(refuse_late, Round(), line.full, line.free, line.fail).put(BODY)
+
+
+def reading_on(line: Lifeline, patch: pytest.MonkeyPatch) -> None:
+    """What is called when the slow reader has caught up."""
+    Outlet(one_step, Round(), line.full, broken, line.fail).put(BODY)
+
+
+BESIDE: tuple[Callable[[Lifeline, pytest.MonkeyPatch], None], ...] = (
+    watching,
+    keeping_alive,
+    sending,
+    reading_on,
+)
+
+
+async def one_step(message: Any) -> None:
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("start", BESIDE, ids=lambda start: start.__name__)
+async def test_what_fails_beside_the_task_ends_it_with_our_error(
+    start: Callable[[Lifeline, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def exchange() -> None:
+        async with asyncio.timeout(5), Lifeline(never, Timeouts()) as line, line.attempt():
+            start(line, monkeypatch)
+            await never()
+
+    with pytest.raises(MannersError) as caught:
+        await exchange()
+    assert caught.value.code == "internal_error"
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_a_server_that_fails_to_say_whether_the_caller_is_there_ends_the_exchange() -> None:
+    with pytest.raises(MannersError, match="something went wrong in the gateway"):
+        async with asyncio.timeout(5), Lifeline(refuse, Timeouts()):
+            await never()
+
+
+async def test_who_waits_for_the_last_byte_hears_that_it_was_not_sent() -> None:
+    told: list[BaseException] = []
+    outlet = Outlet(refuse_late, Round(), lambda: None, lambda: None, told.append)
+    outlet.put(BODY)
+    with pytest.raises(ZeroDivisionError):
+        await outlet.flushed()
+    assert [type(error) for error in told] == [ZeroDivisionError]
+
+
+async def test_the_timer_of_a_thought_that_fails_ends_the_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ThoughtWatch, "time_is_up", broken)
+    async with house(tmp_path, thinking="on", thinking_ms=30) as home:
+        home.engine.play(Head(), Say(thought("hm")), Hang())
+        answer = await home.ask(stream=True)
+    assert (answer.status, answer.error["code"]) == (502, "upstream_malformed")

@@ -1,0 +1,169 @@
+"""Whatever a driver, an engine's output or its last words do, the engine goes on being supervised."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy import supervised
+from deploy.child import REPORT_BYTES, Child, Report, _read_report
+from deploy.engine import Phase
+from deploy.errors import StartFailed
+from deploy.run import End, Run
+from deploy.spec import EngineSpec
+from deploy.supervised import Supervised
+from deploy.supervisor import Policy
+from tests.deploy.scripted import DONE, OK, TOKEN, scripted
+from tests.deploy.test_tasks import reports
+
+pytestmark = pytest.mark.asyncio
+
+
+class FakeRun:
+    """A run that ends when it is told to; `faults` name the methods that raise."""
+
+    pid = 1
+
+    def __init__(self, url: str, faults: set[str]) -> None:
+        self._url, self._faults = url, faults
+        self._over = asyncio.Event()
+
+    async def address(self) -> str | None:
+        self._fail("address")
+        return self._url
+
+    def up(self) -> None:
+        self._fail("up")
+
+    def terminate(self) -> None:
+        self._over.set()
+
+    def kill(self) -> None:
+        self._over.set()
+
+    async def wait(self) -> End:
+        self._fail("wait")
+        await self._over.wait()
+        return End("it was told to")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _fail(self, name: str) -> None:
+        if name in self._faults:
+            self._faults.discard(name)  # once
+            raise RecursionError(name)
+
+
+class Driver(Supervised):
+    """Makes fake runs."""
+
+    def __init__(self, base: Path, url: str, *faults: str) -> None:
+        spec = EngineSpec(name="annie", dialect="llama-server", driver="embedded", artefact=base / "m.gguf")
+        (base / "m.gguf").touch()
+        super().__init__(
+            spec,
+            state_dir=base,
+            on_change=None,
+            policy=Policy(first_pause_s=0.001),
+            start_timeout_s=5,
+            stop_grace_s=0.1,
+        )
+        self._url_of_runs, self.faults, self.runs = url, set(faults), 0
+
+    def _prepare(self) -> None:
+        """Nothing to look at."""
+
+    async def _spawn(self) -> Run:
+        self.runs += 1
+        if "spawn" in self.faults:
+            self.faults.discard("spawn")
+            raise RecursionError("spawn")
+        return FakeRun(self._url_of_runs, self.faults)
+
+
+@pytest.mark.parametrize("fault", ["spawn", "wait"])
+async def test_a_driver_that_fails_is_reported_and_tried_again(tmp_path: Path, fault: str) -> None:
+    """The table hears of the end; otherwise no other run would ever begin."""
+    async with reports() as seen, scripted([OK, TOKEN, DONE]) as server:
+        engine = Driver(tmp_path, server.url, fault)
+        async with asyncio.timeout(5):
+            assert (await engine.start()).state is Phase.READY
+            await engine.stop()
+    assert (seen, engine.runs) == ([("engine_run", RecursionError)], 2)
+
+
+@pytest.mark.parametrize("fault", ["address", "up"])
+async def test_a_failure_while_it_comes_up_ends_the_run(tmp_path: Path, fault: str) -> None:
+    """Nobody waits for ever for an engine that nobody looks at any more."""
+    async with reports() as seen, scripted([OK, TOKEN, DONE]) as server:
+        engine = Driver(tmp_path, server.url, fault)
+        async with asyncio.timeout(5):
+            with pytest.raises(StartFailed, match="its driver failed"):
+                await engine.start()
+            await engine.stop()
+    assert seen == [("engine_ready", RecursionError)]
+
+
+async def test_a_probe_that_is_broken_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task that waits for the first token has failed, and says so."""
+
+    async def broken(*args: Any, **more: Any) -> Any:
+        raise OverflowError
+
+    monkeypatch.setattr(supervised, "wait_until_streams", broken)
+    async with reports() as seen:
+        engine = Driver(tmp_path, "http://127.0.0.1:9")
+        async with asyncio.timeout(5):
+            with pytest.raises(StartFailed):
+                await engine.start()
+            await engine.stop()
+    assert seen == [("engine_ready", OverflowError)]
+
+
+class NoLog:
+    """Where nothing is written."""
+
+    requests_flow = False
+
+
+@asynccontextmanager
+async def said(line: bytes) -> AsyncIterator[Child]:
+    """A child that has written this to its report, and gone."""
+    read, write = os.pipe()
+    child = Child(None, NoLog(), -1, asyncio.get_running_loop().create_future())  # type: ignore[arg-type]
+    reading = asyncio.create_task(_read_report(read, child))
+    writer = asyncio.create_task(asyncio.to_thread(_write, write, line))
+    yield child
+    await asyncio.wait([reading, writer])
+
+
+def _write(fd: int, line: bytes) -> None:
+    try:
+        os.write(fd, line)
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(fd)
+
+
+NO_REPORTS = {
+    "nothing": b"",
+    "no JSON": b"boom\n",
+    "a number": b"5\n",
+    "a list": b'["url"]\n',
+    "an address that is no text": b'{"url":5}\n',
+    "deep": b'{"url":' + b"[" * 60_000 + b"\n",
+    "endless": b"x" * (4 * REPORT_BYTES),
+}
+
+
+@pytest.mark.parametrize("line", NO_REPORTS.values(), ids=NO_REPORTS.keys())
+async def test_a_report_that_is_none_is_a_death_in_silence(line: bytes) -> None:
+    """Whoever waits for the child's address is told, whatever it wrote."""
+    async with said(line) as child, asyncio.timeout(5):
+        assert await child.report == Report()

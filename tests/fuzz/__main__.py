@@ -1,0 +1,169 @@
+"""`python -m tests.fuzz [--seconds N] [--keep FOLDER] [--minimise] [TARGET…]`: fuzz each target for N seconds.
+
+Prints a table and exits with 1 if anything was found; the input that showed it stays in FOLDER. The
+corpus in the repository is read and, with `--minimise`, rewritten to what reaches the same code with the
+fewest inputs. Needs atheris: `make fuzz` installs it.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.fuzz.targets import TARGETS
+from tests.fuzz.worker import target_of
+
+CORPUS = Path(__file__).parent / "corpus"
+FOUND = Path(__file__).parent / "found"
+NAMES = (*TARGETS, "safetensors")
+TIMEOUT = 20  # seconds for one input; work is bounded by counting, this is for what never ends
+MEMORY = 2048  # MiB
+
+
+MOST_FINDINGS = 10
+"""libFuzzer ends at the first finding; it is started again, so often at most."""
+
+HEADER = f"{'target':<12}{'seconds':>8}{'runs':>12}{'runs/s':>9}{'edges':>8}{'corpus':>8}{'findings':>10}"
+
+
+@dataclass
+class Outcome:
+    """What one target's run came to. `findings` are what was raised, with the input that raises it."""
+
+    name: str
+    seconds: float = 0.0
+    runs: int = 0
+    edges: int = 0
+    corpus: int = 0
+    findings: dict[str, str] = field(default_factory=dict)
+
+    def row(self) -> str:
+        rate = self.runs / self.seconds if self.seconds else 0.0
+        return (
+            f"{self.name:<12}{self.seconds:>8.0f}{self.runs:>12,}{rate:>9.0f}{self.edges:>8}"
+            f"{self.corpus:>8}{len(self.findings):>10}"
+        )
+
+    def add(self, said: str, seconds: float) -> None:
+        """What one worker said."""
+        self.seconds += seconds
+        self.runs += _last(r"stat::number_of_executed_units: (\d+)", said)
+        self.edges = max(self.edges, _last(r"cov: (\d+)", said))
+        self.corpus = max(self.corpus, _last(r"corp: (\d+)", said))
+        place = re.search(r"Test unit written to (\S+)", said)
+        if place or "stat::number_of_executed_units" not in said:
+            self.findings.setdefault(_why(said), place[1] if place else "no input was kept")
+
+
+def fuzz(name: str, seconds: int, keep: Path) -> Outcome:
+    """Fuzz one target. What is new is kept beside the findings, not in the repository."""
+    found, fresh = keep / "findings" / name, keep / "corpus" / name
+    for folder in (found, fresh, CORPUS / name):
+        folder.mkdir(parents=True, exist_ok=True)
+    outcome = Outcome(name)
+    for _ in range(MOST_FINDINGS):
+        left = round(seconds - outcome.seconds)
+        if left < 1:
+            break
+        start = time.monotonic()
+        options = [f"-max_total_time={left}", f"-artifact_prefix={found}/", "-print_final_stats=1"]
+        said = _worker(
+            name, [*options, "-use_value_profile=1"], [fresh, CORPUS / name, *FOUND.glob(name)], left + 300
+        )
+        outcome.add(said, time.monotonic() - start)
+    return outcome
+
+
+def _why(said: str) -> str:
+    """What a target raised, and where; else the last that its worker said."""
+    found = re.search(r"=== Uncaught Python exception: ===\n(.*?)(?:\n\n|\n==|\Z)", said, re.DOTALL)
+    if found is None:
+        return "\n".join(said.splitlines()[-20:])
+    lines = found[1].splitlines()
+    return f"{lines[0][:600]} {' '.join(line.strip() for line in lines[-2:])[:300]}"
+
+
+def minimise(name: str, keep: Path) -> None:
+    """Rewrite the repository's corpus: the fewest inputs with the coverage of all that there are."""
+    with tempfile.TemporaryDirectory() as folder:
+        fewest = Path(folder)
+        sources = [keep / "corpus" / name, CORPUS / name]
+        _worker(name, ["-merge=1"], [fewest, *(s for s in sources if s.is_dir())], 1800)
+        inputs = [path.read_bytes() for path in fewest.iterdir()]
+    if not inputs:
+        return
+    shutil.rmtree(CORPUS / name, ignore_errors=True)
+    (CORPUS / name).mkdir(parents=True)
+    for data in inputs:
+        (CORPUS / name / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+
+
+def _worker(name: str, options: list[str], folders: list[Path], limit: float) -> str:
+    """What the worker said."""
+    target = target_of(name)
+    with tempfile.NamedTemporaryFile("w", suffix=".dict") as words:
+        words.writelines(f'"{_escaped(word)}"\n' for word in target.words)
+        words.flush()
+        command = [
+            *(sys.executable, "-m", "tests.fuzz.worker", name),
+            *(
+                f"-max_len={target.longest}",
+                f"-timeout={TIMEOUT}",
+                f"-rss_limit_mb={MEMORY}",
+                *([f"-dict={words.name}"] if target.words else ()),
+            ),
+            *options,
+            *map(str, folders),
+        ]
+        done = subprocess.run(command, capture_output=True, timeout=limit, check=False)
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def _escaped(word: bytes) -> str:
+    return "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\x{b:02x}" for b in word)
+
+
+def _last(pattern: str, text: str) -> int:
+    found = re.findall(pattern, text)
+    return int(found[-1]) if found else 0
+
+
+def main() -> int:
+    """Fuzz the targets one after the other."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(NAMES))
+    parser.add_argument("--seconds", type=int, default=60, help="for each target")
+    parser.add_argument("--keep", type=Path, default=Path(".work/fuzz"), help="findings and new corpus")
+    parser.add_argument("--minimise", action="store_true", help="rewrite the corpus in the repository")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.targets) - set(NAMES)):
+        parser.error(f"{unknown[0]}: no such target; there are {', '.join(NAMES)}")
+    keep = options.keep.resolve()
+    names = options.targets or list(TARGETS)
+    if not options.targets and importlib.util.find_spec("torch") is not None:
+        names.append("safetensors")  # its reader is the quantizer's
+    print(HEADER, flush=True)
+    bad = 0
+    for name in names:
+        if options.minimise:
+            minimise(name, keep)
+            continue
+        outcome = fuzz(name, options.seconds, keep)
+        print(outcome.row(), flush=True)
+        bad += len(outcome.findings)
+        for why, place in outcome.findings.items():
+            print(f"  {place}\n    {why}", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

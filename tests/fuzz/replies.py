@@ -1,0 +1,487 @@
+"""A generator of engine replies: thoughts, calls and prose in every form that engines have sent them.
+
+A reply is a list of pieces in the order in which the model wrote them. Each piece carries the words
+that must not be heard (`secrets`) and those that must be (`words`), so that a check needs no second
+implementation of the rules.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tests.fuzz.draw import Draw
+
+Field = Literal["content", "reasoning", "call"]
+Dialect = Literal["vllm", "llama-server", "openai"]
+DIALECTS: tuple[Dialect, ...] = ("vllm", "llama-server", "openai")
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A word that must not be heard.
+
+    tools: only where tools are declared (otherwise a call is plain text).
+    whole: only where the whole reply is known before anything goes out (an orphan closing tag).
+    reasoning: only where the reasoning field cannot be the answer.
+    calls: not in a call's arguments either.
+    tag: the word is a tag, which another piece may rightly mention.
+    """
+
+    word: str
+    tools: bool = False
+    whole: bool = False
+    reasoning: bool = False
+    calls: bool = True
+    tag: bool = False
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text in one field of the reply, or one native call (`name`; `text` is its arguments)."""
+
+    field: Field
+    text: str
+    name: str = ""
+    secrets: tuple[Secret, ...] = ()
+    words: tuple[str, ...] = ()
+    plain: bool = True  # well-formed: it takes nothing from the pieces around it
+    opens: bool = False  # it leaves a call open, which may take what follows as its arguments
+    mentions: bool = False  # it may speak of tags
+    joined: bool = False  # only together with the next piece does it say what it is to say
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole reply. `finish` None: the stream breaks off."""
+
+    pieces: tuple[Piece, ...]
+    finish: str | None = "stop"
+    usage: bool = True
+    done: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every word of the prose must be heard."""
+        return all(piece.plain for piece in self.pieces) and self.finish is not None
+
+    def secrets(self) -> Iterable[Secret]:
+        """The words that must not be heard, up to where a call was left open."""
+        mentions = any(piece.mentions for piece in self.pieces)
+        for piece in self.pieces:
+            yield from (secret for secret in piece.secrets if not (secret.tag and mentions))
+            if piece.opens:
+                return
+
+
+FAMILIES: tuple[tuple[str, str], ...] = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<Think>", "</Think>"),
+    ("<THINK>", "</THINK>"),
+    ("<think >", "</think >"),
+    ("<think\n>", "</think\n>"),
+    ("<think>", "</ think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+)
+"""Opening and closing tags as models write them. Sources: issue 13, part 4, and the models' templates."""
+
+PROSE = (
+    "Hi. ", "Sure, ", "a < b", "x<y ", "one\ntwo\n", "  \n", "\n\n", " ", "[1] and [T", "né 🙂 ನ ", "◁ or ▷ ",
+    "\u2028line\u0085", "</", "<", "{}", "5 > 3 ", "\t", "e.g. [THI", "</thi", "it's \"so\"", "\\u003cthink\\u003e",
+)  # fmt: skip
+NAMES = ("web_search", "now", "search_memory", "set_light")
+VALUES = (
+    "Oslo",
+    'a "b" {c}',
+    "x\ny",
+    "</tool_call>",
+    "1 < 2",
+    "",
+    "é🙂",
+    "<think>hm</think>",
+    "```",
+    "}",
+    "]]",
+)
+
+
+class Words:
+    """Fresh words for one reply: no word is the beginning of another, and none holds a tag."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def secret(self) -> str:
+        """A word that nobody may hear."""
+        self._count += 1
+        return f"SECRET{self._count}Z"
+
+    def heard(self) -> str:
+        """A word that must be heard."""
+        self._count += 1
+        return f"WORD{self._count}Z"
+
+
+Maker = Callable[[Draw, Words], tuple[Piece, ...]]
+
+
+def prose(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    word = words.heard()
+    return (Piece("content", draw.pick(PROSE) + word + draw.pick(PROSE), words=(word,)),)
+
+
+def closed_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    opener, closer = draw.pick(FAMILIES)
+    word = words.secret()
+    body = draw.pick(PROSE) + word + draw.pick(PROSE)
+    return (Piece("content", opener + body + closer, secrets=(Secret(word),)),)
+
+
+def nested_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    opener, closer = FAMILIES[draw.below(4)]
+    one, two, three = words.secret(), words.secret(), words.secret()
+    text = f"{opener}{one}{opener}{two}{closer}{three}{closer}"
+    return (Piece("content", text, secrets=(Secret(one), Secret(two), Secret(three))),)
+
+
+def open_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    opener, _ = draw.pick(FAMILIES)
+    word = words.secret()
+    return (Piece("content", opener + word, secrets=(Secret(word),), plain=False),)
+
+
+def orphan_closer(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    _, closer = draw.pick(FAMILIES[:-1])
+    word = words.secret()
+    return (
+        Piece("content", word + draw.pick(PROSE) + closer, secrets=(Secret(word, whole=True),), plain=False),
+    )
+
+
+def mused_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A call in a thought whose opening tag was lost: it was only mused about."""
+    _, closer = FAMILIES[draw.below(4)]
+    word = words.secret()
+    call = f'<tool_call>\n{{"name": "web_search", "arguments": {{"query": "{word}"}}}}\n</tool_call>'
+    return (Piece("content", f"{call}\n{closer}", secrets=(Secret(word, whole=True),), plain=False),)
+
+
+def reasoning(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    word = words.secret()
+    text = draw.pick(PROSE) + word + draw.pick(PROSE)
+    return (Piece("reasoning", text, secrets=(Secret(word, reasoning=True),)),)
+
+
+def blank_reasoning(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    return (Piece("reasoning", draw.pick(("\n", "", " ", "\n\n", "\t")), plain=False),)
+
+
+def reasoning_with_tags(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    opener, closer = FAMILIES[draw.below(4)]
+    word = words.secret()
+    text = draw.pick((f"{opener}{word}{closer}", f"{word}{closer}", f"{opener}{word}"))
+    return (Piece("reasoning", text, secrets=(Secret(word, reasoning=True),), plain=False),)
+
+
+def closer_over_fields(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """An engine's parser took half of the tag for reasoning."""
+    tag = draw.pick(("</think>", "</thinking>", "</reasoning>"))
+    cut = 2 + draw.below(len(tag) - 3)
+    secret, rest = words.secret(), tag[cut:]
+    hidden = (Secret(secret, reasoning=True),)
+    begun = Piece("reasoning", secret + tag[:cut], secrets=hidden, plain=False, joined=True)
+    return begun, Piece("content", rest + "Hi.", secrets=(Secret(rest + "Hi"),), plain=False)
+
+
+def opener_over_fields(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """The other way round: half of the opening tag in the text."""
+    tag = draw.pick(("<think>", "<thinking>", "<reasoning>"))
+    cut = 2 + draw.below(len(tag) - 3)
+    secret = words.secret()
+    said = words.heard() + tag[:cut]
+    head = Piece("content", said, secrets=(Secret(said),), plain=False, joined=True)
+    hidden = (Secret(secret, reasoning=True),)
+    body = Piece("reasoning", tag[cut:] + secret, secrets=hidden, plain=False, joined=True)
+    return head, body, Piece("content", "So. ", plain=False)
+
+
+def _arguments(draw: Draw) -> dict[str, Any]:
+    keys = ("query", "limit", "x")[: draw.below(3)]
+    values = [draw.pick((*VALUES, 5, True, None, [1], {"a": "b"}, -0.5, 10**30)) for _ in keys]
+    return dict(zip(keys, values, strict=True))
+
+
+def hermes_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    body = {"name": draw.pick(NAMES), "arguments": _arguments(draw)}
+    if draw.chance(4):
+        body = {"arguments": body["arguments"], "name": body["name"]}
+    text = json.dumps(body, ensure_ascii=draw.chance(2))
+    space = draw.pick(("\n", "", " "))
+    return (Piece("content", f"<tool_call>{space}{text}{space}</tool_call>"),)
+
+
+def xml_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    parameters = "".join(
+        f"<parameter={key}>\n{value}\n</parameter>\n"
+        for key, value in (("query", "Oslo"), ("limit", "50306"), ("on", "true"))[: draw.below(4)]
+    )
+    call = f"<function={draw.pick(NAMES)}>\n{parameters}</function>"
+    return (Piece("content", f"<tool_call>\n{call}\n</tool_call>" if draw.below(3) else call),)
+
+
+def native_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    text = draw.pick((json.dumps(_arguments(draw)), "{}", "", "null"))
+    return (Piece("call", text, name=draw.pick(NAMES)),)
+
+
+def native_call_and_tags(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """The engine made the call, and left a closing tag of it in the text."""
+    tag = draw.pick(("</tool_call>", "</function>\n</tool_call>", "</function>", "</parameter>"))
+    call = Piece("call", "{}", name="now", plain=False, joined=True)
+    return call, Piece("content", tag, secrets=(Secret(tag, tools=True, calls=False, tag=True),), plain=False)
+
+
+def broken_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A block that can only be meant as a call, and is none."""
+    word = words.secret()
+    body = draw.pick(
+        (
+            '{"arguments": {"query": "%s"}}',  # no name
+            '{"name": "", "arguments": {"query": "%s"}}',
+            '{"name": 5, "arguments": {"query": "%s"}}',
+            '[{"name": "web_search", "arguments": {"query": "%s"}}]',
+            "{'name': 'web_search', 'arguments': {'query': '%s'}}",
+            '{name: "web_search", arguments: {query: "%s"}}',
+            '```json\n{"name": "web_search", "arguments": {"query": "%s"}}\n```',
+            '{"name": "web_search", "arguments": "%s"}',
+            '{"name": "web_search", "arguments": ["%s"]}',
+            '{"arguments": {"query": "%s"',
+        )
+    )
+    text = f"<tool_call>\n{body.replace('%s', word)}\n</tool_call>"
+    return (Piece("content", text, secrets=(Secret(word, tools=True),), plain=False),)
+
+
+def broken_arguments(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A call that breaks in its arguments: it may go out as an error, but nothing of it is spoken."""
+    word = words.secret()
+    body = draw.pick(
+        (
+            '{"name": "web_search", "arguments": {"query": "%s"',
+            '{"name": "web_search", "arguments": {"query": "%s<think>x</think>"}}',
+            '{"name": "web_search", "arguments": {"query": "a"}, <think>%s</think>}',
+            '{"name": "web_search", "arguments": {"query": "a<think>b", %s: 1}}',
+            '{"name": "web_search", "arguments": {"query": "%s\n"}}',
+            '{"name": "web_search", "arguments": {"query": "\\x%s"}}',
+            "<function=web_search>\n<parameter=query>\n<think>%s</think>\n</parameter>\n</function>",
+            "<function=web_search>\n<parameter=query>\n%s",
+            "<function=web_search\n<parameter=query>\n%s\n</parameter>\n</function>",
+            "<function=web search>\n<parameter=query>\n%s\n</parameter>\n</function>",
+            "<function=>\n<parameter=query>\n%s\n</parameter>\n</function>",
+        )
+    )
+    text = f"<tool_call>\n{body.replace('%s', word)}\n</tool_call>"
+    secret = Secret(word, tools=True, calls=False)
+    return (Piece("content", text, secrets=(secret,), plain=False, opens=True),)
+
+
+def unclosed_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    word = words.secret()
+    body = draw.pick(
+        (
+            '{"name": "web_search", "arguments": {"query": "%s',
+            '{"name": "unknown", "arguments": {"query": "%s',
+            '{"arguments": {"query": "%s"}',
+            "<function=web_search>\n<parameter=query>\n%s",
+            "<function=web_search>\n<param%s",
+            "[%s",
+            "{'name': '%s",
+        )
+    )
+    secret = Secret(word, tools=True, calls=False)
+    text = "<tool_call>" + draw.pick(("\n", "")) + body.replace("%s", word)
+    return (Piece("content", text, secrets=(secret,), plain=False, opens=True),)
+
+
+def fenced_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """An example of a call, or a call that a model put in a fence: it is not made and not heard."""
+    word = words.secret()
+    text = f'\n```json\n<tool_call>\n{{"name": "web_search", "arguments": {{"query": "{word}"}}}}\n</tool_call>\n```\n'
+    return (Piece("content", text, secrets=(Secret(word, tools=True),), plain=False),)
+
+
+def call_in_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A thought that never closes and ends in a call: the call survives (vLLM #39056), the thought is hidden."""
+    word = words.secret()
+    call = draw.pick(
+        (
+            '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+            "<function=now>\n</function>",
+            "<tool_call>{",
+        )
+    )
+    if draw.below(2):
+        secret = Secret(word, reasoning=True)
+        return (Piece("reasoning", word + call, secrets=(secret,), plain=False, opens=True),)
+    text = FAMILIES[draw.below(4)][0] + word + call
+    return (Piece("content", text, secrets=(Secret(word),), plain=False, opens=True),)
+
+
+def fenced_code(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    word = words.heard()
+    mark = draw.pick(("```", "~~~", "````"))
+    return (Piece("content", f"\n{mark}python\nif a < b: {word}\n{mark}\n", words=(word,)),)
+
+
+def mentioned_tag(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """Prose about tags, in backticks."""
+    word = words.heard()
+    tag = draw.pick(("<think>", "</think>", "<tool_call>", "</tool_call>", "<function=", "[THINK]"))
+    return (Piece("content", f"The `{tag}` {word} tag. ", words=(word,), mentions=True),)
+
+
+def bare_tag(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """Prose about a tag, without backticks."""
+    word = words.heard()
+    said = f"<tool_call> tag {word}"
+    return (Piece("content", f"Use the {said}. ", words=(said,), mentions=True),)
+
+
+def stray(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """Anything that a tag can be made of."""
+    tags = [tag for pair in FAMILIES for tag in pair]
+    bits = [draw.pick((*tags, *PROSE, "`", "<tool_call>", "</tool_call>", "<function=", "now>", "{", '"', "```\n"))
+            for _ in range(1 + draw.below(4))]  # fmt: skip
+    return (Piece("content", "".join(bits), plain=False, opens=True, mentions=True),)
+
+
+MAKERS: tuple[Maker, ...] = (
+    prose, prose, closed_thought, nested_thought, open_thought, orphan_closer, reasoning, blank_reasoning,
+    reasoning_with_tags, closer_over_fields, opener_over_fields, hermes_call, xml_call, native_call,
+    native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
+    stray, call_in_thought, mused_call, bare_tag,
+)  # fmt: skip
+
+
+def draw_reply(draw: Draw) -> Reply:
+    """A reply of up to five parts."""
+    words = Words()
+    pieces = [piece for _ in range(1 + draw.below(5)) for piece in draw.pick(MAKERS)(draw, words)]
+    finish = draw.pick(("stop", "stop", "stop", "stop", "tool_calls", "length", "content_filter", None))
+    return Reply(tuple(pieces), finish, usage=draw.below(3) > 0, done=not draw.chance(8))
+
+
+# ---------------------------------------------------------------------------------------- the wire
+
+
+@dataclass
+class Writer:
+    """Writes a reply as one of the engines does; each piece is cut into deltas by `cut`."""
+
+    dialect: Dialect
+    cut: Callable[[str], Iterable[str]]
+    completion: bool = False  # /v1/completions: `text`, and no other field
+    merged: bool = False  # a delta may say several fields at once, as vLLM's do
+    noisy: bool = False  # pings, empty deltas and counts stand between what is said
+    _calls: int = field(default=0, init=False)
+
+    def write(self, reply: Reply) -> bytes:
+        """The bytes of the stream."""
+        out = [] if self.completion else [self._frame(self._role())]
+        deltas = [delta for piece in reply.pieces for delta in self._deltas(piece)]
+        for delta in _merged(deltas) if self.merged else deltas:
+            out += [*(self._noise() if self.noisy else ()), self._frame(delta)]
+        usage = {"prompt_tokens": 3, "completion_tokens": 7, "total_tokens": 10}
+        end: dict[str, Any] = {}
+        if reply.finish is not None:
+            if reply.usage and self.dialect == "openai":
+                end = {"usage": usage}
+            out.append(self._frame({}, reply.finish, **end))
+            if reply.usage and not end:
+                out.append(_event({**_SHARED, "choices": [], "usage": usage}))
+        if reply.done:
+            out.append(b"data: [DONE]\n\n")
+        return b"".join(out)
+
+    def _noise(self) -> list[bytes]:
+        counts = _event({**_SHARED, "choices": [], "usage": {"completion_tokens": 1}})
+        return [
+            b": ping\n\n",
+            self._frame({}),
+            self._frame(self._role()),
+            counts,
+            b"event: message\n\n",
+        ]
+
+    def _role(self) -> dict[str, Any]:
+        return {"role": "assistant", "content": None if self.dialect == "llama-server" else ""}
+
+    def _deltas(self, piece: Piece) -> list[dict[str, Any]]:
+        if piece.field == "content":
+            return [{"content": part} for part in self.cut(piece.text)]
+        if piece.field == "reasoning":
+            name = "reasoning" if self.dialect == "vllm" else "reasoning_content"
+            return [{name: part} for part in self.cut(piece.text)]
+        index, self._calls = self._calls, self._calls + 1
+        head = {"index": index, "id": f"c{index}", "type": "function", "function": {"name": piece.name}}
+        return [
+            {"tool_calls": [head]},
+            *({"tool_calls": [{"index": index, "function": {"arguments": p}}]} for p in self.cut(piece.text)),
+        ]
+
+    def _frame(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+        if self.completion:
+            choice = {"index": 0, "text": delta.get("content") or "", "finish_reason": finish}
+        else:
+            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        if self.dialect == "vllm" and finish:
+            choice["stop_reason"] = None
+        return _event({**_SHARED, "choices": [choice], **more})
+
+
+_ORDER = ("reasoning", "reasoning_content", "content", "tool_calls")
+
+
+def _merged(deltas: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Neighbours in one delta, where its fields are read in the order in which they were said."""
+    out: list[dict[str, Any]] = []
+    last = len(_ORDER)
+    for delta in deltas:
+        place = _ORDER.index(next(iter(delta)))
+        if place > last:
+            out[-1] |= delta
+        else:
+            out.append(dict(delta))
+        last = place
+    return out
+
+
+_SHARED = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+
+def _event(payload: Any) -> bytes:
+    return b"data: " + json.dumps(payload, ensure_ascii=False).encode() + b"\n\n"
+
+
+def whole_message(reply: Reply) -> bytes | None:
+    """The reply as one JSON object, where one can hold it: thoughts, then text, then calls."""
+    order = [("reasoning", "content", "call").index(piece.field) for piece in reply.pieces]
+    if order != sorted(order) or reply.finish is None:
+        return None
+    text = {
+        name: "".join(p.text for p in reply.pieces if p.field == name) for name in ("content", "reasoning")
+    }
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": piece.name, "arguments": piece.text}}
+        for n, piece in enumerate(piece for piece in reply.pieces if piece.field == "call")
+    ]
+    message = {"role": "assistant", **text, "tool_calls": calls or None}
+    usage = {"prompt_tokens": 3, "completion_tokens": 7, "total_tokens": 10} if reply.usage else None
+    choice = {"index": 0, "message": message, "finish_reason": reply.finish}
+    return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage}).encode()

@@ -1,0 +1,111 @@
+"""Envelopes, statements and manifests with any part exchanged for anything: one error of ours, never another."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gates.detect.arguments import Unreadable, read_arguments
+from gates.errors import ArtefactError, PolicyError
+from gates.manifest import parse as parse_manifest
+from gates.policy import parse as parse_policy
+from gates.report import document, dsse
+from gates.report.codec import CodecError
+from tests.gates.report import examples
+from tests.gates.report.examples import KEY
+
+MODELS = Path(__file__).parents[3] / "models"
+ANYTHING: list[Any] = [None, True, -1, 1.5, 10**400, 1e308, "x", "\ud800", [], {}, [[]], {"a": 1}]
+TEXTS = {
+    "nested lists": b"[" * 100_000,
+    "nested objects": b'{"payload":' * 50_000,
+    "no UTF-8": b"\xff\xfe",
+    "5,000 digits": b'{"a":' + b"1" * 5000 + b"}",
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "nothing": b"",
+    "null": b"null",
+    "a lone surrogate": b'"\\ud800"',
+    "several": b"{}" * 10,
+}
+
+WHOLE = examples.passing()
+STATEMENT = replace(
+    WHOLE,
+    samples=replace(WHOLE.samples, lines=WHOLE.samples.lines[:1]),
+    decision=replace(WHOLE.decision, gates=WHOLE.decision.gates[-4:-3]),
+    tallies=WHOLE.tallies[:1],
+    distributions=(replace(WHOLE.distributions[0], points=(1.0,)),),
+)
+"""One of everything."""
+PAYLOAD = document.render(STATEMENT)
+ENVELOPE = dsse.render(dsse.sign(PAYLOAD, KEY))
+MANIFEST = (MODELS / "annie-nano-f16" / "artefact.json").read_bytes()
+
+READERS: list[tuple[str, Callable[[bytes], object], bytes, type[Exception]]] = [
+    ("envelope", dsse.parse, ENVELOPE, CodecError),
+    ("statement", document.parse, PAYLOAD, CodecError),
+    ("manifest", lambda text: parse_manifest(text.decode("utf-8", "replace")), MANIFEST, ArtefactError),
+]
+NAMES = [name for name, *_ in READERS]
+
+
+def paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of every part; of a list its first item stands for all."""
+    yield above
+    items = (
+        value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    )
+    for key, item in items:
+        yield from paths(item, (*above, key))
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    if isinstance(value, dict):
+        return {**value, path[0]: put(value[path[0]], path[1:], new)}
+    return [put(item, path[1:], new) if i == path[0] else item for i, item in enumerate(value)]
+
+
+@pytest.mark.parametrize(("read", "sound", "error"), [reader[1:] for reader in READERS], ids=NAMES)
+def test_any_part_may_be_anything(
+    read: Callable[[bytes], object], sound: bytes, error: type[Exception]
+) -> None:
+    read(sound)
+    value = json.loads(sound)
+    for number, path in enumerate(paths(value)):
+        for new in ANYTHING[number % 3 :: 3]:  # the kinds take turns
+            text = json.dumps(put(value, path, new), sort_keys=True, separators=(",", ":"))
+            with contextlib.suppress(error):
+                read(text.encode())
+
+
+@pytest.mark.parametrize(("read", "error"), [(reader[1], reader[3]) for reader in READERS], ids=NAMES)
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_text_that_is_none_is_refused(
+    read: Callable[[bytes], object], error: type[Exception], text: bytes
+) -> None:
+    with pytest.raises(error):
+        read(text)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a = " + "1" * 5000, "a = " + "{a=" * 5000])
+def test_a_policy_that_nests_without_end_or_holds_a_huge_number_is_refused(text: str) -> None:
+    with pytest.raises(PolicyError, match="not TOML"):
+        parse_policy(text)
+
+
+def test_arguments_that_nest_almost_too_deep_are_read_or_refused() -> None:
+    for depth in range(800, 1100, 3):
+        found = read_arguments('{"a":' * depth + "1" + "}" * depth)
+        assert isinstance(found, dict | Unreadable)
+
+
+def test_the_key_that_is_said_twice_is_found_among_many() -> None:
+    keys = [f"k{n}" for n in range(100_000)]
+    found = read_arguments("{" + ",".join(f'"{key}":1' for key in (*keys, keys[-1])) + "}")
+    assert isinstance(found, Unreadable) and found.kind == "duplicate_key"

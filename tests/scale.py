@@ -1,0 +1,15 @@
+"""How large the repeated parts of the tests are: `TEST_SCALE=quick` (the default, and CI's) or `full` (nightly)."""
+
+import os
+
+SCALES = ("quick", "full")
+SCALE = os.environ.get("TEST_SCALE") or "quick"
+"""The scale of this run."""
+
+if SCALE not in SCALES:
+    raise SystemExit(f"TEST_SCALE={SCALE}: it must be one of {', '.join(SCALES)}")
+
+
+def scaled(quick: int, full: int) -> int:
+    """A count of this run: promotions, kills, cancels, examples."""
+    return full if SCALE == "full" else quick
