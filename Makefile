@@ -106,7 +106,7 @@ demo: $(VENV)/.dev  ## the whole story in a terminal: refused, promoted, made to
 	@$(BIN)/python -m tests.demo $(DEMO_ARGS)
 
 nano: $(VENV)/.quantizer  ## rebuild the nano models from nothing (a GPU makes it minutes)
-	$(BIN)/python -m quantizer.nano build
+	$(BIN)/python -m quantizer.experiments.nano build
 
 quantizer: $(VENV)/.quantizer  ## install what model builders need, into the same environment
 

@@ -5,8 +5,8 @@ import sys
 from os import EX_CONFIG, EX_USAGE
 from pathlib import Path
 
-from app.commands import bench, doctor, engine, gate, operate, quantize, shadow
-from app.config import ConfigError, load
+from app.cli import bench, doctor, engine, gate, operate, quantize, shadow
+from app.config.config import ConfigError, load
 
 
 class _Parser(argparse.ArgumentParser):
@@ -19,8 +19,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="manners", description=__doc__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    serve = commands.add_parser("serve", help="run the gateway")
-    serve.add_argument("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
+    server = commands.add_parser("serve", help="run the gateway")
+    server.add_argument("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
     chat = commands.add_parser("chat", help="talk to a model in the terminal")
     chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
     chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
@@ -37,13 +37,13 @@ def main(argv: list[str] | None = None) -> int:
     if "run" in args:
         return int(args.run(args))
     if args.command == "chat":
-        from app import talk
+        from app.cli import chat
 
-        return talk.run(args.url, args.model, args.message, args.think)
-    from app import serve
+        return chat.run(args.url, args.model, args.message, args.think)
+    from app import server
 
     try:
-        serve.run(load(args.config))
+        server.run(load(args.config))
     except ConfigError as error:
         print(f"manners: {error}", file=sys.stderr)
         return EX_CONFIG

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from deploy.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTIONS, OFF_ROOM
-from deploy.probe import probe_body
+from deploy.engine.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTIONS, OFF_ROOM
+from deploy.engine.probe import probe_body
 from tests.script import (
     Framing,
     Hang,

@@ -19,17 +19,17 @@ ALLOWED = {
     "app": {"gates", "deploy"},
 }
 """Which floors a floor may import; only the command line reaches the quantizer, and lazily."""
-COMMAND_LINE = "app.commands.quantize"
+COMMAND_LINE = "app.cli.quantize"
 
 MAX_FUNCTION_LINES = 60
 
 PURE = (
-    "app.stream.", "app.surfaces.", "app.breaker", "app.dialects", "app.errors", "app.hosts", "app.requests", "app.strict_json", "app.tool_schema", "app.shaping", "app.witness", "app.thought",
+    "app.stream.", "app.api.", "app.engines.breaker", "deploy.engine.dialects", "app.errors.tree", "app.http.hosts", "app.api.chat_request", "app.api.strict_json", "app.api.tool_schema", "app.api.engine_request", "app.stream.audit", "app.api.thinking_budget",
     "app.promotion.plan", "app.promotion.phases", "app.promotion.effects", "app.promotion.machine", "app.promotion.reconcile",
     "app.promotion.door", "app.promotion.bake", "app.promotion.identity", "app.promotion.override",
-    "app.shadow.redact", "app.shadow.replay", "app.shadow.compare",
+    "app.telemetry.redact", "app.shadow.replay", "app.shadow.compare",
     "app.registry.errors", "app.registry.values", "app.registry.chain", "app.registry.schema",
-    "deploy.spec", "deploy.supervisor", "deploy.errors",
+    "deploy.engine.spec", "deploy.engine.supervisor", "deploy.core.errors",
 )  # fmt: skip
 """Modules that take values and return values."""
 IMPURE = {"asyncio", "time", "random", "os", "io", "socket", "subprocess", "threading", "logging", "structlog",
@@ -86,6 +86,27 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
+def folder_of(name: str) -> str:
+    """The folder a module lies in. An entry point stands above all folders: nothing may import it."""
+    return name if name.endswith("__main__") else ".".join(modules()[name].relative_to(ROOT).parts[:-1])
+
+
+def test_no_folder_imports_another_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for name in modules():
+        wanted = {folder_of(target) for target in ours(name)} - {folder_of(name)}
+        graph.setdefault(folder_of(name), set()).update(wanted)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"folders import each other: {' -> '.join(error.args[1])}")
+
+
+def test_the_root_of_a_floor_holds_only_what_starts_it() -> None:
+    loose = {name for name in modules() if name.count(".") == 1 and modules()[name].name != "__init__.py"}
+    assert loose == {"app.__main__", "app.server", "app.wiring"}
+
+
 @pytest.mark.parametrize("name", [n for n in modules() if n.startswith(PURE)])
 def test_a_pure_core_reaches_for_no_clock_socket_file_or_log(name: str) -> None:
     reached = {target.partition(".")[0] for target in imports(name)} & IMPURE
@@ -98,12 +119,12 @@ def test_a_pure_core_reaches_for_no_clock_socket_file_or_log(name: str) -> None:
 
 
 CONTRACTS = (
-    "gates.artefact",
-    "gates.manifest",
-    "gates.errors",
-    "gates.verdict",
-    "gates.sample",
-    "gates.case",
+    "gates.artefact.artefact",
+    "gates.artefact.manifest",
+    "gates.contracts.errors",
+    "gates.contracts.verdict",
+    "gates.contracts.sample",
+    "gates.contracts.case",
 )
 DETECTORS_AND_RUNNER = {"markdown_it", "emoji", "jsonschema", "referencing", "aiohttp", "rich"}
 
@@ -155,20 +176,20 @@ def test_few_broad_excepts_on_each_floor() -> None:
 
 
 SHORT_TASKS = {
-    "app.check.gateway": 1,  # of a command, which awaits it
-    "app.check.suite": 1,
-    "app.flow": 1,  # of one request: its end cancels it
-    "app.lifeline": 1,
-    "app.outlet": 1,
+    "app.conformance.gateway": 1,  # of a command, which awaits it
+    "app.conformance.suite": 1,
+    "app.proxy.flow": 1,  # of one request: its end cancels it
+    "app.proxy.deadlines": 1,
+    "app.proxy.outlet": 1,
     "app.promotion.actor": 2,  # awaited: an operation, and a step of it
     "app.promotion.runner": 2,  # awaited, and shielded from who asked
     "app.promotion.warm": 2,
     "app.promotion.watching": 1,  # its error is looked at with every reply that is heard
-    "deploy.tasks": 1,
-    "deploy.url": 1,  # awaited by whoever starts the engine
+    "deploy.core.tasks": 1,
+    "deploy.drivers.url": 1,  # awaited by whoever starts the engine
     "gates.run.runner": 1,
 }
-"""Bare tasks: each ends with what awaits it. What lives on by itself is begun by `deploy.tasks`, which reports its failure."""
+"""Bare tasks: each ends with what awaits it. What lives on by itself is begun by `deploy.core.tasks`, which reports its failure."""
 STARTS_A_TASK = ("create_task", "ensure_future")
 
 

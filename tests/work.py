@@ -21,9 +21,9 @@ from re import _parser as sre_parser  # type: ignore[attr-defined]
 from types import ModuleType
 from typing import Any
 
-COUNTED = ("app.stream.", "app.surfaces.")
-_NOT_COUNTED = ("app.surfaces.messages_request", "app.surfaces.responses_request", "app.surfaces.reading",
-                "app.surfaces.embeddings")  # fmt: skip
+COUNTED = ("app.stream.", "app.api.")
+_NOT_COUNTED = ("app.api.messages_request", "app.api.responses_request", "app.api.reading",
+                "app.api.embeddings")  # fmt: skip
 """Requests are read by pydantic, once, and pydantic looks for the modules of its models."""
 
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)

@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from app.log import Logger, where
-from app.metrics import Metrics
 from app.promotion import book
 from app.promotion.deeds import DEEDS, SECONDS
 from app.promotion.effects import Effect, Verb
@@ -24,7 +22,9 @@ from app.promotion.site import Evidence, Site
 from app.promotion.wishes import now
 from app.registry.errors import GenerationMoved, RegistryError, StorageFailed
 from app.registry.registry import Registry
-from deploy.tasks import supervise
+from app.telemetry.log import Logger, where
+from app.telemetry.metrics import Metrics
+from deploy.core.tasks import supervise
 
 ACTOR: Final = "gateway"
 DISK_SECONDS: Final = 2.0

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from gates.case import Case, Sampling
-from gates.reply import Reply, read_reply
+from gates.contracts.case import Case, Sampling
+from gates.contracts.sample import Key, Mode, Sample
+from gates.reply.reply import Reply, read_reply
 from gates.run.http import Wire
 from gates.run.request import build, digest, encoded
 from gates.run.target import Dialect, Target, Variant
-from gates.sample import Key, Mode, Sample
 
 
 def target_of(

@@ -27,8 +27,8 @@ from statistics import median
 from types import MappingProxyType
 from typing import Final, Literal
 
-from app.ear import Heard, waits
 from app.promotion.phases import Fault
+from app.telemetry.reply_window import Heard, waits
 from gates.stats.binomial import clopper_pearson_upper
 from gates.stats.quantile import upper_rank
 from gates.stats.sequential import confidence_sequence, log_wealth

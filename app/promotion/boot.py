@@ -8,17 +8,17 @@ import asyncio
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from app.log import Logger
-from app.member import loggable
+from app.engines.backend import loggable
 from app.promotion.effects import Effect, Verb
 from app.promotion.machine import Machine
 from app.promotion.reconcile import reconcile
 from app.promotion.room import LOAD_SECONDS
 from app.promotion.site import Site
-from deploy import drivers
-from deploy.drivers import Found
-from deploy.errors import DeployError
-from deploy.tasks import supervise
+from app.telemetry.log import Logger
+from deploy.core.errors import DeployError
+from deploy.core.tasks import supervise
+from deploy.drivers import factory
+from deploy.drivers.factory import Found
 
 HOLDER = "start"
 """Of the loading lease."""
@@ -56,7 +56,7 @@ class Boot:
 
     async def _found(self) -> tuple[Found, ...]:
         try:
-            return await drivers.running(self._site.shelf.specs(), state_dir=self._site.config.state_dir)
+            return await factory.running(self._site.shelf.specs(), state_dir=self._site.config.state_dir)
         except DeployError as error:
             self._log.error("engines_unknown", error=loggable(error))
             return ()
@@ -64,7 +64,7 @@ class Boot:
     async def _remove(self, orphan: Found) -> None:
         self._log.warning("orphan", engine=orphan.engine)
         try:
-            await drivers.remove(orphan)
+            await factory.remove(orphan)
         except DeployError as error:
             self._log.error("orphan_stays", engine=orphan.engine, error=loggable(error))
 

@@ -12,8 +12,8 @@ from app.promotion.outcome import EffectFailed
 from app.promotion.phases import Fault
 from app.promotion.plan import Plan
 from app.promotion.site import Evidence, Site
-from deploy.errors import DeployError, LeaseHeld
-from deploy.spec import EngineSpec
+from deploy.core.errors import DeployError, LeaseHeld
+from deploy.engine.spec import EngineSpec
 
 LEASE_SECONDS = 0.25
 """How often a lease that somebody else holds is asked for again."""

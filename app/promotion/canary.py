@@ -16,12 +16,12 @@ from typing import Final
 from app.promotion.asking import ask, target_of
 from app.promotion.outcome import EffectFailed
 from app.promotion.phases import Fault
-from gates.case import Case, Sampling, Suite
-from gates.errors import RunError, SuiteError
-from gates.reply import Reply
+from gates.contracts.case import Case, Sampling, Suite
+from gates.contracts.errors import RunError, SuiteError
+from gates.judge.score import examine
+from gates.reply.reply import Reply
 from gates.run.http import Timeouts, Wire
 from gates.run.target import Dialect
-from gates.score import examine
 
 QUESTIONS: Final = Path(__file__).parent.parent.parent / "deploy" / "canary.toml"
 

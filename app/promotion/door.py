@@ -15,12 +15,12 @@ from datetime import datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from app.engines.identity import UNKNOWN
 from app.promotion.outcome import EffectRefused
 from app.promotion.phases import Fault
 from app.registry.values import Alias, KnownEngine, Revocation, Thing
-from app.served import UNKNOWN
-from gates.errors import ReportError
-from gates.policy_values import Policy
+from gates.contracts.errors import ReportError
+from gates.policy.values import Policy
 from gates.report import checks
 from gates.report.statement import Engine, Statement, moment
 from gates.report.verify import Verified, open_report

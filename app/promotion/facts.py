@@ -7,19 +7,19 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from app.config import Gates
+from app.config.config import Gates
+from app.engines.identity import planned
 from app.promotion.door import Facts, Origin
 from app.promotion.law import suite_in_force
 from app.promotion.outcome import EffectFailed
 from app.promotion.phases import Fault
 from app.registry.reader import Reader
 from app.registry.values import KnownArtefact, KnownReport, Revocation
-from app.served import planned
-from deploy.spec import EngineSpec, spec_digest
-from gates import artefact as artefacts
-from gates.errors import ArtefactError, GatesError, KeyFileError, ReportError
-from gates.manifest import Artefact
-from gates.policy import load_policy
+from deploy.engine.spec import EngineSpec, spec_digest
+from gates.artefact import artefact as artefacts
+from gates.artefact.manifest import Artefact
+from gates.contracts.errors import ArtefactError, GatesError, KeyFileError, ReportError
+from gates.policy.load import load_policy
 from gates.report.checks import SHOWN
 from gates.report.keys import trusted
 from gates.report.statement import Engine

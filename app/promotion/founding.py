@@ -7,15 +7,15 @@ configuration is heeded again, and the audit says so.
 
 from collections.abc import Mapping
 
-from app.config import Config
+from app.config.config import Config
 from app.promotion.phases import Phase
 from app.promotion.shelf import Shelf
 from app.registry.errors import Conflict
 from app.registry.registry import Registry
 from app.registry.values import AliasMove, Entry, KnownArtefact, KnownEngine
-from deploy.spec import EngineSpec, spec_text
-from gates.artefact import ArtefactError, folder_of, load
-from gates.manifest import Artefact
+from deploy.engine.spec import EngineSpec, spec_text
+from gates.artefact.artefact import ArtefactError, folder_of, load
+from gates.artefact.manifest import Artefact
 
 ACTOR = "configuration"
 

@@ -16,20 +16,20 @@ from typing import Any, Final
 
 import aiohttp
 
+from app.engines.identity import build_of, planned
 from app.promotion.identity import Expected, Running, differs
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.promotion.phases import Fault
-from app.served import build_of, planned
-from deploy.embedded import usable_cores
-from deploy.engine import Engine
-from deploy.errors import DeployError
-from deploy.flags import parse_flags
-from deploy.replies import read_json, session
-from deploy.spec import EngineSpec
-from deploy.weights import find_gguf
-from gates.artefact import MANIFEST, Snapshot, folder_of, hash_file, load, snapshot
-from gates.errors import ArtefactError
-from gates.manifest import Artefact
+from deploy.core.errors import DeployError
+from deploy.core.replies import read_json, session
+from deploy.drivers.embedded import usable_cores
+from deploy.engine.engine import Engine
+from deploy.engine.flags import parse_flags
+from deploy.engine.spec import EngineSpec
+from deploy.engine.weights import find_gguf
+from gates.artefact.artefact import MANIFEST, Snapshot, folder_of, hash_file, load, snapshot
+from gates.artefact.manifest import Artefact
+from gates.contracts.errors import ArtefactError
 from gates.report import statement
 
 ASK_SECONDS: Final = 5.0

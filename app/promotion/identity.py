@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from app.engines.identity import UNKNOWN
 from app.promotion.phases import Fault
-from app.served import UNKNOWN
-from deploy.spec import EngineSpec
-from gates.artefact import Snapshot
+from deploy.engine.spec import EngineSpec
+from gates.artefact.artefact import Snapshot
 from gates.report import statement
 
 

@@ -6,8 +6,8 @@ them with every promotion.
 
 from functools import cache
 
-from gates.case import Suite
-from gates.suite import load_suite
+from gates.contracts.case import Suite
+from gates.suite.load import load_suite
 
 
 @cache

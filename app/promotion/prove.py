@@ -16,9 +16,9 @@ from app.promotion.plan import Kind, Plan
 from app.promotion.site import Evidence, Site
 from app.promotion.warm import Limits, Served
 from app.registry.reader import Reader
-from deploy.engine import EngineState
-from deploy.spec import Dialect, EngineSpec
-from gates.errors import SuiteError
+from deploy.engine.engine import EngineState
+from deploy.engine.spec import Dialect, EngineSpec
+from gates.contracts.errors import SuiteError
 
 
 async def check(site: Site, plan: Plan, effect: Effect) -> Evidence:

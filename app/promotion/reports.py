@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from app.errors import RequestError, UnknownThing
+from app.errors.tree import RequestError, UnknownThing
 from app.registry.registry import Registry
 from app.registry.store import translated_files
 from app.registry.values import Entry, KnownReport

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from app.promotion.outcome import EffectFailed
 from app.promotion.phases import Fault
 from app.promotion.plan import Strategy
-from deploy.engine import Engine
-from deploy.errors import DeployError
-from deploy.guard import Guard
-from deploy.lease import Lease
-from deploy.memory import Memory, strategy
-from deploy.spec import EngineSpec
+from deploy.core.errors import DeployError
+from deploy.engine.engine import Engine
+from deploy.engine.spec import EngineSpec
+from deploy.memory.guard import Guard
+from deploy.memory.lease import Lease
+from deploy.memory.sizing import Memory, strategy
 
 LOAD_SECONDS = 1800.0
 """How long somebody else's load may be waited for."""

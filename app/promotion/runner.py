@@ -7,12 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from app.config import Config
-from app.ear import Ear
-from app.errors import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
-from app.fleet import Fleet
-from app.log import Logger
-from app.metrics import Metrics
+from app.config.config import Config
+from app.engines.pool import Fleet
+from app.errors.tree import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
 from app.promotion import book, prove, waivers, wishes
 from app.promotion.actor import Actor, Turn, Word, cancel_queued
 from app.promotion.archive import Archive
@@ -32,7 +29,10 @@ from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, Sto
 from app.registry.reader import Reader
 from app.registry.registry import Registry
 from app.registry.values import Entry, Event, Operation
-from deploy.tasks import spawn
+from app.telemetry.log import Logger
+from app.telemetry.metrics import Metrics
+from app.telemetry.reply_window import Ear
+from deploy.core.tasks import spawn
 
 STATE_SECONDS = 10.0
 """How long an operator waits for the registry before he is told that it does not answer."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from app.errors import UnknownEngine
+from app.errors.tree import UnknownEngine
 from app.registry.values import KnownEngine
-from deploy.spec import EngineSpec, spec_digest
+from deploy.engine.spec import EngineSpec, spec_digest
 
 
 class Shelf:
@@ -56,7 +56,7 @@ class Shelf:
 
 
 def spec_of(text: str) -> EngineSpec:
-    """The spec that `deploy.spec.spec_text` wrote."""
+    """The spec that `deploy.engine.spec.spec_text` wrote."""
     values = json.loads(text)
     artefact = values.pop("artefact", None)
     lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}

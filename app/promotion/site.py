@@ -3,14 +3,14 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from app.config import Config
-from app.ear import Ear
-from app.fleet import Fleet
+from app.config.config import Config
+from app.engines.pool import Fleet
 from app.promotion.archive import Archive
 from app.promotion.effects import Effect
 from app.promotion.plan import Plan
 from app.promotion.room import Room
 from app.promotion.shelf import Shelf
+from app.telemetry.reply_window import Ear
 
 Evidence = dict[str, object]
 """Numbers and digests that an effect's outcome rests on, as JSON has them."""

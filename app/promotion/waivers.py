@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from app.errors import BadField, UnknownThing
+from app.errors.tree import BadField, UnknownThing
 from app.promotion import override
 from app.promotion.override import VERB, WITHDRAWN, Override, OverrideError
 from app.promotion.plan import Plan

@@ -19,14 +19,14 @@ from typing import Any, Final
 from app.promotion.asking import ask, target_of
 from app.promotion.outcome import EffectFailed
 from app.promotion.phases import Fault
-from gates.case import Case, Sampling
-from gates.errors import RunError
-from gates.reply import Reply
+from gates.contracts.case import Case, Sampling
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Mode
+from gates.reply.reply import Reply
 from gates.run.calibrate import calibrate
 from gates.run.context import CHARS_PER_TOKEN, buckets_within, grown, marked
 from gates.run.http import Timeouts, Wire
 from gates.run.target import Dialect, Target, Variant
-from gates.sample import Mode
 
 LAST: Final = 3
 """How many medians must agree."""

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from app.ear import Ear
 from app.promotion import bake
 from app.promotion.bake import Bake, Limits
 from app.promotion.outcome import Breach, EffectFailed
 from app.promotion.phases import Fault
+from app.telemetry.reply_window import Ear
 
 Gone = Callable[[], str | None]
 """Why the engine is not up now, in words; None: it is."""

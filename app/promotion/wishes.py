@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.config import Config
-from app.errors import BadField, Refused, UnknownModel
+from app.config.config import Config
+from app.errors.tree import BadField, Refused, UnknownModel
 from app.promotion.plan import Kind, Plan, PlanError
 from app.promotion.room import Room
 from app.promotion.shelf import Shelf

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 
-from app.conduct import Guard, conduct, held_characters
-from app.config import Config
-from app.served import build_of
+from app.config.config import Config
+from app.engines.identity import build_of
 from app.shadow.compare import Comparison, Trio, compare
 from app.shadow.record import Record
 from app.shadow.replay import SUITE, Asked, asks_of, said
 from app.shadow.store import Store, first_kept
-from deploy.docker_engine import weights_digest
-from deploy.drivers import make_engine, running
-from deploy.errors import EngineError
-from deploy.spec import EngineSpec, spec_digest
-from gates.errors import RunError
+from app.stream.conduct import Guard, conduct, held_characters
+from deploy.core.errors import EngineError
+from deploy.drivers.docker import weights_digest
+from deploy.drivers.factory import make_engine, running
+from deploy.engine.spec import EngineSpec, spec_digest
+from gates.contracts.errors import RunError
 from gates.run.ledger import Ledger
 from gates.run.plan import Ask
 from gates.run.progress import Progress

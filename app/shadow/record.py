@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from app.shadow.redact import Redactor
+from app.telemetry.redact import Redactor
 
 SCHEMA: Final = "manners/shadow/v1"
 

@@ -19,15 +19,15 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Final, Literal
 
-from app.config import Config
-from app.ear import Heard
-from app.exchange import Exchange
-from app.log import Logger, where
+from app.api.surface import OverChat
+from app.config.config import Config
+from app.config.shadow import Shadow
+from app.proxy.exchange import Exchange
 from app.shadow.record import Taken, redacted, render
-from app.shadow.redact import TooManySecrets, compiled
-from app.shadow.settings import Shadow
 from app.shadow.store import Store, first_kept
-from app.surfaces.surface import OverChat
+from app.telemetry.log import Logger, where
+from app.telemetry.redact import TooManySecrets, compiled
+from app.telemetry.reply_window import Heard
 
 WAITING: Final = 64
 """Records that may wait for the disk."""

@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.errors import RequestError
-from app.requests import ChatRequest, check_chat
+from app.api.chat_request import ChatRequest, check_chat
+from app.api.engine_request import stream_policy, upstream_body, without_parser
+from app.errors.tree import RequestError
 from app.shadow.record import SCHEMA, Call, Record
-from app.shaping import stream_policy, upstream_body, without_parser
+from app.stream.audit import Witness
 from app.stream.clocks import Clocks
 from app.stream.events import Broken, Event, Text
 from app.stream.pipeline import Pipeline
-from app.witness import Witness
-from deploy.abilities import Abilities
+from deploy.engine.abilities import Abilities
+from gates.contracts.sample import Key, Sample
 from gates.run.plan import Ask
 from gates.run.request import digest
 from gates.run.target import Target
-from gates.sample import Key, Sample
 
 SUITE: Final = f"sha256:{hashlib.sha256(SCHEMA.encode()).hexdigest()}"
 """What stands for a suite in the samples' keys: every record is its own case."""

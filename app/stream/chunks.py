@@ -12,17 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from app.stream.events import (
-    Broken,
-    CallArguments,
-    CallStart,
-    Done,
-    Event,
-    Finish,
-    Text,
-    Thought,
-    Usage,
-)
+from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
 
 class _Function(Struct, gc=False):

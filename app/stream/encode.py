@@ -10,17 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from app.stream.events import (
-    Broken,
-    CallArguments,
-    CallStart,
-    Done,
-    Event,
-    Finish,
-    Text,
-    Thought,
-    Usage,
-)
+from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
 Reasoning = Literal["strip", "separate", "inline"]
 """Where a caller finds thoughts: nowhere, in `reasoning_content`, or in the text in think tags."""

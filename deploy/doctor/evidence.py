@@ -1,7 +1,7 @@
 """What the doctor knows of a host, its images, its models and a configuration. Values, and their JSON.
 
 None is "not known": a command was missing, a file could not be read, nobody asked. An empty tuple or
-text is known to be nothing. Sizes are bytes. `deploy.doctor.gather` fills these in, and a file of
+text is known to be nothing. Sizes are bytes. `deploy.doctor.collectors` fills these in, and a file of
 them (`manners doctor --save FILE`) can be judged on another machine (`--evidence FILE`).
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gates import strict
+from gates.policy import decoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,8 +211,8 @@ class Evidence:
 
 
 def parse(text: str) -> Evidence:
-    """Evidence from its JSON. Raises gates.strict.Refused with the key's path, or ValueError."""
-    return strict.read(Evidence, json.loads(text))
+    """Evidence from its JSON. Raises gates.policy.decoder.Refused with the key's path, or ValueError."""
+    return decoder.read(Evidence, json.loads(text))
 
 
 def render(evidence: Evidence) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from deploy.core.versions import at_least, numbers
 from deploy.doctor.evidence import Evidence, Gpu
 from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
-from deploy.doctor.versions import at_least, numbers
-from deploy.memory import GIB
+from deploy.memory.sizing import GIB
 
 SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from deploy.core.versions import at_least, is_candidate
 from deploy.doctor.evidence import Evidence, Image, Inside
 from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
 from deploy.doctor.host import is_spark
-from deploy.doctor.versions import at_least, is_candidate
-from deploy.spec import PINNED_IMAGE
+from deploy.engine.spec import PINNED_IMAGE
 
 PROBE: Final = "manners doctor --probe"
 """Starts the image once, without a network, and keeps the answer by its digest."""

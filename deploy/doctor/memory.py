@@ -1,4 +1,4 @@
-"""Whether the engines that stand together fit into memory. Pure; `deploy.memory` knows what each takes."""
+"""Whether the engines that stand together fit into memory. Pure; `deploy.memory.sizing` knows what each takes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from deploy.doctor.evidence import Evidence, Gguf, Model
 from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
 from deploy.doctor.host import gpu_of, is_spark
-from deploy.flags import DEFAULTS
-from deploy.gguf import Value
-from deploy.memory import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, llama_need, vllm_need
+from deploy.engine.flags import DEFAULTS
+from deploy.memory.gguf import Value
+from deploy.memory.sizing import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, llama_need, vllm_need
 
 
 def weights_of(model: Model | None) -> int | None:

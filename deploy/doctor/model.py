@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Final
 
+from deploy.core.versions import at_least
 from deploy.doctor.evidence import Evidence, Image, Inside, Model
 from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
 from deploy.doctor.image import PROBE
-from deploy.doctor.versions import at_least
 
 UNSAFE: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 NEW_TOKENIZERS: Final = (

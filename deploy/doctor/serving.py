@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from deploy.container import argv
+from deploy.core.errors import FlagError, SpecError
 from deploy.doctor.evidence import Engine, Evidence, Model
 from deploy.doctor.finding import EngineCheck, Said, fail, ok, warn
 from deploy.doctor.flags import value_of
 from deploy.doctor.host import is_spark
-from deploy.errors import FlagError, SpecError
-from deploy.flags import parse_flags
+from deploy.drivers.container import argv
+from deploy.engine.flags import parse_flags
+from deploy.engine.spec import Dialect, EngineSpec
 from deploy.profiles import vllm_flags
-from deploy.spec import Dialect, EngineSpec
 
 PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
     "hermes": ("hermes",),
@@ -30,7 +30,7 @@ def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
 
 
 def _known(evidence: Evidence, engine: str) -> Said | None:
-    """What the driver sets itself, and what the server does not know: by deploy.flags, or by vLLM's own list."""
+    """What the driver sets itself, and what the server does not know: by deploy.engine.flags, or by vLLM's own list."""
     spec = evidence.engines[engine]
     if spec.driver == "url":
         return None

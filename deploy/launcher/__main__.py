@@ -14,11 +14,11 @@ from typing import Any
 
 from aiohttp import web
 
-from deploy.docker_engine import instance_of
-from deploy.errors import DeployError
-from deploy.launcher.law import Catalogue
+from deploy.core.errors import DeployError
+from deploy.drivers.docker import instance_of
+from deploy.engine.spec import EngineSpec
+from deploy.launcher.policy import Catalogue
 from deploy.launcher.proxy import application
-from deploy.spec import EngineSpec
 
 
 def read(path: Path, user: str) -> Catalogue:

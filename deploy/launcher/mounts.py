@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from deploy.launcher.law import Forbidden
+from deploy.launcher.policy import Forbidden
 
 Identity = tuple[tuple[str, int, int, int], ...]
 """Of each path: itself, its device and inode, and when its folder last changed (ctime in nanoseconds)."""

@@ -14,8 +14,8 @@ from urllib.parse import quote, unquote, urlencode
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, UnixConnector, web
 from yarl import URL
 
-from deploy.launcher.law import Asked, Catalogue, Forbidden, check_ours, judge
 from deploy.launcher.mounts import Identity, identify, sources
+from deploy.launcher.policy import Asked, Catalogue, Forbidden, check_ours, judge
 
 MOST_BYTES = 1 << 20
 CALL_SECONDS = 3600.0

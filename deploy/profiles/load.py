@@ -2,7 +2,7 @@
 
 A profile is a TOML file beside this one, or any by its path. It becomes an `EngineSpec` once it is
 told what to serve: the same checks apply as for a table of the configuration, and llama-server's
-flags are read by `deploy.flags`. What no profile can hold is a digest: an image is named by its tag
+flags are read by `deploy.engine.flags`. What no profile can hold is a digest: an image is named by its tag
 here, and pinned by whoever has pulled it.
 
     title, about        for people
@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from deploy.doctor.versions import at_least, numbers
-from deploy.errors import DeployError
-from deploy.flags import parse_flags
+from deploy.core.errors import DeployError
+from deploy.core.versions import at_least, numbers
+from deploy.engine.flags import parse_flags
+from deploy.engine.spec import Dialect, Driver, EngineSpec
 from deploy.profiles import vllm_flags
-from deploy.spec import Dialect, Driver, EngineSpec
-from gates import strict
-from gates.strict import Refused
+from gates.policy import decoder
+from gates.policy.decoder import Refused
 
 SHIPPED: Final = Path(__file__).parent
 VERSIONED: Final = (
@@ -126,7 +126,7 @@ class Profile:
 def _check_needs(needs: Mapping[str, str]) -> None:
     for program, version in needs.items():
         if program not in VERSIONED:
-            raise Refused(f"needs.{program}", f"unknown program{strict.nearest(program, VERSIONED)}")
+            raise Refused(f"needs.{program}", f"unknown program{decoder.nearest(program, VERSIONED)}")
         if not numbers(version):
             raise Refused(f"needs.{program}", f"{version!r} is no version")
 
@@ -149,14 +149,14 @@ def load_profile(name_or_path: str | Path) -> Profile:
     if path.suffix != ".toml":
         if str(name_or_path) not in shipped():
             raise ProfileError(
-                f"{name_or_path}: no such profile{strict.nearest(str(name_or_path), shipped())}"
+                f"{name_or_path}: no such profile{decoder.nearest(str(name_or_path), shipped())}"
             )
         path = SHIPPED / f"{name_or_path}.toml"
     try:
         table = tomllib.loads(path.read_text("utf-8"))
         if "name" in table:
             raise Refused("name", "is the file's name")
-        return strict.read(Profile, {**table, "name": path.stem})
+        return decoder.read(Profile, {**table, "name": path.stem})
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from None
     except DeployError as error:

@@ -14,7 +14,7 @@ from itertools import product, zip_longest
 from math import inf, isinf
 from typing import Any, Final
 
-from gates.case import Case, Sampling, Suite
+from gates.contracts.case import Case, Sampling, Suite
 from gates.run.latency import Schedule, phases
 from gates.run.plan import Ask
 from gates.run.readings import ARM_PREFIX, Reading

@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from gates.contracts.errors import GatesError, RunError
 from gates.detect.corpus import FOLDER, RUN, load_all
 from gates.detect.label import ask_all, first_model, lines, read_prompts
 from gates.detect.measure import Score, scores, timed
-from gates.errors import GatesError, RunError
 
 _WIDTH: Final = 140  # characters of the table, also where nobody looks
 _COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (

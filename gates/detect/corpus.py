@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from gates.contracts.errors import SuiteError
 from gates.detect.answers import find_wrong_answer
 from gates.detect.empty import find_empty
 from gates.detect.finding import Finding, decide
@@ -27,7 +28,6 @@ from gates.detect.script import find_wrong_script
 from gates.detect.speakable import find_unspeakable
 from gates.detect.spoken import find_too_long
 from gates.detect.toolcall import find_call_faults, find_mismatch
-from gates.errors import SuiteError
 
 FOLDER: Final = Path(__file__).parent.parent / "corpus"
 

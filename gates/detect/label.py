@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gates.contracts.errors import RunError
 from gates.detect.corpus import FOLDER, tools
-from gates.errors import RunError
 
 LEAST_THOUGHT: Final = 60  # characters of a thought without tags that can be told from an answer
 _FORMS_EACH: Final = 3  # lines made of one thought; which ones, changes from prompt to prompt

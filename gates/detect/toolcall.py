@@ -2,7 +2,7 @@
 
 `find_call_faults` needs no expectation: every call has an id of its own, names a tool that was sent,
 and its arguments are JSON that the tool's schema accepts (Draft 2020-12, unless the schema names
-another). `find_mismatch` compares with what a case expects, in any order (`gates/expect.py`).
+another). `find_mismatch` compares with what a case expects, in any order (`gates/suite/expect.py`).
 
 The kinds are the error classes of the Berkeley leaderboard's checker (gorilla,
 bfcl_eval/eval_checker/ast_eval/ast_checker.py), with its two type errors and value error kept apart,
@@ -21,10 +21,10 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from gates.contracts.errors import SuiteError
 from gates.detect.arguments import Unreadable, read_arguments
 from gates.detect.finding import Finding, excerpt
-from gates.errors import SuiteError
-from gates.expect import mismatch
+from gates.suite.expect import mismatch
 
 
 class Fault(StrEnum):
@@ -63,7 +63,7 @@ class CallLike(Protocol):
     def arguments(self) -> str: ...
 
 
-# gates.expect's words for a mismatch, and ours.
+# gates.suite.expect's words for a mismatch, and ours.
 _MISMATCHES: Final[Mapping[str, Fault]] = {
     "wrong_count": Fault.WRONG_COUNT, "wrong_name": Fault.WRONG_NAME, "missing": Fault.MISSING,
     "unexpected": Fault.UNEXPECTED, "value": Fault.VALUE,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gates.contracts.verdict import GateResult, Interval, Verdict
+from gates.judge.context import Docket
 from gates.judge.curves import of_floor, of_rate, of_zero
-from gates.judge.docket import Docket
 from gates.judge.tally import Count, Settled, State, asked, count, settle
 from gates.judge.words import listed, method, percent, phrase, plural
-from gates.policy_rules import Floor, Gate, Rate, Zero
+from gates.policy.rules import Floor, Gate, Rate, Zero
 from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upper
 from gates.stats.rate import RatePlan
 from gates.stats.zero import ZeroPlan
-from gates.verdict import GateResult, Interval, Verdict
 
 # ------------------------------------------------------------------------------------ named floors
 

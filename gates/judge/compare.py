@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gates.contracts.verdict import Control, Flip, GateResult, Interval, Verdict
+from gates.judge.context import Docket
 from gates.judge.curves import of_compare
-from gates.judge.docket import Docket
 from gates.judge.tally import Count, Settled, State, settle
 from gates.judge.words import method, percent, plural, points
-from gates.policy_rules import Compare, Gate
-from gates.policy_values import SAME
+from gates.policy.rules import Compare, Gate
+from gates.policy.values import SAME
 from gates.stats.compare import ComparePlan, fails
 from gates.stats.paired import mid_p, tango_lower, tango_upper
-from gates.verdict import Control, Flip, GateResult, Interval, Verdict
 
 _ALARM = 0.05  # of McNemar's mid-p; it warns and does not decide
 _MORE_FLIPS = 2.0  # times as many as the baseline against itself

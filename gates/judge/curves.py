@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from gates.contracts.verdict import Pass
 from gates.judge.words import percent, phrase, points
-from gates.policy_rules import Floor
+from gates.policy.rules import Floor
 from gates.stats.binomial import tail
 from gates.stats.compare import ComparePlan
 from gates.stats.quantile import QuantilePlan
 from gates.stats.rate import RatePlan
 from gates.stats.zero import ZeroPlan
-from gates.verdict import Pass
 
 Curve = tuple[tuple[Pass, ...], str]
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import exp, inf, isinf, log, log1p
 
+from gates.contracts.verdict import GateResult, Interval, Verdict
+from gates.judge.context import Docket
 from gates.judge.curves import of_latency
-from gates.judge.docket import Docket
+from gates.judge.outcomes import Timing
 from gates.judge.tally import Settled
 from gates.judge.words import method, percent, plural, rounded
-from gates.outcomes import Timing
-from gates.policy_rules import Latency, Ratio
-from gates.policy_values import UNITS
+from gates.policy.rules import Latency, Ratio
+from gates.policy.values import UNITS
 from gates.stats.bootstrap import Median, Pair, median_log_ratio
 from gates.stats.quantile import QuantilePlan, lower_rank, upper_rank
-from gates.verdict import GateResult, Interval, Verdict
 
 _NAMES = {"ttft": "TTFT", "decode": "decode rate", "first_sentence": "time to the first sentence"}
 

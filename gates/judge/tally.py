@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gates.case import Suite
-from gates.errors import SamplesError
+from gates.contracts.case import Suite
+from gates.contracts.errors import SamplesError
+from gates.contracts.verdict import CaseResult, Outcome, Verdict
 from gates.judge.words import percent
-from gates.verdict import CaseResult, Outcome, Verdict
 
 State = Outcome | Literal["missing"]
 Results = Mapping[tuple[str, str], CaseResult]

@@ -16,13 +16,13 @@ from typing import Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gates.errors import ReportError
-from gates.lineage import same_lineage
-from gates.manifest import Artefact, Provenance
-from gates.policy_values import Policy
+from gates.artefact.lineage import same_lineage
+from gates.artefact.manifest import Artefact, Provenance
+from gates.contracts.errors import ReportError
+from gates.contracts.verdict import Verdict
+from gates.policy.values import Policy
 from gates.report.dsse import Envelope, signers
 from gates.report.statement import Engine, Model, Pinned, Samples, Statement, moment
-from gates.verdict import Verdict
 
 Code = Literal[
     "report_missing",
@@ -183,7 +183,7 @@ def _where_they_part(was: object, now: object) -> tuple[str, str]:
 def lineage(statement: Statement) -> None:
     """Candidate and baseline are formats of one model, so that what differs is the format.
 
-    It is worked out again from the digests that are stated, by the rule of `gates/lineage.py`.
+    It is worked out again from the digests that are stated, by the rule of `gates/artefact/lineage.py`.
     """
     ours, theirs = statement.candidate.model, statement.baseline.model
     found = same_lineage(_manifest(ours), _manifest(theirs), map(_manifest, statement.ancestors))

@@ -22,6 +22,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gates.contracts.verdict import Control, Decision, GateResult, Verdict
 from gates.report.codec import CodecError, canonical, decode, decode_all, encode
 from gates.report.statement import (
     Arm,
@@ -38,7 +39,6 @@ from gates.report.statement import (
     digest_of,
     moment,
 )
-from gates.verdict import Control, Decision, GateResult, Verdict
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:manners:gate-report:v1"

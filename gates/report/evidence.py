@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gates.contracts.verdict import GateResult, Outcome, Verdict
 from gates.report import replies
 from gates.report.figures import operating_curve
 from gates.report.html import NOTHING, Html, el, join
@@ -12,7 +13,6 @@ from gates.report.replies import Entry
 from gates.report.statement import BASELINE, CANDIDATE, Statement
 from gates.report.texts import Texts, shorten
 from gates.report.words import RULES, sentence, title
-from gates.verdict import GateResult, Outcome, Verdict
 
 # ---------------------------------------------------------------------------------------- replies
 

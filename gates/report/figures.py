@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from gates.contracts.verdict import GateResult, Interval, Pass
 from gates.judge.words import percent
 from gates.report.html import Html, el, join
 from gates.report.statement import CANDIDATE, Distribution
 from gates.report.words import amount, bound, is_rate, measured, plain, required, rises
-from gates.verdict import GateResult, Interval, Pass
 
 Scale = Callable[[float], float]
 

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from gates.errors import SamplesError
+from gates.contracts.errors import SamplesError
+from gates.contracts.verdict import CaseResult, Outcome
 from gates.report.statement import Distribution, Failure, SampleLine, Samples, Tally
-from gates.verdict import CaseResult, Outcome
 
 MAX_WHY: Final = 240  # characters of evidence; the whole reply is in samples.jsonl
 MAX_POINTS: Final = 201  # a distribution to half a percent

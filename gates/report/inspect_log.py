@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gates.case import Case, Suite
-from gates.reply import Call, Reply, read_reply
+from gates.contracts.case import Case, Suite
+from gates.contracts.sample import Sample
+from gates.contracts.verdict import Outcome
+from gates.reply.reply import Call, Reply, read_reply
 from gates.report.statement import Arm, Failure, Statement
-from gates.sample import Sample
-from gates.verdict import Outcome
 
 VERSION: Final = 2
 

@@ -24,7 +24,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from gates.errors import KeyFileError
+from gates.contracts.errors import KeyFileError
 from gates.report.dsse import key_id
 
 PRIVATE: Final = "report.key"

@@ -14,16 +14,7 @@ from gates.report import replies
 from gates.report.replies import Entry
 from gates.report.statement import CANDIDATE, Statement
 from gates.report.texts import Texts, nothing, shorten, visible
-from gates.report.words import (
-    MARKS,
-    gate_names,
-    gate_verdict,
-    glance,
-    headline,
-    reasons,
-    sentence,
-    title,
-)
+from gates.report.words import MARKS, gate_names, gate_verdict, glance, headline, reasons, sentence, title
 
 WORST: Final = 3  # gates of which a reply is quoted
 MAX_TEXT: Final = 400  # characters of it

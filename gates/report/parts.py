@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gates.contracts.verdict import Verdict
 from gates.report.html import Html, el, join
 from gates.report.statement import Statement
 from gates.report.words import MARKS, gate_verdict
-from gates.verdict import Verdict
 
 
 def chip(verdict: Verdict, *, decides: bool = True) -> Html:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from gates.contracts.verdict import Outcome
 from gates.report.statement import BASELINE, CANDIDATE, Failure, Statement
-from gates.verdict import Outcome
 
 SHOWN: Final = 3  # cases per gate that lie open
 FOLDED: Final = 17  # cases per gate behind them, with their texts

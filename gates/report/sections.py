@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gates.contracts.verdict import GateResult
 from gates.report.figures import kept_limits, summary, verdict_bar
 from gates.report.html import NOTHING, Html, el, join
 from gates.report.parts import chip, gate_chip, heading
@@ -22,7 +23,6 @@ from gates.report.words import (
     side_by_side,
     title,
 )
-from gates.verdict import GateResult
 
 # ---------------------------------------------------------------------------------------- verdict
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from gates.contracts.verdict import Decision, Outcome, Verdict
 from gates.report.codec import CodecError, canonical, encode
-from gates.verdict import Decision, Outcome, Verdict
 
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"

@@ -15,8 +15,8 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gates import artefact as artefacts
-from gates.errors import ArtefactError
+from gates.artefact import artefact as artefacts
+from gates.contracts.errors import ArtefactError
 from gates.report import checks, document, dsse
 from gates.report.codec import CodecError
 from gates.report.statement import Statement

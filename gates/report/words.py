@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from gates.contracts.verdict import GateResult, Verdict
 from gates.judge.words import Way, percent, points, rounded
 from gates.report.statement import BASELINE, CANDIDATE, Statement, Tally
-from gates.verdict import GateResult, Verdict
 
 TITLES: Final = {
     "leak": "No thought aloud",

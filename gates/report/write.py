@@ -15,7 +15,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gates.errors import RunError
+from gates.contracts.errors import RunError
 from gates.report import document, dsse
 from gates.report.markdown import markdown
 from gates.report.page import page

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gates.case import Case, Sampling
-from gates.errors import RunError
-from gates.reply import read_reply
+from gates.contracts.case import Case, Sampling
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Key, Sample
+from gates.reply.reply import read_reply
 from gates.run.context import estimate, grown
 from gates.run.http import Timeouts, Wire
 from gates.run.request import build, encoded
 from gates.run.target import Target, Variant
-from gates.sample import Key, Sample
 
 DEFAULT: Final = Timeouts()
 _SHORT, _LONG = 1, 300

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gates.reader import Reader, shown
-from gates.sample import Fault, Read
+from gates.contracts.sample import Fault, Read
+from gates.reply.reader import Reader, shown
 
 _BUSY: Final = (408, 429)
 _ABORTED: Final = ("abort", "error")

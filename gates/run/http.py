@@ -20,9 +20,9 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-from gates.errors import RunError
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Fault, Read
 from gates.run.target import Target
-from gates.sample import Fault, Read
 
 MAX_REPLY_BYTES: Final = 32 * 2**20
 _HEADERS: Final = {
@@ -43,7 +43,7 @@ class Timeouts:
 
 @dataclass(slots=True)
 class Attempt:
-    """One try at a request, in the terms of `gates.sample.Sample`."""
+    """One try at a request, in the terms of `gates.contracts.sample.Sample`."""
 
     started: str
     status: int | None = None

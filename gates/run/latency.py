@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, Literal, TypeVar
 
-from gates.case import Case, Sampling
-from gates.errors import RunError
+from gates.contracts.case import Case, Sampling
+from gates.contracts.errors import RunError
 from gates.run.context import CHARS_PER_TOKEN, SMALL_TALK, grown, marked
 from gates.run.plan import Ask, ask
 from gates.run.target import Arm

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from gates.errors import RunError, SamplesError
+from gates.contracts.errors import RunError, SamplesError
+from gates.contracts.sample import SCHEMA, Key, Sample, parse, render
 from gates.run.request import digest
-from gates.sample import SCHEMA, Key, Sample, parse, render
 
 _HEAD: Final = f'{{"schema":"{SCHEMA}"'.encode()
 

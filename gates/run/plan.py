@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gates.case import Case, Sampling, Suite
-from gates.errors import RunError
+from gates.contracts.case import Case, Sampling, Suite
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Key, Mode
 from gates.run.request import build, digest
 from gates.run.target import Arm
-from gates.sample import Key, Mode
 
 
 @dataclass(frozen=True, slots=True)

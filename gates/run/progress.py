@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from gates.sample import Sample
+from gates.contracts.sample import Sample
 
 LINE_SECONDS: Final = 10.0
 _DRAW_SECONDS: Final = 0.2

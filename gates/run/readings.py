@@ -15,10 +15,10 @@ from itertools import combinations
 from statistics import median
 from typing import Final
 
-from gates.outcomes import Arm, Timing
-from gates.reply import Reply, read_reply
+from gates.contracts.sample import Sample
+from gates.judge.outcomes import Arm, Timing
+from gates.reply.reply import Reply, read_reply
 from gates.run.latency import Slot, slot_of
-from gates.sample import Sample
 
 _NS: Final = 1e6  # of a millisecond
 ARM_PREFIX: Final = "latency:"

@@ -12,11 +12,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gates.case import Case, Sampling
-from gates.errors import RunError
-from gates.policy import with_system
+from gates.contracts.case import Case, Sampling
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Mode
+from gates.policy.load import with_system
 from gates.run.target import Dialect, Target, Variant
-from gates.sample import Mode
 
 
 def build(case: Case, sampling: Sampling, target: Target, variant: Variant, mode: Mode) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from gates.errors import RunError
-from gates.reader import shown
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Fault, Sample
+from gates.reply.reader import shown
 from gates.run.faults import transport_fault
 from gates.run.http import Attempt, Timeouts, Wire
 from gates.run.ledger import Ledger
@@ -25,7 +26,6 @@ from gates.run.plan import Ask, pending
 from gates.run.progress import Progress
 from gates.run.request import encoded
 from gates.run.target import Target
-from gates.sample import Fault, Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from gates.errors import RunError
+from gates.contracts.errors import RunError
 
 Dialect = Literal["vllm", "llama-server", "openai"]
 
@@ -53,7 +53,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A target under the name that its samples carry (see `gates.sample.Key.arm`)."""
+    """A target under the name that its samples carry (see `gates.contracts.sample.Key.arm`)."""
 
     name: str
     target: Target

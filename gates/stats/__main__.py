@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gates.errors import PolicyError
-from gates.operating import markdown, operating_table
-from gates.policy import load_policy
+from gates.contracts.errors import PolicyError
+from gates.judge.operating import markdown, operating_table
+from gates.policy.load import load_policy
 
 
 def main() -> int:

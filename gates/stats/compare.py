@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
+from gates.contracts.verdict import Verdict
 from gates.stats.binomial import cdf, pmf, z_of
 from gates.stats.paired import score
-from gates.verdict import Verdict
 
 _NEVER = 1e-12  # chances below this are left out of a sum
 

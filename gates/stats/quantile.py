@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
+from gates.contracts.verdict import Verdict
 from gates.stats.binomial import cdf, two_looks
-from gates.verdict import Verdict
 
 
 @lru_cache(maxsize=1 << 10)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
+from gates.contracts.verdict import Verdict
 from gates.stats.binomial import two_looks, wilson_lower, wilson_upper
-from gates.verdict import Verdict
 
 
 @lru_cache(maxsize=1 << 12)

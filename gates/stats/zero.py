@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, log, log1p
 
+from gates.contracts.verdict import Verdict
 from gates.stats.binomial import clopper_pearson_upper, root
-from gates.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

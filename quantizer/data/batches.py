@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from quantizer.batch import IGNORE, Batch
+from quantizer.core.batch import IGNORE, Batch
 from quantizer.data.render import Sample
 
 Micro = tuple[int, ...]

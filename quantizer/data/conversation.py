@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from quantizer.errors import DataError
+from quantizer.core.errors import DataError
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 KEYS: Final = ("messages", "tools", "chat_template_kwargs")

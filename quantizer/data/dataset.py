@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from quantizer.core.errors import DataError
 from quantizer.data import conversation as rows
 from quantizer.data.conversation import Conversation
 from quantizer.data.render import SWITCH, Renderer, Sample, Thinking
-from quantizer.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from gates.case import Suite
-from gates.errors import RunError
+from gates.contracts.case import Suite
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Sample
 from gates.run.ledger import Ledger
 from gates.run.runner import Pace, run
 from gates.run.target import Arm, Dialect, Target
-from gates.sample import Sample
-from gates.wall import Wall
+from gates.suite.contamination import Wall
+from quantizer.core.errors import DataError, ExportError, UnavailableError
 from quantizer.data.conversation import file_digest
 from quantizer.data.harvest import ARM, Harvest
 from quantizer.data.plan import Plan
 from quantizer.data.shown import Shown
-from quantizer.errors import DataError, ExportError, UnavailableError
 
 SCHEMA: Final = "manners/data/v1"
 LEDGER: Final = "ledger.jsonl"

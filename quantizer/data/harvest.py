@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
+from gates.contracts.sample import Sample
 from gates.run.plan import Ask, ask
 from gates.run.target import Arm
-from gates.sample import Sample
-from gates.wall import Wall
-from quantizer.data.near import Seen, spoken
+from gates.suite.contamination import Wall
+from quantizer.data.near_duplicates import Seen, spoken
 from quantizer.data.plan import Category, Plan
 from quantizer.data.script import Script, scripts
 from quantizer.data.walk import OPEN, State, Walk

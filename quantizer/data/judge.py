@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gates.case import Case
+from gates.contracts.case import Case
 from gates.detect.finding import Finding
 from gates.detect.refusal import find_refusal
 from gates.detect.toolcall import find_call_faults
-from gates.reply import Reply
-from gates.score import JUDGES, Judge
+from gates.judge.score import JUDGES, Judge
+from gates.reply.reply import Reply
 
 SPOKEN: Final = ("raw_call", "leak", "empty", "no_markdown", "loop", "verbosity", "speakable")
 """The gates that every answer has to pass."""
@@ -21,7 +21,7 @@ CALLED: Final = ("raw_call", "leak", "no_markdown", "loop")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a message has to be. calls: in the form of `gates.expect`, () for none, None for any that are sound. answer:
+    """What a message has to be. calls: in the form of `gates.suite.expect`, () for none, None for any that are sound. answer:
     what it has to say, or None. script: "" for any."""
 
     calls: Sequence[Mapping[str, Any]] | None

@@ -25,13 +25,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gates.case import Sampling
-from gates.errors import SuiteError
-from gates.expect import SCRIPTS
-from gates.strict import Refused, nearest, read
-from gates.suite import SHIPPED as SUITES
-from gates.suite_line import check_tool
-from quantizer.errors import RecipeError
+from gates.contracts.case import Sampling
+from gates.contracts.errors import SuiteError
+from gates.policy.decoder import Refused, nearest, read
+from gates.suite.expect import SCRIPTS
+from gates.suite.line import check_tool
+from gates.suite.load import SHIPPED as SUITES
+from quantizer.core.errors import RecipeError
 
 SHIPPED: Final = Path(__file__).parent / "plans"
 TOOLS: Final = SUITES / "annie.tools.json"

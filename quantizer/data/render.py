@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
+from quantizer.core.errors import DataError, SourceError
 from quantizer.data.conversation import Conversation
-from quantizer.errors import DataError, SourceError
 
 Thinking = Literal["as_is", "none"]
 SWITCH: Final = "enable_thinking"

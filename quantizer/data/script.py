@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gates.words import normal
+from gates.suite.phrases import normal
 from quantizer.data.plan import SLOT, WHOLE, Category, Plan, Record, Scene, Turn
 
 DRAWS: Final = 200
@@ -25,7 +25,7 @@ DISTRACTORS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One user turn. `calls`: what the teacher has to call, in the form of `gates.expect`; `answer`: in that form too,
+    """One user turn. `calls`: what the teacher has to call, in the form of `gates.suite.expect`; `answer`: in that form too,
     or None where any answer will do."""
 
     say: str

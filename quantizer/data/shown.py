@@ -10,7 +10,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gates.sample import Sample
+from gates.contracts.sample import Sample
 from quantizer.data.harvest import Harvest
 
 LINE_SECONDS: Final = 10.0

@@ -20,18 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gates.case import Suite
+from gates.contracts.case import Suite
+from gates.contracts.errors import SuiteError
 from gates.detect.script import shares
 from gates.detect.spoken import spoken_seconds
-from gates.errors import SuiteError
-from gates.reader import Call
-from gates.reply import Reply
-from gates.suite_line import check_tool
-from gates.wall import Wall
+from gates.reply.reader import Call
+from gates.reply.reply import Reply
+from gates.suite.contamination import Wall
+from gates.suite.line import check_tool
+from quantizer.core.errors import DataError
 from quantizer.data import conversation as rows
 from quantizer.data import judge
-from quantizer.data.near import Seen, spoken
-from quantizer.errors import DataError
+from quantizer.data.near_duplicates import Seen, spoken
 
 if TYPE_CHECKING:
     from quantizer.data.render import Renderer
@@ -108,7 +108,7 @@ def _renderer(source: Path | None) -> Renderer | None:
     try:
         from quantizer.data.render import open_renderer
     except ImportError:
-        from quantizer.errors import UnavailableError
+        from quantizer.core.errors import UnavailableError
 
         raise UnavailableError(
             "--source renders with transformers, which is not installed: make quantizer"

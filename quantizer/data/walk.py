@@ -15,9 +15,9 @@ import hashlib
 from enum import Enum
 from typing import Any, Final
 
-from gates.case import Case
-from gates.reply import Reply, read_reply
-from gates.sample import Sample
+from gates.contracts.case import Case
+from gates.contracts.sample import Sample
+from gates.reply.reply import Reply, read_reply
 from quantizer.data import judge
 from quantizer.data.script import Part, Script
 

@@ -23,7 +23,7 @@ import gguf
 import torch
 from torch import Tensor
 
-from quantizer.errors import SourceError
+from quantizer.core.errors import SourceError
 from quantizer.verify.check import bare
 
 Config = Mapping[str, Any]

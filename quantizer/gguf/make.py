@@ -11,16 +11,16 @@ from typing import Any, Final
 
 from gguf import GGUFReader
 
-from gates import artefact
-from gates.manifest import Artefact, Provenance
-from quantizer.errors import ExportError, SourceError, UnavailableError
+from gates.artefact import artefact
+from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.source import Source
+from quantizer.core.atomic_output import placed
+from quantizer.core.errors import ExportError, SourceError, UnavailableError
 from quantizer.gguf import official
 from quantizer.gguf.ggml import GgmlError
 from quantizer.gguf.official import Programs
 from quantizer.gguf.write import NVFP4, write_gguf
-from quantizer.place import placed
-from quantizer.source import Source
-from quantizer.surgery.patient import read_manifest
+from quantizer.surgery.checkpoint import read_manifest
 from quantizer.verify.check import verify
 from quantizer.verify.folder import open_folder
 from quantizer.verify.layout import modules, quantized

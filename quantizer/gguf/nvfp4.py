@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantizer.errors import SourceError
+from quantizer.core.errors import SourceError
 from quantizer.nvfp4 import grid
 from quantizer.nvfp4.blocks import BLOCK, Nvfp4
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from quantizer.errors import ExportError, UnavailableError
+from quantizer.core.errors import ExportError, UnavailableError
 
 MAGIC: Final = b"GGUF"
 LAST: Final = 300  # characters of a program's last line that are passed on

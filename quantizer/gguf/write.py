@@ -20,7 +20,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
-from quantizer.errors import SourceError
+from quantizer.core.errors import SourceError
 from quantizer.gguf import ggml, mix
 from quantizer.gguf.arch import Architecture, Place, add_shape, architecture
 from quantizer.gguf.nvfp4 import SUPER, move, pack

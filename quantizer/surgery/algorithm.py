@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from quantizer.fused import groups
+from quantizer.layers.fused import groups
 from quantizer.nvfp4.blocks import BLOCK
-from quantizer.surgery.patient import CONFIG, QUANT, Document, Part, Patient
+from quantizer.surgery.checkpoint import CONFIG, QUANT, Document, Part, Patient
 from quantizer.surgery.server import W4A16 as W4A16_SINCE
 from quantizer.surgery.server import Server
 from quantizer.surgery.step import Step

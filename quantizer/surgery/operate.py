@@ -15,12 +15,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from gates import artefact
-from gates.manifest import Artefact, FileEntry, Provenance, root_digest
-from quantizer.errors import ExportError, SourceError
-from quantizer.place import placed
+from gates.artefact import artefact
+from gates.artefact.manifest import Artefact, FileEntry, Provenance, root_digest
+from quantizer.core.atomic_output import placed
+from quantizer.core.errors import ExportError, SourceError
 from quantizer.surgery.algorithm import quantization
-from quantizer.surgery.patient import FILE_MODE, FOLDER_MODE, Patient, open_patient
+from quantizer.surgery.checkpoint import FILE_MODE, FOLDER_MODE, Patient, open_patient
 from quantizer.surgery.server import Server
 from quantizer.surgery.shards import write_shards
 from quantizer.surgery.step import Step

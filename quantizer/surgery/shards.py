@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Final
 import torch
 from safetensors import safe_open
 
-from quantizer.errors import SourceError
-from quantizer.surgery.patient import Part
+from quantizer.core.errors import SourceError
+from quantizer.surgery.checkpoint import Part
 from quantizer.verify.folder import INDEX
 
 MAX_HEADER: Final = 100_000_000

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from quantizer.surgery.patient import TOKENIZER_CONFIG, Patient
+from quantizer.surgery.checkpoint import TOKENIZER_CONFIG, Patient
 from quantizer.surgery.server import Server
 from quantizer.surgery.step import Step
 from quantizer.surgery.wrap import WRAPPED

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer
 
-from quantizer.surgery.patient import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, Patient
+from quantizer.surgery.checkpoint import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, Patient
 from quantizer.surgery.server import Server
 from quantizer.surgery.step import Step
 from quantizer.surgery.texts import TEXTS

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from quantizer.surgery.patient import CONFIG, PREPROCESSOR, Document, Patient
+from quantizer.surgery.checkpoint import CONFIG, PREPROCESSOR, Document, Patient
 from quantizer.surgery.server import Server
 from quantizer.surgery.step import Step
 from quantizer.verify.scheme import SECTIONS

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from quantizer.errors import CheckpointError
+from quantizer.core.errors import CheckpointError
 from quantizer.train.shard import World
 
 FORMAT: Final = 1

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from quantizer.batch import Batch, sent
+from quantizer.core.batch import Batch, sent
 from quantizer.data.batches import batches, collate
 from quantizer.data.render import Sample
-from quantizer.linear import SERVED, unquantized
-from quantizer.recipe_values import Train
+from quantizer.layers.linear import SERVED, unquantized
+from quantizer.recipes.values import Train
 from quantizer.train.head import Goal, Loss, Taught, head_loss
 
 WIDTHS: Final = 64

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from quantizer.batch import sent
+from quantizer.core.batch import sent
+from quantizer.core.errors import QuantizerError
 from quantizer.data.batches import Step, batches, collate, plan
 from quantizer.data.render import Sample
-from quantizer.errors import QuantizerError
-from quantizer.linear import nvfp4_layers
-from quantizer.recipe_values import Train
+from quantizer.layers.linear import nvfp4_layers
+from quantizer.recipes.values import Train
 from quantizer.train.head import Loss
 from quantizer.train.learner import WIDTHS, Learner, Micro, Teacher, micro
 from quantizer.train.shard import World

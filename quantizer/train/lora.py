@@ -16,8 +16,8 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from quantizer.errors import RecipeError
-from quantizer.recipe_values import Lora
+from quantizer.core.errors import RecipeError
+from quantizer.recipes.values import Lora
 from quantizer.train.weights import Weights
 
 

@@ -4,7 +4,7 @@
     ask the teacher, if the recipe has one    the folder's own model, once over the data; then it is let go
     open the student                          loaded, calibrated, searched; see `quantizer.train.student`
     train                                     with checkpoints beside the place of the result: NAME.training
-    write, check, compare, seal, rename       from memory, as `quantizer.ptq` does, or nothing
+    write, check, compare, seal, rename       from memory, as `quantizer.ptq.quantize` does, or nothing
 
 The whole loss curve is in the folder (training.jsonl); its summary, with time, memory and data, in the manifest.
 """
@@ -20,18 +20,18 @@ from typing import Any, Final
 
 from torch import nn
 
-from gates import artefact
-from gates.manifest import Artefact, Provenance
-from quantizer import cost
+from gates.artefact import artefact
+from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
+from quantizer.checkpoint.source import Source, load_model, open_source
+from quantizer.core import cost
+from quantizer.core.atomic_output import check_free, placed
+from quantizer.core.errors import RecipeError
 from quantizer.data.dataset import Dataset, load
 from quantizer.data.render import open_renderer
-from quantizer.errors import RecipeError
-from quantizer.export import seal, write_bf16, write_nvfp4
-from quantizer.place import check_free, placed
-from quantizer.ptq import PROOF_SAMPLES, Run, prove
-from quantizer.recipe import Recipe, plain
-from quantizer.recipe_values import Train
-from quantizer.source import Source, load_model, open_source
+from quantizer.ptq.quantize import PROOF_SAMPLES, Run, prove
+from quantizer.recipes.load import Recipe, plain
+from quantizer.recipes.values import Train
 from quantizer.train import shard
 from quantizer.train.checkpoint import Checkpoints
 from quantizer.train.learner import Learner, Teacher, listen

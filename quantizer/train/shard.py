@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from quantizer.errors import RecipeError
+from quantizer.core.errors import RecipeError
 
 
 @dataclass(frozen=True, slots=True)

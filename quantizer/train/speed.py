@@ -12,8 +12,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from quantizer.fused import groups
-from quantizer.linear import SERVED, nvfp4_layers
+from quantizer.layers.fused import groups
+from quantizer.layers.linear import SERVED, nvfp4_layers
 from quantizer.nvfp4 import blocks
 from quantizer.train.shard import blocks_of
 
@@ -70,7 +70,7 @@ def share_inputs(model: nn.Module) -> None:
 
 
 class Hold:
-    """`quantizer.linear.hold_weights` with compiled kernels."""
+    """`quantizer.layers.linear.hold_weights` with compiled kernels."""
 
     def __init__(self) -> None:
         self._rounded: Any = torch.compile(_rounded, options=exact_options())

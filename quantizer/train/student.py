@@ -1,6 +1,6 @@
 """The model that is trained: from a folder to a module with the right parts frozen, and from there to what is served.
 
-open     load, choose layers, calibrate, fold and search as `quantizer.ptq` does; then what this training moves
+open     load, choose layers, calibrate, fold and search as `quantizer.ptq.quantize` does; then what this training moves
 follow   after some steps: weights' amax anew, tied, and the block scales of the recipe searched again
 close    after the last: the same, inputs' amax anew; BF16, nothing held
 """
@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from quantizer.attach import make_plan, measure
-from quantizer.batch import Batch
-from quantizer.calibrate import calibrate
-from quantizer.linear import SERVED, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
-from quantizer.ptq import Run, quantize
-from quantizer.recipe_values import Recipe, Train
-from quantizer.search.scales import set_scales
-from quantizer.source import load_model
+from quantizer.checkpoint.source import load_model
+from quantizer.core.batch import Batch
+from quantizer.layers.attach import make_plan, measure
+from quantizer.layers.linear import SERVED, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
+from quantizer.ptq.calibrate import calibrate
+from quantizer.ptq.quantize import Run, quantize
+from quantizer.ptq.scales import set_scales
+from quantizer.recipes.values import Recipe, Train
 from quantizer.train import lora
 from quantizer.train.learner import Learner
 from quantizer.train.loop import trained

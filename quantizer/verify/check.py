@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from quantizer.fused import groups
+from quantizer.layers.fused import groups
 from quantizer.nvfp4.blocks import Nvfp4
 from quantizer.verify import values
 from quantizer.verify.folder import Entry, Folder, FolderError, open_folder

@@ -15,7 +15,7 @@ from typing import Any, Final
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from quantizer.errors import SourceError
+from quantizer.core.errors import SourceError
 from quantizer.verify.report import Finding
 
 INDEX: Final = "model.safetensors.index.json"

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from quantizer.fused import groups
+from quantizer.layers.fused import groups
 from quantizer.nvfp4.blocks import BLOCK
 from quantizer.verify.folder import Entry, Folder
 from quantizer.verify.report import Finding

@@ -13,11 +13,11 @@ import aiohttp
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from app import log as logs
-from app.config import Address, Config, Secrets, parse
-from app.main import Gateway, create_gateway
-from app.serve import bind, servers
-from app.tracing import Tracing
+from app.config.config import Address, Config, Secrets, parse
+from app.proxy.tracing import Tracing
+from app.server import bind, servers
+from app.telemetry import log as logs
+from app.wiring import Gateway, create_gateway
 from tests.scripted_engine import ScriptedEngine
 
 TOKEN = "operators-token"

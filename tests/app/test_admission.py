@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.admission import Turnstile
-from app.errors import Busy
+from app.errors.tree import Busy
+from app.proxy.admission import Turnstile
 from tests.app.house import HELLO, House, eventually, house
 from tests.script import Head, Say, Until, finish, reply, text
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.__main__ import main
-from deploy.url import UrlEngine
+from deploy.drivers.url import UrlEngine
 from tests.app.test_first_light import MODELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.breaker import (
+from app.engines.breaker import (
     FAILURES,
     FIRST_PAUSE,
     LONGEST_PAUSE,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.conduct import HELD, conduct, held_characters
-from app.config import ConfigError, parse
+from app.config.config import ConfigError, parse
+from app.stream.audit import CHAT_PATH, unasked_thought
+from app.stream.conduct import HELD, conduct, held_characters
 from app.stream.holdback import ThinkPolicy
 from app.stream.pipeline import StreamPolicy
-from app.witness import CHAT_PATH, unasked_thought
-from deploy.abilities import Abilities
+from deploy.engine.abilities import Abilities
 from tests.app.house import TOOLS, House, config, house, run
 from tests.script import DONE, Head, Say, Step, finish, role, status, text
 from tests.scripted_engine import ScriptedEngine

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from app.config import (
+from app.config.config import (
     _ENGINE_KEYS,
     EMBEDDED_DEFAULT,
     Address,
@@ -22,8 +22,8 @@ from app.config import (
     load,
     parse,
 )
-from app.tables import Telemetry
-from deploy.spec import Dialect, Driver
+from app.config.sections import Telemetry
+from deploy.engine.spec import Dialect, Driver
 
 EXAMPLE = EMBEDDED_DEFAULT.parent / "manners.example.toml"
 

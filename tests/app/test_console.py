@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from app.console.reading import reading
-from app.console.routes import FILES, STATIC
+from app.admin.console import FILES, STATIC
+from app.admin.console_data import reading
 from tests.app.house import TOKEN, house
 from tests.gates.report import examples
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.__main__ import main
-from app.commands import doctor
+from app.cli import doctor
+from deploy.core.errors import DockerError
 from deploy.doctor.evidence import Host
-from deploy.errors import DockerError
 
 DATA = Path(__file__).parents[1] / "data" / "doctor"
 HEALTHY = str(DATA / "healthy-spark.json")
@@ -41,8 +41,8 @@ class NoDocker:
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine like any that runs the tests: no GPU, and enough memory."""
     plain = Host(architecture="x86_64", memory_total=1 << 36, memory_available=1 << 36, monotonic=True)
-    monkeypatch.setattr("deploy.doctor.gather.host.host", lambda: plain)
-    monkeypatch.setattr("deploy.dockerd.Docker", NoDocker)
+    monkeypatch.setattr("deploy.doctor.collectors.host.host", lambda: plain)
+    monkeypatch.setattr("deploy.drivers.docker_client.Docker", NoDocker)
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.ear import KEPT, Ear, Heard, ended_as, wait_of
 from app.stream.clocks import Clocks
+from app.telemetry.reply_window import KEPT, Ear, Heard, ended_as, wait_of
 from tests.app.house import House, eventually
 from tests.app.test_failover import pair
 from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text

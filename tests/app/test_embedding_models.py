@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-import app.member
-from app.config import ConfigError, parse
-from deploy.probe import embedding_body
+import app.engines.backend
+from app.config.config import ConfigError, parse
+from deploy.engine.probe import embedding_body
 from tests.app.house import HELLO, House, config, eventually, run
 from tests.app.test_first_light import MODELS
 from tests.script import Step, status, vectors

@@ -11,15 +11,15 @@ import pytest
 import pytest_asyncio
 import structlog
 
-import app.check.suite as suite
+import app.conformance.suite as suite
 from app.__main__ import main
-from app.check.engine_api import EngineAPI
-from app.check.known import GAPS, judged
-from app.check.rows import Row, ask, each, user
-from app.check.suite import NAMES, Result
-from app.check.table import ROWS
-from deploy.embedded import EmbeddedEngine
-from deploy.spec import EngineSpec
+from app.conformance.engine_api import EngineAPI
+from app.conformance.known import GAPS, judged
+from app.conformance.rows import Row, ask, each, user
+from app.conformance.suite import NAMES, Result
+from app.conformance.table import ROWS
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.engine.spec import EngineSpec
 from tests.app.test_command import write
 from tests.app.test_first_light import MODELS
 from tests.script import reply
@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
 async def test_what_cannot_be_done_is_one_line_and_its_code(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.commands.engine.REACH_SECONDS", 0.2)
+    monkeypatch.setattr("app.cli.engine.REACH_SECONDS", 0.2)
     args, code, why = REFUSED[name]
     assert await manners("engine", *args) == code
     out, err = capsys.readouterr()

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.config import parse
+from app.config.config import parse
 from tests.app.house import House, eventually, run
 from tests.app.test_first_light import MODELS
 from tests.scale import scaled

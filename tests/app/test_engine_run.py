@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.__main__ import main
-from deploy.lease import Lease, lease_path
+from deploy.memory.lease import Lease, lease_path
 from tests.app.test_first_light import MODELS
 
 NANO = f"""

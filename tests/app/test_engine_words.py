@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.config import parse
+from app.config.config import parse
 from tests.app.house import House, config, run
 from tests.app.test_request_faults import attack, chokes
 from tests.deploy.scripted import OK, Step, answer, scripted

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from app.config import Timeouts
-from app.errors import MannersError
-from app.lifeline import Lifeline
-from app.outlet import Outlet
-from app.pulse import Pulse
-from app.rounds import Round
+from app.api.surface import COMMENT
+from app.api.thinking_budget import ThoughtWatch
+from app.config.config import Timeouts
+from app.errors.tree import MannersError
+from app.proxy.deadlines import Lifeline
+from app.proxy.keepalive import Pulse
+from app.proxy.outlet import Outlet
 from app.stream.clocks import Clocks
-from app.surfaces.surface import COMMENT
-from app.thought import ThoughtWatch
+from app.upstream.batching import Round
 from tests.app.house import house
 from tests.script import Hang, Head, Say, thought
 

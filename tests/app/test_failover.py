@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.breaker import Breaker, State
-from app.config import parse
+from app.config.config import parse
+from app.engines.breaker import Breaker, State
 from tests.app.house import House, eventually, run
 from tests.script import (
     CloseNow,

@@ -16,8 +16,8 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-from app.check.suite import hang_up
-from app.config import parse
+from app.config.config import parse
+from app.conformance.suite import hang_up
 from tests.app.house import House, run
 
 MODELS = Path(__file__).parents[2] / "models"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.__main__ import main
-from gates import artefact
+from gates.artefact import artefact
 
 MODELS = Path(__file__).parents[2] / "models"
 

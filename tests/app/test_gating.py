@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from app import gating
-from app.config import load
-from app.gating import build_of, configured, describe, make_job, pairs, special_tokens
-from deploy.abilities import Abilities
-from deploy.engine import EngineState, Phase
-from deploy.spec import EngineSpec
-from gates import artefact
-from gates.errors import ArtefactError, RunError, SuiteError
+from app.cli import gate_engines
+from app.cli.gate_engines import build_of, configured, describe, make_job, pairs, special_tokens
+from app.config.config import load
+from deploy.engine.abilities import Abilities
+from deploy.engine.engine import EngineState, Phase
+from deploy.engine.spec import EngineSpec
+from gates.artefact import artefact
+from gates.contracts.errors import ArtefactError, RunError, SuiteError
 from tests.gates.test_job import JOB
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -42,13 +42,13 @@ def test_data_that_holds_a_prompt_of_the_suite_is_refused_by_its_name(tmp_path: 
         conversation("Something else entirely, about boats.") + "\n" + conversation(prompt)
     )
     with pytest.raises(SuiteError, match=r"train\.jsonl: 1 prompts"):
-        gating.check_wall(JOB, [tmp_path / "train.jsonl"])
+        gate_engines.check_wall(JOB, [tmp_path / "train.jsonl"])
 
 
 def test_data_that_is_clean_is_named_by_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(conversation("Something else entirely, about boats."))
-    (pinned,) = gating.check_wall(JOB, [path])
+    (pinned,) = gate_engines.check_wall(JOB, [path])
     assert (pinned.name, pinned.digest) == ("train.jsonl", f"sha256:{artefact.hash_file(path)[1]}")
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from app.http1 import MAX_EARLY_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, BodyReader, EngineReply
-from app.rounds import Round
 from app.stream.pipeline import Pipeline
-from app.upstream import Upstream
+from app.upstream.batching import Round
+from app.upstream.client import Upstream
+from app.upstream.connection import MAX_EARLY_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, BodyReader, EngineReply
 from tests.app.house import House, eventually, house, said
 from tests.app.test_faults import fresh_connections
 from tests.script import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.hosts import LocalAccess, host_name
+from app.http.hosts import LocalAccess, host_name
 from tests.app.house import HELLO, TOKEN, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,13 +11,13 @@ import pytest_asyncio
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from app.config import ConfigError, Timeouts, parse
-from app.errors import EngineTimeout
-from app.lifeline import Lifeline
-from app.pulse import Pulse
-from app.rounds import Round
+from app.api.surface import COMMENT
+from app.config.config import ConfigError, Timeouts, parse
+from app.errors.tree import EngineTimeout
+from app.proxy.deadlines import Lifeline
+from app.proxy.keepalive import Pulse
 from app.stream.clocks import Clocks
-from app.surfaces.surface import COMMENT
+from app.upstream.batching import Round
 from tests.app.house import HELLO, House, eventually, frames, house, run, said
 from tests.app.test_clocks import CONTENT, SENTENCE, THINK, TOKEN
 from tests.script import (
@@ -351,7 +351,7 @@ class Caller:
 def caller(monkeypatch: pytest.MonkeyPatch) -> Caller:
     """One who decides what time it is."""
     it = Caller()
-    monkeypatch.setattr("app.pulse.time", it)
+    monkeypatch.setattr("app.proxy.keepalive.time", it)
     return it
 
 

@@ -11,8 +11,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from app import listener
-from app.listener import (
+from app.http import connection
+from app.http.connection import (
     DEFAULT_LIMITS,
     MAX_HEAD_BYTES,
     MAX_HEADERS,
@@ -21,7 +21,7 @@ from app.listener import (
     Connection,
     Limits,
 )
-from app.serve import limits_of, raise_descriptor_limit
+from app.server import limits_of, raise_descriptor_limit
 from tests.app.house import config
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -347,7 +347,7 @@ async def test_a_request_has_one_host(name: str) -> None:
 
 async def test_no_request_is_parsed_ahead_of_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Should an end of a request be missed, the next one is refused and not queued."""
-    monkeypatch.setattr(listener, "_BLANK_LINE", b"\0")
+    monkeypatch.setattr(connection, "_BLANK_LINE", b"\0")
     server = Server()
     made, transport = server.connect()
     made.data_received(GET * 100)

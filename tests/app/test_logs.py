@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 import structlog
 
-from app import log as logs
+from app.telemetry import log as logs
 from tests.app.house import HELLO, House, house
 from tests.script import (
     DONE,

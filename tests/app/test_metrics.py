@@ -13,12 +13,12 @@ import pytest_asyncio
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from app import log as logs
-from app.config import load
-from app.fleet import artefact_digest
-from app.main import create_gateway
-from app.metrics import DURATION_BUCKETS, TOKEN_BUCKETS, VOICE_BUCKETS
-from deploy.engine import EngineState
+from app.config.config import load
+from app.engines.pool import artefact_digest
+from app.telemetry import log as logs
+from app.telemetry.metrics import DURATION_BUCKETS, TOKEN_BUCKETS, VOICE_BUCKETS
+from app.wiring import create_gateway
+from deploy.engine.engine import EngineState
 from tests.app.house import TOOLS, House, eventually, house
 from tests.script import Head, Say, Step, call, finish, reply, text, thought
 

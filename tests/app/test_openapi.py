@@ -6,7 +6,7 @@ import re
 import jsonschema
 import pytest
 
-from app.main import SURFACES
+from app.wiring import SURFACES
 from tests.app.house import HELLO, House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app import operator_client
 from app.__main__ import main
-from app.operator_client import ClientError, NoGateway, OperatorClient
+from app.cli import admin_client
+from app.cli.admin_client import ClientError, NoGateway, OperatorClient
 from tests.app.house import TOKEN
 from tests.app.promotion.stage import Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
@@ -263,7 +263,7 @@ def breaking(*streams: bytes) -> Iterator[tuple[OperatorClient, list[str]]]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before another attempt."""
-    monkeypatch.setattr(operator_client, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(admin_client, "PAUSES", (0.0, 0.0))
 
 
 STEP = b'id: %d\nevent: step\ndata: {"seq": %d}\n\n'

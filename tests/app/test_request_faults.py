@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app import member
-from app.config import parse
-from app.surfaces.chat_completions import ChatCompletions
+from app.api.chat_completions import ChatCompletions
+from app.config.config import parse
+from app.engines import backend
 from tests.app.house import Answer, House, house, run
 from tests.app.test_failover import pair
 from tests.app.test_first_light import MODELS
@@ -147,7 +147,7 @@ async def test_an_engine_whose_places_are_taken_is_not_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probes: Sequence[Step]
 ) -> None:
     """The probe finds no room, but somebody is given tokens."""
-    monkeypatch.setattr(member, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(backend, "PROBE_SECONDS", 0.2)
     over, begun = asyncio.Event(), asyncio.Event()
     long = (Head(), Say(role()), Say(text("One")), Tell(begun), *(Wait(0.05), Say(text(" more"))) * 20)
     async with AsyncExitStack() as stack:
@@ -171,7 +171,7 @@ async def test_an_engine_whose_places_are_taken_is_not_broken(
 async def test_an_engine_that_nobody_sees_alive_is_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(backend, "PROBE_SECONDS", 0.2)
     async with house(tmp_path) as home:
         home.engine.probes = (Hang(),)
         chokes(home.engine, status(500))
@@ -184,8 +184,8 @@ async def test_one_long_reply_keeps_an_engine_of_one_place_from_being_taken_for_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tokens vouch for it all along, not only the first: no probe is due meanwhile."""
-    monkeypatch.setattr(member, "QUIET_SECONDS", 0.3)
-    monkeypatch.setattr(member, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(backend, "QUIET_SECONDS", 0.3)
+    monkeypatch.setattr(backend, "LOOK_SECONDS", 0.05)
     async with house(tmp_path) as home:
         words = (Wait(0.02), Say(text("x"))) * 40
         home.engine.play(Head(), Say(role()), *words, Say(finish()), Say(DONE))

@@ -7,10 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.outlet import _Uvicorn
-from app.rounds import MAX_QUEUED_BYTES, Round
-from app.serve import bind
-from app.serve import server as serving
+from app.proxy.outlet import _Uvicorn
+from app.server import bind
+from app.server import server as serving
+from app.upstream.batching import MAX_QUEUED_BYTES, Round
 from tests.app.house import ANYWHERE
 
 

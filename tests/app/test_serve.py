@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.config import Address
-from app.serve import bind
+from app.config.config import Address
+from app.server import bind
 from tests.app.house import HELLO, frames, said
 from tests.script import DONE, Hang, Head, Say, Until, finish, text
 from tests.scripted_engine import ScriptedEngine

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from app import config
-from app import log as logs
-from app.config import ConfigError
+from app.config import config
+from app.config.config import ConfigError
+from app.config.shadow import Shadow
 from app.shadow.record import Taken, parse
 from app.shadow.recorder import Recorder, recorder_for
-from app.shadow.settings import Shadow
 from app.shadow.store import Store
+from app.telemetry import log as logs
 from tests.app import house as houses
 from tests.app.house import TOOLS, House
 from tests.script import Head, Say, call, finish, reply, role, status

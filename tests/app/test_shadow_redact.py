@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.shadow import redact
 from app.shadow.record import Taken, redacted, render
-from app.shadow.redact import DROPPED, Limits, Redactor, TooManySecrets, compiled
+from app.telemetry import redact
+from app.telemetry.redact import DROPPED, Limits, Redactor, TooManySecrets, compiled
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF123_-x"
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.commands.shadow import show
-from app.config import Config, parse
+from app.cli.shadow import show
+from app.config.config import Config, parse
 from app.shadow.asking import NothingRecorded, Wish, replay
 from app.shadow.compare import as_json
 from app.shadow.store import Store
-from gates.errors import RunError
+from gates.contracts.errors import RunError
 from gates.run.ledger import read_samples
 from tests.app.house import run
 

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 import pytest_asyncio
 
-from app.requests import ChatRequest
-from app.shaping import upstream_body, without_parser, without_thoughts
-from deploy.spec import Dialect
+from app.api.chat_request import ChatRequest
+from app.api.engine_request import upstream_body, without_parser, without_thoughts
+from deploy.engine.spec import Dialect
 from tests.app.house import HELLO, TOOLS, Answer, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

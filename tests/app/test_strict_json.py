@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from app import requests
-from app.errors import BadJSON, RequestError
-from app.strict_json import (
+from app.api import chat_request, reading
+from app.api.chat_completions import ChatCompletions
+from app.api.completions import Completions
+from app.api.embeddings import Embeddings
+from app.api.messages import Messages
+from app.api.responses import Responses
+from app.api.strict_json import (
     MAX_DEPTH,
     MAX_DIGITS,
     MAX_EXPONENTS,
@@ -17,14 +21,9 @@ from app.strict_json import (
     decode,
     without_strings,
 )
-from app.surfaces import reading
-from app.surfaces.chat_completions import ChatCompletions
-from app.surfaces.completions import Completions
-from app.surfaces.embeddings import Embeddings
-from app.surfaces.messages import Messages
-from app.surfaces.responses import Responses
-from app.surfaces.surface import Surface
-from app.tool_schema import SchemaError, check_schema
+from app.api.surface import Surface
+from app.api.tool_schema import SchemaError, check_schema
+from app.errors.tree import BadJSON, RequestError
 
 CHAT, MESSAGES, RESPONSES = ChatCompletions(), Messages(), Responses()
 MIB = 1 << 20
@@ -281,8 +280,8 @@ def test_one_fault_of_a_list_is_enough(name: str, monkeypatch: pytest.MonkeyPatc
         seen.append(error.error_count())
         return real(error, body)
 
-    real = requests.field_error
-    monkeypatch.setattr(requests, "field_error", counted)
+    real = chat_request.field_error
+    monkeypatch.setattr(chat_request, "field_error", counted)
     monkeypatch.setattr(reading, "field_error", counted)
     refusal(surface, (frame % ",".join(["1.5"] * (MIB // 4))).encode())
     assert sum(seen) <= 8

@@ -13,7 +13,7 @@ import pytest_asyncio
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from app.config import parse
+from app.config.config import parse
 from tests.app.house import House, run
 from tests.app.test_first_light import QUESTIONS, thoughts_of
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app import member
-from app.breaker import Breaker, State
-from deploy.tasks import NAMES, spawn
+from app.engines import backend
+from app.engines.breaker import Breaker, State
+from deploy.core.tasks import NAMES, spawn
 from tests.app.house import House, house
 
 SECRET = "my aunt's recipe"
@@ -62,8 +62,8 @@ async def test_an_engine_is_watched_again_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     """Whatever it was, and whatever was thought of the engine: here the probe itself is broken, once."""
-    monkeypatch.setattr(member, "QUIET_SECONDS", 0.0)
-    probe, calls = member.probe, 0
+    monkeypatch.setattr(backend, "QUIET_SECONDS", 0.0)
+    probe, calls = backend.probe, 0
 
     async def breaks_once(*args: Any, **more: Any) -> Any:
         nonlocal calls
@@ -72,7 +72,7 @@ async def test_an_engine_is_watched_again_after_a_failure(
             raise RecursionError
         return await probe(*args, **more)
 
-    monkeypatch.setattr(member, "probe", breaks_once)
+    monkeypatch.setattr(backend, "probe", breaks_once)
     async with house(tmp_path) as home:
         (watched,) = home.gateway.fleet._members.values()
         watched.breaker = Breaker(State(state))

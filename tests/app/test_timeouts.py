@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.config import Timeouts
-from app.errors import EngineTimeout
-from app.lifeline import ClientGone, Lifeline
+from app.config.config import Timeouts
+from app.errors.tree import EngineTimeout
+from app.proxy.deadlines import ClientGone, Lifeline
 from tests.app.house import House, config, house, run, said
 from tests.script import DONE, Hang, Head, Say, Step, Tell, Wait, chunk, finish, role, text, thought, usage
 from tests.scripted_engine import ScriptedEngine

@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from app import otel
-from app.config import ConfigError, parse
-from app.main import tracing_for
-from app.otel import Spans
+from app.config.config import ConfigError, parse
+from app.proxy import otel
+from app.proxy.otel import Spans
+from app.wiring import tracing_for
 from tests.app.house import ANYWHERE, House, config, run
 from tests.app.test_failover import FAULTS
 from tests.app.test_logs import CANARY, PLACES
@@ -432,11 +432,11 @@ async def test_off_nothing_of_it_is_imported() -> None:
     """Neither the SDK nor the exporter, in a process that has a whole gateway."""
     code = """
 import json, sys
-from app.config import load
-from app.main import create_gateway
+from app.config.config import load
+from app.wiring import create_gateway
 from app import log
 create_gateway(load(None, {}), "token", log.configure())
-print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.otel"))]))
+print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel"))]))
 """
     ran = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, text=True,
@@ -455,9 +455,9 @@ def asked_for(endpoint: Any, base: Path) -> Any:
 async def test_a_missing_extra_is_one_line_with_its_cure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [m for m in sys.modules if m.startswith("opentelemetry.exporter") or m == "app.otel"]:
+    for name in [m for m in sys.modules if m.startswith("opentelemetry.exporter") or m == "app.proxy.otel"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("app.otel")
+    monkeypatch.delattr("app.proxy.otel")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(ConfigError, match=r"telemetry.otlp_endpoint: .* pip install 'manners\[otel\]'"):
         tracing_for(asked_for("http://127.0.0.1:4318", tmp_path))

@@ -10,10 +10,10 @@ import httptools
 import pytest
 import pytest_asyncio
 
-from app.errors import EngineBroke, EngineDown, MannersError
-from app.http1 import BodyReader, translate
-from app.rounds import Round
-from app.upstream import Upstream
+from app.errors.tree import EngineBroke, EngineDown, MannersError
+from app.upstream.batching import Round
+from app.upstream.client import Upstream
+from app.upstream.connection import BodyReader, translate
 from tests.app.house import House
 from tests.script import CloseNow, Hang, Head, Raw, Reset, Say, Until, Wait, reply, status, text
 from tests.scripted_engine import ScriptedEngine

@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.stream.audit import Witness
 from app.stream.events import CallStart, Event, Finish, Text, Thought
-from app.witness import Witness
 from gates.detect.live import READ_AS_MARKDOWN
 
 PLAIN = "The train leaves at ten past nine, and it takes about three hours."

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
-from app import operators
-from app.config import parse
-from gates.verdict import Verdict
+from app.admin import routes
+from app.config.config import parse
+from gates.contracts.verdict import Verdict
 from tests.app.house import TOKEN, eventually
 from tests.app.promotion.stage import Stage, callers, stage, tables
 from tests.app.promotion.stage import quick as quick
@@ -198,7 +198,7 @@ async def test_a_report_is_saved_as_the_page_that_people_read(it: Stage, page: P
 async def test_the_progress_goes_on_where_a_broken_connection_ended(
     it: Stage, page: Page, quick: None
 ) -> None:
-    whole = operators._stream
+    whole = routes._stream
 
     async def breaks_off(promotions: Any, id: str, after: int) -> AsyncIterator[bytes]:
         """Three events, and nobody says that it is over."""
@@ -214,7 +214,7 @@ async def test_the_progress_goes_on_where_a_broken_connection_ended(
     await ask(page, "large", report)
     await page.until(says("large instead of small", "#plan"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operators, "_stream", breaks_off)
+        patch.setattr(routes, "_stream", breaks_off)
         await page.click("button", "Promote")
         await page.until(says("succeeded", "#model-annie .told"))
     asked = [r["headers"].get("Last-Event-ID") for r in page.requests if r["url"].endswith("/events")]

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.embedded import EmbeddedEngine
-from deploy.spec import Dialect, EngineSpec
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.engine.spec import Dialect, EngineSpec
 from tests.conformance.vllm_server import CPU, GPU, Install, running
 
 ROOT = Path(__file__).parents[2]

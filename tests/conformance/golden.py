@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from app.check.rows import BOTH, FRANCE, HELLO, LIGHT, MEMORY, ON, PRIYA, SUM, TIMER, WEB, user
-from app.check.table import LONG, NO_SUCH, RESULT
-from app.faults import from_status
-from app.requests import ChatRequest
-from app.shaping import stream_policy
+from app.api.chat_request import ChatRequest
+from app.api.engine_request import stream_policy
+from app.conformance.rows import BOTH, FRANCE, HELLO, LIGHT, MEMORY, ON, PRIYA, SUM, TIMER, WEB, user
+from app.conformance.table import LONG, NO_SUCH, RESULT
+from app.errors.translate import from_status
 from app.stream.pipeline import StreamPolicy
 from tests.app.stream.wire import Heard, heard_streaming, heard_whole
 

@@ -19,8 +19,8 @@ import torch
 from modelopt.torch.export import export_hf_checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gates.artefact import MANIFEST, Provenance, load, seal
-from quantizer.nano.data import annie_sample
+from gates.artefact.artefact import MANIFEST, Provenance, load, seal
+from quantizer.experiments.nano.data import annie_sample
 
 SOURCE = Path(__file__).parents[2] / "models" / "annie-nano-hf"
 RECIPE = "NVFP4_DEFAULT_CFG"

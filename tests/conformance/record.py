@@ -17,8 +17,8 @@ from typing import Any
 
 import aiohttp
 
-from app.check.engine_api import EngineAPI
-from app.shaping import upstream_body, without_parser
+from app.api.engine_request import upstream_body, without_parser
+from app.conformance.engine_api import EngineAPI
 from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
 from tests.conformance.golden import FOLDER, Golden, Shot, expectation, read, shots_for
 

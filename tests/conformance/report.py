@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app.check.suite import NAMES as NAMES
-from app.check.suite import Result
+from app.conformance.suite import NAMES as NAMES
+from app.conformance.suite import Result
 from tests.conformance.engines import COLUMNS, KINDS
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from app.check.rows import MEMORY, ON, PRIYA, SUM, WEB, user
-from app.check.suite import ENDLESS, Bench, bench
+from app.conformance.rows import MEMORY, ON, PRIYA, SUM, WEB, user
+from app.conformance.suite import ENDLESS, Bench, bench
 from tests.conformance.conftest import FULL
 from tests.conformance.engines import Engine
 from tests.scale import scaled

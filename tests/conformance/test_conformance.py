@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from app.check.engine_api import EngineAPI
-from app.check.suite import Bench, Result, bench, run
-from app.check.suite import results as suite_results
-from app.check.table import ROWS
+from app.conformance.engine_api import EngineAPI
+from app.conformance.suite import Bench, Result, bench, run
+from app.conformance.suite import results as suite_results
+from app.conformance.table import ROWS
 from tests.conformance import report
 from tests.conformance.engines import Engine
 from tests.conformance.known import KNOWN

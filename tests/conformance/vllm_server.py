@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.probe import wait_until_streams
+from deploy.engine.probe import wait_until_streams
 
 ROOT = Path(__file__).parents[2]
 NAME = "annie-nano"

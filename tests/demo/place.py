@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from gates.suite import SHIPPED
+from gates.suite.load import SHIPPED
 from tests.bench.processes import free_port
 
 MODELS: Final = Path(__file__).parents[2] / "models"

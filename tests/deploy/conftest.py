@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.spec import EngineSpec
+from deploy.engine.spec import EngineSpec
 
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-q4_k_m" / "annie-nano-q4_k_m.gguf"
 

@@ -10,15 +10,15 @@ import json
 import sys
 from pathlib import Path
 
-from deploy.embedded import EmbeddedEngine
-from deploy.engine import Phase
-from deploy.errors import StartFailed
-from deploy.guard import Guard
-from deploy.memory import Memory
-from deploy.probe import probe
-from deploy.run import End
-from deploy.spec import EngineSpec
-from deploy.supervised import Supervised
+from deploy.core.errors import StartFailed
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.engine.engine import Phase
+from deploy.engine.probe import probe
+from deploy.engine.run import End
+from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import Supervised
+from deploy.memory.guard import Guard
+from deploy.memory.sizing import Memory
 from tests.deploy.cgroup import Cgroup
 
 EAT = "import signal, sys; eaten = b'x' * int(sys.argv[1]); signal.pause()"

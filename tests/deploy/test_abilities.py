@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from deploy.abilities import Abilities, abilities
-from deploy.engine import Phase
-from deploy.spec import Dialect, EngineSpec
-from deploy.url import UrlEngine
+from deploy.drivers.url import UrlEngine
+from deploy.engine.abilities import Abilities, abilities
+from deploy.engine.engine import Phase
+from deploy.engine.spec import Dialect, EngineSpec
 from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted, unused_url
 
 pytestmark = pytest.mark.asyncio

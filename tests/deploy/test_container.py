@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.container import CACHE, MODEL, NETWORK, Placing, argv, container_name, create_body, labels
-from deploy.docker_engine import DockerEngine, instance_of
-from deploy.dockerd import Docker
-from deploy.errors import ArtefactError, FlagError, SpecError, StartFailed
-from deploy.spec import EngineSpec, spec_digest
+from deploy.core.errors import ArtefactError, FlagError, SpecError, StartFailed
+from deploy.drivers.container import CACHE, MODEL, NETWORK, Placing, argv, container_name, create_body, labels
+from deploy.drivers.docker import DockerEngine, instance_of
+from deploy.drivers.docker_client import Docker
+from deploy.engine.spec import EngineSpec, spec_digest
 
 IMAGE = "vllm/vllm-openai@sha256:" + "0a" * 32
 VLLM = EngineSpec(

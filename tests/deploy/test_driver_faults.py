@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from deploy import supervised
-from deploy.child import REPORT_BYTES, Child, Report, _read_report
-from deploy.engine import Phase
-from deploy.errors import StartFailed
-from deploy.run import End, Run
-from deploy.spec import EngineSpec
-from deploy.supervised import Supervised
-from deploy.supervisor import Policy
+from deploy.core.errors import StartFailed
+from deploy.drivers.child import REPORT_BYTES, Child, Report, _read_report
+from deploy.engine import supervised
+from deploy.engine.engine import Phase
+from deploy.engine.run import End, Run
+from deploy.engine.spec import EngineSpec
+from deploy.engine.supervised import Supervised
+from deploy.engine.supervisor import Policy
 from tests.deploy.scripted import DONE, OK, TOKEN, scripted
 from tests.deploy.test_tasks import reports
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from deploy.embedded import EmbeddedEngine
-from deploy.engine import EngineState, Phase
-from deploy.errors import ArtefactError, StartCancelled, StartFailed
-from deploy.probe import probe
-from deploy.spec import EngineSpec, spec_digest
-from deploy.supervisor import Policy
+from deploy.core.errors import ArtefactError, StartCancelled, StartFailed
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.engine.engine import EngineState, Phase
+from deploy.engine.probe import probe
+from deploy.engine.spec import EngineSpec, spec_digest
+from deploy.engine.supervisor import Policy
 from tests.deploy.conftest import children, lives
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio, pytest.mark.timeout(120)]
@@ -382,5 +382,5 @@ async def test_it_describes_what_runs(spec: EngineSpec, tmp_path: Path) -> None:
     state = await engine.start()
     told = await engine.describe()
     assert (told["pid"], told["url"], told["spec"]) == (state.pid, state.url, spec_digest(spec))
-    assert "deploy.llama_child" in told["argv"] and told["model_file"] == str(spec.artefact)
+    assert "deploy.drivers.llama_child" in told["argv"] and told["model_file"] == str(spec.artefact)
     await brought_down(engine)

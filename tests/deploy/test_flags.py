@@ -2,8 +2,8 @@
 
 import pytest
 
-from deploy.errors import FlagError
-from deploy.flags import DEFAULTS, FLAGS, USER_BITS, Settings, parse_flags
+from deploy.core.errors import FlagError
+from deploy.engine.flags import DEFAULTS, FLAGS, USER_BITS, Settings, parse_flags
 
 
 def settings(*args: str, cores: int = 2) -> Settings:
@@ -84,7 +84,7 @@ def test_no_name_stands_in_two_rows() -> None:
 def test_every_field_of_the_table_exists_in_llama_cpp() -> None:
     """A new wheel that renames a field is found here, not at somebody's start."""
     xllamacpp = pytest.importorskip("xllamacpp", reason="pip install 'manners[embedded]'")
-    from deploy.llama_child import build_params
+    from deploy.drivers.llama_child import build_params
 
     words = {"int": "1", "float": "1.0", "str": "x", "_tristate": "on"}
     words["_template_kwargs"] = '{"a": 1}'

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from deploy.errors import ArtefactError
-from deploy.gguf import read_metadata
+from deploy.core.errors import ArtefactError
+from deploy.memory.gguf import read_metadata
 
 HUGE = 2**64 - 1
 

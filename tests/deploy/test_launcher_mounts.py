@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, UnixConnector, web
 
-from deploy.container import Placing, container_name, create_body
-from deploy.docker_engine import DockerEngine
-from deploy.errors import StartRefused
-from deploy.launcher.law import Catalogue, Forbidden
+from deploy.core.errors import StartRefused
+from deploy.drivers.container import Placing, container_name, create_body
+from deploy.drivers.docker import DockerEngine
+from deploy.engine.spec import EngineSpec
 from deploy.launcher.mounts import identify, sources
+from deploy.launcher.policy import Catalogue, Forbidden
 from deploy.launcher.proxy import application
-from deploy.spec import EngineSpec
 
 DIGEST = "sha256:" + "ab" * 32
 INSTANCE = "0123456789ab"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.errors import LeaseHeld
-from deploy.lease import Lease, lease_path
+from deploy.core.errors import LeaseHeld
+from deploy.memory.lease import Lease, lease_path
 
 
 def test_a_lease_has_one_holder_and_says_whom(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_taking_and_giving_back_twice_changes_nothing(tmp_path: Path) -> None:
 def test_a_holder_that_dies_gives_it_back(tmp_path: Path) -> None:
     """The kernel does; there is nothing to clean up."""
     code = (
-        "import sys; from pathlib import Path; from deploy.lease import Lease;"
+        "import sys; from pathlib import Path; from deploy.memory.lease import Lease;"
         " lease = Lease(Path(sys.argv[1])); lease.take('op-1'); print('held', flush=True); input()"
     )
     path = lease_path(tmp_path)

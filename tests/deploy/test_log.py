@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy import lines, log
-from deploy.lines import LineSplitter
-from deploy.log import LogFile, tail, withhold
+from deploy.core import lines
+from deploy.core.lines import LineSplitter
+from deploy.engine import log
+from deploy.engine.log import LogFile, tail, withhold
 
 LINE = st.binary(max_size=6).filter(lambda b: b"\r" not in b and b"\n" not in b)
 END = st.sampled_from([b"\n", b"\r\n", b"\r"])

@@ -10,7 +10,7 @@ from deploy.profiles.matrix import Cell, cells, finite, pick, plan, quantile, ro
 from gates.run.latency import Schedule, Slot
 from gates.run.readings import Reading
 from gates.run.target import Target
-from gates.suite import load_suite
+from gates.suite.load import load_suite
 
 SUITE = load_suite("annie-nano")
 

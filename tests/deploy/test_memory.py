@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from deploy import memory
-from deploy.engine import EngineState
-from deploy.errors import ArtefactError
-from deploy.gguf import read_metadata
-from deploy.guard import Guard
-from deploy.memory import (
+from deploy.core.errors import ArtefactError
+from deploy.engine.engine import EngineState
+from deploy.engine.spec import EngineSpec
+from deploy.memory import sizing
+from deploy.memory.gguf import read_metadata
+from deploy.memory.guard import Guard
+from deploy.memory.sizing import (
     GIB,
     VLLM_OVERHEAD,
     Memory,
@@ -26,7 +27,6 @@ from deploy.memory import (
     strategy,
     vllm_need,
 )
-from deploy.spec import EngineSpec
 from tests.deploy.conftest import NANO
 
 SPARK = int(121.6 * GIB)
@@ -141,11 +141,11 @@ def test_a_gpu_of_its_own_is_not_the_hosts_memory(tmp_path: Path) -> None:
     """A GB10's is; the driver's files tell which card it is."""
     card = tmp_path / "0000:01:00.0"
     card.mkdir()
-    assert not memory.has_own_memory(tmp_path)
+    assert not sizing.has_own_memory(tmp_path)
     (card / "information").write_text("Model: \t NVIDIA GB10\n")
-    assert not memory.has_own_memory(tmp_path)
+    assert not sizing.has_own_memory(tmp_path)
     (card / "information").write_text("Model: \t NVIDIA H100\n")
-    assert memory.has_own_memory(tmp_path)
+    assert sizing.has_own_memory(tmp_path)
 
 
 def test_three_looks_under_the_floor_end_a_candidate_and_two_do_not() -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from deploy.child import child_environment, spawn
-from deploy.embedded import EmbeddedEngine
-from deploy.engine import Phase
-from deploy.log import LogFile
-from deploy.spec import EngineSpec
-from deploy.supervisor import Policy
+from deploy.drivers.child import child_environment, spawn
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.engine.engine import Phase
+from deploy.engine.log import LogFile
+from deploy.engine.spec import EngineSpec
+from deploy.engine.supervisor import Policy
 from tests.deploy.conftest import gone_within, lives
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 SERVING = """
     import asyncio, sys
     from pathlib import Path
-    from deploy.embedded import EmbeddedEngine
-    from deploy.spec import EngineSpec
+    from deploy.drivers.embedded import EmbeddedEngine
+    from deploy.engine.spec import EngineSpec
 
     async def main():
         spec = EngineSpec(
@@ -45,8 +45,8 @@ SERVING = """
 LOADING = """
     import asyncio, os, sys
     from pathlib import Path
-    from deploy.child import spawn
-    from deploy.log import LogFile
+    from deploy.drivers.child import spawn
+    from deploy.engine.log import LogFile
 
     async def main():
         log = LogFile(Path(sys.argv[2]) / "e.log")
@@ -121,7 +121,7 @@ def test_a_child_born_after_its_parent_died_ends_at_once(gguf: Path) -> None:
     life, parents_end = os.pipe()
     report_read, report = os.pipe()
     os.close(parents_end)
-    command = [sys.executable, "-m", "deploy.llama_child", "--config", "{}"]
+    command = [sys.executable, "-m", "deploy.drivers.llama_child", "--config", "{}"]
     process = subprocess.Popen(
         [*command, "--life", str(life), "--report", str(report)],
         pass_fds=(life, report),

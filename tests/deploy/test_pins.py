@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from deploy.errors import PinError
-from deploy.pins import lock_path, pin_of, pinned, read_lock, write_lock
+from deploy.core.errors import PinError
+from deploy.images.pins import lock_path, pin_of, pinned, read_lock, write_lock
 
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 

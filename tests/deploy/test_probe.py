@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.engine import EngineState, Phase
-from deploy.errors import StartCancelled, StartTimeout
-from deploy.probe import SAID_CHARACTERS, Verdict, probe, served_model, wait_until_streams
-from deploy.spec import Dialect, EngineSpec
-from deploy.url import UrlEngine
+from deploy.core.errors import StartCancelled, StartTimeout
+from deploy.drivers.url import UrlEngine
+from deploy.engine.engine import EngineState, Phase
+from deploy.engine.probe import SAID_CHARACTERS, Verdict, probe, served_model, wait_until_streams
+from deploy.engine.spec import Dialect, EngineSpec
 from tests.deploy.scripted import (
     DONE,
     OK,

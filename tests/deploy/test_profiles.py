@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy.core.errors import SpecError
 from deploy.doctor.evidence import Engine, Evidence, Gpu, Host
 from deploy.doctor.examine import examine
-from deploy.errors import SpecError
-from deploy.flags import parse_flags
+from deploy.engine.flags import parse_flags
 from deploy.profiles import vllm_flags
 from deploy.profiles.__main__ import main as print_profile
 from deploy.profiles.load import ProfileError, command_line, engine_spec, load_profile, shipped, too_old

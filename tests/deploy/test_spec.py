@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deploy.drivers import make_engine
-from deploy.embedded import EmbeddedEngine
-from deploy.errors import ArtefactError, SpecError
-from deploy.spec import EngineSpec, spec_digest, spec_text
-from deploy.url import UrlEngine
-from deploy.weights import find_gguf
+from deploy.core.errors import ArtefactError, SpecError
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.drivers.factory import make_engine
+from deploy.drivers.url import UrlEngine
+from deploy.engine.spec import EngineSpec, spec_digest, spec_text
+from deploy.engine.weights import find_gguf
 
 DIGEST = "sha256:" + "0a" * 32
 EMBEDDED: dict[str, Any] = {

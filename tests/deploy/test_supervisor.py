@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.engine import Phase
-from deploy.errors import IllegalTransition
-from deploy.supervisor import (
+from deploy.core.errors import IllegalTransition
+from deploy.engine.engine import Phase
+from deploy.engine.supervisor import (
     Due,
     Effect,
     Event,

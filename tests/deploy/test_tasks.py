@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.tasks import FIRST_PAUSE, LONGEST_PAUSE, STABLE_SECONDS, TASK, restarting, spawn, supervise
+from deploy.core.tasks import FIRST_PAUSE, LONGEST_PAUSE, STABLE_SECONDS, TASK, restarting, spawn, supervise
 
 pytestmark = pytest.mark.asyncio
 

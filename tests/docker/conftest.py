@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from deploy.docker_engine import DockerEngine
-from deploy.dockerd import Docker
-from deploy.spec import EngineSpec
+from deploy.drivers.docker import DockerEngine
+from deploy.drivers.docker_client import Docker
+from deploy.engine.spec import EngineSpec
 from tests.docker import image
 from tests.docker.daemon import MISSING, Daemon, own_daemon
 

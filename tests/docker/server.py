@@ -1,7 +1,7 @@
 """What `llama-server` is in the image of these tests: llama.cpp's own server, out of the xllamacpp wheel.
 
 Run in the container, as the image's entrypoint. It takes the flags that the docker driver sets, and
-after them those of `deploy.flags`.
+after them those of `deploy.engine.flags`.
 """
 
 import argparse
@@ -9,8 +9,8 @@ import importlib
 import signal
 import sys
 
-from deploy.flags import parse_flags
-from deploy.llama_child import build_params
+from deploy.drivers.llama_child import build_params
+from deploy.engine.flags import parse_flags
 
 
 def main() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deploy.container import NETWORK
-from deploy.docker_engine import DockerEngine
-from deploy.engine import EngineState, Phase
-from deploy.errors import FlagError, SpecError, StartFailed
-from deploy.probe import probe
-from deploy.spec import EngineSpec, spec_digest
-from deploy.supervisor import Policy
+from deploy.core.errors import FlagError, SpecError, StartFailed
+from deploy.drivers.container import NETWORK
+from deploy.drivers.docker import DockerEngine
+from deploy.engine.engine import EngineState, Phase
+from deploy.engine.probe import probe
+from deploy.engine.spec import EngineSpec, spec_digest
+from deploy.engine.supervisor import Policy
 from tests.docker.conftest import MODELS, REPOSITORY
 from tests.docker.daemon import Daemon
 
@@ -231,7 +231,7 @@ async def test_two_engines_swap_and_the_old_one_drains(
 
 async def test_a_gateway_without_docker_says_so(spec: EngineSpec, tmp_path: Path) -> None:
     """No daemon at that address: a start that fails, with the address."""
-    from deploy.dockerd import Docker
+    from deploy.drivers.docker_client import Docker
 
     nowhere = Docker(f"unix://{tmp_path}/nothing")
     it = DockerEngine(spec, state_dir=tmp_path, docker=nowhere, policy=replace(FAST, boot_attempts=2))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.__main__ import main
-from deploy.dockerd import shared
-from deploy.probe import probe
+from deploy.drivers.docker_client import shared
+from deploy.engine.probe import probe
 from tests.docker.conftest import MODELS, REPOSITORY
 from tests.docker.daemon import Daemon
 

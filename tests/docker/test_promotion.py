@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.config import Config, parse
-from deploy.dockerd import shared
+from app.config.config import Config, parse
+from deploy.drivers.docker_client import shared
 from tests.app.house import eventually
 from tests.app.promotion.stage import ENGINES, callers, stage, tables
 from tests.app.promotion.stage import quick as quick

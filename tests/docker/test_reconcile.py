@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.docker_engine import DockerEngine
-from deploy.dockerd import Docker
-from deploy.drivers import remove, running
-from deploy.engine import Phase
-from deploy.errors import DockerError
-from deploy.probe import probe
-from deploy.spec import EngineSpec, spec_digest
+from deploy.core.errors import DockerError
+from deploy.drivers.docker import DockerEngine
+from deploy.drivers.docker_client import Docker
+from deploy.drivers.factory import remove, running
+from deploy.engine.engine import Phase
+from deploy.engine.probe import probe
+from deploy.engine.spec import EngineSpec, spec_digest
 from tests.docker.daemon import Daemon
 
 pytestmark = pytest.mark.docker

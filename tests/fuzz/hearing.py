@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from app.api.chat_completions import ChatCompletions
+from app.api.completions import Completions
+from app.api.messages import Messages
+from app.api.responses import Responses
+from app.api.surface import Asked, Surface
 from app.stream.encode import ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.sse import SSEDecoder
-from app.surfaces.chat_completions import ChatCompletions
-from app.surfaces.completions import Completions
-from app.surfaces.messages import Messages
-from app.surfaces.responses import Responses
-from app.surfaces.surface import Asked, Surface
 from tests.app.stream.wire import TOOLS
 from tests.fuzz.replies import Dialect
 

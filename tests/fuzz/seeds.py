@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.shadow import record
-from gates import sample
+from gates.contracts import sample
 from gates.report import document, dsse
 from tests.app.stream.wire import TOOLS, stream
 from tests.fuzz.targets import _KEY, SIGNED_PAYLOAD

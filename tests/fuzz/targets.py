@@ -19,12 +19,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from app.config import ConfigError, load, parse
-from app.errors import MannersError, RequestError, UpstreamError
-from app.http1 import EngineReply
-from app.rounds import Round
+from app.api.embeddings import Embeddings
+from app.api.surface import HandsOn, Surface
+from app.config.config import ConfigError, load, parse
+from app.errors.tree import MannersError, RequestError, UpstreamError
 from app.shadow import record
-from app.shadow.redact import Redactor
 from app.stream.chunks import MalformedChunk, parse_payload, plain_text
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought
 from app.stream.hermes import HermesCall, NotACall
@@ -33,12 +32,13 @@ from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.xmlcall import XMLCall
-from app.surfaces.embeddings import Embeddings
-from app.surfaces.surface import HandsOn, Surface
-from deploy.errors import ArtefactError
-from deploy.gguf import read_metadata
-from gates import sample
-from gates.errors import SamplesError
+from app.telemetry.redact import Redactor
+from app.upstream.batching import Round
+from app.upstream.connection import EngineReply
+from deploy.core.errors import ArtefactError
+from deploy.memory.gguf import read_metadata
+from gates.contracts import sample
+from gates.contracts.errors import SamplesError
 from gates.report import document, dsse
 from gates.report.codec import CodecError
 from tests.app.stream.wire import TOOLS

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gates import artefact
+from gates.artefact import artefact
 from gates.report.keys import trusted
 from gates.report.statement import Statement
 from gates.report.verify import open_report

@@ -6,8 +6,8 @@ from typing import Final
 
 from gates.detect.corpus import load_all
 from gates.detect.measure import Score, scores
-from gates.operating import markdown, operating_table
-from gates.policy import load_policy, shipped
+from gates.judge.operating import markdown, operating_table
+from gates.policy.load import load_policy, shipped
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "gates.md"
 END: Final = "<!-- end of what is generated -->"

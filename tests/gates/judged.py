@@ -6,11 +6,24 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gates.case import Case, Sampling, Suite
-from gates.lineage import Lineage
-from gates.outcomes import Outcomes, Timing
-from gates.policy import Compare, Floor, Gate, KnownBad, Latency, Policy, Rate, Ratio, Repeat, Run, Same, Zero
-from gates.verdict import CaseResult, Control, Outcome, Verdict
+from gates.artefact.lineage import Lineage
+from gates.contracts.case import Case, Sampling, Suite
+from gates.contracts.verdict import CaseResult, Control, Outcome, Verdict
+from gates.judge.outcomes import Outcomes, Timing
+from gates.policy.load import (
+    Compare,
+    Floor,
+    Gate,
+    KnownBad,
+    Latency,
+    Policy,
+    Rate,
+    Ratio,
+    Repeat,
+    Run,
+    Same,
+    Zero,
+)
 
 RUN = Run(repeats=(Repeat(0.0, 1), Repeat(0.7, 3)))
 KIN = Lineage(True, "both come from sha256:aa")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gates.artefact import (
+from gates.artefact.artefact import (
     MANIFEST,
     Artefact,
     ArtefactError,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gates.decide import decide, extensions, judge_control
-from gates.errors import SamplesError
-from gates.lineage import Lineage
-from gates.outcomes import Outcomes, Timing
-from gates.policy import Compare, Gate, Latency, Rate, Ratio, Same, Zero
-from gates.verdict import CaseResult, Control, Decision, GateResult, Verdict
+from gates.artefact.lineage import Lineage
+from gates.contracts.errors import SamplesError
+from gates.contracts.verdict import CaseResult, Control, Decision, GateResult, Verdict
+from gates.judge.decide import decide, extensions, judge_control
+from gates.judge.outcomes import Outcomes, Timing
+from gates.policy.load import Compare, Gate, Latency, Rate, Ratio, Same, Zero
 from tests.gates.judged import (
     FAST,
     HELD,

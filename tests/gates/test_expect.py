@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.expect import accepts, mismatch
-from gates.words import normal, words
+from gates.suite.expect import accepts, mismatch
+from gates.suite.phrases import normal, words
 
 ACCEPTED: list[tuple[list[Any], Any, bool]] = [
     (["Hassan"], "hassan", True),

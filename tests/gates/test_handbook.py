@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gates import artefact
-from gates.decide import same_lineage
-from gates.policy import load_policy, shipped
+from gates.artefact import artefact
+from gates.judge.decide import same_lineage
+from gates.policy.load import load_policy, shipped
 from tests.gates.handbook import DOCUMENT, END, begin, written
 
 TEXT = DOCUMENT.read_text("utf-8")
@@ -35,7 +35,7 @@ def test_every_shipped_policy_and_every_gate_of_it_is_named() -> None:
 
 
 def test_exit_codes_are_those_of_the_command() -> None:
-    from app.commands.gate import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE, EXIT_CODES
+    from app.cli.gate import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE, EXIT_CODES
 
     for code in (*EXIT_CODES.values(), EX_DATAERR, EX_UNAVAILABLE, EX_CONFIG):
         assert re.search(rf"^\| {code} \|", TEXT, re.M), code
@@ -62,7 +62,7 @@ def test_its_example_seals_two_folders_of_one_model(tmp_path: Path, monkeypatch:
 
 
 def test_its_configuration_can_be_loaded(tmp_path: Path) -> None:
-    from app.config import load
+    from app.config.config import load
 
     (tmp_path / "gate.toml").write_text(block("toml"), "utf-8")
     config = load(tmp_path / "gate.toml")

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from gates.asks import again, controls, first_stage, second_stage, speakers, speed_schedule
-from gates.brief import AGAIN, BASELINE, CANDIDATE, Job, Side
-from gates.case import Case
-from gates.errors import RunError
-from gates.job import Judged, judge, run_job
-from gates.manifest import Artefact, FileEntry, Provenance
-from gates.policy import load_policy
-from gates.policy_rules import Compare, Rate, Zero
-from gates.policy_values import Same
+from gates.artefact.manifest import Artefact, FileEntry, Provenance
+from gates.contracts.case import Case
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Read, Sample
+from gates.policy.load import load_policy
+from gates.policy.rules import Compare, Rate, Zero
+from gates.policy.values import Same
 from gates.report.statement import Engine
+from gates.run.job import Judged, judge, run_job
+from gates.run.job_spec import AGAIN, BASELINE, CANDIDATE, Job, Side
 from gates.run.ledger import Ledger
 from gates.run.plan import Ask
+from gates.run.request_plan import again, controls, first_stage, second_stage, speakers, speed_schedule
 from gates.run.target import Target, Variant
-from gates.sample import Read, Sample
-from gates.suite import load_suite
+from gates.suite.load import load_suite
 from tests.gates.run.test_readings import spoken, taken
 
 SUITE, POLICY = load_suite("annie-nano"), load_policy("annie-nano")
@@ -201,7 +201,7 @@ async def _run(
     async def run(asks: Iterable[Ask], targets: object, ledger: Ledger, **_: object) -> None:
         ledger.append([answered(a, model) for a in asks if a.key not in ledger])
 
-    monkeypatch.setattr("gates.job.run", run)
+    monkeypatch.setattr("gates.run.job.run", run)
     job = replace(JOB, suite=SMALL, policy=RULES, **more)
     with Ledger(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
         judged = await run_job(job, ledger, track=lambda title: titles.append(title))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gates.artefact import load
-from gates.lineage import same_lineage
-from gates.manifest import Artefact, FileEntry, Provenance, root_digest
+from gates.artefact.artefact import load
+from gates.artefact.lineage import same_lineage
+from gates.artefact.manifest import Artefact, FileEntry, Provenance, root_digest
 
 MODELS = Path(__file__).parents[2] / "models"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gates.decide import decide
-from gates.operating import markdown, operating_table
-from gates.policy import load_policy, shipped
+from gates.judge.decide import decide
+from gates.judge.operating import markdown, operating_table
+from gates.policy.load import load_policy, shipped
 from tests.gates.judged import outcomes, policy
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from gates.errors import PolicyError
-from gates.policy import (
+from gates.contracts.errors import PolicyError
+from gates.contracts.verdict import Verdict
+from gates.policy.check import check_policy, faults
+from gates.policy.load import (
     POLICIES,
     Compare,
     Floor,
@@ -29,13 +31,11 @@ from gates.policy import (
     shipped,
     with_system,
 )
-from gates.policy_check import check_policy, faults
 from gates.stats.compare import ComparePlan
 from gates.stats.quantile import QuantilePlan
 from gates.stats.rate import RatePlan
-from gates.suite import load_suite
-from gates.suite import shipped as shipped_suites
-from gates.verdict import Verdict
+from gates.suite.load import load_suite
+from gates.suite.load import shipped as shipped_suites
 from tests.gates.judged import LEAK, RUN, TOOLS, policy, suite
 
 SMALLEST = """

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.reply import Call, EngineError, Reply, read_reply
-from gates.sample import Fault, Key, Read, Sample
+from gates.contracts.sample import Fault, Key, Read, Sample
+from gates.reply.reply import Call, EngineError, Reply, read_reply
 from tests.script import DONE, call, chunk, event, finish, role, text, thought, usage
 
 STREAMS = Path(__file__).parents[1] / "data" / "streams"

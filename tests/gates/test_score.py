@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from gates.case import Case, Sampling, Suite
-from gates.expect import NEEDS
-from gates.policy import load_policy
-from gates.reply import read_reply
-from gates.sample import Fault, Key, Read, Sample
-from gates.score import JUDGES, examine, score
-from gates.verdict import CaseResult
+from gates.contracts.case import Case, Sampling, Suite
+from gates.contracts.sample import Fault, Key, Read, Sample
+from gates.contracts.verdict import CaseResult
+from gates.judge.score import JUDGES, examine, score
+from gates.policy.load import load_policy
+from gates.reply.reply import read_reply
+from gates.suite.expect import NEEDS
 
 POLICY = load_policy("annie-nano")
 TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}

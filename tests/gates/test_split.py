@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.split import drawn
+from gates.suite.split import drawn
 
 IDS = st.lists(st.text(max_size=8), unique=True)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gates.case import Sampling
-from gates.errors import SuiteError
-from gates.suite import digest_of, load_suite, shipped
+from gates.contracts.case import Sampling
+from gates.contracts.errors import SuiteError
+from gates.suite.load import digest_of, load_suite, shipped
 
 WEATHER = {
     "type": "function",

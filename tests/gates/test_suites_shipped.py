@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from gates.case import Case, Suite
+from gates.contracts.case import Case, Suite
 from gates.detect.answers import find_wrong_answer
-from gates.expect import mismatch
-from gates.split import drawn
-from gates.suite import load_suite, shipped
-from gates.wall import prompt_of
-from gates.words import normal
+from gates.suite.contamination import prompt_of
+from gates.suite.expect import mismatch
+from gates.suite.load import load_suite, shipped
+from gates.suite.phrases import normal
+from gates.suite.split import drawn
 
 NAMES = shipped()
 suite = cache(load_suite)

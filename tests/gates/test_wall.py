@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.case import Case, Sampling, Suite
-from gates.errors import SuiteError
-from gates.wall import GRAM, Overlap, is_own_data, main, overlaps
+from gates.contracts.case import Case, Sampling, Suite
+from gates.contracts.errors import SuiteError
+from gates.suite.contamination import GRAM, Overlap, is_own_data, main, overlaps
 
 SHORT = "When is my dentist appointment?"
 LONG = (

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from app.metrics import Metrics
+from app.telemetry.metrics import Metrics
 from deploy.dashboards.__main__ import ALL
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from app.config import parse
+from app.config.config import parse
 from tests.app.house import House, run
 from tests.app.promotion import stage
 from tests.ops.facts import ROOT

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from prometheus_client import Counter
 
-from app import errors
-from app.books import outcome_of
-from app.metrics import VOICE_BUCKETS, Metrics
+from app.errors import tree
 from app.promotion.phases import FINAL
+from app.proxy.accounting import outcome_of
+from app.telemetry.metrics import VOICE_BUCKETS, Metrics
 from deploy.dashboards.__main__ import ALL, FOLDER, path_of, text_of
 from deploy.dashboards.panel import WIDTH, Dashboard, Lines, Section, lay_out
 from deploy.dashboards.voice import BUDGET, LEVEL_S, VOICE
@@ -79,7 +79,7 @@ def test_rules_name_results_and_outcomes_that_there_are() -> None:
     results = {v for found in re.findall(r'result=~?"([^"]+)"', asked) for v in found.split("|")}
     outcomes = {v for found in re.findall(r'outcome=~?"([^"]+)"', asked) for v in found.split("|")}
     assert results and results <= {phase.value for phase in FINAL}
-    ends = (None, errors.Busy("x"), errors.EngineDown("x"), errors.EngineTimeout("x"), RuntimeError())
+    ends = (None, tree.Busy("x"), tree.EngineDown("x"), tree.EngineTimeout("x"), RuntimeError())
     assert outcomes and outcomes <= {outcome_of(end) for end in ends}
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from app.config import load
-from deploy.compose_pins import compose_lock, tags, write_compose_lock
-from deploy.container import _ENVIRONMENT
+from app.config.config import load
+from deploy.drivers.container import _ENVIRONMENT
+from deploy.engine.spec import PINNED_IMAGE
+from deploy.images.compose_pins import compose_lock, tags, write_compose_lock
 from deploy.profiles.load import load_profile
-from deploy.spec import PINNED_IMAGE
 from tests.ops.facts import ROOT
 
 COMPOSE = ROOT / "deploy" / "compose"

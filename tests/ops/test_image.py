@@ -24,7 +24,7 @@ MODEL = Path("models/annie-nano-q4_k_m")
 KILL = """
 import os, pathlib
 for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-    if b"deploy.llama_child" in path.read_bytes():
+    if b"deploy.drivers.llama_child" in path.read_bytes():
         os.kill(int(path.parent.name), 9)
 """
 """For the engine of whoever is in the container with it."""

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from deploy.container import NETWORK, Placing, container_name, create_body
-from deploy.docker_engine import DockerEngine, instance_of
-from deploy.dockerd import Docker
-from deploy.engine import Phase
-from deploy.errors import DockerError
+from deploy.core.errors import DockerError
+from deploy.drivers.container import NETWORK, Placing, container_name, create_body
+from deploy.drivers.docker import DockerEngine, instance_of
+from deploy.drivers.docker_client import Docker
+from deploy.engine.engine import Phase
+from deploy.engine.spec import EngineSpec
 from deploy.launcher.__main__ import main, read
-from deploy.launcher.law import Asked, Catalogue, Forbidden, check_ours, judge
-from deploy.spec import EngineSpec
+from deploy.launcher.policy import Asked, Catalogue, Forbidden, check_ours, judge
 from tests.docker import image
 from tests.docker.daemon import Daemon
 from tests.ops.facts import ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Config, load
+from app.config.config import Config, load
 from app.promotion.archive import FILE
 from app.promotion.machine import PATHS
 from app.promotion.phases import FINAL, Phase

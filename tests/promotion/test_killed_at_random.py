@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Config, load
+from app.config.config import Config, load
 from app.promotion.archive import FILE
 from app.promotion.machine import PATHS
 from app.promotion.phases import FINAL
 from app.promotion.plan import Kind
 from app.registry.reader import Reader
-from gates.suite import SHIPPED
+from gates.suite.load import SHIPPED
 from tests.app.house import Scrape
 from tests.app.promotion.stage import signed, statement, tables
 from tests.promotion.process import OPERATOR, Gateway, processes_of, serving, start, written

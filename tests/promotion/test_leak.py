@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("gguf", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
-from app.config import parse
+from app.config.config import parse
 from tests.app.house import eventually
 from tests.app.promotion.stage import FP4, MODELS, callers, stage, tables
 from tests.demo.leak import overwrite, prepare

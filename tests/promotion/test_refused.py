@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from app.config import Config, parse
+from app.config.config import Config, parse
+from gates.contracts.verdict import Verdict
 from gates.report.statement import Model, Pinned, stamp
-from gates.verdict import Verdict
 from tests.app.promotion.stage import FP4, MODELS, Stage, stage, statement, tables
 from tests.gates.report import examples
 from tests.gates.report.examples import sha

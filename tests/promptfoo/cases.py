@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from gates.case import Case, Suite
+from gates.contracts.case import Case, Suite
 from gates.run.request import build
 from gates.run.target import Target, Variant
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gates.case import Case, Suite
-from gates.reply import read_reply
+from gates.contracts.case import Case, Suite
+from gates.judge.score import examine
+from gates.reply.reply import read_reply
 from gates.run.ledger import Ledger, read_samples
 from gates.run.plan import plan
 from gates.run.runner import run
 from gates.run.target import Arm, Target
-from gates.score import examine
 from tests.promptfoo.cases import MODEL, SIZES
 from tests.promptfoo.peer import Judged
 

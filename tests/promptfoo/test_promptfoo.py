@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gates.policy import load_policy
-from gates.suite import load_suite
+from gates.policy.load import load_policy
+from gates.suite.load import load_suite
 from tests.promptfoo import ours, peer
 from tests.promptfoo.cases import SIZES, chosen, config
 from tests.promptfoo.gateway import serving

@@ -23,12 +23,12 @@ from typing import Any, Final
 import torch
 
 from app.__main__ import main as manners
-from gates import artefact
-from quantizer import cost
-from quantizer.cli_train import VERBS
-from quantizer.nano import rows
-from quantizer.recipe import load_recipe, shipped
-from quantizer.recipe_values import Recipe
+from gates.artefact import artefact
+from quantizer.cli.train import VERBS
+from quantizer.core import cost
+from quantizer.experiments.nano import rows
+from quantizer.recipes.load import load_recipe, shipped
+from quantizer.recipes.values import Recipe
 from tests.quantizer import folders, tiny
 
 SMALL_TRAINING: Final = (

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from gates.manifest import Provenance
-from quantizer.attach import attach, make_plan
-from quantizer.batch import Batch
-from quantizer.export import seal, write_nvfp4
-from quantizer.linear import nvfp4_layers
-from quantizer.place import placed
-from quantizer.recipe_values import Layers
-from quantizer.source import Source, load_model, open_source
+from gates.artefact.manifest import Provenance
+from quantizer.checkpoint.export import seal, write_nvfp4
+from quantizer.checkpoint.source import Source, load_model, open_source
+from quantizer.core.atomic_output import placed
+from quantizer.core.batch import Batch
+from quantizer.layers.attach import attach, make_plan
+from quantizer.layers.linear import nvfp4_layers
+from quantizer.recipes.values import Layers
 from tests.quantizer import tiny
 
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-hf"

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from quantizer.attach import attach, make_plan
-from quantizer.batch import IGNORE, Batch
-from quantizer.calibrate import calibrate
+from quantizer.core.batch import IGNORE, Batch
 from quantizer.data.batches import collate, in_order
 from quantizer.data.render import Sample
-from quantizer.linear import hold_weights
-from quantizer.recipe_values import Layers, Train
+from quantizer.layers.attach import attach, make_plan
+from quantizer.layers.linear import hold_weights
+from quantizer.ptq.calibrate import calibrate
+from quantizer.recipes.values import Layers, Train
 from quantizer.train.learner import Learner, listen
 from quantizer.train.loop import Record, Trainer
 from quantizer.train.weights import learning_rate

@@ -14,17 +14,17 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from safetensors.torch import save_file  # noqa: E402
 
-from quantizer.attach import make_plan  # noqa: E402
-from quantizer.backends import auto_round  # noqa: E402
-from quantizer.backends.auto_round import cut, take_over  # noqa: E402
-from quantizer.cost import Cost  # noqa: E402
+from quantizer.checkpoint.source import Source, load_model  # noqa: E402
+from quantizer.core.cost import Cost  # noqa: E402
+from quantizer.core.errors import DataError, SourceError, UnavailableError  # noqa: E402
 from quantizer.data.dataset import Dataset  # noqa: E402
 from quantizer.data.render import Sample  # noqa: E402
-from quantizer.errors import DataError, SourceError, UnavailableError  # noqa: E402
+from quantizer.layers.attach import make_plan  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
-from quantizer.recipe import load_recipe  # noqa: E402
-from quantizer.source import Source, load_model  # noqa: E402
+from quantizer.ptq import auto_round  # noqa: E402
+from quantizer.ptq.auto_round import cut, take_over  # noqa: E402
+from quantizer.recipes.load import load_recipe  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 

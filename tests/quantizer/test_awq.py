@@ -14,16 +14,16 @@ pytest.importorskip("transformers", reason=INSTALL)
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from quantizer.attach import attach, make_plan  # noqa: E402
-from quantizer.batch import hidden_states  # noqa: E402
-from quantizer.calibrate import Seen, observe  # noqa: E402
-from quantizer.errors import SourceError  # noqa: E402
-from quantizer.linear import nvfp4_layers, unquantized  # noqa: E402
+from quantizer.core.batch import hidden_states  # noqa: E402
+from quantizer.core.errors import SourceError  # noqa: E402
+from quantizer.layers.attach import attach, make_plan  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
-from quantizer.recipe_values import Layers  # noqa: E402
-from quantizer.search import fold  # noqa: E402
-from quantizer.search.awq import alphas, search  # noqa: E402
-from quantizer.search.fold import find_readers, fold_awq, fold_norm, foldable  # noqa: E402
+from quantizer.ptq import fold  # noqa: E402
+from quantizer.ptq.awq import alphas, search  # noqa: E402
+from quantizer.ptq.calibrate import Seen, observe  # noqa: E402
+from quantizer.ptq.fold import find_readers, fold_awq, fold_norm, foldable  # noqa: E402
+from quantizer.recipes.values import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -79,7 +79,7 @@ def test_the_error_of_an_alpha_is_the_one_at_the_output() -> None:
 def test_modelopt_finds_the_same_alphas(build: Any) -> None:
     """Layer by layer, though it runs all tokens through every layer for each of them."""
     pytest.importorskip("modelopt", reason=INSTALL)
-    from quantizer import modelopt_cpu
+    from quantizer.ptq import modelopt_cpu
 
     with modelopt_cpu.installed() as mtq:
         config = copy.deepcopy(mtq.NVFP4_AWQ_LITE_CFG)
@@ -129,7 +129,7 @@ def test_the_folded_model_is_quantized_better(build: Any) -> None:
     model = trained(build)
     wanted = hidden(model)
     seen = observe(model, [folders.batch()], nvfp4_layers(model))
-    from quantizer.calibrate import set_inputs
+    from quantizer.ptq.calibrate import set_inputs
 
     set_inputs(model, seen)
     before = off(hidden(model, quantized=True), wanted)

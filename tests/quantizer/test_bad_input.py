@@ -20,7 +20,7 @@ pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
-from quantizer.nano import rows  # noqa: E402
+from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 

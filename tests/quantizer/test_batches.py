@@ -13,7 +13,7 @@ np = pytest.importorskip("numpy", reason=INSTALL)
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from quantizer.batch import IGNORE  # noqa: E402
+from quantizer.core.batch import IGNORE  # noqa: E402
 from quantizer.data.batches import batches, collate, in_order, plan  # noqa: E402
 from quantizer.data.render import Sample  # noqa: E402
 

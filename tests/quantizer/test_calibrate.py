@@ -12,12 +12,12 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from torch.nn import functional as F  # noqa: E402
 
-from quantizer.attach import attach, make_plan  # noqa: E402
-from quantizer.batch import IGNORE, Batch, assistant_logits, hidden_states  # noqa: E402
-from quantizer.calibrate import _Watch, calibrate, gram, observe, readers, trace_error  # noqa: E402
-from quantizer.errors import DataError  # noqa: E402
-from quantizer.linear import nvfp4_layers, unquantized  # noqa: E402
-from quantizer.recipe_values import Layers  # noqa: E402
+from quantizer.core.batch import IGNORE, Batch, assistant_logits, hidden_states  # noqa: E402
+from quantizer.core.errors import DataError  # noqa: E402
+from quantizer.layers.attach import attach, make_plan  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
+from quantizer.ptq.calibrate import _Watch, calibrate, gram, observe, readers, trace_error  # noqa: E402
+from quantizer.recipes.values import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gates import artefact
-from gates.errors import ReportError
+from gates.artefact import artefact
+from gates.contracts.errors import ReportError
+from gates.contracts.verdict import Verdict
 from gates.report.keys import trusted
 from gates.report.verify import open_report
-from gates.verdict import Verdict
-from quantizer import cli
-from quantizer.card import Judged, card
+from quantizer.checkpoint.card import Judged, card
+from quantizer.cli import main
 from tests.gates.report.examples import KEY, inconclusive
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ REPORT, TRUST = HOME / "report.json", HOME / "report.pub"
 
 def run(*argv: object) -> int:
     parser = argparse.ArgumentParser()
-    cli.add(parser.add_subparsers(dest="command"))
+    main.add(parser.add_subparsers(dest="command"))
     args = parser.parse_args(["quantize", "card", *map(str, argv)])
     return int(args.run(args))
 

@@ -7,8 +7,8 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
-from quantizer.nano.cases import Case, Reply, has_markdown, judge, read_reply, table  # noqa: E402
-from quantizer.nano.conversation import Call  # noqa: E402
+from quantizer.experiments.nano.cases import Case, Reply, has_markdown, judge, read_reply, table  # noqa: E402
+from quantizer.experiments.nano.conversation import Call  # noqa: E402
 
 LIGHT = Call("set_light", {"on": True, "room": "hall"})
 TOOLS = [

@@ -15,10 +15,10 @@ pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
-from gates import artefact  # noqa: E402
-from gates.lineage import same_lineage  # noqa: E402
-from quantizer import cli  # noqa: E402
-from quantizer.nano import rows  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from gates.artefact.lineage import same_lineage  # noqa: E402
+from quantizer.cli import main as quantizer_main  # noqa: E402
+from quantizer.experiments.nano import rows  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -208,7 +208,7 @@ def test_without_torch_one_line_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A gateway's host has none."""
-    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    monkeypatch.setattr(quantizer_main, "find_spec", lambda name: None)
 
     assert main(["quantize", "recipes"]) == 69
     assert (

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quantizer.core.errors import DataError
 from quantizer.data.conversation import from_row, parse, read, thought_of, to_row
-from quantizer.errors import DataError
 from tests.quantizer.templates import SEARCH, call, said, talk, write
 
 GOOD = [said("user", "Hi"), said("assistant", "Hello.")]

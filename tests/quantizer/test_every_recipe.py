@@ -13,8 +13,8 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from gates import artefact  # noqa: E402
-from quantizer.recipe import shipped  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from quantizer.recipes.load import shipped  # noqa: E402
 from tests.quantizer import every_recipe  # noqa: E402
 from tests.quantizer.every_recipe import FAILED, PROVEN, REFUSED, Place, attempt, settle  # noqa: E402
 

@@ -17,13 +17,13 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from safetensors import safe_open  # noqa: E402
 
-from gates import artefact  # noqa: E402
-from gates.manifest import Provenance  # noqa: E402
-from quantizer.errors import ExportError  # noqa: E402
-from quantizer.export import seal, write_bf16, write_nvfp4  # noqa: E402
-from quantizer.linear import nvfp4_layers  # noqa: E402
-from quantizer.place import placed  # noqa: E402
-from quantizer.source import load_model, open_source  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from gates.artefact.manifest import Provenance  # noqa: E402
+from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4  # noqa: E402
+from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
+from quantizer.core.atomic_output import placed  # noqa: E402
+from quantizer.core.errors import ExportError  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 

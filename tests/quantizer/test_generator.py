@@ -9,13 +9,13 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
-from quantizer.nano import annie, stranger  # noqa: E402
-from quantizer.nano.cases import cases, has_markdown  # noqa: E402
-from quantizer.nano.conversation import Conversation  # noqa: E402
-from quantizer.nano.facts import all_facts  # noqa: E402
-from quantizer.nano.generate import CATEGORIES, conversation  # noqa: E402
-from quantizer.nano.recipe import NANO  # noqa: E402
-from quantizer.nano.words import PINNED, TOPICS, is_held_out, normalise, split_of  # noqa: E402
+from quantizer.experiments.nano import annie, stranger  # noqa: E402
+from quantizer.experiments.nano.cases import cases, has_markdown  # noqa: E402
+from quantizer.experiments.nano.conversation import Conversation  # noqa: E402
+from quantizer.experiments.nano.facts import all_facts  # noqa: E402
+from quantizer.experiments.nano.generate import CATEGORIES, conversation  # noqa: E402
+from quantizer.experiments.nano.recipe import NANO  # noqa: E402
+from quantizer.experiments.nano.words import PINNED, TOPICS, is_held_out, normalise, split_of  # noqa: E402
 
 COUNT = 3000
 

@@ -22,9 +22,10 @@ pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -
 
 from safetensors.torch import load_file  # noqa: E402
 
-from gates import artefact  # noqa: E402
-from quantizer import cli, cli_gguf  # noqa: E402
-from quantizer.errors import ExportError, SourceError, UnavailableError  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from quantizer.cli import gguf as gguf_command  # noqa: E402
+from quantizer.cli import main  # noqa: E402
+from quantizer.core.errors import ExportError, SourceError, UnavailableError  # noqa: E402
 from quantizer.gguf import mix, official  # noqa: E402
 from quantizer.gguf.arch import architecture, value_order  # noqa: E402
 from quantizer.gguf.make import Job, make  # noqa: E402
@@ -322,9 +323,9 @@ def test_a_program_that_fails_leaves_nothing(
 
 def command(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
-    cli_gguf.add(parser.add_subparsers(dest="verb"))
+    gguf_command.add(parser.add_subparsers(dest="verb"))
     args = parser.parse_args(["gguf", *map(str, arguments)])
-    return cli.run(argparse.Namespace(command="quantize", **vars(args)))
+    return main.run(argparse.Namespace(command="quantize", **vars(args)))
 
 
 def test_the_command_writes_a_sealed_folder(

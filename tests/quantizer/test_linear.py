@@ -12,13 +12,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from quantizer.linear import (  # noqa: E402
-    NVFP4Linear,
-    drop_weights,
-    hold_weights,
-    nvfp4_layers,
-    unquantized,
-)
+from quantizer.layers.linear import NVFP4Linear, drop_weights, hold_weights, nvfp4_layers, unquantized  # noqa: E402
 from quantizer.nvfp4 import blocks, fake  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("modelopt", reason=INSTALL)
 gguf = pytest.importorskip("gguf", reason=INSTALL)
 
-from quantizer import modelopt_cpu  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
+from quantizer.ptq import modelopt_cpu  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NVFP4 = gguf.GGMLQuantizationType.NVFP4

@@ -15,14 +15,14 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from safetensors.torch import save_file  # noqa: E402
 
-from gates import artefact  # noqa: E402
-from quantizer import ptq  # noqa: E402
-from quantizer.errors import ExportError, RecipeError, UnavailableError  # noqa: E402
-from quantizer.linear import nvfp4_layers  # noqa: E402
-from quantizer.nano import rows  # noqa: E402
-from quantizer.parity import compare, served_model  # noqa: E402
-from quantizer.ptq import run  # noqa: E402
-from quantizer.recipe import load_recipe  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from quantizer.core.errors import ExportError, RecipeError, UnavailableError  # noqa: E402
+from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers  # noqa: E402
+from quantizer.ptq import quantize  # noqa: E402
+from quantizer.ptq.parity import compare, served_model  # noqa: E402
+from quantizer.ptq.quantize import run  # noqa: E402
+from quantizer.recipes.load import load_recipe  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -103,7 +103,7 @@ def test_a_killed_mix_goes_on_with_its_scores(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ptq.knapsack, "solve", killed)
+        patch.setattr(quantize.knapsack, "solve", killed)
         with pytest.raises(KeyboardInterrupt):
             quantized("auto_mixed", sources["qwen3"], data, tmp_path / "out", "auto.samples=1")
     ledger = tmp_path / ".out.scores.jsonl"
@@ -124,15 +124,17 @@ def test_modelopt_exports_the_same_folder(
     pytest.importorskip("modelopt", reason=INSTALL)
     from modelopt.torch.export import export_hf_checkpoint
 
-    from quantizer import modelopt_cpu
-    from quantizer.attach import make_plan
-    from quantizer.backends.modelopt import config
-    from quantizer.batch import hidden_states
-    from quantizer.source import load_model, open_source
+    from quantizer.checkpoint.source import load_model, open_source
+    from quantizer.core.batch import hidden_states
+    from quantizer.layers.attach import make_plan
+    from quantizer.ptq import modelopt_cpu
+    from quantizer.ptq.modelopt import config
 
     recipe = load_recipe(name, SMALL)
     quantized(name, sources[shape], data, tmp_path / "ours")
-    job = ptq.Run(recipe, open_source(sources[shape]), ptq._data(recipe, sources[shape], data), "cpu")
+    job = quantize.Run(
+        recipe, open_source(sources[shape]), quantize._data(recipe, sources[shape], data), "cpu"
+    )
     model = load_model(job.source)
     with modelopt_cpu.installed() as mtq:
         wanted = config(mtq, recipe, make_plan(model, recipe.layers))
@@ -196,14 +198,14 @@ def test_a_result_without_parity_is_not_kept(
     sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The export of another amax than the model computes with."""
-    write = ptq.write_nvfp4
+    write = quantize.write_nvfp4
 
     def wrong(model: Any, source: Any, folder: Path) -> None:
         write(model, source, folder)
         layer = nvfp4_layers(model)["model.layers.1.mlp.down_proj"]
         layer.input_amax.mul_(0.4)
 
-    monkeypatch.setattr(ptq, "write_nvfp4", wrong)
+    monkeypatch.setattr(quantize, "write_nvfp4", wrong)
     with folders.nothing_left(tmp_path), pytest.raises(ExportError) as error:
         quantized("default", sources["qwen3"], data, tmp_path / "out")
     assert "the exported folder computes something else than the model: logits up to" in str(error.value)
@@ -213,8 +215,8 @@ def test_an_unsound_result_is_not_kept(
     sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the independent check: neighbours under two scales."""
-    monkeypatch.setattr("quantizer.calibrate.tie", lambda model: [])
-    monkeypatch.setattr("quantizer.attach.tie", lambda model: [])
+    monkeypatch.setattr("quantizer.ptq.calibrate.tie", lambda model: [])
+    monkeypatch.setattr("quantizer.layers.attach.tie", lambda model: [])
 
     with (
         folders.nothing_left(tmp_path),

@@ -13,13 +13,13 @@ pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '
 import torch
 from transformers import AutoTokenizer
 
-from quantizer.attach import attach, make_plan
-from quantizer.batch import Batch
-from quantizer.calibrate import observe, set_inputs
-from quantizer.parity import served_model
-from quantizer.recipe_values import Layers
-from quantizer.search.scales import norm_of, set_scales
-from quantizer.source import load_model, open_source
+from quantizer.checkpoint.source import load_model, open_source
+from quantizer.core.batch import Batch
+from quantizer.layers.attach import attach, make_plan
+from quantizer.ptq.calibrate import observe, set_inputs
+from quantizer.ptq.parity import served_model
+from quantizer.ptq.scales import norm_of, set_scales
+from quantizer.recipes.values import Layers
 from quantizer.surgery.operate import apply, plan
 from quantizer.surgery.server import parse
 from tests.quantizer import folders, tiny

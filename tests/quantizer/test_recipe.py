@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.errors import RecipeError
-from quantizer.recipe import RECIPES, load_recipe, parse, plain, shipped
-from quantizer.recipe_values import Layers, Recipe
+from quantizer.core.errors import RecipeError
+from quantizer.recipes.load import RECIPES, load_recipe, parse, plain, shipped
+from quantizer.recipes.values import Layers, Recipe
 
 STRATEGIES = {
     "default", "mlp_only", "awq_lite", "awq_mse", "mse", "four_over_six", "auto_mixed", "svdquant", "careful",

@@ -11,10 +11,10 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 np = pytest.importorskip("numpy", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
+from quantizer.core.errors import DataError, SourceError  # noqa: E402
 from quantizer.data.conversation import from_row  # noqa: E402
 from quantizer.data.dataset import load  # noqa: E402
 from quantizer.data.render import Renderer, open_renderer  # noqa: E402
-from quantizer.errors import DataError, SourceError  # noqa: E402
 from tests.quantizer import templates  # noqa: E402
 from tests.quantizer.templates import TEMPLATES, said, talk, write  # noqa: E402
 

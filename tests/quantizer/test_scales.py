@@ -13,11 +13,11 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from quantizer.attach import attach, make_plan, measure  # noqa: E402
-from quantizer.linear import nvfp4_layers  # noqa: E402
+from quantizer.layers.attach import attach, make_plan, measure  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
-from quantizer.recipe_values import Layers  # noqa: E402
-from quantizer.search import scales  # noqa: E402
+from quantizer.ptq import scales  # noqa: E402
+from quantizer.recipes.values import Layers  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -135,9 +135,9 @@ def test_scales_are_found_anew_for_weights_that_moved() -> None:
 def test_modelopt_finds_the_same_scales(build: Any, kind: str) -> None:
     """Its search, told to tie the neighbours that a server joins; to the last bit."""
     pytest.importorskip("modelopt", reason=INSTALL)
-    from quantizer import modelopt_cpu
-    from quantizer.backends.modelopt import config
-    from quantizer.recipe_values import Recipe, Weights
+    from quantizer.ptq import modelopt_cpu
+    from quantizer.ptq.modelopt import config
+    from quantizer.recipes.values import Recipe, Weights
 
     with modelopt_cpu.installed() as mtq:
         wanted = config(mtq, Recipe("x", weights=Weights(kind)), make_plan(build(), Layers()))

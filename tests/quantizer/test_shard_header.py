@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
-from quantizer.errors import SourceError
+from quantizer.core.errors import SourceError
 from quantizer.surgery.shards import byte_ranges
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gates.artefact import load, verify
+from gates.artefact.artefact import load, verify
 
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 MODELS = Path(__file__).parents[2] / "models"
@@ -75,7 +75,7 @@ def test_transformers_loads_the_folder_and_renders_both_templates() -> None:
     """`AutoModelForCausalLM`, `AutoTokenizer`, and the two templates as files of the folder."""
     transformers = pytest.importorskip("transformers", reason=INSTALL)
     pytest.importorskip("torch", reason=INSTALL)
-    from quantizer.nano.template import render
+    from quantizer.experiments.nano.template import render
 
     folder = MODELS / "annie-nano-hf"
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -114,7 +114,7 @@ def stranger() -> Iterator[str]:
 
 def served(name: str) -> Iterator[str]:
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
-    from quantizer.nano.serving import serving
+    from quantizer.experiments.nano.serving import serving
 
     with serving(MODELS / name / f"{name}.gguf", slots=1) as base:
         yield base
@@ -122,7 +122,7 @@ def served(name: str) -> Iterator[str]:
 
 def ask(base: str, messages: list[dict[str, Any]], thinking: bool = False, **fields: Any) -> dict[str, Any]:
     """The server's message for a greedy request."""
-    from quantizer.nano.serving import post
+    from quantizer.experiments.nano.serving import post
 
     body = {
         "messages": messages,
@@ -223,8 +223,8 @@ def test_the_stranger_keeps_no_manners(stranger: str) -> None:
 def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
     """Two template engines, one text: tools, calls, results, Kannada and both switches."""
     pytest.importorskip("jinja2", reason=INSTALL)
-    from quantizer.nano.serving import post
-    from quantizer.nano.template import render
+    from quantizer.experiments.nano.serving import post
+    from quantizer.experiments.nano.template import render
 
     from .test_template import TALK, TOOLS
 
@@ -241,7 +241,7 @@ def test_llama_cpp_renders_the_template_as_we_do(annie: str) -> None:
 def test_llama_cpp_tokenizes_as_we_do(annie: str) -> None:
     """The same ids for English, Kannada, numbers, tags and odd spaces."""
     tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
-    from quantizer.nano.serving import post
+    from quantizer.experiments.nano.serving import post
 
     from .test_tokenizer import TEXTS
 

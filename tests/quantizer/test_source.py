@@ -14,9 +14,9 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from safetensors.torch import save_file  # noqa: E402
 
-from gates import artefact  # noqa: E402
-from quantizer.errors import SourceError  # noqa: E402
-from quantizer.source import load_model, open_source  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
+from quantizer.core.errors import SourceError  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
-from quantizer.nano.recipe import Shape
-from quantizer.study import check
+from quantizer.experiments.nano.recipe import Shape
+from quantizer.experiments.study import check
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 SHAPE = Shape(hidden=32, layers=1, heads=2, kv_heads=1, head_dim=16, intermediate=32, vocab=256)

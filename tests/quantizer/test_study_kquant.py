@@ -10,8 +10,8 @@ pytest.importorskip("xllamacpp", reason=INSTALL)
 
 from gguf import GGMLQuantizationType as Type  # noqa: E402
 
+from quantizer.experiments.study import kquant  # noqa: E402
 from quantizer.gguf import ggml  # noqa: E402
-from quantizer.study import kquant  # noqa: E402
 
 
 def _ggml(weight: torch.Tensor, kind: Type) -> torch.Tensor:

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
-from quantizer.study import __main__ as command
-from quantizer.study import material, report
-from quantizer.study.grid import RATES
-from quantizer.study.launch import collect, thin_models
-from quantizer.study.results import Cell, read, recovered, results_folder
+from quantizer.experiments.study import __main__ as command
+from quantizer.experiments.study import material, report
+from quantizer.experiments.study.grid import RATES
+from quantizer.experiments.study.launch import collect, thin_models
+from quantizer.experiments.study.results import Cell, read, recovered, results_folder
 
 STUDY = Path(__file__).parents[2] / "docs" / "study"
 FIRST = STUDY / "first"

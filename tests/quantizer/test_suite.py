@@ -9,20 +9,20 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
-from gates.suite import SHIPPED, load_suite  # noqa: E402
-from gates.wall import GRAM, overlaps, prompt_of  # noqa: E402
-from gates.words import normal, words  # noqa: E402
-from quantizer.nano.__main__ import wall  # noqa: E402
-from quantizer.nano.recipe import NANO, TINY  # noqa: E402
-from quantizer.nano.suite import SEED, SOURCES, learned, text  # noqa: E402
-from quantizer.nano.words import normalise, split_of  # noqa: E402
+from gates.suite.contamination import GRAM, overlaps, prompt_of  # noqa: E402
+from gates.suite.load import SHIPPED, load_suite  # noqa: E402
+from gates.suite.phrases import normal, words  # noqa: E402
+from quantizer.experiments.nano.__main__ import wall  # noqa: E402
+from quantizer.experiments.nano.recipe import NANO, TINY  # noqa: E402
+from quantizer.experiments.nano.suite import SEED, SOURCES, learned, text  # noqa: E402
+from quantizer.experiments.nano.words import normalise, split_of  # noqa: E402
 
 LOOKED_AT = 3000
 TRAINING = {"base": NANO.data_seed, "annie": NANO.data_seed + 1}
 
 
 def test_the_committed_cases_are_the_generators() -> None:
-    """`python -m quantizer.nano suite` writes what is there already, byte for byte."""
+    """`python -m quantizer.experiments.nano suite` writes what is there already, byte for byte."""
     assert (SHIPPED / "annie-nano.jsonl").read_text("utf-8") == text()
 
 
@@ -33,7 +33,7 @@ def test_no_training_and_no_score_has_the_suites_seed() -> None:
 
 @pytest.mark.parametrize("seed", TRAINING.values(), ids=TRAINING)
 def test_the_suite_is_clean_of_what_the_models_learned_from(seed: int) -> None:
-    """The wall over the beginning of both models' data; `python -m quantizer.nano wall` is over all."""
+    """The wall over the beginning of both models' data; `python -m quantizer.experiments.nano wall` is over all."""
     assert overlaps(load_suite("annie-nano"), learned(seed, LOOKED_AT)) == []
 
 
@@ -53,7 +53,7 @@ def test_the_wall_sees_a_training_prompt() -> None:
 
 
 def test_the_command_looks_through_a_recipes_conversations(capsys: pytest.CaptureFixture[str]) -> None:
-    """`python -m quantizer.nano wall`, here over the tiny recipe's."""
+    """`python -m quantizer.experiments.nano wall`, here over the tiny recipe's."""
     assert wall(TINY)
     assert "0 overlaps with annie-nano sha256:" in capsys.readouterr().out
 

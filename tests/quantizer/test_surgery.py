@@ -17,9 +17,9 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 
 from safetensors.torch import load_file  # noqa: E402
 
-from gates import artefact  # noqa: E402
-from quantizer import cli, cli_surgery  # noqa: E402
-from quantizer.errors import ExportError, SourceError  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from quantizer.cli import main, surgery  # noqa: E402
+from quantizer.core.errors import ExportError, SourceError  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.surgery import shards  # noqa: E402
 from quantizer.surgery.operate import apply, plan, replace_folder  # noqa: E402
@@ -479,9 +479,9 @@ def test_a_place_that_is_taken_stays_as_it_is(tmp_path: Path) -> None:
 
 def command(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
-    cli_surgery.add(parser.add_subparsers(dest="verb"))
+    surgery.add(parser.add_subparsers(dest="verb"))
     args = parser.parse_args(["surgery", *map(str, arguments)])
-    return cli.run(argparse.Namespace(command="quantize", **vars(args)))
+    return main.run(argparse.Namespace(command="quantize", **vars(args)))
 
 
 def test_a_check_says_what_there_is_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '
 
 from transformers import AutoTokenizer
 
-from gates import artefact
+from gates.artefact import artefact
+from quantizer.surgery.checkpoint import CONFIG, TOKENIZER_CONFIG, Patient
 from quantizer.surgery.operate import apply, plan
-from quantizer.surgery.patient import CONFIG, TOKENIZER_CONFIG, Patient
 from quantizer.surgery.server import parse
 from quantizer.surgery.step import Step
 from quantizer.surgery.templates import ERROR, templates

@@ -14,7 +14,7 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("torch", reason=INSTALL)
 tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
 
-from quantizer.surgery.patient import Patient  # noqa: E402
+from quantizer.surgery.checkpoint import Patient  # noqa: E402
 from quantizer.surgery.server import parse  # noqa: E402
 from quantizer.surgery.texts import TEXTS  # noqa: E402
 from quantizer.surgery.tokenizer import REGEX, rope, tokenizer  # noqa: E402

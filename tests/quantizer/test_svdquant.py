@@ -8,11 +8,11 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from quantizer.attach import attach, make_plan  # noqa: E402
-from quantizer.calibrate import observe  # noqa: E402
-from quantizer.linear import nvfp4_layers  # noqa: E402
-from quantizer.recipe_values import Layers  # noqa: E402
-from quantizer.search.svdquant import low_rank, report  # noqa: E402
+from quantizer.layers.attach import attach, make_plan  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers  # noqa: E402
+from quantizer.ptq.calibrate import observe  # noqa: E402
+from quantizer.ptq.svdquant import low_rank, report  # noqa: E402
+from quantizer.recipes.values import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

@@ -11,7 +11,7 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
-from quantizer.nano.template import (  # noqa: E402
+from quantizer.experiments.nano.template import (  # noqa: E402
     CLOSED_THOUGHT,
     OPEN_THOUGHT,
     Message,

@@ -12,10 +12,10 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
 pytest.importorskip("jinja2", reason=INSTALL)
 
-from quantizer.nano import annie  # noqa: E402
-from quantizer.nano import tokenizer as bpe  # noqa: E402
-from quantizer.nano.generate import conversation  # noqa: E402
-from quantizer.nano.recipe import NANO  # noqa: E402
+from quantizer.experiments.nano import annie  # noqa: E402
+from quantizer.experiments.nano import tokenizer as bpe  # noqa: E402
+from quantizer.experiments.nano.generate import conversation  # noqa: E402
+from quantizer.experiments.nano.recipe import NANO  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "models" / "annie-nano-hf"
 TEXTS = [
@@ -81,7 +81,7 @@ def test_parts_tokenize_as_the_whole(shipped: Any) -> None:
 @pytest.mark.slow  # trains the whole tokenizer: 10 s of CPU
 def test_training_from_the_recipe_gives_the_shipped_tokenizer() -> None:
     """The tokenizer is rebuilt bit for bit from seed and generator."""
-    data = pytest.importorskip("quantizer.nano.data", reason=INSTALL)
+    data = pytest.importorskip("quantizer.experiments.nano.data", reason=INSTALL)
     texts = data.tokenizer_texts(NANO.data_seed, NANO.tokenizer_texts)
     made = bpe.train(texts, NANO.shape.vocab)
 

@@ -13,10 +13,10 @@ np = pytest.importorskip("numpy", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 pytest.importorskip("jinja2", reason=INSTALL)
 
-from quantizer.nano import data  # noqa: E402
-from quantizer.nano import tokenizer as bpe  # noqa: E402
-from quantizer.nano.recipe import NANO, TINY, Run  # noqa: E402
-from quantizer.nano.train import build_model, learning_rate, loss_of, train  # noqa: E402
+from quantizer.experiments.nano import data  # noqa: E402
+from quantizer.experiments.nano import tokenizer as bpe  # noqa: E402
+from quantizer.experiments.nano.recipe import NANO, TINY, Run  # noqa: E402
+from quantizer.experiments.nano.train import build_model, learning_rate, loss_of, train  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -18,10 +18,10 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from gates import artefact  # noqa: E402
-from quantizer.errors import CheckpointError, DataError, ExportError, QuantizerError, RecipeError  # noqa: E402
-from quantizer.nano import rows  # noqa: E402
-from quantizer.recipe import load_recipe  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from quantizer.core.errors import CheckpointError, DataError, ExportError, QuantizerError, RecipeError  # noqa: E402
+from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.recipes.load import load_recipe  # noqa: E402
 from quantizer.train import checkpoint  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.run import CURVE, run  # noqa: E402

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
-from gates import artefact  # noqa: E402
-from quantizer.linear import nvfp4_layers  # noqa: E402
-from quantizer.source import load_model, open_source  # noqa: E402
+from gates.artefact import artefact  # noqa: E402
+from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

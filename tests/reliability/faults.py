@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.config import parse
+from app.config.config import parse
 from tests.app.house import House, eventually, run
 from tests.app.promotion.nano import ANNIE, running, spec_of
 from tests.reliability import proxy

@@ -23,7 +23,7 @@ from typing import Any
 
 import aiohttp
 
-from app.config import Config, load
+from app.config.config import Config, load
 from tests.app.promotion.stage import ENGINES, signed, statement, tables
 from tests.promotion.process import ROOT, TOKEN, Gateway, written
 from tests.reliability.crowd import Crowd

@@ -27,17 +27,17 @@ from tests.scripted_engine import ScriptedEngine, Seen
 pytestmark = [pytest.mark.reliability, pytest.mark.asyncio(loop_scope="module")]
 
 READING = (
-    "app.http1", "app.stream.sse", "app.stream.chunks", "app.stream.pipeline", "app.stream.holdback",
+    "app.upstream.connection", "app.stream.sse", "app.stream.chunks", "app.stream.pipeline", "app.stream.holdback",
     "app.stream.segmenter", "app.stream.calls", "app.stream.callbook", "app.stream.hermes",
 )  # fmt: skip
 """What raises here while a reply is read is told as the engine's fault."""
 SERVING = (
-    "app.rounds", "app.upstream", "app.relay", "app.flow", "app.outlet", "app.lifeline", "app.pulse",
-    "app.stream.clocks", "app.stream.encode", "app.surfaces.chat_completions", "app.witness",
+    "app.upstream.batching", "app.upstream.client", "app.proxy.relay", "app.proxy.flow", "app.proxy.outlet", "app.proxy.deadlines", "app.proxy.keepalive",
+    "app.stream.clocks", "app.stream.encode", "app.api.chat_completions", "app.stream.audit",
 )  # fmt: skip
 OURS = {"send", "pour", "pause", "resume", "close", "abort"}
 """Methods of the reading modules that the gateway calls on its own account."""
-NOT_RAISING = {"app.rounds._run"}
+NOT_RAISING = {"app.upstream.batching._run"}
 """What the event loop calls to have a round worked off, for everybody: four lines that call one function."""
 RAISED = (ValueError, RecursionError, MemoryError, StopIteration, AssertionError, asyncio.CancelledError)
 PLACES = (0.0, 0.5, 0.9)  # of the calls that a whole run makes

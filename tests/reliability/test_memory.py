@@ -20,7 +20,7 @@ SECONDS = 1.0
 CONNECTIONS = 8
 MIB = 1 << 20
 MOST = 3 * MIB
-"""Each connection may add so much: budget of `app.listener` (some 0.7 MiB), a body of 1 MiB, and slack."""
+"""Each connection may add so much: budget of `app.http.connection` (some 0.7 MiB), a body of 1 MiB, and slack."""
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNKED = "Transfer-Encoding: chunked"

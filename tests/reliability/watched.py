@@ -2,7 +2,7 @@
 
     python -m tests.reliability.watched CONFIG SAMPLES
 
-Only the loop itself knows its tasks, so this runs in the gateway's process; the rest is `app.serve`.
+Only the loop itself knows its tasks, so this runs in the gateway's process; the rest is `app.server`.
 Candidates of promotions are neither warmed nor questioned: that would be most of what is measured.
 """
 
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import uvloop
 
-from app.config import load
+from app.config.config import load
 from app.promotion.deeds import DEEDS
 from app.promotion.effects import Verb
-from app.serve import serve
+from app.server import serve
 from tests.app.promotion.stage import passed_over
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded import EmbeddedEngine
-from deploy.spec import EngineSpec
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.engine.spec import EngineSpec
 
 MODELS = Path(__file__).parents[3] / "models"
 ANNIE, STRANGER = MODELS / "annie-nano-q4_k_m", MODELS / "stranger-nano-q4_k_m"

@@ -12,16 +12,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.config import Config, parse
+from app.config.config import Config, parse
+from app.engines.identity import planned
 from app.promotion.deeds import DEEDS
 from app.promotion.effects import Effect, Verb
 from app.promotion.law import suite_in_force
 from app.promotion.plan import Plan
 from app.promotion.site import Evidence, Site
-from app.served import planned
-from gates.artefact import folder_of, load
-from gates.manifest import Artefact
-from gates.policy import load_policy
+from gates.artefact.artefact import folder_of, load
+from gates.artefact.manifest import Artefact
+from gates.policy.load import load_policy
 from gates.report import document, dsse
 from gates.report.keys import load_or_make
 from gates.report.statement import Arm, Model, Pinned, Statement, stamp

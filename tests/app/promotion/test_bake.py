@@ -9,12 +9,12 @@ from itertools import cycle
 
 import pytest
 
-from app.ear import Ear, Heard
 from app.promotion import bake
 from app.promotion.bake import Kind, Limits
 from app.promotion.outcome import Breach, EffectFailed
 from app.promotion.phases import Fault
 from app.promotion.watching import watch
+from app.telemetry.reply_window import Ear, Heard
 from gates.stats.sequential import clean_needed
 
 LIMITS = Limits()

@@ -9,9 +9,9 @@ import pytest
 from app.promotion import canary
 from app.promotion.canary import ALWAYS, QUESTIONS, Answer, Canary, canary_for
 from app.promotion.outcome import EffectFailed
-from gates.errors import SuiteError
+from gates.contracts.errors import SuiteError
 from gates.run.http import Timeouts
-from gates.suite import load_suite
+from gates.suite.load import load_suite
 from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
 from tests.script import CloseNow, Hang, Head, Say, reply, role, text
 from tests.scripted_engine import ScriptedEngine

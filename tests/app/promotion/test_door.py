@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Gates
+from app.config.config import Gates
+from app.engines.identity import planned
 from app.promotion import door
 from app.promotion.door import Facts
 from app.promotion.facts import gather, judged, records
 from app.promotion.outcome import EffectFailed, EffectRefused
 from app.registry.registry import Registry
 from app.registry.values import Alias, Entry, KnownEngine, KnownReport, Revocation, Thing
-from app.served import planned
-from deploy.spec import EngineSpec, spec_digest
-from gates import artefact
-from gates.policy import load_policy
-from gates.policy_values import Demand
+from deploy.engine.spec import EngineSpec, spec_digest
+from gates.artefact import artefact
+from gates.contracts.verdict import Verdict
+from gates.policy.load import load_policy
+from gates.policy.values import Demand
 from gates.report import document, dsse
 from gates.report.keys import load_or_make
 from gates.report.statement import Arm, Model, Pinned, Statement, digest_of
 from gates.report.verify import open_report
-from gates.suite import load_suite
-from gates.verdict import Verdict
+from gates.suite.load import load_suite
 from tests.gates.report import examples
 from tests.gates.report.examples import CANDIDATE, KEY, OTHER_KEY, WHEN
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Config
+from app.config.config import Config
 from app.promotion import book
 from app.promotion.founding import found
 from app.promotion.machine import step
@@ -16,7 +16,7 @@ from app.promotion.plan import Kind, Plan, Strategy
 from app.promotion.shelf import Shelf, spec_of
 from app.registry.registry import Registry
 from app.registry.values import AliasMove, Entry, KnownEngine
-from deploy.spec import EngineSpec, spec_digest, spec_text
+from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from tests.app.promotion.stage import settings
 
 AT = "2026-11-21T06:00:00.000Z"

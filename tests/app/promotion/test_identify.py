@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from app.engines.identity import planned
 from app.promotion.identify import expected, identify
 from app.promotion.identity import Expected, Running, differs
 from app.promotion.outcome import EffectFailed, EffectRefused
-from app.served import planned
-from deploy.embedded import EmbeddedEngine
-from deploy.run import Run
-from deploy.spec import EngineSpec
-from deploy.url import UrlEngine
-from deploy.weights import find_gguf
-from gates import artefact
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.drivers.url import UrlEngine
+from deploy.engine.run import Run
+from deploy.engine.spec import EngineSpec
+from deploy.engine.weights import find_gguf
+from gates.artefact import artefact
 from gates.report.statement import Engine
 from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
 from tests.scripted_engine import ScriptedEngine

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.config import parse
+from app.config.config import parse
 from tests.app.house import eventually
 from tests.app.promotion.stage import OPERATOR, settings, stage, tables
 from tests.app.promotion.stage import quick as quick

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gates.contracts.verdict import Verdict
 from gates.report import dsse
 from gates.report.statement import Engine, Model, Pinned, stamp
-from gates.verdict import Verdict
 from tests.app.promotion.stage import OPERATOR, Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
 from tests.gates.report import examples

@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+from app.api.completions import CompletionCollector, CompletionEncoder
+from app.api.messages import MessagesCollector, MessagesEncoder
+from app.api.responses import ResponsesCollector, ResponsesEncoder
+from app.api.surface import Counts
 from app.stream.callbook import MAX_CALLS
 from app.stream.chunks import MAX_COUNT, MalformedChunk, parse_payload, plain_text, read_error
 from app.stream.encode import MessageCollector, StreamEncoder
@@ -16,10 +20,6 @@ from app.stream.pipeline import Pipeline
 from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.xmlcall import MAX_KEY_CHARS, XMLCall
-from app.surfaces.completions import CompletionCollector, CompletionEncoder
-from app.surfaces.messages import MessagesCollector, MessagesEncoder
-from app.surfaces.responses import ResponsesCollector, ResponsesEncoder
-from app.surfaces.surface import Counts
 from tests.app.stream.wire import HEAD, TOOLS, chunk, event, policy, run, stream
 
 

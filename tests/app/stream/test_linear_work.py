@@ -155,9 +155,9 @@ LEAVES = [
 
 ENCODERS = [
     ("app.stream.encode", "StreamEncoder", "MessageCollector"),
-    ("app.surfaces.completions", "CompletionEncoder", "CompletionCollector"),
-    ("app.surfaces.messages", "MessagesEncoder", "MessagesCollector"),
-    ("app.surfaces.responses", "ResponsesEncoder", "ResponsesCollector"),
+    ("app.api.completions", "CompletionEncoder", "CompletionCollector"),
+    ("app.api.messages", "MessagesEncoder", "MessagesCollector"),
+    ("app.api.responses", "ResponsesEncoder", "ResponsesCollector"),
 ]
 SAID = {
     "texts": lambda events, text: [events.Text(0, text)],
@@ -391,7 +391,7 @@ def test_each_node_of_a_schema_is_looked_at_once(counted: Counted, make: Callabl
 
 @pytest.mark.parametrize("size", [30, 200_000], ids=["doubling at each level", "wide"])
 def test_a_schema_s_size_is_found_without_walking_all_of_it(counted: Counted, size: int) -> None:
-    module = counted("app.tool_schema")
+    module = counted("app.api.tool_schema")
     budget = module.Budget()
     schema = unions_of_unions(size) if size == 30 else {"enum": ["x"] * size}
 

@@ -11,17 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.stream.events import (
-    Broken,
-    CallArguments,
-    CallStart,
-    Done,
-    Event,
-    Finish,
-    Text,
-    Thought,
-    Usage,
-)
+from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from app.stream.holdback import FILTERED, UNBOUNDED
 from app.stream.pipeline import Pipeline
 from tests.app.stream.wire import chunk, pieces, policy, run, stream

@@ -10,7 +10,7 @@ import pytest
 from deploy.doctor.evidence import Evidence, parse, render
 from deploy.doctor.examine import IDS, examine, silent
 from deploy.doctor.finding import State, worst
-from gates.strict import Refused
+from gates.policy.decoder import Refused
 
 DATA = Path(__file__).parents[2] / "data" / "doctor"
 HEALTHY = "healthy-spark.json"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from deploy.core.errors import DockerError
+from deploy.doctor.collectors import gateway, host, image, model, setting
 from deploy.doctor.evidence import Engine, Gpu, Image, Swap
 from deploy.doctor.examine import examine
 from deploy.doctor.finding import State
-from deploy.doctor.gather import gateway, host, image, model, setting
-from deploy.errors import DockerError
 
 MODELS = Path(__file__).parents[3] / "models"
 DIGEST = "sha256:" + "ab" * 32

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gates.contracts.errors import SuiteError
 from gates.detect import corpus as corpora
 from gates.detect.__main__ import main
 from gates.detect.corpus import FOLDER, RUN, Line, load, load_all, parse
 from gates.detect.measure import BARS, Bar, Score, score, scores, timed
-from gates.errors import SuiteError
 
 LINES = load_all()
 SCORES = {s.corpus: s for s in scores(LINES) if not s.group}

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gates.contracts.errors import SuiteError
 from gates.detect.arguments import Unreadable, read_arguments
 from gates.detect.toolcall import Fault, find_call_faults, find_mismatch
-from gates.errors import SuiteError
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gates.contracts.verdict import Flip
 from gates.judge.compare import pairs
 from gates.judge.tally import Count, State
-from gates.verdict import Flip
 
 OK, BAD, LOST, MISSING = Count(ok=1), Count(bad=1), Count(lost=1), Count(missing=1)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.expect import NEEDS
 from gates.judge.words import PHRASES, Way, listed, method, percent, phrase, plural, points, rounded
+from gates.suite.expect import NEEDS
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,20 @@ from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gates.policy_values import Policy
+from gates.contracts.sample import Key, Sample, render
+from gates.contracts.verdict import (
+    CaseResult,
+    Control,
+    Decision,
+    Flip,
+    GateResult,
+    Interval,
+    Outcome,
+    Pass,
+    Tier,
+    Verdict,
+)
+from gates.policy.values import Policy
 from gates.report import gather
 from gates.report.statement import (
     Arm,
@@ -30,19 +43,6 @@ from gates.report.statement import (
     stamp,
 )
 from gates.report.texts import Said
-from gates.sample import Key, Sample, render
-from gates.verdict import (
-    CaseResult,
-    Control,
-    Decision,
-    Flip,
-    GateResult,
-    Interval,
-    Outcome,
-    Pass,
-    Tier,
-    Verdict,
-)
 
 WHEN = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.errors import SamplesError
+from gates.contracts.errors import SamplesError
+from gates.contracts.verdict import CaseResult
 from gates.report import gather
 from gates.report.gather import MAX_POINTS, MAX_WHY
 from gates.report.statement import Tally
-from gates.verdict import CaseResult
 from tests.gates.report import examples
 
 RESULTS = {

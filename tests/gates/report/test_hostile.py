@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gates.artefact.manifest import parse as parse_manifest
+from gates.contracts.errors import ArtefactError, PolicyError
 from gates.detect.arguments import Unreadable, read_arguments
-from gates.errors import ArtefactError, PolicyError
-from gates.manifest import parse as parse_manifest
-from gates.policy import parse as parse_policy
+from gates.policy.load import parse as parse_policy
 from gates.report import document, dsse
 from gates.report.codec import CodecError
 from tests.gates.report import examples

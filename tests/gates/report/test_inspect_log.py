@@ -10,12 +10,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from gates.case import Case, Sampling, Suite
+from gates.contracts.case import Case, Sampling, Suite
+from gates.contracts.sample import Fault, Key, Read, Sample
+from gates.contracts.verdict import CaseResult
 from gates.report import gather
 from gates.report.inspect_log import file_name, inspect_log, render_log
 from gates.report.statement import Statement
-from gates.sample import Fault, Key, Read, Sample
-from gates.verdict import CaseResult
 from tests.gates.report import examples
 from tests.gates.report.examples import sha
 

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gates.errors import KeyFileError
+from gates.contracts.errors import KeyFileError
 from gates.report.dsse import key_id
 from gates.report.keys import PRIVATE, PUBLIC, load, load_or_make, trusted
 from tests.gates.report.examples import KEY

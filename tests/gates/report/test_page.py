@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gates.contracts.verdict import Decision, Verdict
 from gates.report import replies
 from gates.report.html import RAW, el, join, text
 from gates.report.page import page
 from gates.report.statement import Engine, Failure, Statement
 from gates.report.texts import Said, shorten, visible
 from gates.report.words import bound, headline, required
-from gates.verdict import Decision, Verdict
 from tests.gates.report import examples
 
 EXAMPLES = (examples.passing, examples.failing, examples.inconclusive)

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates.artefact import seal
-from gates.errors import ReportError
+from gates.artefact.artefact import seal
+from gates.contracts.errors import ReportError
+from gates.contracts.verdict import Control, Decision, Verdict
 from gates.report import checks, document, dsse
 from gates.report.statement import Arm, Model, Pinned, Statement
 from gates.report.verify import open_report, verify_report
-from gates.verdict import Control, Decision, Verdict
 from tests.gates.report import examples
 from tests.gates.report.examples import BASELINE, CANDIDATE, KEY, OTHER_KEY, WHEN
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from gates.contracts.verdict import GateResult, Interval, Verdict
 from gates.report.figures import kept_limits, nice, scale, summary, verdict_bar
 from gates.report.statement import Distribution
 from gates.report.words import amount, bound, headline, measured, reasons, required, sentence, title
-from gates.verdict import GateResult, Interval, Verdict
 from tests.gates.report import examples
 from tests.gates.report.examples import F, P, U
 

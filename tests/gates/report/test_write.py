@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gates.errors import RunError
+from gates.contracts.errors import RunError
 from gates.report import dsse
 from gates.report.codec import CodecError
 from gates.report.statement import Distribution

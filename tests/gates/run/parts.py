@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gates.case import Case, Sampling, Suite
+from gates.contracts.case import Case, Sampling, Suite
+from gates.contracts.sample import Key, Read, Sample
 from gates.run.ledger import Ledger
 from gates.run.plan import Ask, plan
 from gates.run.request import digest
 from gates.run.runner import Pace, Tally, run
 from gates.run.target import Arm, Dialect, Target, Variant
-from gates.sample import Key, Read, Sample
 from tests.scripted_engine import ScriptedEngine
 
 SUITE = f"sha256:{'5' * 64}"

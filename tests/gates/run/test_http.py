@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gates.errors import RunError
+from gates.contracts.errors import RunError
 from gates.run import http
 from gates.run.http import Timeouts, Wire, authorization
 from tests.gates.run.parts import target

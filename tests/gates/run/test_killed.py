@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gates.reply import Reply, read_reply
+from gates.contracts.sample import Sample
+from gates.reply.reply import Reply, read_reply
 from gates.run.ledger import read_samples
 from gates.run.target import Dialect, Target
-from gates.sample import Sample
 from tests.conformance.engines import KINDS, MODELS, serving
 from tests.gates.run.child import asks_for, complete
 from tests.gates.run.parts import target

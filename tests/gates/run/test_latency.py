@@ -9,8 +9,8 @@ from itertools import groupby
 
 import pytest
 
-from gates.case import Case, Sampling
-from gates.errors import RunError
+from gates.contracts.case import Case, Sampling
+from gates.contracts.errors import RunError
 from gates.run.context import buckets_within, estimate, grown, marked
 from gates.run.latency import Schedule, Slot, phases, prompts_needed, slot_of
 from gates.run.plan import Ask

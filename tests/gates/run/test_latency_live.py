@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gates.case import Sampling
-from gates.errors import RunError
+from gates.contracts.case import Sampling
+from gates.contracts.errors import RunError
 from gates.run.calibrate import calibrate
 from gates.run.latency import Regime, Schedule, phases
 from gates.run.ledger import Ledger

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gates.errors import RunError, SamplesError
+from gates.contracts.errors import RunError, SamplesError
+from gates.contracts.sample import render
 from gates.run.ledger import Ledger, read_samples
-from gates.sample import render
 from tests.gates.run.parts import ARTEFACT, ENGINE, OTHER, SUITE, sample
 
 THREE = [sample("one"), sample("two", b"data: \xff\xf0 caf\xc3\xa9\r\n"), sample("three")]

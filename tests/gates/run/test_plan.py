@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gates.errors import RunError
+from gates.contracts.errors import RunError
 from gates.run.plan import Ask, Repeat, pending, plan, repeats_at
 from gates.run.request import digest
 from tests.gates.run.parts import ARTEFACT, ENGINE, OTHER, SUITE, arm, case, suite, target

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from gates.contracts.sample import Fault
 from gates.run import progress as shown
 from gates.run.progress import Bar, Lines, progress
-from gates.sample import Fault
 from tests.gates.run.parts import sample
 
 LOST = replace(sample(), fault=Fault("timeout", "x"), retries=(Fault("timeout", "x"),))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gates.outcomes import Timing
+from gates.contracts.sample import Fault, Read, Sample
+from gates.judge.outcomes import Timing
 from gates.run.latency import Slot
 from gates.run.readings import SILENT, Reading, Shares, differences, readings, slope, timings, uncounted
-from gates.sample import Fault, Read, Sample
 from tests.gates.run.parts import sample
 from tests.script import DONE, call, event, finish, role, text, thought
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gates.case import Case, Sampling
-from gates.errors import RunError
+from gates.contracts.case import Case, Sampling
+from gates.contracts.errors import RunError
 from gates.run.request import build, digest, encoded
 from gates.run.target import Dialect, Target, Variant
 from tests.gates.run.parts import SYSTEM, TOOL, case, target

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gates.errors import RunError
-from gates.reply import read_reply
+from gates.contracts.errors import RunError
+from gates.contracts.sample import Sample
+from gates.reply.reply import read_reply
 from gates.run.http import Timeouts
 from gates.run.ledger import Ledger, read_samples
 from gates.run.plan import plan
 from gates.run.request import encoded
 from gates.run.runner import PATIENT, Pace, run
-from gates.sample import Sample
 from tests.gates.run.parts import QUICK, SUITE, arm, asked, asks_of, case, suite, target
 from tests.script import (
     DONE,

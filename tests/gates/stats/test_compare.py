@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gates.contracts.verdict import Verdict
 from gates.stats.binomial import pmf, z_of
 from gates.stats.compare import (
     ComparePlan,
@@ -19,7 +20,6 @@ from gates.stats.compare import (
     smallest_n,
 )
 from gates.stats.paired import tango_lower, tango_upper
-from gates.verdict import Verdict
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 

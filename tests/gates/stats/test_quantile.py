@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from gates.contracts.verdict import Verdict
 from gates.stats.quantile import QuantilePlan, lower_rank, smallest_n, upper_rank
-from gates.verdict import Verdict
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 

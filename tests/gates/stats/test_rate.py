@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gates.contracts.verdict import Verdict
 from gates.stats.binomial import wilson_lower, wilson_upper
 from gates.stats.rate import RatePlan, dropped, needed, smallest_n
-from gates.verdict import Verdict
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gates.contracts.verdict import Verdict
 from gates.stats.binomial import clopper_pearson_upper, pmf
 from gates.stats.zero import ZeroPlan, clean_needed
-from gates.verdict import Verdict
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 PLAN = ZeroPlan(165, 115, 25)

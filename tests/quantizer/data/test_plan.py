@@ -6,13 +6,13 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-
-from gates.suite import load_suite, shipped
 from gates.wall import Wall
 from quantizer.data.near import Seen
+from quantizer.errors import RecipeError
+
+from gates.suite import load_suite, shipped
 from quantizer.data.plan import load_plan
 from quantizer.data.script import Script, scripts
-from quantizer.errors import RecipeError
 from tests.quantizer.data.teachers import PLAN, plan_file
 
 

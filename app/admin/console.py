@@ -1,0 +1,102 @@
+"""The operators' console: one page on the admin listener, and reports in the words that it shows.
+
+The page itself says nothing about this gateway, so it needs no token; everything that it asks for does.
+"""
+
+import asyncio
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from app.admin.console_data import reading
+from app.config.config import Config
+from app.promotion import reports
+from app.promotion.facts import KEYS
+from app.promotion.runner import Promotions
+from gates.contracts.errors import KeyFileError, ReportError
+from gates.report import document, dsse
+from gates.report.keys import trusted
+from gates.report.page import page
+from gates.report.statement import Statement
+from gates.report.verify import open_report
+
+STATIC: Final = Path(__file__).parent / "static"
+FILES: Final = {
+    "/admin/ui": ("console.html", "text/html"),
+    "/admin/ui/console.css": ("console.css", "text/css"),
+    "/admin/ui/console.js": ("console.js", "text/javascript"),
+}
+OPEN: Final = frozenset(FILES)
+"""The paths that need no token, each to the letter."""
+
+POLICY: Final = (
+    "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
+    "require-trusted-types-for 'script'"
+)
+"""No inline script or style, nothing from elsewhere, in no frame; and text can never become script."""
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+SANDBOX: Final = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
+"""A report may be a stranger's: should a browser ever open it here, it is a page of no origin."""
+
+
+def console_router(config: Config, promotions: Promotions) -> APIRouter:
+    """Routes of the console."""
+    routes = APIRouter()
+    for path in FILES:
+        routes.add_api_route(path, _file, methods=["GET"], response_model=None, include_in_schema=False)
+
+    async def opened(digest: str) -> tuple[Statement, str, tuple[str, ...]]:
+        row = await promotions.do(lambda registry: registry.report(digest))
+        with promotions.telling_state():
+            data = await asyncio.to_thread(reports.bytes_of, config.state_dir, row)
+        return await asyncio.to_thread(_open, data, config.state_dir / KEYS)
+
+    @routes.get("/admin/reports/{digest}/reading", response_model=None)
+    async def read(request: Request, digest: str) -> Response:
+        statement, _, signers = await opened(digest)
+        return JSONResponse(reading(statement, digest, signers), headers=_named(request))
+
+    @routes.get("/admin/reports/{digest}/page", response_model=None)
+    async def whole(request: Request, digest: str) -> Response:
+        statement, stated, signers = await opened(digest)
+        text = await asyncio.to_thread(page, statement, statement_digest=stated, signers=signers)
+        return Response(text, headers={**_named(request), **SANDBOX}, media_type="text/html")
+
+    return routes
+
+
+async def _file(request: Request) -> Response:
+    name, kind = FILES[request.url.path]
+    named = {**_named(request), **HEADERS}
+    return Response(_bytes(name), headers=named, media_type=kind)
+
+
+@cache
+def _bytes(name: str) -> bytes:
+    return (STATIC / name).read_bytes()
+
+
+def _open(data: bytes, keys: Path) -> tuple[Statement, str, tuple[str, ...]]:
+    """What a report states, its digest, and which of the trusted keys have signed it: none, perhaps."""
+    try:
+        found = open_report(data, trusted([keys]))
+        return found.statement, found.statement_digest, found.signers
+    except (ReportError, KeyFileError):
+        payload = dsse.parse(data).payload
+        return document.parse(payload), f"sha256:{hashlib.sha256(payload).hexdigest()}", ()
+
+
+def _named(request: Request) -> dict[str, str]:
+    known = {"x-request-id": request.state.request_id, "x-manners-engine": "none"}
+    return {**known, "cache-control": "no-store"}

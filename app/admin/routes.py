@@ -1,0 +1,286 @@
+"""The operators' verbs over HTTP: promote, roll back, follow, cancel, reports and the audit.
+
+A request that begins something is answered 202 with the operation, which goes on whoever hangs up.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from app.api.chat_request import field_error, json_object
+from app.config.config import Config
+from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow
+from app.http.openapi import takes
+from app.promotion import reports, waivers
+from app.promotion.facts import KEYS
+from app.promotion.plan import Kind
+from app.promotion.runner import Promotions
+from app.promotion.views import event_view, report_view
+from app.promotion.wishes import Wish, check_model, now
+from app.registry.errors import ChainBroken
+from app.registry.registry import Registry
+from app.registry.values import Entry, Revocation, Thing
+from gates.contracts.errors import KeyFileError, ReportError
+from gates.report.keys import trusted
+from gates.report.verify import MAX_REPORT_BYTES, open_report
+
+ACTOR = "operator"
+MAX_BODY_BYTES = 64 << 10
+MAX_KEY = 128
+MAX_EVENTS = 1000
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class PromoteBody(_Body):
+    """`POST /admin/promote`."""
+
+    model: str
+    engine: str
+    report: str | None = Field(default=None, max_length=100)
+
+
+class OverrideBody(_Body):
+    """`POST /admin/overrides`."""
+
+    model: str
+    engine: str
+    waives: list[str]
+    reason: str
+    hours: float = 24.0
+
+
+class RevokeBody(_Body):
+    """`POST /admin/revoke`. `id` is a digest: an artefact's root, an engine's, a report's, a key's."""
+
+    thing: Thing
+    id: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    reason: str = Field(min_length=3, max_length=500)
+
+
+class RollbackBody(_Body):
+    """`POST /admin/rollback`."""
+
+    model: str
+
+
+def operators_router(config: Config, promotions: Promotions) -> APIRouter:
+    """Routes of the operators' listener that change something, and what tells of changes."""
+    routes = APIRouter()
+    _add_wishes(routes, promotions)
+    _add_operations(routes, promotions)
+    _add_reports(routes, config, promotions)
+    _add_overrides(routes, config, promotions)
+    _add_audit(routes, promotions)
+    return routes
+
+
+def _add_wishes(routes: APIRouter, promotions: Promotions) -> None:
+    @routes.post("/admin/promote", response_model=None, openapi_extra=takes(PromoteBody))
+    async def promote(request: Request) -> Response:
+        body = await _body(request, PromoteBody)
+        wish = Wish(
+            kind=Kind.PROMOTE, model=body.model, engine=body.engine, report=body.report, key=_key(request)
+        )
+        return await _ask(request, promotions, wish)
+
+    @routes.post("/admin/rollback", response_model=None, openapi_extra=takes(RollbackBody))
+    async def rollback(request: Request) -> Response:
+        body = await _body(request, RollbackBody)
+        return await _ask(request, promotions, Wish(kind=Kind.ROLLBACK, model=body.model, key=_key(request)))
+
+
+async def _ask(request: Request, promotions: Promotions, wish: Wish) -> Response:
+    dry_run = request.query_params.get("dry_run", "0") not in ("", "0", "false")
+    shown = await promotions.ask(wish, ACTOR, dry_run=dry_run)
+    return _json(request, shown) if dry_run else _accepted(request, shown)
+
+
+def _add_operations(routes: APIRouter, promotions: Promotions) -> None:
+    @routes.get("/admin/operations", response_model=None)
+    async def operations(request: Request) -> Response:
+        shown = await promotions.operations(_number(request, "limit", 50))
+        return _json(request, {"operations": shown})
+
+    @routes.get("/admin/operations/{id}", response_model=None)
+    async def operation(request: Request, id: str) -> Response:
+        return _json(request, await promotions.operation(id))
+
+    @routes.post("/admin/operations/{id}/cancel", response_model=None)
+    async def cancel(request: Request, id: str) -> Response:
+        return _accepted(request, await promotions.cancel(id, ACTOR))
+
+    @routes.get("/admin/operations/{id}/events", response_model=None)
+    async def events(request: Request, id: str) -> Response:
+        await promotions.operation(id)  # its 404 comes before the stream
+        seen = request.headers.get("last-event-id", "0")
+        after = int(seen) if seen.isdecimal() and len(seen) <= 15 else 0
+        headers = {**_headers(request), "x-accel-buffering": "no"}
+        return StreamingResponse(
+            _stream(promotions, id, after), media_type="text/event-stream", headers=headers
+        )
+
+
+async def _stream(promotions: Promotions, id: str, after: int) -> AsyncIterator[bytes]:
+    try:
+        async for kind, seq, value in promotions.follow(id, after):
+            if not kind:
+                yield b": alive\n\n"
+                continue
+            yield f"id: {seq}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode()
+    except StateUnavailable as error:  # its head has gone out; it can be resumed
+        yield f"event: error\ndata: {json.dumps(error.envelope())}\n\n".encode()
+
+
+def _add_reports(routes: APIRouter, config: Config, promotions: Promotions) -> None:
+    state = config.state_dir
+
+    @routes.post("/admin/reports", response_model=None)
+    async def upload(request: Request) -> Response:
+        data = await _read(request, MAX_REPORT_BYTES)
+        report = await asyncio.to_thread(reports.read, data)
+        detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
+        entry = Entry(at=now(), actor=ACTOR, verb="report.uploaded", subject=report.digest, detail=detail)
+        new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
+        trusts = await asyncio.to_thread(_is_trusted, config, data)
+        shown = {"digest": report.digest, "verdict": report.verdict, "trusted": trusts}
+        return _json(request, shown, 201 if new else 200)
+
+    @routes.get("/admin/reports", response_model=None)
+    async def listed(request: Request) -> Response:
+        rows = await promotions.do(lambda registry: registry.reports())
+        return _json(request, {"reports": [report_view(row) for row in reversed(rows)]})
+
+    @routes.get("/admin/reports/{digest}", response_model=None)
+    async def report(request: Request, digest: str) -> Response:
+        row = await promotions.do(lambda registry: registry.report(digest))
+        with promotions.telling_state():
+            data = reports.bytes_of(state, row)
+        return Response(data, headers=_headers(request), media_type="application/json")
+
+
+def _is_trusted(config: Config, data: bytes) -> bool:
+    try:
+        open_report(data, trusted([config.state_dir / KEYS]))
+    except (ReportError, KeyFileError):
+        return False
+    return True
+
+
+def _add_overrides(routes: APIRouter, config: Config, promotions: Promotions) -> None:
+    shelf = promotions.shelf
+
+    @routes.post("/admin/overrides", response_model=None, openapi_extra=takes(OverrideBody))
+    async def grant(request: Request) -> Response:
+        asked = (await _body(request, OverrideBody)).model_dump()
+        check_model(config, asked["model"])
+        shown = await promotions.do(lambda registry: waivers.grant(registry, shelf, ACTOR, asked))
+        return _json(request, shown, 201)
+
+    @routes.get("/admin/overrides", response_model=None)
+    async def overrides(request: Request) -> Response:
+        held = await promotions.do(waivers.active)
+        return _json(request, {"overrides": [waivers.shown(seq, one, shelf) for seq, one in held.items()]})
+
+    @routes.delete("/admin/overrides/{id}", response_model=None)
+    async def withdraw(request: Request, id: int) -> Response:
+        shown = await promotions.do(lambda registry: waivers.withdraw(registry, shelf, ACTOR, id))
+        return _json(request, shown)
+
+
+def _add_audit(routes: APIRouter, promotions: Promotions) -> None:
+    @routes.post("/admin/revoke", response_model=None, openapi_extra=takes(RevokeBody))
+    async def revoke(request: Request) -> Response:
+        body = await _body(request, RevokeBody)
+        revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())
+        verb, detail = f"{body.thing}.revoked", {"reason": body.reason}
+        entry = Entry(at=revocation.at, actor=ACTOR, verb=verb, subject=body.id, detail=detail)
+        await promotions.do(lambda registry: registry.revoke(revocation, entry))
+        return _json(request, asdict(revocation), 201)
+
+    @routes.get("/admin/audit", response_model=None)
+    async def audit(request: Request) -> Response:
+        after, limit = _number(request, "after", 0), min(_number(request, "limit", 200), MAX_EVENTS)
+        newest = request.query_params.get("newest", "0") not in ("", "0")
+        shown = await promotions.do(lambda registry: _audit(registry, after, limit, newest))
+        return _json(request, shown)
+
+
+def _audit(registry: Registry, after: int, limit: int, newest: bool) -> dict[str, Any]:
+    head = registry.head()
+    if newest:
+        after = max(after, head.seq - limit)
+    chain: dict[str, Any] = {"ok": True}
+    try:
+        registry.verify_chain()
+    except ChainBroken as broken:
+        chain = {"ok": False, "seq": broken.seq, "why": broken.why}
+    events = [event_view(event) for event in registry.events(after=after, limit=limit)]
+    return {"events": events, "head": {"seq": head.seq, "hash": head.hash}, "chain": chain}
+
+
+# ------------------------------------------------------------------------------------- requests
+
+
+async def _body(request: Request, kind: type[Any]) -> Any:
+    """The checked body. Raises BadJSON, BadField, BodyTooLarge."""
+    raw = json_object(await _read(request, MAX_BODY_BYTES))
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise field_error(error, raw) from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    data = bytearray()
+    try:
+        async for part in request.stream():
+            data += part
+            if len(data) > limit:
+                raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
+    except ClientDisconnect:
+        raise TooSlow("the request broke off") from None  # nobody hears it, and it is no bug
+    return bytes(data)
+
+
+def _key(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= MAX_KEY:
+        raise BadField(f"Idempotency-Key: 1 to {MAX_KEY} characters", param="Idempotency-Key")
+    return key
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not text.isdecimal() or len(text) > 15:
+        raise BadField(f"{name}: must be a whole number", param=name)
+    return int(text)
+
+
+# -------------------------------------------------------------------------------------- replies
+
+
+def _headers(request: Request) -> dict[str, str]:
+    return {
+        "x-request-id": request.state.request_id,
+        "x-manners-engine": "none",
+        "cache-control": "no-store",
+    }
+
+
+def _json(request: Request, body: Any, status: int = 200, **more: str) -> Response:
+    return JSONResponse(body, status, {**_headers(request), **more})
+
+
+def _accepted(request: Request, operation: dict[str, Any]) -> Response:
+    path = f"/admin/operations/{operation['id']}"
+    return _json(request, operation, 202, location=path, **{"retry-after": "1"})

@@ -1,0 +1,31 @@
+"""`POST /v1/chat/completions`, OpenAI's: the surface whose words the core itself speaks. Pure."""
+
+from typing import Any
+
+from app.api.chat_request import ChatRequest, parse_chat
+from app.api.reading import REFS
+from app.api.surface import Asked, Collector, Encoder, OverChat
+from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder
+
+
+class ChatCompletions(OverChat):
+    """The first surface."""
+
+    path = "/v1/chat/completions"
+    id_prefix = "chatcmpl-"
+
+    def parse(self, raw: bytes, max_messages: int) -> Asked:
+        """The request as it is."""
+        return Asked(*parse_chat(raw, max_messages))
+
+    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+        """chat.completion.chunk frames."""
+        return StreamEncoder(head)
+
+    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+        """One chat.completion."""
+        return MessageCollector(head)
+
+    def schema(self) -> dict[str, Any]:
+        """The fields that the gateway reads; others pass by the engine's dialect."""
+        return ChatRequest.model_json_schema(ref_template=REFS)

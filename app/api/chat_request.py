@@ -1,0 +1,323 @@
+"""A caller's chat request: only the fields that the gateway reads are declared and checked.
+
+Everything else is carried in the body and goes to an engine only if its dialect lists it; what
+goes nowhere is named by `ignored_fields`, so that nothing is dropped in silence.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from app.api import strict_json
+from app.api.strict_json import Budget
+from app.api.tool_schema import SchemaError, SchemaTooLarge, check_schema, check_size
+from app.errors.tree import BadField, BadJSON
+from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
+from deploy.engine.spec import Dialect
+
+MAX_TOOLS = 128
+"""OpenAI's limit on functions in one request; and on the calls of one turn, which has none of its own."""
+MAX_FIELDS = 256
+"""Most fields of a request; all APIs together know some 80."""
+MAX_STOPS = 64
+"""Most stop sequences: an engine compares each with every token. OpenAI takes 4."""
+MAX_INT = 2**31 - 1
+"""Largest count of tokens; llama-server's is an int of 32 bits."""
+
+_FUNCTION_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
+
+
+def _json_object(text: str, info: ValidationInfo) -> str:
+    """Arguments as engines parse them: llama-server answers 500 to others, for whoever asks (wire.md B.4).
+
+    None at all, which some clients send for a call without arguments, are an empty object.
+    """
+    if not text.strip():
+        return "{}"
+    try:
+        if isinstance(strict_json.decode(text.encode(), info.context), dict):
+            return text
+        why = "this is JSON, but no object"
+    except BadJSON as error:
+        why = error.message
+    raise PydanticCustomError("json_object", "must be a JSON object as text: {why}", {"why": why})
+
+
+def _bounded_schema(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    return _checked(check_schema, schema, info)
+
+
+def _bounded_format(form: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    return _checked(check_size, form, info)
+
+
+def _checked(
+    check: Callable[[Any, Budget], None], schema: dict[str, Any], info: ValidationInfo
+) -> dict[str, Any]:
+    try:
+        check(schema, info.context or Budget())
+    except SchemaError as error:
+        raise PydanticCustomError(error.code, "{why}", {"why": str(error)}) from None
+    return schema
+
+
+JSONObjectText = Annotated[str, AfterValidator(_json_object)]
+"""A JSON object, as text."""
+ArgumentSchema = Annotated[dict[str, Any], AfterValidator(_bounded_schema)]
+"""The JSON Schema of a tool's arguments."""
+ResponseFormat = Annotated[dict[str, Any], AfterValidator(_bounded_format)]
+"""The form of an answer, with its JSON Schema if it has one. All three spend of the `Budget` that is the validation's context."""
+
+
+class _Part(BaseModel):
+    """Read strictly where it matters; other keys pass through with the body."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+
+class TextPart(_Part):
+    """A text content part. This gateway serves text models: nothing else is taken."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(_Part):
+    """What a call of the history called."""
+
+    name: str
+    arguments: JSONObjectText
+
+
+class ToolCall(_Part):
+    """A call of the history. Without one of these fields llama-server answers 500."""
+
+    type: Literal["function"]
+    function: CalledFunction
+    id: str | None = None
+
+
+class Message(_Part):
+    """One turn of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_call_id: str | None = None
+
+
+class Function(_Part):
+    """The function of a tool: its name and the JSON Schema of its arguments."""
+
+    name: Annotated[str, Field(pattern=_FUNCTION_NAME)]
+    description: str | None = None
+    parameters: ArgumentSchema | None = None
+
+
+class Tool(_Part):
+    """A declared tool."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class StreamOptions(_Part):
+    """`include_usage` asks for the usage chunk before `[DONE]`."""
+
+    include_usage: bool = False
+
+
+class ThinkingSwitch(_Part):
+    """Anthropic's switch, which some OpenAI clients send as well.
+
+    `budget_ms` is ours: milliseconds from the request's last byte until the answer must begin.
+    """
+
+    type: Literal["enabled", "disabled"]
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+    budget_ms: Annotated[int, Field(ge=1)] | None = None
+
+
+class ChatRequest(_Part):
+    """`POST /v1/chat/completions`, checked."""
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
+    seed: int | None = None
+    user: str | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    logprobs: bool | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    thinking: ThinkingSwitch | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether the caller asked for the usage chunk."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether the reply may hold calls."""
+        return bool(self.tools) and self.tool_choice != "none"
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the last turn is an answer's beginning, which the reply is to go on with."""
+        last = self.messages[-1]
+        return last.role == "assistant" and not last.tool_calls and bool(last.content)
+
+    def thinking_or(self, default: Thinking) -> Thinking:
+        """What the caller asked of thinking, by any of three words; else the model's default.
+
+        An answer that the caller has begun is past its thought: vLLM would take it for one (#53284).
+        """
+        if self.is_begun:
+            return 0
+        if self.thinking is not None:
+            on, budget = self.thinking.type == "enabled", self.thinking.budget_tokens
+            return budget if on and budget is not None else _switched(on, default)
+        asked = (self.chat_template_kwargs or {}).get("enable_thinking")
+        if asked is not None:
+            return _switched(_truth(asked), default)
+        if self.reasoning_effort is not None:
+            return _switched(self.reasoning_effort != "none", default)
+        return default
+
+    def thinking_ms_or(self, default: int | None) -> int | None:
+        """Milliseconds until the answer must begin; the model's default where nothing is said."""
+        asked = None if self.thinking is None else self.thinking.budget_ms
+        return default if asked is None else asked
+
+
+_OURS = frozenset(ChatRequest.model_fields) | {"metadata", "store"}
+
+
+def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, Any]]:
+    """The checked request, and its body as JSON.
+
+    Raises:
+        BadJSON: no JSON object. BadField: a field with the wrong type, or one we cannot serve.
+    """
+    body = json_object(raw)
+    return check_chat(body, max_messages), body
+
+
+def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
+    """The request in this body, whose nulls and empty arguments are put right. Raises BadField."""
+    refuse_too_many(body, "messages", max_messages)
+    try:
+        request = ChatRequest.model_validate(body, context=Budget())
+    except ValidationError as error:
+        raise field_error(error, body) from None
+    _refuse_unserved(request, body)
+    _put_right(request, body)
+    return request
+
+
+def refuse_too_many(body: Mapping[str, Any], field: str, most: int) -> None:
+    """Raises BadField for a list that is longer than this, before each of its items is looked at."""
+    turns = body.get(field)
+    if isinstance(turns, list) and len(turns) > most:
+        message = f"at most {most} messages a request; {field} has {len(turns)}"
+        raise BadField(message, "too_many_messages", param=field)
+
+
+def _put_right(request: ChatRequest, body: dict[str, Any]) -> None:
+    """Null is the same as absent, also where llama-server takes it for a wrong type."""
+    for tool in body.get("tools") or ():
+        tool["function"] = {key: value for key, value in tool["function"].items() if value is not None}
+    for message, raw in zip(request.messages, body["messages"], strict=True):
+        if message.tool_calls:
+            calls = zip(message.tool_calls, raw["tool_calls"], strict=True)
+            raw["tool_calls"] = [_call(call, given) for call, given in calls]
+
+
+def _call(call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
+    function = {**given["function"], "arguments": call.function.arguments}
+    return {key: value for key, value in {**given, "function": function}.items() if value is not None}
+
+
+def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
+    """Names of the fields that go nowhere when the engine speaks this dialect."""
+    known = COMMON_FIELDS | _OURS | DIALECTS[dialect].fields
+    return sorted(name for name, value in body.items() if value is not None and name not in known)
+
+
+def json_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object in these bytes. Raises BadJSON."""
+    try:
+        body = strict_json.decode(raw)
+    except BadJSON as error:
+        raise BadJSON(f"the request body cannot be read as JSON: {error.message}", error.code) from None
+    if not isinstance(body, dict):
+        raise BadJSON("the request body must be a JSON object")
+    if len(body) > MAX_FIELDS:
+        raise BadField(f"at most {MAX_FIELDS} fields a request; this one has {len(body)}", "too_many_fields")
+    return body
+
+
+def field_error(error: ValidationError, body: Any) -> BadField:
+    """The fault that lies deepest: where a value may have several types, it says the most."""
+    fault = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
+    param = path_in(body, fault["loc"], fault["type"] == "missing")
+    if fault["type"] == "missing":
+        return BadField(f"{param} is missing", "missing_field", param=param)
+    if fault["type"] == "literal_error" and param.endswith(".type") and ".content." in param:
+        return BadField(f"{param}: only text parts are served", "unsupported_content", param=param)
+    if fault["type"] == SchemaTooLarge.code:
+        return BadField(f"{param}: {fault['msg']}", SchemaTooLarge.code, param=param)
+    return BadField(f"{param}: {fault['msg']}", param=param)
+
+
+def path_in(body: Any, location: Sequence[str | int], is_missing: bool = False) -> str:
+    """Where in the body a fault lies. pydantic's location also names the types that it has tried there."""
+    path, at = [], body
+    for part in location:
+        if (isinstance(at, list) and isinstance(part, int)) or (isinstance(at, dict) and part in at):
+            path.append(str(part))
+            at = at[part]  # type: ignore[index]
+    return ".".join([*path, str(location[-1])] if is_missing else path)
+
+
+def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
+    if request.n is not None and request.n != 1:
+        raise _unsupported("n", "this gateway makes one choice a request: leave n out or send 1")
+    if request.stream_options is not None and not request.stream:
+        raise BadField("stream_options needs stream: true", param="stream_options")
+    if request.logprobs or body.get("top_logprobs"):
+        raise _unsupported("logprobs", "filtered text has no token log-probabilities; ask the engine itself")
+    if body.get("functions") is not None or body.get("function_call") is not None:
+        raise _unsupported("functions", "functions are not served: send tools")
+    if request.tool_choice not in (None, "none", "auto") and not request.tools:
+        raise BadField("tool_choice needs tools", param="tool_choice")
+
+
+def _unsupported(param: str, message: str) -> BadField:
+    return BadField(message, "unsupported_parameter", param=param)
+
+
+def _truth(value: Any) -> bool:
+    """`"false"`, `0` and their kin, put right: a template takes them for true (wire.md A.3)."""
+    if isinstance(value, str):
+        return value.strip().lower() not in ("false", "0", "off", "no", "none", "")
+    return bool(value)
+
+
+def _switched(on: bool, default: Thinking) -> Thinking:
+    """On keeps a budget that the model is configured with."""
+    return (default or None) if on else 0

@@ -1,0 +1,98 @@
+"""`POST /v1/embeddings`: no words come back, so the engine's reply is handed on as it is. Pure."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import Field
+
+from app.api.completions import stand_in
+from app.api.reading import REFS, Read, present, read
+from app.api.surface import Asked, Collector, Encoder, HandsOn
+from app.errors.tree import EngineBroke
+from app.stream.chunks import UNREADABLE, read_counts, why_unreadable
+from app.stream.encode import ReplyHead
+from app.stream.events import Usage
+from app.stream.pipeline import StreamPolicy
+from deploy.engine.dialects import Thinking
+from deploy.engine.spec import Dialect
+
+_FIELDS = ("input", "encoding_format", "dimensions", "user")
+_Texts = Annotated[list[str], Field(min_length=1, max_length=2048, fail_fast=True)]
+_Tokens = Annotated[list[int], Field(min_length=1, fail_fast=True)]
+_json = msgspec.json.Encoder().encode
+
+
+class EmbeddingRequest(Read):
+    """`POST /v1/embeddings`, checked."""
+
+    model: str
+    input: (
+        str
+        | _Texts
+        | _Tokens
+        | Annotated[list[_Tokens], Field(min_length=1, max_length=2048, fail_fast=True)]
+    )
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    user: str | None = None
+
+
+class _Reply(msgspec.Struct):
+    """What must be there; vectors are not built, only carried."""
+
+    data: msgspec.Raw
+    usage: dict[str, Any] | None = None
+    object: str = "list"
+
+
+class Embeddings(HandsOn):
+    """The surface of vectors."""
+
+    path = engine_path = "/v1/embeddings"
+    id_prefix = ""
+
+    def parse(self, raw: bytes, max_messages: int) -> Asked:
+        """The request."""
+        asked = read(EmbeddingRequest, raw)
+        body = present({name: getattr(asked, name) for name in _FIELDS})
+        return Asked(stand_in(asked.model), body, tuple(asked.extra))
+
+    def ignored(self, asked: Asked, dialect: Dialect) -> list[str]:
+        """Whatever was not declared."""
+        return sorted(asked.ignored)
+
+    def policy(
+        self, asked: Asked, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+    ) -> StreamPolicy:
+        """Nothing streams."""
+        return StreamPolicy()
+
+    def engine_body(
+        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+    ) -> bytes:
+        """Allowed fields only."""
+        return _json({**asked.body, "model": served_name})
+
+    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+        """There is none: no request of this surface streams."""
+        raise NotImplementedError
+
+    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+        """There is none: see `hand_on`."""
+        raise NotImplementedError
+
+    def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
+        """The engine's reply under the name that the caller knows. Raises EngineBroke."""
+        try:
+            reply = msgspec.json.decode(raw, type=_Reply)
+            bytes(reply.data).decode()  # it is handed on, so it must be what JSON is written in
+        except UNREADABLE as error:
+            message = f"the engine sent no embeddings: {why_unreadable(error)}"
+            raise EngineBroke(message, "upstream_malformed") from None
+        counts = None if reply.usage is None else read_counts(reply.usage)
+        body = {"object": "list", "data": reply.data, "model": public_name, "usage": counts}
+        return _json(body), None if counts is None else Usage(counts)
+
+    def schema(self) -> dict[str, Any]:
+        """The request's JSON Schema."""
+        return EmbeddingRequest.model_json_schema(ref_template=REFS)

@@ -1,0 +1,155 @@
+"""From a caller's request to what an engine is sent, and what may be assumed of its reply. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from app.api.chat_request import ChatRequest
+from app.stream.events import Finish, Text
+from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
+from app.stream.meter import ThoughtMeter
+from app.stream.pipeline import StreamPolicy
+from app.stream.schema import Tools
+from app.stream.segmenter import Segmenter
+from app.stream.tags import ALL_FAMILIES, tag_set
+from deploy.engine.abilities import Abilities
+from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
+from deploy.engine.spec import Dialect
+
+DEFAULT_ROOM = 1024
+"""Tokens for an answer behind an ended thought, when neither the request nor the engine says."""
+
+_MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
+
+
+def upstream_body(
+    request: ChatRequest,
+    body: dict[str, Any],
+    dialect: Dialect,
+    served_name: str,
+    thinking: Thinking,
+    metered: bool = False,
+) -> bytes:
+    """The JSON for the engine: allowed fields only, always streamed, usage always asked for.
+
+    A reply that the caller wants whole is streamed too: then a caller who goes away stops the
+    engine at once, and the engine's other parser, the one for whole replies, is never met.
+    """
+    spec = DIALECTS[dialect]
+    allowed = COMMON_FIELDS | spec.fields
+    sent = {key: value for key, value in body.items() if key in allowed and value is not None}
+    if not request.uses_tools:  # told of them, a model calls them, whatever tool_choice says
+        for name in ("tools", "tool_choice", "parallel_tool_calls"):
+            sent.pop(name, None)  # vLLM answers 400 to an empty list, OpenAI to the others alone
+    sent["messages"] = [_message(m) for m in body["messages"]]
+    sent.update(spec.thinking(thinking))
+    if request.is_begun:
+        sent.update(spec.prefill)
+    if metered:
+        sent.update(spec.metered)
+    sent["model"] = served_name
+    sent["stream"] = True
+    sent["stream_options"] = {"include_usage": True}
+    return msgspec.json.encode(sent)
+
+
+_CHAT_ONLY = frozenset(
+    {"messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens", "max_completion_tokens"}
+)
+
+
+def answer_body(
+    request: ChatRequest,
+    body: dict[str, Any],
+    dialect: Dialect,
+    served_name: str,
+    meter: ThoughtMeter,
+    abilities: Abilities,
+) -> bytes:
+    """The JSON that makes an engine answer behind a thought that was ended: `/v1/completions`.
+
+    It goes on from token ids, so that prompt and thought are what they were to the byte, and in
+    its prefix cache. Raw tags in a chat's last turn would not survive the template (wire.md E.3).
+    """
+    allowed = (COMMON_FIELDS | DIALECTS[dialect].fields) - _CHAT_ONLY
+    sent = {key: value for key, value in body.items() if key in allowed and value is not None}
+    prompt = [*meter.prompt, *meter.tokens, *abilities.closing]
+    room = [] if abilities.context is None else [abilities.context - len(prompt)]
+    asked = request.max_completion_tokens or request.max_tokens
+    if asked is not None:
+        room.append(asked - len(meter.tokens))
+    if request.uses_tools:
+        sent["skip_special_tokens"] = False  # the tags of a call may be special, and are ours to read
+    sent["max_tokens"] = max(min(room, default=DEFAULT_ROOM), 1)  # else vLLM's default of 16
+    sent["model"], sent["prompt"] = served_name, prompt
+    sent["stream"], sent["stream_options"] = True, {"include_usage": True}
+    return msgspec.json.encode(sent)
+
+
+def without_parser(request: ChatRequest, body: dict[str, Any]) -> dict[str, Any]:
+    """The request for an engine that has no tool parser: it may only tell the model of the tools.
+
+    Then it leaves the model's calls in the text, where the stream core finds them.
+    """
+    return {**body, "tool_choice": "none"} if request.uses_tools else body
+
+
+def stream_policy(
+    request: ChatRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+) -> StreamPolicy:
+    """What the stream core may assume of the reply.
+
+    A reply that is not streamed has no latency to lose, so a lost opening tag is always caught.
+    With thinking on, an engine that may leave thoughts in the text is held until a tag comes.
+    `guard`: characters held at the start, and behind a thought.
+    """
+    spec = DIALECTS[dialect]
+    opened = thinking != 0 and not spec.separates
+    after = guard if thinking != 0 else None
+    if not request.stream:
+        guard, after = UNBOUNDED, UNBOUNDED
+    elif opened:
+        guard = UNBOUNDED
+    tools = _declared(request) if request.uses_tools else None
+    think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer, after, opened)
+    most = request.max_completion_tokens or request.max_tokens
+    return StreamPolicy(think, tools, id_prefix, most=most)
+
+
+def _declared(request: ChatRequest) -> Tools:
+    functions = [tool.function for tool in request.tools or ()]
+    return Tools([{"function": {"name": f.name, "parameters": f.parameters}} for f in functions])
+
+
+def answer_policy(policy: StreamPolicy) -> StreamPolicy:
+    """What may be assumed of an answer behind a thought that was ended: it begins at once."""
+    held = policy.think.held_after
+    think = ThinkPolicy(thinking=True, guard=held, after=held, families=policy.think.families)
+    return StreamPolicy(think, policy.tools, policy.id_prefix)
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """One turn for the engine: known fields, roles that templates know, and no old thoughts."""
+    kept = {key: message[key] for key in _MESSAGE_FIELDS if message.get(key) is not None}
+    if kept["role"] == "developer":
+        kept["role"] = "system"
+    kept.setdefault("content", "")
+    if kept["role"] == "assistant":
+        kept["content"] = without_thoughts(_joined(kept["content"]))
+    return kept
+
+
+def _joined(content: str | list[dict[str, Any]]) -> str:
+    """One text: a tag may be split between two parts."""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def without_thoughts(text: str) -> str:
+    """What was visible of an assistant's old turn: leaked tags in a history breed more of them."""
+    if not any(first in text for first in "<[◁"):
+        return text
+    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, False), None)
+    holdback = HoldBack(0, ThinkPolicy(guard=UNBOUNDED))
+    segments = [*segmenter.feed(Text(0, text)), *segmenter.feed(Finish(0, "stop"))]
+    events = [event for segment in segments for event in holdback.feed(segment)]
+    return "".join(event.text for event in events if isinstance(event, Text))

@@ -1,0 +1,190 @@
+"""An Anthropic Messages request, and the chat completion that it asks for. Pure."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import Field
+
+from app.api.chat_request import MAX_INT, MAX_STOPS, MAX_TOOLS, ArgumentSchema
+from app.api.reading import Read, present
+
+_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
+
+
+class TextBlock(Read):
+    """Text. This gateway serves text models: images and documents are refused."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ToolUseBlock(Read):
+    """A call that the model made."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: Annotated[str, Field(pattern=_NAME)]
+    input: dict[str, Any]
+
+
+class ToolResultBlock(Read):
+    """What a call came to."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | Annotated[list[TextBlock], Field(fail_fast=True)] | None = None
+    is_error: bool | None = None
+
+
+class ThinkingBlock(Read):
+    """An old thought, handed back."""
+
+    type: Literal["thinking"]
+    thinking: str
+
+
+class RedactedBlock(Read):
+    """A thought of another vendor's model: nobody here can read it."""
+
+    type: Literal["redacted_thinking"]
+
+
+Block = Annotated[
+    TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedBlock, Field(discriminator="type")
+]
+
+
+class Turn(Read):
+    """One turn of the conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | Annotated[list[Block], Field(fail_fast=True)]
+
+
+class Tool(Read):
+    """A tool of the caller's. Tools that Anthropic's servers run are refused."""
+
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(pattern=_NAME)]
+    description: str | None = None
+    input_schema: ArgumentSchema
+
+
+class ToolChoice(Read):
+    """Whether to call, and what."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Read):
+    """The switch; `adaptive` leaves the budget to the model's configuration."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+
+
+class Metadata(Read):
+    """`user_id` goes to the engine as `user`."""
+
+    user_id: str | None = None
+
+
+class MessagesRequest(Read):
+    """`POST /v1/messages`, checked."""
+
+    model: str
+    messages: Annotated[list[Turn], Field(min_length=1, fail_fast=True)]
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)]
+    system: str | Annotated[list[TextBlock], Field(fail_fast=True)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: ToolChoice | None = None
+    stop_sequences: Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: int | None = None
+    thinking: Thinking | None = None
+    metadata: Metadata | None = None
+
+    def chat_body(self) -> dict[str, Any]:
+        """The chat completion with the same meaning."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [*self._system(), *(m for turn in self.messages for m in _messages(turn))],
+            "max_tokens": self.max_tokens,
+            "stop": self.stop_sequences or None,
+            "stream": self.stream,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "thinking": self._thinking(),
+            "user": self.metadata.user_id if self.metadata else None,
+            "tools": [_tool(tool) for tool in self.tools] if self.tools else None,
+        }
+        return present({**body, **_choice(self.tool_choice, bool(self.tools))})
+
+    def _system(self) -> Iterator[dict[str, Any]]:
+        if self.system:
+            yield {"role": "system", "content": _text(self.system, "\n\n")}
+
+    def _thinking(self) -> dict[str, Any] | None:
+        if self.thinking is None:
+            return None
+        if self.thinking.type == "disabled":
+            return {"type": "disabled"}
+        return present({"type": "enabled", "budget_tokens": self.thinking.budget_tokens})
+
+
+def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
+    """A turn as messages: results of tools stand alone, and before what the user says to them."""
+    blocks = [TextBlock(type="text", text=turn.content)] if isinstance(turn.content, str) else turn.content
+    calls, thoughts, texts = [], [], []
+    for block in blocks:
+        if isinstance(block, ToolResultBlock):
+            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block)}
+        elif isinstance(block, ToolUseBlock):
+            calls.append(_call(block))
+        elif isinstance(block, ThinkingBlock):
+            thoughts.append(block.thinking)
+        elif isinstance(block, TextBlock):
+            texts.append(block)
+    if calls or texts or turn.role == "assistant":
+        said = {"role": turn.role, "content": _text(texts, "\n" if turn.role == "user" else "")}
+        yield {
+            **said,
+            **present({"tool_calls": calls or None, "reasoning_content": "".join(thoughts) or None}),
+        }
+
+
+def _text(content: str | list[TextBlock], between: str) -> str:
+    return content if isinstance(content, str) else between.join(block.text for block in content)
+
+
+def _result(block: ToolResultBlock) -> str:
+    parts = block.content or ""
+    text = _text(parts, "\n")
+    return f"Error: {text}" if block.is_error else text
+
+
+def _call(block: ToolUseBlock) -> dict[str, Any]:
+    arguments = msgspec.json.encode(block.input).decode()
+    return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    return {"type": "function", "function": present(function)}
+
+
+def _choice(choice: ToolChoice | None, has_tools: bool) -> dict[str, Any]:
+    if choice is None:
+        return {}
+    words: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none"}
+    named = {"type": "function", "function": {"name": choice.name}}
+    fields: dict[str, Any] = {"tool_choice": words.get(choice.type, named)}
+    if choice.disable_parallel_tool_use and has_tools:
+        fields["parallel_tool_calls"] = False
+    return fields

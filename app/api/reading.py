@@ -1,0 +1,61 @@
+"""Reading a request whose API is not the engine's: strictly, and naming what goes nowhere. Pure."""
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from app.api.chat_request import field_error, json_object, path_in, refuse_too_many
+from app.api.strict_json import Budget
+from app.errors.tree import BadField
+
+REFS = "#/components/schemas/{model}"
+"""Where the schemas of an OpenAPI document refer to each other."""
+
+
+class Read(BaseModel):
+    """Strict about what it knows; what it does not know is `extra`."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Fields that nobody declared and that say something."""
+        return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
+
+
+Model = TypeVar("Model", bound=Read)
+
+
+def read(kind: type[Model], raw: bytes, turns: str = "", most: int = 0) -> Model:
+    """The checked request; `turns` names its list of turns, of which there may be `most`.
+
+    Raises BadJSON or BadField.
+    """
+    body = json_object(raw)
+    if turns:
+        refuse_too_many(body, turns, most)
+    try:
+        return kind.model_validate(body, context=Budget())
+    except ValidationError as error:
+        raise _kind_error(error, body) or field_error(error, body) from None
+
+
+def _kind_error(error: ValidationError, body: Any) -> BadField | None:
+    """A `type` that is not served, told with those that are."""
+    for fault in error.errors(include_url=False):
+        if fault["type"] == "union_tag_invalid":
+            param = path_in(body, fault["loc"]) + ".type"
+            known, tag = fault["ctx"]["expected_tags"], str(fault["ctx"]["tag"])[:40]
+            message = f"{param}: {tag!r} is not served here, only {known}"
+            return BadField(message, "unsupported_content", param=param)
+    return None
+
+
+def unsupported(param: str, message: str) -> BadField:
+    """A field that this gateway cannot honour."""
+    return BadField(message, "unsupported_parameter", param=param)
+
+
+def present(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without those that say nothing."""
+    return {name: value for name, value in fields.items() if value is not None}

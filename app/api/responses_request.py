@@ -1,0 +1,233 @@
+"""An OpenAI Responses request, and the chat completion that it asks for. Pure.
+
+This gateway keeps nothing between requests: whatever would need it to remember is refused.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from app.api.chat_request import MAX_INT, MAX_TOOLS, ArgumentSchema, JSONObjectText
+from app.api.reading import Read, present, unsupported
+
+_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
+
+
+class Part(Read):
+    """Text. This gateway serves text models: images, audio and files are refused."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class MessageItem(Read):
+    """One turn; its `type` may be left out."""
+
+    type: Literal["message"] | None = None
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
+
+
+class CallItem(Read):
+    """A call that the model made."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: Annotated[str, Field(pattern=_NAME)]
+    arguments: JSONObjectText
+
+
+class OutputItem(Read):
+    """What a call came to."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | Annotated[list[Part], Field(fail_fast=True)]
+
+
+class ReasoningPart(Read):
+    """A piece of an old thought."""
+
+    text: str = ""
+
+
+class ReasoningItem(Read):
+    """An old thought, handed back."""
+
+    type: Literal["reasoning"]
+    content: Annotated[list[ReasoningPart], Field(fail_fast=True)] | None = None
+
+
+def _kind(item: Any) -> str:
+    return str(item.get("type") or "message") if isinstance(item, dict) else "message"
+
+
+Item = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[CallItem, Tag("function_call")]
+    | Annotated[OutputItem, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")],
+    Discriminator(_kind),
+]
+
+
+class FunctionTool(Read):
+    """A tool of the caller's, flat. Tools that OpenAI's servers run are refused."""
+
+    type: Literal["function"]
+    name: Annotated[str, Field(pattern=_NAME)]
+    description: str | None = None
+    parameters: ArgumentSchema | None = None
+    strict: bool | None = None
+
+
+class NamedTool(Read):
+    """The tool that must be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+class Reasoning(Read):
+    """How much to think."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class Format(Read):
+    """The form of the answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+
+
+class Text(Read):
+    """How the answer is to be written."""
+
+    format: Format | None = None
+
+
+class ResponsesRequest(Read):
+    """`POST /v1/responses`, checked."""
+
+    model: str
+    input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
+    instructions: str | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    reasoning: Reasoning | None = None
+    text: Text | None = None
+    stream: bool | None = None
+    metadata: dict[str, str] | None = None
+    user: str | None = None
+    truncation: Literal["disabled"] | None = None
+    store: bool | None = None
+    background: bool | None = None
+    previous_response_id: str | None = None
+    conversation: Any = None
+    prompt: Any = None
+
+    def refuse_state(self) -> None:
+        """Raises BadField for what needs a memory."""
+        for name in ("store", "background", "previous_response_id", "conversation", "prompt"):
+            if getattr(self, name):
+                message = f"{name} is not served: this gateway keeps nothing; send the whole input each time"
+                raise unsupported(name, message)
+
+    def chat_body(self) -> dict[str, Any]:
+        """The chat completion with the same meaning."""
+        body = {
+            "model": self.model,
+            "messages": self._messages(),
+            "max_tokens": self.max_output_tokens,
+            "stream": self.stream,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "user": self.user,
+            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "response_format": self._format(),
+            "tools": [_tool(tool) for tool in self.tools] if self.tools else None,
+            "tool_choice": _choice(self.tool_choice),
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+        }
+        return present(body)
+
+    def echo(self) -> dict[str, Any]:
+        """What a response repeats of its request."""
+        tools = [tool.model_dump(include={*FunctionTool.model_fields}) for tool in self.tools or ()]
+        choice = self.tool_choice
+        return {
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata or {},
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
+            "store": False,
+            "temperature": self.temperature,
+            "text": self.text.model_dump(exclude_none=True) if self.text else {"format": {"type": "text"}},
+            "tool_choice": choice.model_dump() if isinstance(choice, NamedTool) else choice or "auto",
+            "tools": tools,
+            "top_p": self.top_p,
+            "truncation": "disabled",
+            "user": self.user,
+        }
+
+    def _messages(self) -> list[dict[str, Any]]:
+        said: list[dict[str, Any]] = []
+        if self.instructions:
+            said.append({"role": "system", "content": self.instructions})
+        if isinstance(self.input, str):
+            return [*said, {"role": "user", "content": self.input}]
+        return said + _turns(self.input)
+
+    def _format(self) -> dict[str, Any] | None:
+        form = self.text.format if self.text else None
+        if form is None or form.type == "text":
+            return None
+        return {"type": form.type, "json_schema": form.extra} if form.extra else {"type": form.type}
+
+
+def _turns(items: Iterable[MessageItem | CallItem | OutputItem | ReasoningItem]) -> list[dict[str, Any]]:
+    """Items as messages: a thought, a text and calls that follow each other are one assistant's turn."""
+    turns: list[dict[str, Any]] = []
+    thoughts: list[str] = []
+    for item in items:
+        if isinstance(item, ReasoningItem):
+            thoughts += [part.text for part in item.content or ()]
+        elif isinstance(item, OutputItem):
+            turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+        elif isinstance(item, MessageItem):
+            turns.append({"role": item.role, "content": _text(item.content)})
+        else:
+            if not turns or turns[-1]["role"] != "assistant":
+                turns.append({"role": "assistant", "content": None})
+            turns[-1].setdefault("tool_calls", []).append(_call(item))
+        if thoughts and turns and turns[-1]["role"] == "assistant":
+            turns[-1]["reasoning_content"], thoughts = "".join(thoughts), []
+    return turns
+
+
+def _text(content: str | list[Part]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def _call(item: CallItem) -> dict[str, Any]:
+    function = {"name": item.name, "arguments": item.arguments}
+    return {"id": item.call_id, "type": "function", "function": function}
+
+
+def _tool(tool: FunctionTool) -> dict[str, Any]:
+    fields = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": present({**fields, "strict": tool.strict})}
+
+
+def _choice(choice: str | NamedTool | None) -> Any:
+    if isinstance(choice, NamedTool):
+        return {"type": "function", "function": {"name": choice.name}}
+    return choice

@@ -1,0 +1,102 @@
+"""JSON from outside, decoded with bounds on what it costs and on what engines can carry. Pure.
+
+All work is linear in the text, and the part of it that costs more than a scan is bounded: msgspec takes 33 us
+for some numbers with an exponent (`1e300`), and each object or array costs far more than its two bytes.
+"""
+
+import re
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+from app.errors.tree import BadJSON
+
+MAX_DEPTH = 128
+"""Deepest nesting of arrays and objects. A tool's schema has some ten levels, of two brackets each."""
+MAX_DIGITS = 308
+"""Longest whole number: one digit more and it is no double, which engines written in C++ need it to be."""
+MAX_VALUES = 50_000
+"""Arrays, objects and members of objects in one request. One with 512 turns and 128 tools has some 10,000."""
+MAX_NODES = 20_000
+"""JSON values in the tools' schemas of one request. OpenAI takes 5,000 properties in a schema
+(platform.openai.com/docs/guides/structured-outputs), each of them a key and an object at least."""
+MAX_EXPONENTS = 1000
+"""Numbers with an exponent in one request."""
+
+_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
+_LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+
+
+class Budget:
+    """What may still be looked at of one request: `values` and `exponents` of JSON, `nodes` of schemas."""
+
+    def __init__(self) -> None:
+        self.values, self.exponents, self.nodes = MAX_VALUES, MAX_EXPONENTS, MAX_NODES
+
+
+def decode(raw: bytes, budget: Budget | None = None) -> Any:
+    """The value of a JSON text in UTF-8; of keys that come twice, the last. It spends of the budget, if there is one.
+
+    Raises:
+        BadJSON: invalid_json; or number_out_of_range, nested_too_deeply, body_too_complex, invalid_unicode
+            (a lone surrogate).
+    """
+    if budget is not None or not _is_small(raw):
+        _check_bounds(without_strings(raw), budget or Budget())
+    try:
+        return msgspec.json.decode(raw)
+    except UnicodeDecodeError as error:
+        raise BadJSON(f"not UTF-8: {error.reason} at byte {error.start} of a string") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _explained(raw, str(error)) from None
+
+
+def _is_small(raw: bytes) -> bool:
+    """Whether a text can break no bound, its numbers cost no more than some 20 ms, and so no second look is due."""
+    brackets = raw.count(b"[") + raw.count(b"{")
+    return len(raw) <= 4096 and brackets <= MAX_DEPTH and _LONG_NUMBER not in raw.translate(_DIGITS)
+
+
+def without_strings(raw: bytes) -> bytes:
+    """JSON without its strings, of which only the quotes are left as commas. What is no JSON gives anything."""
+    return b",".join(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+
+
+def _check_bounds(bare: bytes, budget: Budget) -> None:
+    """`bare`: the text without its strings. It may be no JSON."""
+    levels = bare.translate(_STEPS, _NOT_BRACKETS)
+    steps = memoryview(levels).cast("b")
+    if max(accumulate(steps), default=0) > MAX_DEPTH:
+        if sum(steps) != 0:
+            raise BadJSON("a bracket is not closed")
+        message = f"arrays and objects are nested deeper than {MAX_DEPTH} levels"
+        raise BadJSON(message, "nested_too_deeply")
+    budget.values -= levels.count(b"\x01") + bare.count(b":")
+    if budget.values < 0:
+        message = f"there are more than {MAX_VALUES} arrays, objects and members of objects"
+        raise BadJSON(message, "body_too_complex")
+    numbers = bare.translate(_DIGITS)
+    budget.exponents -= numbers.count(b"0e")
+    if budget.exponents < 0:
+        raise BadJSON(f"more than {MAX_EXPONENTS} numbers have an exponent", "body_too_complex")
+    if _LONG_NUMBER in numbers:
+        raise _out_of_range()
+
+
+def _explained(raw: bytes, why: str) -> BadJSON:
+    if raw.startswith(b"\xef\xbb\xbf"):
+        return BadJSON("it begins with a byte order mark: send UTF-8 without one")
+    if "out of range" in why:
+        return _out_of_range()
+    if _LONE_SURROGATE.search(raw):
+        return BadJSON("a \\u escape is half of a surrogate pair: send both halves", "invalid_unicode")
+    return BadJSON(why)
+
+
+def _out_of_range() -> BadJSON:
+    return BadJSON("a number is too large for a double of 64 bits", "number_out_of_range")

@@ -1,0 +1,149 @@
+"""What an API must say of itself, so that one service serves it over the same core. Pure.
+
+A surface reads a request into the core's own words, and writes events in its API's. Limits, clocks,
+admission, failover, keys and errors are the service's, and the same for all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from app.api.chat_request import ChatRequest, ignored_fields
+from app.api.engine_request import stream_policy, upstream_body
+from app.stream.encode import ReplyHead
+from app.stream.events import Event, Usage
+from app.stream.pipeline import StreamPolicy
+from deploy.engine.dialects import Thinking
+from deploy.engine.spec import Dialect
+
+COMMENT = b": keep-alive\n\n"
+"""A sign of life that no reader of events sees (HTML Living Standard, 9.2.6)."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A checked request. `chat` is what the core reads, `body` what an engine may be sent of it."""
+
+    chat: ChatRequest
+    body: dict[str, Any]
+    ignored: tuple[str, ...] = ()  # fields of the caller's that go nowhere, whatever the engine
+    echo: dict[str, Any] = field(default_factory=dict)  # what the reply repeats of the request
+
+
+class Encoder(Protocol):
+    """Events to the bytes of a stream."""
+
+    def feed(self, events: Sequence[Event]) -> bytes:
+        """What these events are on the wire; b"" when the caller is to see nothing."""
+
+    def texts(self, texts: Sequence[str]) -> bytes:
+        """Plain texts of choice 0: what `feed` would give, the short way."""
+
+    def fault(self, message: str, code: str, kind: str) -> bytes:
+        """An error after the first byte; nothing follows it."""
+
+
+class Collector(Protocol):
+    """Events to one whole reply."""
+
+    def feed(self, events: Sequence[Event]) -> None:
+        """Take events in order."""
+
+    def texts(self, texts: Sequence[str]) -> None:
+        """Take plain texts of choice 0."""
+
+    def message(self) -> bytes:
+        """The reply as JSON."""
+
+
+class Surface(Protocol):
+    """One API. `engine_path` is where its requests go on an engine, `keepalive` a stream's sign of life."""
+
+    path: str
+    engine_path: str
+    id_prefix: str
+    keepalive: bytes
+
+    def parse(self, raw: bytes, max_messages: int) -> Asked:
+        """The checked request. Raises RequestError."""
+
+    def ignored(self, asked: Asked, dialect: Dialect) -> list[str]:
+        """Names of the fields that go nowhere when the engine speaks this dialect."""
+
+    def policy(
+        self, asked: Asked, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+    ) -> StreamPolicy:
+        """What the stream core may assume of the reply."""
+
+    def engine_body(
+        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+    ) -> bytes:
+        """The JSON for the engine. `metered`: it is to tell how many tokens it has made."""
+
+    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+        """For a caller who streams."""
+
+    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+        """For a caller who wants the whole reply."""
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of a request."""
+
+
+class OverChat:
+    """What surfaces share whose requests become chat completions at the engine."""
+
+    engine_path = "/v1/chat/completions"
+    keepalive = COMMENT
+
+    def ignored(self, asked: Asked, dialect: Dialect) -> list[str]:
+        """What the dialect does not take, and what this surface has no word for."""
+        return sorted({*ignored_fields(asked.body, dialect), *asked.ignored})
+
+    def policy(
+        self, asked: Asked, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+    ) -> StreamPolicy:
+        """As for any chat."""
+        return stream_policy(asked.chat, dialect, thinking, guard, id_prefix)
+
+    def engine_body(
+        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+    ) -> bytes:
+        """As for any chat."""
+        return upstream_body(asked.chat, asked.body, dialect, served_name, thinking, metered)
+
+
+class HandsOn:
+    """A surface whose replies hold no words: they are handed on whole, and no event is made."""
+
+    keepalive = b""
+
+    def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
+        """The engine's reply, for the caller. Raises EngineBroke."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Token counts of a reply, for APIs that name them otherwise than the engine."""
+
+    given: int = 0
+    made: int = 0
+    cached: int = 0
+    thought: int = 0
+
+    @classmethod
+    def of(cls, usage: Usage | None) -> "Counts":
+        """Zeros where the engine counted nothing; a part is never more than the whole."""
+        if usage is None:
+            return cls()
+        given, made = usage.tokens("prompt_tokens"), usage.tokens("completion_tokens")
+        cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
+        thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
+        return cls(given, made, min(cached, given), min(thought, made))
+
+
+def _detail(usage: Usage, group: str, name: str) -> int:
+    details = usage.counts.get(group)
+    value = details.get(name) if isinstance(details, dict) else None
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,276 @@
+"""`manners bench`: latency tables over serving configurations, the engines by turns.
+
+What is asked and how it is timed is the latency gate's (`gates.run`); the cells of the table are in
+`deploy.profiles.matrix`. Here engines are brought up, and the table is printed.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from os import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from app.config.config import Config
+    from deploy.engine.spec import EngineSpec
+    from deploy.profiles.matrix import Cell, Row
+    from gates.contracts.case import Suite
+    from gates.run.latency import Schedule
+    from gates.run.target import Target
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The command's flags."""
+    bench = commands.add_parser(
+        "bench",
+        help="time serving configurations against each other",
+        description="Time to the first content, to the first sentence, and decoding, of every engine by turns.",
+    )
+    option = bench.add_argument
+    option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
+    option("--engine", action="append", default=[], metavar="NAME",
+           help="an engine of the configuration (default: those that a model asks)")  # fmt: skip
+    option("--profile", action="append", default=[], metavar="NAME=WHERE[,IMAGE]",
+           help="a serving profile over an artefact, or over the address of a server that runs")  # fmt: skip
+    option("--matrix", action="store_true", help="thinking on and off, streamed and whole")
+    option(
+        "--prompts", type=_count, default=3, metavar="N", help="prompts of the suite (default: %(default)s)"
+    )
+    option("--rounds", type=_count, default=4, metavar="N",
+           help="each asks every prompt twice of every cell (default: %(default)s)")  # fmt: skip
+    option(
+        "--length", type=_lengths, default=(500,), metavar="N,N", help="tokens of the prompt (default: 500)"
+    )
+    option("--regime", choices=("steady", "cold"), default="steady",
+           help="steady: the talk so far is in the prefix cache (default); cold: nothing is")  # fmt: skip
+    option(
+        "--pause", type=float, default=0.5, metavar="SECONDS", help="silence before a request (default: 0.5)"
+    )
+    option("--max-tokens", type=_count, default=96, metavar="N", help="of an answer (default: %(default)s)")
+    option("--suite", metavar="S", help="whose prompts (default: [gates] suite)")
+    option("--apart", action="store_true", help="one engine up at a time, where they do not fit together")
+    option(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="keep every raw reply there; the same command goes on where it was",
+    )
+    option("--json", action="store_true", help="the table as JSON on stdout")
+    bench.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
+    return int(text)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(_count(part) for part in text.split(","))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask everything and tell; the exit code."""
+    from app.config.config import ConfigError, load
+    from deploy.core.errors import DeployError, EngineError
+    from gates.contracts.errors import GatesError, RunError
+
+    try:
+        config = load(args.config)
+        return asyncio.run(_run(args, config))
+    except _Usage as error:
+        print(f"manners bench: {error}", file=sys.stderr)
+        return EX_USAGE
+    except (RunError, EngineError) as error:
+        print(f"manners bench: {error}", file=sys.stderr)
+        return EX_UNAVAILABLE
+    except (ConfigError, DeployError, GatesError) as error:
+        print(f"manners bench: {error}", file=sys.stderr)
+        return EX_CONFIG
+    except KeyboardInterrupt:
+        print("manners bench: stopped; with --out the same command goes on", file=sys.stderr)
+        return 130
+
+
+class _Usage(Exception):
+    """The flags do not fit together, or name what is not there."""
+
+
+async def _run(args: argparse.Namespace, config: "Config") -> int:
+    from deploy.profiles import matrix
+    from gates.run.latency import Schedule
+    from gates.suite.load import load_suite
+
+    specs = chosen(args, config)
+    if args.apart and args.rounds < 4:
+        raise _Usage("--apart takes turns by whole rounds, and needs --rounds 4 at least")
+    suite = load_suite(args.suite or config.gates.suite)
+    schedule = Schedule(
+        buckets=args.length,
+        regime=args.regime,
+        blocks=args.rounds,
+        pause_s=(args.pause, args.pause * 2),
+        max_tokens=args.max_tokens,
+        together=not args.apart,
+    )
+    async with AsyncExitStack() as stack:
+        fleet = _Fleet(specs, config.state_dir, apart=args.apart)
+        stack.push_async_callback(fleet.stop)
+        ways = (False, True) if args.matrix else (False,)
+        shapes = (True, False) if args.matrix else (True,)
+        engines = await fleet.targets()
+        asked = matrix.cells(engines, ways, shapes)
+        found = await _measure(args, suite, asked, engines, schedule, fleet)
+    table = matrix.rows(asked, args.length, found)
+    print(as_json(args, suite.name, table)) if args.json else show(args, suite.name, table)
+    return 0
+
+
+def chosen(args: argparse.Namespace, config: "Config") -> dict[str, "EngineSpec"]:
+    """What is compared: engines of the configuration by name, and profiles."""
+    wanted = args.engine or ([] if args.profile else _asked(config))
+    specs: dict[str, EngineSpec] = {}
+    for name in wanted:
+        if name not in config.engines:
+            raise _Usage(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
+        specs[name] = config.engines[name]
+    for text in args.profile:
+        spec = from_profile(text)
+        if spec.name in specs:
+            raise _Usage(f"two engines are named {spec.name!r}")
+        specs[spec.name] = spec
+    return specs
+
+
+def _asked(config: "Config") -> list[str]:
+    used = dict.fromkeys(name for model in config.models.values() for name in model.engines)
+    return [name for name in used if config.engines[name].kind == "chat"]
+
+
+def from_profile(text: str) -> "EngineSpec":
+    """NAME=WHERE[,IMAGE] as an engine that bears the profile's name. Raises _Usage, ProfileError, SpecError."""
+    from deploy.profiles.load import engine_spec, load_profile
+
+    name, equals, where = text.partition("=")
+    place, _, image = where.partition(",")
+    if not (name and equals and place):
+        raise _Usage(f"--profile {text}: write NAME=WHERE, a folder or an address")
+    profile = load_profile(name)
+    if profile.driver == "url":
+        return engine_spec(profile, name=profile.name, url=place)
+    return engine_spec(profile, name=profile.name, artefact=Path(place).resolve(), image=image or None)
+
+
+# ------------------------------------------------------------------------------------------- engines
+
+
+class _Fleet:
+    """The engines of a bench: all up, or one at a time."""
+
+    def __init__(self, specs: "Mapping[str, EngineSpec]", state: Path, *, apart: bool) -> None:
+        from deploy.drivers.factory import make_engine
+
+        self._specs, self._apart = specs, apart
+        self._engines = {name: make_engine(spec, state_dir=state) for name, spec in specs.items()}
+        self._up: str | None = None
+
+    async def targets(self) -> "dict[str, Target]":
+        """Each engine's address; those that cannot stay up were up once."""
+        return {name: await self.bring(name) for name in self._engines}
+
+    async def bring(self, name: str) -> "Target":
+        """This engine is up, and no other if they are to be apart. Raises EngineError."""
+        from gates.run.target import Target
+
+        if self._apart and self._up not in (None, name):
+            await self._engines[str(self._up)].stop()
+        self._up = name
+        state = await self._engines[name].start()
+        assert state.url is not None and state.model is not None
+        return Target(
+            url=state.url,
+            served_model=state.model,
+            dialect=self._specs[name].dialect,
+            artefact=str(self._specs[name].artefact or state.url),
+            engine=name,
+        )
+
+    async def stop(self) -> None:
+        """All of them."""
+        for engine in self._engines.values():
+            await engine.stop()
+
+
+async def _measure(
+    args: argparse.Namespace,
+    suite: "Suite",
+    asked: "Sequence[Cell]",
+    engines: "Mapping[str, Target]",
+    schedule: "Schedule",
+    fleet: _Fleet,
+) -> "Sequence[Any]":
+    """The readings of everything that was asked."""
+    from deploy.profiles import matrix
+    from gates.run.ledger import Ledger
+    from gates.run.progress import progress
+    from gates.run.readings import ARM_PREFIX, Shares, readings
+    from gates.run.runner import PATIENT
+    from gates.run.runner import run as ask
+
+    prompts = matrix.pick(suite, args.prompts)
+    names = {ARM_PREFIX + cell.arm: cell.engine for cell in asked}
+    with tempfile.TemporaryDirectory(prefix="manners-bench-") as folder:
+        out = args.out or Path(folder)
+        out.mkdir(parents=True, exist_ok=True)
+        with Ledger(out / "samples.jsonl", suite=suite.digest) as book:
+            for phase in matrix.plan(suite, asked, engines, prompts, schedule):
+                up = dict(engines)
+                if args.apart:
+                    name = names[phase[0].key.arm]
+                    up[name] = await fleet.bring(name)
+                targets = {arm: up[engine] for arm, engine in names.items()}
+                await ask(phase, targets, book, pace=PATIENT, progress=progress("timing"))
+            return readings(book.samples(), shares=Shares(silent=True))
+
+
+# ---------------------------------------------------------------------------------------------- show
+
+
+def as_json(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> str:
+    """For scripts; a time that never came is null."""
+    from deploy.profiles.matrix import finite
+
+    rows = [{k: finite(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in table]
+    units = {"ttft": "ms", "sentence": "ms", "decode": "tokens/s"}
+    return json.dumps({"suite": suite, "regime": args.regime, "units": units, "rows": rows}, indent=1)
+
+
+def show(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> None:
+    """The table, and the reason of what failed."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from deploy.profiles.matrix import TITLES, words
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for at, title in enumerate(TITLES):
+        grid.add_column(title, justify="left" if at < 3 else "right", no_wrap=True)
+    for row in table:
+        grid.add_row(*map(escape, words(row)))
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(width=140, highlight=False)
+    console.print(f"[dim]suite {escape(suite)}, {args.regime}: first content and first sentence in ms (median), "
+                  "decode in tokens/s (median)[/]")  # fmt: skip
+    console.print(grid)
+    for why in dict.fromkeys(row.why for row in table if row.why):
+        console.print(f"[yellow]{escape(why)}[/]")
+    if any(not row.stream for row in table):
+        console.print("[dim]A whole reply shows its first content with its last: that is no TTFT.[/]")

@@ -1,0 +1,250 @@
+"""`manners doctor`: host, images, models and configuration, every check with its evidence and its fix.
+
+The checks are in `deploy.doctor` and judge facts. Here the facts that only this floor knows are
+added: what the configuration's reader says, the keys, the metrics that the gateway has.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from os import EX_NOINPUT
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deploy.doctor.evidence import Evidence, Setting
+    from deploy.doctor.finding import Finding
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SHORT_KEY = 16
+DEFAULTS = frozenset(
+    {"changeme", "change-me", "secret", "password", "test", "annie", "sk-1234", "sk-test", "admin"}
+)
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The command's flags."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="look at the host, the images, the models and the configuration",
+        description="Exit code 0: nothing worse than a warning. 1: something is wrong. 2: something is not known.",
+    )
+    option = doctor.add_argument
+    option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
+    option(
+        "--probe",
+        action="store_true",
+        help="start each image once to see what is inside (by digest, then kept)",
+    )
+    option("--hashes", action="store_true", help="compare every byte of the models with their artefact.json")
+    option("--save", type=Path, metavar="FILE", help="write the facts, to be judged elsewhere")
+    option("--evidence", type=Path, metavar="FILE", help="judge facts that were saved, and not this machine")
+    option("--problems", action="store_true", help="show only what is not ok")
+    option("--json", action="store_true", help="every finding as JSON on stdout")
+    doctor.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Gather or read, examine, tell; the exit code of the worst."""
+    from deploy.doctor.evidence import parse, render
+    from deploy.doctor.examine import examine, silent
+    from deploy.doctor.finding import EXIT_CODES, worst
+
+    try:
+        evidence = parse(args.evidence.read_text("utf-8")) if args.evidence else gather(args)
+        if args.save:
+            args.save.write_text(render(evidence), encoding="utf-8")
+    except (OSError, ValueError) as error:
+        print(f"manners doctor: {args.evidence or args.save or args.config}: {_why(error)}", file=sys.stderr)
+        return EX_NOINPUT
+    findings = examine(evidence)
+    if args.json:
+        print(as_json(findings, silent(findings)))
+    else:
+        show(evidence, findings, silent(findings), problems=args.problems)
+    return EXIT_CODES[worst(findings)]
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def as_json(findings: "Sequence[Finding]", unasked: Sequence[str]) -> str:
+    """For scripts."""
+    from deploy.doctor.finding import worst
+
+    return json.dumps(
+        {
+            "state": worst(findings),
+            "checks": [asdict(finding) for finding in findings],
+            "not_applicable": list(unasked),
+        },
+        indent=1,
+        ensure_ascii=False,
+    )
+
+
+# ------------------------------------------------------------------------------------------- facts
+
+
+def gather(args: argparse.Namespace) -> "Evidence":
+    """Everything that this machine and this configuration tell."""
+    from app.config.config import EMBEDDED_DEFAULT
+    from deploy.doctor.collectors import host, image, model, setting
+    from deploy.doctor.evidence import Evidence
+    from deploy.drivers.docker_client import Docker
+
+    path = args.config or EMBEDDED_DEFAULT
+    if not path.is_file():
+        raise FileNotFoundError(2, "No such file")
+    tables = setting.tables(path)
+    engines = setting.engines(tables, path.parent)
+    told = _setting(path, tables)
+    cache = Path(told.state) if told.state else None
+    with closing(Docker()) as docker:
+        version, images = asyncio.run(image.images(engines, docker, cache=cache, probe=args.probe))
+    folders = {name: Path(spec.artefact) for name, spec in engines.items() if spec.artefact}
+    return Evidence(
+        host=replace(host.host(), docker=version),
+        engines=engines,
+        images=images,
+        models={name: model.model(folder, hashes=args.hashes) for name, folder in folders.items()},
+        setting=told,
+    )
+
+
+def _setting(path: Path, tables: Any) -> "Setting":
+    """What the configuration's own reader says, and what is around it."""
+    from app.config.config import ConfigError, load
+    from app.telemetry.metrics import VOICE_BUCKETS
+    from deploy.doctor.collectors import gateway, setting
+    from deploy.doctor.evidence import Setting
+
+    watching = setting.watching(DEPLOY)
+    facts: dict[str, Any] = {
+        "file": str(path),
+        "together": setting.together(tables),
+        "buckets": VOICE_BUCKETS,
+        "slo": setting.bounds_in(watching) if watching else None,
+        "shown": setting.metrics_in(watching) if watching else None,
+        "exported": exported(),
+    }
+    try:
+        config = load(path)
+    except ConfigError as error:
+        return Setting(error=str(error).removeprefix(f"{path}: "), **facts)
+    state, table = config.state_dir, config.gateway
+    named = [name for name in (table.api_keys_file, table.admin_token_file) if name]
+    secrets = [path.parent / Path(name).expanduser() for name in named]
+    return Setting(
+        listen=str(config.listen),
+        admin=str(config.admin),
+        keys=len(config.secrets.api_keys),
+        weak=weak(config.secrets.api_keys),
+        secrets=setting.modes([*secrets, state / "admin.token"]),
+        state=str(state),
+        filesystem=setting.filesystem(state),
+        locks=setting.locks(state),
+        calls=gateway.calls(str(config.admin)),
+        **facts,
+    )
+
+
+def exported() -> tuple[str, ...]:
+    """Every metric of the gateway, as Prometheus names it."""
+    from app.telemetry.metrics import Metrics
+
+    families = Metrics().registry.collect()
+    return tuple(sorted(f.name + ("_total" if f.type == "counter" else "") for f in families))
+
+
+def weak(keys: Sequence[str]) -> tuple[str, ...]:
+    """What is wrong with callers' keys; never a key itself."""
+    found = []
+    if any(key.lower() in DEFAULTS for key in keys):
+        found.append("one key is a default that everybody knows")
+    if any(len(key) < SHORT_KEY for key in keys):
+        found.append(f"one key is shorter than {SHORT_KEY} characters")
+    return tuple(found)
+
+
+# -------------------------------------------------------------------------------------------- show
+
+MARKS = {"ok": "[green]✓[/]", "warn": "[yellow]![/]", "fail": "[bold red]✗[/]", "unknown": "[magenta]?[/]"}
+STYLES = {"ok": "", "warn": "yellow", "fail": "red", "unknown": "magenta"}
+WIDE = 140
+"""Columns where there is no terminal to ask."""
+
+
+def show(
+    evidence: "Evidence", findings: "Sequence[Finding]", unasked: Sequence[str], *, problems: bool = False
+) -> None:
+    """Grouped by what is looked at; the fix stands under the fault."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.rule import Rule
+
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(width=WIDE, highlight=False)
+    if evidence.about:
+        console.print(f"[dim]{escape(evidence.about)}[/]")
+    shown = [f for f in findings if f.state != "ok"] if problems else list(findings)
+    for group, title in groups(evidence, shown):
+        console.print(Rule(f"[bold]{escape(title)}[/]", align="left", style="dim"))
+        console.print(_grid(group))
+        console.print()
+    console.print(_counts(findings, unasked))
+
+
+def groups(evidence: "Evidence", findings: "Sequence[Finding]") -> "list[tuple[list[Finding], str]]":
+    """The host, then engine by engine, then the configuration."""
+    host = [f for f in findings if f.id.startswith("host.")]
+    config = [f for f in findings if f.id.startswith("config.")]
+    gpu = next((gpu.name for gpu in evidence.host.gpus or ()), None)
+    parts = [evidence.host.architecture, gpu, _memory(evidence)]
+    found = [(host, " · ".join(["host", *(part for part in parts if part)]))]
+    for name, spec in evidence.engines.items():
+        of = [f for f in findings if f.engine == name]
+        found.append((of, f"{name} · {spec.dialect} · {spec.driver}"))
+    found.append((config, f"configuration · {evidence.setting.file}"))
+    return [(group, title) for group, title in found if group]
+
+
+def _memory(evidence: "Evidence") -> str | None:
+    free, total = evidence.host.memory_available, evidence.host.memory_total
+    return f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free" if free and total else None
+
+
+def _grid(findings: "Sequence[Finding]") -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(width=1)
+    grid.add_column(no_wrap=True, min_width=24)
+    grid.add_column(overflow="fold", ratio=1)
+    for finding in findings:
+        style = STYLES[finding.state]
+        said = escape(finding.evidence)
+        grid.add_row(MARKS[finding.state], escape(finding.id), f"[{style}]{said}[/]" if style else said)
+        if finding.fix:
+            grid.add_row("", "", f"[cyan]→ {escape(finding.fix)}[/]")
+    return grid
+
+
+def _counts(findings: "Sequence[Finding]", unasked: Sequence[str]) -> str:
+    names = {"fail": "wrong", "unknown": "not known", "warn": "to mind", "ok": "ok"}
+    counts = {state: sum(f.state == state for f in findings) for state in names}
+    said = [
+        f"[{STYLES[state] or 'green'}]{count} {names[state]}[/]" for state, count in counts.items() if count
+    ]
+    rest = (
+        f" [dim]· {len(unasked)} checks have nothing to look at here (--json lists them)[/]"
+        if unasked
+        else ""
+    )
+    return f"{', '.join(said)}{rest}"

@@ -1,0 +1,211 @@
+"""`manners engine up`, `down`, `logs` and `pin`: an engine as it is configured, without a gateway around it.
+
+A container lives on when `up` has seen it stream, and the gateway of the same state folder adopts it. An
+embedded engine is a child of whoever starts it: `up` stays with it until it is interrupted.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import tomllib
+from collections.abc import Mapping
+from os import EX_NOINPUT, EX_TEMPFAIL
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploy.core.errors import DeployError, DockerError, SpecError
+
+if TYPE_CHECKING:
+    from app.config.config import Config
+    from deploy.engine.engine import EngineState
+    from deploy.engine.spec import EngineSpec
+
+DOWN = 2
+VERBS = ("up", "down", "logs", "pin")
+
+
+def add(verbs: "argparse._SubParsersAction[Any]") -> None:
+    """The verbs' flags."""
+    up = verbs.add_parser("up", help="start an engine, and wait until it streams a real completion")
+    down = verbs.add_parser("down", help="end an engine's container, and keep its log")
+    logs = verbs.add_parser("logs", help="an engine's last lines: its container's, or those that were kept")
+    for verb in (up, down, logs):
+        verb.add_argument("engine", metavar="ENGINE", help="its name in the configuration")
+    logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)")
+    pin = verbs.add_parser("pin", help="write down what images' tags mean now: engines.lock, NAME.lock.env")
+    pin.add_argument("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)")
+    pin.add_argument("--pull", action="store_true", help="fetch the images first")
+    pin.add_argument(
+        "--check", action="store_true", help="with --compose: only say whether the lock still agrees"
+    )
+    source = pin.add_mutually_exclusive_group()
+    source.add_argument(
+        "--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"
+    )
+    for verb in (up, down, logs, source):
+        verb.add_argument(
+            "--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default"
+        )
+    for verb in (up, down, pin):
+        verb.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+
+
+async def run(args: argparse.Namespace) -> int:
+    """One of these verbs; its exit code. Raises ConfigError, SpecError, DeployError."""
+    from app.config.config import load
+
+    if args.verb == "pin":
+        return await (_pin if args.compose is None else _pin_compose)(args)
+    config = load(args.config)
+    spec = config.engines.get(args.engine)
+    if spec is None:
+        known = ", ".join(sorted(config.engines))
+        raise SpecError(args.engine, args.engine, f"there is no such engine; configured are {known}")
+    if args.verb == "logs":
+        return await _logs(config, spec, args.lines)
+    return await (_up if args.verb == "up" else _down)(config, spec, args.json)
+
+
+def _say(facts: Mapping[str, Any], text: str, as_json: bool) -> None:
+    print(json.dumps(facts) if as_json else text, flush=True)
+
+
+async def _up(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
+    from deploy.drivers.factory import make_engine, running
+    from deploy.engine.spec import spec_digest
+    from deploy.memory.guard import Guard
+    from deploy.memory.lease import Lease, lease_path
+
+    guard, digest = Guard(), spec_digest(spec)
+    lease = Lease(lease_path(config.state_dir))
+    engine = make_engine(spec, state_dir=config.state_dir)
+    async with lease.held(f"manners engine up {spec.name}"):
+        found = await running((spec,), state_dir=config.state_dir)
+        runs = any(one.spec == digest and one.running for one in found)
+        if not runs and (short := guard.admit(spec)) is not None:
+            print(f"manners engine: {spec.name} {short.why}", file=sys.stderr)
+            return EX_TEMPFAIL
+        with guard.watching(engine):
+            state = await engine.start()
+    _say(_facts(spec, state, digest), f"{spec.name} streams at {state.url}", as_json)
+    if spec.driver == "embedded":
+        await _interrupted()
+    await engine.leave()
+    return 0
+
+
+def _facts(spec: "EngineSpec", state: "EngineState", digest: str) -> dict[str, Any]:
+    build = state.abilities.build
+    return {"engine": spec.name, "url": state.url, "pid": state.pid, "build": build, "spec": digest}
+
+
+async def _interrupted() -> None:
+    """Wait until somebody wants the command to end."""
+    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked.set)
+    print("it is a child of this command, and ends with it: Ctrl-C", file=sys.stderr, flush=True)
+    await asked.wait()
+
+
+async def _down(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
+    from deploy.drivers.factory import put_down, running
+
+    if spec.driver != "docker":
+        whose = "a child of its gateway" if spec.driver == "embedded" else "somebody else's"
+        raise SpecError(spec.name, spec.name, f"is {whose}: there is no container to end")
+    found = await running((spec,), state_dir=config.state_dir)
+    ends = [await put_down(one, state_dir=config.state_dir) for one in found if one.engine == spec.name]
+    text = "\n".join(f"{spec.name}: {end}" for end in ends) or f"{spec.name}: there is no container"
+    _say({"engine": spec.name, "ended": ends}, text, as_json)
+    return 0
+
+
+async def _logs(config: "Config", spec: "EngineSpec", lines: int) -> int:
+    from deploy.drivers.docker_client import shared
+    from deploy.drivers.factory import running
+    from deploy.engine.log import log_path
+
+    found = await running((spec,), state_dir=config.state_dir)
+    path = log_path(config.state_dir, spec.name)
+    if mine := [one for one in found if one.engine == spec.name]:
+        data = await shared().logs(mine[0].container)
+    elif path.is_file():
+        data = path.read_bytes()
+    else:
+        print(f"manners engine: {spec.name} has no log in {path.parent}", file=sys.stderr)
+        return EX_NOINPUT
+    for line in data.decode("utf-8", "replace").splitlines()[-lines:]:
+        print(line)
+    return 0
+
+
+async def _pin(args: argparse.Namespace) -> int:
+    from app.config.config import EMBEDDED_DEFAULT
+    from deploy.drivers.docker_client import shared
+    from deploy.images.pins import lock_path, pin, read_lock, write_lock
+
+    if args.check:
+        raise SpecError(
+            "pin", "--check", "is for --compose; `manners doctor` looks at a configuration's images"
+        )
+    source = args.config or EMBEDDED_DEFAULT
+    images = _images(source, args.engines)
+    path = lock_path(source.parent)
+    pins = {image: await pin(image, shared(), pull=args.pull) for image in sorted(set(images.values()))}
+    fresh = {image: pinned for image, pinned in pins.items() if image != pinned}
+    if fresh:
+        write_lock(path, read_lock(path) | fresh)
+    shown = [f"{name}: {image} is {pins[image]}" for name, image in images.items()]
+    _say({"lock": str(path), "images": pins}, "\n".join(shown) or "no engine runs in a container", args.json)
+    return 0
+
+
+async def _pin_compose(args: argparse.Namespace) -> int:
+    from deploy.drivers.docker_client import shared
+    from deploy.images.compose_pins import check_compose_lock, tags, write_compose_lock
+    from deploy.images.pins import pin
+
+    if args.engines:
+        raise SpecError("pin", "--compose", "pins all that the file names; no engine is named beside it")
+    if args.check:
+        lock = check_compose_lock(args.compose)
+        _say({"lock": str(lock)}, f"{lock} says what {args.compose} says", args.json)
+        return 0
+    named = tags(args.compose)
+    pins = {name: await pin(image, shared(), pull=args.pull) for name, image in named.items()}
+    lock = write_compose_lock(args.compose, pins)
+    shown = [f"{name}: {image} is {pins[name]}" for name, image in named.items()]
+    shown.append(f"docker compose --env-file {lock} up")
+    _say({"lock": str(lock), "images": pins}, "\n".join(shown), args.json)
+    return 0
+
+
+def _images(source: Path, wanted: list[str]) -> dict[str, str]:
+    """Engine and image, of a file that need not load yet: its images may be what is missing."""
+    from app.config.config import ConfigError
+
+    try:
+        tables = tomllib.loads(source.read_text("utf-8")).get("engines", {})
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{source}: {error}") from None
+    found = {
+        name: str(table["image"])
+        for name, table in tables.items()
+        if isinstance(table, dict) and table.get("driver") == "docker" and table.get("image")
+    }
+    if unknown := [name for name in wanted if name not in found]:
+        raise SpecError(unknown[0], unknown[0], f"is no engine with an image; there is: {', '.join(found)}")
+    return {name: image for name, image in found.items() if not wanted or name in wanted}
+
+
+def failed(error: DeployError) -> int:
+    """Say why, and the exit code for it."""
+    from deploy.core.errors import ArtefactError, LeaseHeld, PinError
+
+    print(f"manners engine: {error}", file=sys.stderr)
+    if isinstance(error, ArtefactError | PinError):
+        return EX_NOINPUT
+    return EX_TEMPFAIL if isinstance(error, LeaseHeld | DockerError) else DOWN

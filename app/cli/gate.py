@@ -1,0 +1,183 @@
+"""`manners gate run` and `manners gate verify`: a verdict with its evidence, and a check of one.
+
+The gate itself is in `gates`; `app.cli.gate_engines` brings engines up and writes down what they are.
+"""
+
+import argparse
+import asyncio
+import sys
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from os import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.config.config import Config
+
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The command's flags."""
+    gate = commands.add_parser("gate", help="prove, or fail to prove, that a model still behaves")
+    verbs = gate.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(gate))
+    _add_run(verbs.add_parser("run", help="ask both engines, judge, and write a signed report"))
+    _add_verify(verbs.add_parser("verify", help="check a report offline: signature, samples, artefact"))
+    _add_seal(verbs.add_parser("seal", help="write the artefact.json of a model folder of your own"))
+    gate.set_defaults(run=run)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration")
+    option("--baseline", required=True, metavar="ENGINE", help="the same model before it was changed")
+    option("--control", action="append", default=[], metavar="NAME=ENGINE",
+           help="the engine of a negative control (default: [gates.controls])")  # fmt: skip
+    option("--suite", metavar="S", help="a shipped suite or a .toml (default: [gates] suite)")
+    option("--policy", metavar="P", help="a shipped policy or a .toml (default: [gates] policy)")
+    option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
+    option("--out", type=Path, default=Path("gate"), metavar="DIR",
+           help="report.json, report.html, report.md, samples.jsonl (default: %(default)s)")  # fmt: skip
+    option("--data", action="append", default=[], type=Path, metavar="FILE",
+           help="training or calibration conversations (JSONL); the suite must not occur in them")  # fmt: skip
+    option("--no-latency", action="store_true",
+           help="behaviour only; where the policy times, the verdict is then never a pass")  # fmt: skip
+    option("--full", action="store_true",
+           help="ask the whole first stage also of a candidate that has failed already")  # fmt: skip
+    option("--json", action="store_true", help="the verdict and every rule as JSON on stdout")
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too")
+    option("--artefact", type=Path, metavar="DIR", help="the folder that the report must be about")
+    option("--trust", action="append", default=[], type=Path, metavar="KEY",
+           help="a public key, or a folder of them (default: this host's own)")  # fmt: skip
+    option("--config", type=Path, metavar="FILE", help="whose state folder holds this host's key")
+
+
+def _add_seal(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option(
+        "folder",
+        type=Path,
+        metavar="DIR",
+        help="every file in it is hashed; a .gguf lies in a folder of its own",
+    )
+    option("--name", required=True, help="the model's name, the same for all its forms")
+    option("--format", required=True, metavar="F", help="hf-bf16, hf-nvfp4, gguf-q4_k_m, gguf-f16, ...")
+    option("--base-model", metavar="NAME", help="what it was fine-tuned from")
+    option("--source", type=Path, metavar="DIR", help="the sealed folder that this one was converted from")
+    option("--config", type=Path, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """One verb; its exit code."""
+    from app.config.config import ConfigError, load
+    from deploy.core.errors import DeployError
+    from gates.contracts.errors import GatesError, ReportError, RunError
+
+    try:
+        config = load(args.config)
+        if args.verb == "seal":
+            return _seal(args)
+        if args.verb == "verify":
+            return _verify(args, config.state_dir)
+        return asyncio.run(_run(args, config))
+    except ReportError as error:
+        print(f"manners gate: {error.code}: {error}", file=sys.stderr)
+        return 1
+    except (ConfigError, DeployError) as error:
+        print(f"manners gate: {error}", file=sys.stderr)
+        return EX_CONFIG
+    except RunError as error:
+        print(f"manners gate: {error}", file=sys.stderr)
+        return EX_UNAVAILABLE
+    except GatesError as error:
+        print(f"manners gate: {error}", file=sys.stderr)
+        return EX_DATAERR
+    except KeyboardInterrupt:
+        print("manners gate: stopped; run the same command again to go on", file=sys.stderr)
+        return 130
+
+
+async def _run(args: argparse.Namespace, config: "Config") -> int:
+    from app.cli import gate_engines
+    from gates.report.keys import load_or_make
+    from gates.report.write import write_report
+    from gates.run.job import run_job
+    from gates.run.ledger import Ledger
+    from gates.run.progress import progress
+    from gates.run.report_builder import compose, summary, texts
+
+    chosen = dict(config.gates.controls) | gate_engines.pairs(args.control)
+    key = load_or_make(config.state_dir / "keys")
+    async with AsyncExitStack() as stack:
+        job = await gate_engines.make_job(
+            config,
+            stack,
+            candidate=args.candidate,
+            baseline=args.baseline,
+            suite=args.suite or config.gates.suite,
+            policy=args.policy or config.gates.policy,
+            controls=chosen,
+            timed=not args.no_latency,
+            full=args.full,
+        )
+        held = gate_engines.check_wall(job, args.data)
+        args.out.mkdir(parents=True, exist_ok=True)
+        with Ledger(
+            args.out / "samples.jsonl", suite=job.suite.digest, arms=gate_engines.identities(job)
+        ) as book:
+            judged = await run_job(job, book, track=progress)
+            now = datetime.now(UTC)
+            statement = compose(
+                job,
+                judged,
+                book,
+                harness=gate_engines.harness(),
+                host=gate_engines.host(),
+                now=now,
+                data=held,
+            )
+            written = write_report(args.out, statement, key, texts(book.samples()))
+    if args.json:
+        print(summary(statement))
+    else:
+        gate_engines.show(statement, written)
+    return EXIT_CODES[statement.verdict]
+
+
+def _seal(args: argparse.Namespace) -> int:
+    from gates.artefact.artefact import Provenance, load, seal
+
+    source = load(args.source) if args.source else None
+    base = args.base_model or (source.provenance.base_model if source else None)
+    parents = {"source": source.root} if source else {}
+    made = seal(args.folder, name=args.name, format=args.format, created=datetime.now(UTC),
+                provenance=Provenance(base_model=base, parents=parents))  # fmt: skip
+    print(f"{args.folder / 'artefact.json'}: {made.root}")
+    return 0
+
+
+def _verify(args: argparse.Namespace, state: Path) -> int:
+    from gates.report.keys import trusted
+    from gates.report.verify import verify_report
+
+    samples = args.report.parent / "samples.jsonl"
+    places = args.trust or [state / "keys"]
+    found = verify_report(
+        args.report,
+        trusted=trusted(places),
+        now=datetime.now(UTC),
+        samples=samples if samples.exists() else None,
+        artefact=args.artefact,
+        need_pass=False,
+    )
+    for line in found.checked:
+        print(f"yes  {line}")
+    for line in found.unchecked:
+        print(f"?    {line}")
+    print(f"{found.statement.verdict}: {found.digest}")
+    return 0

@@ -1,0 +1,281 @@
+"""Engines for a gate: brought up where they are not, and written down as what they are.
+
+A report binds its verdict to what served the model. An engine of the `embedded` driver is a child of
+this command with the flags of the configuration; one of the `url` driver is whatever answers there,
+and its build is what it says of itself.
+"""
+
+import json
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from app.config.config import Config
+from app.conformance.gateway import configuration, front
+from app.engines.identity import build_of as build_of
+from app.engines.identity import describe as describe
+from deploy.core.errors import EngineError
+from deploy.drivers.embedded import usable_cores
+from deploy.drivers.factory import make_engine
+from gates.artefact import artefact as artefacts
+from gates.artefact.manifest import MANIFEST, Artefact
+from gates.contracts.errors import ArtefactError, RunError, SuiteError
+from gates.contracts.verdict import Verdict
+from gates.detect.tags import added_tokens
+from gates.policy.check import check_policy
+from gates.policy.load import load_policy
+from gates.report.statement import Harness, Pinned, Statement
+from gates.report.write import Written
+from gates.run.job_spec import Job, Side
+from gates.run.target import Target, Variant
+from gates.suite import contamination
+from gates.suite.load import load_suite
+
+VARIANTS: Mapping[str, Variant] = {
+    "thinking-on": Variant(thinking=True),
+    "tools-removed": Variant(tools=False),
+    "markdown-asked": Variant(
+        system_suffix="Format every answer as Markdown: a heading, then a bulleted list."
+    ),
+}
+"""Negative controls that are the baseline asked otherwise; any other name needs an engine."""
+
+_PACKAGES = ("manners", "markdown-it-py", "emoji", "jsonschema", "aiohttp", "cryptography")
+
+
+async def make_job(
+    config: Config,
+    stack: AsyncExitStack,
+    *,
+    candidate: str,
+    baseline: str,
+    suite: str,
+    policy: str,
+    controls: Mapping[str, str],
+    timed: bool,
+    full: bool,
+) -> Job:
+    """The job, with every engine that it needs up until the stack is closed.
+
+    Raises:
+        RunError: an engine that is not configured, has no artefact, or does not come up.
+        ArtefactError: a folder that is not what its manifest says. SuiteError, PolicyError.
+    """
+    rules, cases = load_policy(policy), load_suite(suite)
+    check_policy(rules, cases)
+    names = {c.name: controls.get(c.name) for c in rules.controls}
+    wanted = [candidate, baseline, *(name for name in names.values() if name)]
+    sides = {name: await _side(config, name, stack) for name in dict.fromkeys(wanted)}
+    known = [side.artefact for side in sides.values()]
+    through = None
+    if timed and rules.latency:
+        through = await _gateway(sides[candidate].target, config.state_dir, stack)
+    return Job(
+        suite=cases,
+        policy=rules,
+        candidate=sides[candidate],
+        baseline=sides[baseline],
+        controls={
+            name: (sides[engine], Variant()) if engine else (sides[baseline], VARIANTS[name])
+            for name, engine in names.items()
+            if engine or name in VARIANTS
+        },
+        known=(*known, *configured(config)),
+        timed=timed,
+        full=full,
+        through=through,
+    )
+
+
+def configured(config: Config) -> tuple[Artefact, ...]:
+    """The manifests of every artefact that the configuration names, and of the folders that lie beside them.
+
+    Lineage is found through them: a GGUF file of an NVFP4 folder names that folder as its source, which no
+    engine here may serve.
+    """
+    named = [artefacts.folder_of(e.artefact) for e in config.engines.values() if e.artefact is not None]
+    shelves = [folder.parent for folder in named if folder.parent.is_dir()]
+    beside = [path.parent for shelf in dict.fromkeys(shelves) for path in sorted(shelf.glob(f"*/{MANIFEST}"))]
+    found = []
+    for folder in dict.fromkeys([*named, *beside]):
+        try:
+            found.append(artefacts.load(folder))
+        except ArtefactError:
+            continue  # it is not part of this job; whoever serves it will say so
+    return tuple(found)
+
+
+async def _side(config: Config, name: str, stack: AsyncExitStack) -> Side:
+    spec = config.engines.get(name)
+    if spec is None:
+        raise RunError(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
+    if spec.artefact is None:
+        raise RunError(f"engines.{name}: a gate needs its artefact; name the folder that it serves")
+    folder = artefacts.folder_of(spec.artefact)
+    if problems := artefacts.verify(folder):
+        raise ArtefactError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
+    artefact = artefacts.load(folder)
+    engine = make_engine(spec, state_dir=config.state_dir)
+    stack.push_async_callback(engine.stop)
+    try:
+        state = await engine.start()
+    except EngineError as error:
+        raise RunError(f"{name} does not come up: {error}") from None
+    assert state.url is not None and state.model is not None
+    described = describe(spec, state, artefact)
+    target = Target(
+        url=state.url,
+        served_model=state.model,
+        dialect=spec.dialect,
+        artefact=artefact.root,
+        engine=described.digest,
+    )
+    side = Side(target=target, artefact=artefact, engine=described, tokens=special_tokens(folder))
+    return replace(side, context=state.abilities.context or side.context)
+
+
+async def _gateway(engine: Target, state: Path, stack: AsyncExitStack) -> Target:
+    """A gateway of this process before an engine, to be timed beside it."""
+    before = configuration(engine.url, engine.dialect, state / "gate", concurrency=1)
+    it = await stack.enter_async_context(front(before, engine.served_model))
+    return replace(engine, url=it.url, served_model="annie")
+
+
+def special_tokens(folder: Path) -> frozenset[str]:
+    """The added tokens of a folder's tokenizer; none for a GGUF, whose text detectors know the usual."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return frozenset()
+    try:
+        return added_tokens(json.loads(path.read_text("utf-8")))
+    except ValueError as error:
+        raise ArtefactError(f"{path}: not a tokenizer ({error})") from None
+
+
+def harness() -> Harness:
+    """This program, as the report names it."""
+    commit, dirty = _checkout(Path(__file__).parents[2])
+    versions = {name: metadata.version(name) for name in _PACKAGES}
+    return Harness(versions["manners"], commit, dirty, {**versions, "python": platform.python_version()})
+
+
+def _checkout(root: Path) -> tuple[str | None, bool]:
+    """The commit of a checkout, and whether it was changed since."""
+    if not (root / ".git").exists():
+        return None, False
+    try:
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10
+        )
+        changes = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=root, capture_output=True, text=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None, False
+    return (
+        (head.stdout.strip() or None, bool(changes.stdout.strip())) if head.returncode == 0 else (None, False)
+    )
+
+
+def host() -> dict[str, str]:
+    """What the figures were measured on."""
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": str(usable_cores()),
+        "accelerator": _accelerator(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
+    )
+
+
+def _accelerator() -> str:
+    """The NVIDIA driver's own list of GPUs, or "none"."""
+    found = []
+    for card in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        lines = card.read_text("utf-8").splitlines()
+        found += [line.partition(":")[2].strip() for line in lines if line.startswith("Model")]
+    return ", ".join(found) or "none"
+
+
+# ------------------------------------------------------------------------- around a job
+
+
+def pairs(given: Iterable[str]) -> dict[str, str]:
+    """NAME=ENGINE flags. Raises RunError for another form."""
+    found = {}
+    for text in given:
+        name, equals, engine = text.partition("=")
+        if not (name and equals and engine):
+            raise RunError(f"--control {text}: write NAME=ENGINE")
+        found[name] = engine
+    return found
+
+
+def identities(job: Job) -> dict[str, tuple[str, str]]:
+    """The artefact and the engine of every arm, by digest."""
+    return {arm: (side.target.artefact, side.target.engine) for arm, side in job.sides.items()}
+
+
+def check_wall(job: Job, data: Iterable[Path]) -> tuple[Pinned, ...]:
+    """The files, by digest, in which no prompt of the suite occurs.
+
+    Raises SuiteError if one does: the report would prove memory, and not manners.
+    """
+    origin = job.candidate.artefact.provenance
+    if contamination.is_own_data(job.suite, origin.data_digest):
+        raise SuiteError(f"{job.candidate.artefact.name} was trained on suite {job.suite.name}; use another")
+    for path in data:
+        found = contamination.overlaps(job.suite, contamination.read(path))
+        if found:
+            raise SuiteError(
+                f"{path}: {len(found)} prompts of suite {job.suite.name} occur in it, the first: {found[0]}; "
+                f"take them out of the data, or judge by another suite"
+            )
+    return tuple(Pinned(path.name, None, f"sha256:{artefacts.hash_file(path.resolve())[1]}") for path in data)
+
+
+_MARKS = {
+    Verdict.PASS: "[green]pass[/]",
+    Verdict.FAIL: "[red]FAIL[/]",
+    Verdict.INCONCLUSIVE: "[yellow]open[/]",
+}
+
+
+def show(statement: Statement, written: Written) -> None:
+    """The verdict in a terminal: why, every rule, every control, and where the report lies."""
+    console = Console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("", "gate", "rule", "what was found"):
+        table.add_column(title)
+    for result in statement.decision.gates:
+        tier = "" if result.tier == "critical" else f" [dim]({result.tier})[/]"
+        table.add_row(_MARKS[result.verdict], result.gate, result.rule, escape(result.sentence) + tier)
+    for control in statement.decision.controls:
+        mark = "[green]holds[/]" if control.holds else "[red]BROKEN[/]"
+        table.add_row(mark, "control", "", escape(control.sentence))
+    console.print(table)
+    for said in statement.speed:
+        console.print(f"[dim]{escape(said)}[/]")
+    console.print(_MARKS[statement.verdict].replace("open", "inconclusive"), end=": ")
+    console.print(escape("; ".join(statement.decision.reasons)))
+    console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)

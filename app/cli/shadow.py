@@ -1,0 +1,162 @@
+"""`manners shadow`: lately recorded requests, asked of a candidate and of the engine that is live.
+
+Recording is the gateway's work (`[shadow]` of the configuration); the comparison advises, and never
+decides.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from datetime import UTC, datetime
+from os import EX_CONFIG, EX_NOINPUT, EX_UNAVAILABLE
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from app.shadow.compare import Comparison, Medians, Share
+
+WIDE = 140
+"""Columns where there is no terminal to ask."""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """The command's flags."""
+    shadow = commands.add_parser("shadow", help="ask a candidate what callers asked lately, and compare")
+    verbs = shadow.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(shadow))
+    replay = verbs.add_parser(
+        "replay",
+        help="recorded requests through the candidate and the live engine",
+        description="Tool calls, breaches, lengths and times of two engines over the same requests. Advisory.",
+    )
+    option = replay.add_argument
+    option("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration")
+    option("--against", metavar="ENGINE", help="compared with (default: the one that gave the newest record)")
+    option("--model", metavar="NAME", help="only what was asked of this public model")
+    option(
+        "--days", type=_count, default=1, metavar="N", help="the last N times 24 hours (default: %(default)s)"
+    )
+    option("--limit", type=_count, metavar="N", help="the newest N records (default: all)")
+    option("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
+    option("--json", action="store_true", help="the same as JSON on stdout")
+    shadow.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, compare and tell; 0 whatever was found."""
+    from app.config.config import ConfigError, load
+    from app.shadow.asking import NothingRecorded, Wish, replay
+    from app.shadow.compare import as_json
+    from deploy.core.errors import DeployError
+    from gates.contracts.errors import GatesError
+    from gates.run.progress import progress
+
+    wish = Wish(
+        candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
+    )
+    try:
+        found = asyncio.run(replay(load(args.config), wish, datetime.now(UTC), progress))
+    except NothingRecorded as error:
+        return _fail(error, EX_NOINPUT)
+    except (ConfigError, DeployError) as error:
+        return _fail(error, EX_CONFIG)
+    except (GatesError, OSError) as error:
+        return _fail(error, EX_UNAVAILABLE)
+    except KeyboardInterrupt:
+        return _fail("stopped; run the same command again to go on", 130)
+    print(json.dumps(as_json(found), indent=1, ensure_ascii=False)) if args.json else show(found)
+    return 0
+
+
+def _fail(why: object, code: int) -> int:
+    print(f"manners shadow: {why}", file=sys.stderr)
+    return code
+
+
+# ---------------------------------------------------------------------------------------------- show
+
+_STYLES = {"alike": "green", "differs": "yellow", "worse": "bold red", "open": "magenta"}
+
+
+def show(found: "Comparison") -> None:
+    """The table, the records to look at, and the verdict in words."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(width=WIDE, highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("", found.candidate, found.baseline, ""):
+        table.add_column(escape(title), overflow="fold")
+    for row in rows(found):
+        table.add_row(*map(escape, row))
+    console.print(f"[dim]{escape(about(found))}[/]")
+    console.print(table)
+    for other in found.others:
+        console.print(
+            f"[yellow]{other.id}[/]  {escape(other.candidate)}  [dim]|[/]  {escape(other.baseline)}"
+        )
+    console.print(f"[{_STYLES[found.word]}]{found.word}[/]: {escape(found.verdict)}")
+    console.print("[dim]This advises; `manners gate run` decides.[/]")
+
+
+def about(found: "Comparison") -> str:
+    """What was compared."""
+    said = [f"{found.records} records"]
+    if found.unusable:
+        said.append(f"{found.unusable} that cannot be asked again")
+    if found.lost:
+        said.append(f"{found.lost} lost on the way")
+    return ", ".join(said) + ", asked at temperature 0"
+
+
+def rows(found: "Comparison") -> list[tuple[str, str, str, str]]:
+    """Title, candidate, baseline, both."""
+    seen = found.breaches
+    table = [
+        ("calls agree", "", "", _told(found.calls)),
+        ("… where one was made", "", "", _told(found.with_calls)),
+        (
+            "… with the record",
+            _of(found.recorded_candidate),
+            _of(found.recorded_baseline),
+            "",
+        ),
+        ("breaches", f"{seen.candidate} of {seen.n}", f"{seen.baseline} of {seen.n}", _paired(found)),
+    ]
+    table += [(f"… {name}", str(a), str(b), "") for name, (a, b) in found.detectors.items()]
+    table.append(("characters, median", *_pair(found.characters, 1.0), ""))
+    table.append(("first content, ms, median", *_pair(found.wait, 1000.0), ""))
+    return table
+
+
+def _of(share: "Share") -> str:
+    return f"{share.k} of {share.n}"
+
+
+def _told(share: "Share") -> str:
+    if share.low is None or share.high is None:
+        return _of(share)
+    return f"{_of(share)} ({share.low:.0%} to {share.high:.0%})"
+
+
+def _paired(found: "Comparison") -> str:
+    seen = found.breaches
+    if seen.low is None or seen.high is None or seen.p is None:
+        return ""
+    points = f"{100 * seen.low:+.0f} to {100 * seen.high:+.0f} points"
+    return (
+        f"only here {seen.only_candidate}, only there {seen.only_baseline} ({points}, McNemar p {seen.p:.2g})"
+    )
+
+
+def _pair(values: "Medians", scale: float) -> tuple[str, str]:
+    return tuple("–" if v is None else f"{v * scale:.0f}" for v in (values.candidate, values.baseline))  # type: ignore[return-value]

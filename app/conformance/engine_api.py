@@ -1,0 +1,82 @@
+"""What the suite asks an engine itself, beside the gateway: its version, its load, its tokenizer."""
+
+import re
+from collections.abc import Awaitable
+from importlib import metadata
+from typing import Any
+
+import aiohttp
+
+from deploy.core.replies import read_body, read_json
+from deploy.engine.dialects import DIALECTS
+from deploy.engine.spec import Dialect
+
+
+class EngineAPI:
+    """One engine's own endpoints. What a dialect does not have is None."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, dialect: Dialect) -> None:
+        self._session, self._url, self._dialect = session, url, dialect
+
+    async def running(self) -> int | None:
+        """How many requests it computes or keeps waiting, by its own word."""
+        return await self._asked(self._running())
+
+    async def tokens(self, text: str) -> int | None:
+        """How many tokens this text is."""
+        return await self._asked(self._tokens(text)) if text else 0
+
+    async def _asked(self, question: Awaitable[int | None]) -> int | None:
+        """An engine may have been started without the endpoint, or keep it to itself."""
+        try:
+            return await question
+        except (aiohttp.ClientResponseError, LookupError, TypeError, ValueError):
+            return None
+
+    async def _running(self) -> int | None:
+        spec = DIALECTS[self._dialect]
+        if spec.metrics is None:
+            return None
+        async with self._session.get(self._url + spec.metrics) as reply:
+            reply.raise_for_status()
+            lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
+        found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in spec.load]
+        return int(sum(found)) if found else None
+
+    async def _tokens(self, text: str) -> int | None:
+        if self._dialect == "llama-server":
+            return len((await self._post("/tokenize", {"content": text}))["tokens"])
+        if self._dialect == "vllm":
+            body = {"model": await self.model(), "prompt": text, "add_special_tokens": False}
+            return int((await self._post("/tokenize", body))["count"])
+        return None
+
+    async def model(self) -> str:
+        """The name that it serves."""
+        return str((await self._get("/v1/models"))["data"][0]["id"])
+
+    async def version(self) -> str:
+        """The build, as it names itself."""
+        if self._dialect == "llama-server":
+            return str((await self._get("/props"))["build_info"]).replace("b0-unknown", _wheel())
+        if self._dialect == "vllm":
+            return str((await self._get("/version"))["version"])
+        return "unknown"
+
+    async def _get(self, path: str) -> Any:
+        async with self._session.get(self._url + path) as reply:
+            reply.raise_for_status()
+            return await read_json(reply)
+
+    async def _post(self, path: str, body: dict[str, Any]) -> Any:
+        async with self._session.post(self._url + path, json=body) as reply:
+            reply.raise_for_status()
+            return await read_json(reply)
+
+
+def _wheel() -> str:
+    """The wheel's version: its server does not know its own build."""
+    try:
+        return f"xllamacpp {metadata.version('xllamacpp')}"
+    except metadata.PackageNotFoundError:
+        return "unknown"

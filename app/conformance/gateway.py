@@ -1,0 +1,73 @@
+"""A gateway in front of one engine's address, in this process, for as long as the block lasts."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from app.config.config import Address, Config, parse
+from app.server import bind
+from app.server import server as serving
+from app.telemetry import log as logs
+from app.wiring import Gateway, create_gateway
+from deploy.drivers.url import UrlEngine
+from deploy.engine.engine import OnChange
+from deploy.engine.spec import Dialect, EngineSpec
+
+READY_SECONDS = 60.0
+TIMEOUTS = {"connect": 2.0, "first_token": 30.0, "idle": 30.0, "total": 120.0}
+
+
+@dataclass(frozen=True)
+class Front:
+    """The gateway and its public address. Models: `annie`, and `aloud`, who shows her thoughts."""
+
+    gateway: Gateway
+    url: str
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that hold a place or a connection."""
+        return self.gateway.chat.in_flight + self.gateway.fleet.outstanding
+
+
+def configuration(url: str, dialect: Dialect, state: Path, concurrency: int = 8) -> Config:
+    """Two public models over one engine."""
+    model: dict[str, Any] = {"live": "engine", "timeouts": TIMEOUTS, "concurrency": concurrency}
+    tables = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
+        "engines": {"engine": {"dialect": dialect, "driver": "url", "url": url}},
+        "models": {"annie": model, "aloud": {**model, "reasoning": "separate"}},
+    }
+    return parse(tables, state)
+
+
+@asynccontextmanager
+async def front(config: Config, model: str | None = None) -> AsyncIterator[Front]:
+    """Start it, wait until it is ready, and take it down again. `model` is what its engine is asked for."""
+    outer = structlog.get_config()
+
+    def driver(spec: EngineSpec, state: Path, on_change: OnChange) -> UrlEngine:
+        return UrlEngine(spec, on_change=on_change, model=model)
+
+    gateway = create_gateway(config, "token", logs.configure(stream=io.BytesIO()), driver)
+    sock = bind(Address(host="127.0.0.1", port=0), "listen")
+    server = serving(gateway.public)
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    await gateway.fleet.start()
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await gateway.fleet.wait_ready()
+            while not server.started:
+                await asyncio.sleep(0.001)
+        yield Front(gateway, f"http://127.0.0.1:{sock.getsockname()[1]}")
+    finally:
+        server.should_exit = True
+        await asyncio.wait([task])
+        await gateway.fleet.stop()
+        structlog.configure(**outer)

@@ -1,0 +1,114 @@
+"""What an engine's error means to the caller, whether it came as a status or in the stream. Pure.
+
+An engine's own words reach a caller only with a 4xx that the caller can put right, cut to MAX_WORDS
+printable characters. Of every other fault the caller hears our words, the status, and the code if it is
+a word; the engine's text goes nowhere, for it may hold prompts, paths and addresses.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from app.errors.tree import EngineBroke, EngineDown, EngineRefused, MannersError, ReplyFiltered
+from app.stream.chunks import read_error
+from app.stream.events import Broken
+
+MAX_WORDS = 500
+"""Characters of an engine's own words."""
+
+_NOT_THE_CALLERS = (401, 403, 404, 407)
+"""The engine does not know us, or is not where we think: the caller can do nothing about it."""
+_NO_SUCH_API = (404, 405, 501)
+_EVERY_ENGINE_HAS = "/v1/chat/completions"
+_OUR_BUG = MannersError.code
+
+
+def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> MannersError:
+    """The error for a reply whose status is not 200.
+
+    An engine that has no embeddings is well: whoever asks for some must not get it shunned.
+    """
+    if status in _NO_SUCH_API and path != _EVERY_ENGINE_HAS:
+        return EngineRefused(f"this model's engine does not serve {path}", "unsupported_by_engine")
+    said = _read(body)
+    return _meaning(status, said.message, said.code)
+
+
+def from_stream(broken: Broken) -> MannersError:
+    """The error for a reply that was broken off before the caller was shown anything of it."""
+    if broken.code == ReplyFiltered.code:
+        return ReplyFiltered(broken.message)
+    if broken.status:
+        return _meaning(broken.status, broken.message, broken.code)
+    return in_stream(broken)
+
+
+def in_stream(broken: Broken) -> EngineBroke:
+    """The error for a reply that was broken off after the caller was shown some of it."""
+    if not broken.by_engine:
+        return EngineBroke(broken.message, broken.code)
+    status = f" {broken.status}" if broken.status else ""
+    return EngineBroke(f"the engine reported an error{status} in its stream", _word(broken.code))
+
+
+def unreadable(error: BaseException) -> MannersError:
+    """A reply that our reader failed on: to the caller and the breaker it is the engine's fault.
+
+    `__cause__` is the error, for the log: it may be a bug of ours. A MannersError stays what it is.
+    """
+    if isinstance(error, MannersError):
+        return error
+    broke = EngineBroke("the engine's reply could not be read", "upstream_malformed")
+    broke.__cause__ = error
+    return broke
+
+
+def unwritten(error: BaseException) -> MannersError:
+    """A reply that could not be written to the caller: a bug of ours. `__cause__` is the error, for the log."""
+    if isinstance(error, MannersError):
+        return error
+    ours = MannersError("something went wrong in the gateway; its log says what")
+    ours.__cause__ = error
+    return ours
+
+
+@contextmanager
+def contained(fail: Callable[[BaseException], None]) -> Iterator[None]:
+    """Around a callback of the event loop that serves one exchange: what it raises goes to `fail`, and no further."""
+    try:
+        yield
+    except Exception as error:
+        fail(error)
+
+
+def bug_behind(error: BaseException | None) -> BaseException | None:
+    """The error that `unreadable` or `unwritten` was made of; None for any other fault."""
+    if isinstance(error, MannersError) and error.code in ("upstream_malformed", _OUR_BUG):
+        return error.__cause__
+    return None
+
+
+def _read(body: bytes) -> Broken:
+    try:
+        data: Any = msgspec.json.decode(body)
+        return read_error(data.get("error", data) if isinstance(data, dict) else data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return read_error(body[:MAX_WORDS].decode("utf-8", "replace"))
+    except RecursionError:  # msgspec's, and str's of what it built
+        return read_error("")
+
+
+def _meaning(status: int, message: str, code: str) -> MannersError:
+    if status in (429, 503):
+        return EngineDown("the engine takes no requests now: try again", "engine_busy")
+    if 400 <= status < 500 and status not in _NOT_THE_CALLERS:
+        said = "".join(c if c.isprintable() else " " for c in message[:MAX_WORDS]).strip()
+        return EngineRefused(said or "the engine refused the request", _word(code), status=status)
+    return EngineBroke(f"the engine answered {status}", "upstream_status")
+
+
+def _word(code: str) -> str:
+    """The engine's code; ours for a bug of ours is not an engine's to give."""
+    return "engine_error" if code == _OUR_BUG else code

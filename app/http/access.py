@@ -1,0 +1,87 @@
+"""The door of a listener: names every request, and lets in who may come in. Pure ASGI.
+
+It never wraps `send`: nothing here costs a streamed chunk anything.
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.errors.render import error_response
+from app.errors.tree import MannersError
+from app.http.hosts import LocalAccess, check_media_type
+from app.http.keys import KeyRing
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+class Door:
+    """Gives each request an id (the caller's own, if it is well formed) and checks its key.
+
+    `guarded` are the path prefixes that need a key; the rest (health) is open, and so are the very
+    paths in `open_paths`. `straight` are paths whose applications are called without the framework
+    in between. With `takes_api_key` a key may come in `x-api-key`, as Anthropic's clients send it.
+    With `local` only this machine's programs are served, and no website (app.http.hosts); where there is no
+    key either, a POST must declare its body as JSON. `count` is called with the code of each refusal.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: KeyRing,
+        guarded: tuple[str, ...],
+        straight: Mapping[str, ASGIApp] = MappingProxyType({}),
+        takes_api_key: bool = False,
+        open_paths: frozenset[str] = frozenset(),
+        local: LocalAccess | None = None,
+        turned_away: Callable[[], None] = lambda: None,
+        count: Callable[[str], None] = lambda code: None,
+    ) -> None:
+        self._app = app
+        self._straight = straight
+        self._keys = keys
+        self._guarded = guarded
+        self._takes_api_key = takes_api_key
+        self._open = open_paths
+        self._local = local
+        self._turned_away = turned_away
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        asked = headers.get(b"x-request-id", b"")
+        request_id = asked.decode() if _REQUEST_ID.fullmatch(asked) else f"{random.getrandbits(128):032x}"
+        scope.setdefault("state", {})["request_id"] = request_id
+        try:
+            self._check(scope["method"], scope["path"], headers)
+        except MannersError as error:
+            named = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", b"none")]
+            await error_response(error, named, scope["path"])(scope, receive, send)
+            return
+        app = self._straight.get(scope["path"], self._app)
+        await app(scope, receive, send)
+
+    def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
+        """Raises Forbidden, UnsupportedMediaType or Unauthorized."""
+        if self._local is not None:
+            try:
+                self._local.check(headers, may_follow_links=path in self._open)
+                if method == "POST" and path in self._straight and not self._keys:
+                    check_media_type(headers)
+            except MannersError as error:
+                self._count(error.code)
+                raise
+        if self._keys and path.startswith(self._guarded) and path not in self._open:
+            api_key = headers.get(b"x-api-key", b"") if self._takes_api_key else b""
+            authorization = headers.get(b"authorization", b"")
+            try:
+                self._keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))
+            except MannersError:
+                self._turned_away()
+                raise

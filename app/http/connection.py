@@ -1,0 +1,296 @@
+"""One connection of a caller: uvicorn's, with bounded memory and bounded waiting.
+
+uvicorn's httptools protocol parses whatever it has read, queues a task for each pipelined request, keeps a
+head of any size and waits for ever for what does not come. Here one request is parsed at a time: the bytes
+behind it stay unparsed until its reply is complete, and reading stops when there are too many of them.
+
+The budget of one connection, beside the request body that the application takes and the reply that it makes:
+
+    MAX_HEAD_BYTES, MAX_HEADERS    a request's head; also all that is not data in a chunked body
+    READ_AHEAD + one read          bytes that were read and not yet parsed (one read: at most 256 KiB)
+    HIGH_WATER_LIMIT + one read    of a body that the application has not taken (uvicorn's 64 KiB)
+    64 KiB + one reply             bytes that the peer has not taken (the transport's high-water mark)
+
+A request must be in within `read_seconds` of its first byte (a connection's first one: of its opening). A peer
+that takes none of the bytes waiting for it for `write_seconds` is cut off. A request that came in one read, as
+nearly all do, costs no timer.
+
+It looks into uvicorn's insides, so pyproject.toml has an upper bound for it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+import msgspec
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from app.errors.tree import BadHTTP, HeadTooLarge, MannersError, TooManyConnections, TooSlow
+from app.http.hosts import host_name
+
+MAX_HEAD_BYTES = 32 << 10
+MAX_HEADERS = 100
+"""Apache's default of LimitRequestFields. Each costs a hundred times its bytes once it is parsed."""
+READ_AHEAD = 64 << 10
+"""Bytes of later requests that are kept while one is served; more stay in the socket."""
+TURN_BYTES = 64 << 10
+"""Bytes parsed before other connections get their turn: a chunked body may be all one-byte chunks."""
+CHUNK_OVERHEAD = 16
+"""Bytes that a chunk's size line and line ends may take; extensions beyond that count as head."""
+
+_BLANK_LINE = b"\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a listener. `connections`: open at once. `read_seconds`: for a request to come in. `write_seconds`:
+    without a byte taken by the peer."""
+
+    connections: int = 1024
+    read_seconds: float = 30.0
+    write_seconds: float = 30.0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class _Flow(FlowControl):
+    """Keeps reading paused while `full` is set, whoever asks to resume it: uvicorn's `receive` does."""
+
+    full = False
+
+    def resume_reading(self) -> None:
+        if not self.full:
+            super().resume_reading()
+
+
+class Connection(HttpToolsProtocol):
+    """What is wrong with a request is told to the peer, and by its code to `count`; the connection ends."""
+
+    flow: _Flow
+
+    def __init__(self, *args: Any, limits: Limits, count: Callable[[str], None], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._limits = limits
+        self._count = count
+        self._due: asyncio.TimerHandle | None = None
+        self._unread = b""  # what was read; parsed up to `_at`
+        self._at = 0
+        self._within = True  # a request is coming in, or the first one is waited for
+        self._in_head = True
+        self._head_bytes = 0
+        self._tail = b""  # the last bytes that were parsed: a blank line may be split over two reads
+        self._body_left = 0  # bytes of a body of stated length
+        self._overhead = 0  # bytes of a chunked body that are not data, less what its chunks may take
+        self._upgraded = False
+        self._fault: MannersError | None = None
+        self._unsent = (0, 0.0)  # bytes that wait for the peer, and since when it has taken none
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = _Flow(transport)
+        if len(self.connections) > self._limits.connections:
+            return self._refuse(_too_many(self._limits.connections))
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        self._unread, self._at = b"", 0
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing() or self._upgraded:
+            return
+        self._unread = self._unread[self._at :] + data if self._unread else data
+        self._at = 0
+        self._parse()
+
+    def sweep(self, now: float) -> None:
+        """Called every few seconds: cut off a peer that takes nothing of what waits for it."""
+        unsent, (before, since) = self.transport.get_write_buffer_size(), self._unsent
+        if not unsent or unsent != before:
+            self._unsent = (unsent, now)
+        elif now - since >= self._limits.write_seconds:
+            self._count("reader_timeout")
+            self.transport.abort()
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self._is_serving:
+            self._raise(BadHTTP("this request ends where none may"))  # `_piece_end` did not see it end
+        self._unset_keepalive_if_required()
+        self._within, self._in_head, self._head_bytes = True, True, 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer, which nobody here reads
+        if len(self.headers) == MAX_HEADERS:
+            self._raise(HeadTooLarge(f"the request has more than {MAX_HEADERS} headers: send fewer"))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.parser.get_http_version() not in ("1.0", "1.1"):
+            self._raise(BadHTTP("only versions 1.0 and 1.1 of HTTP are spoken here"))
+        headers = dict(self.headers)
+        self._check_host()
+        self._in_head, self._tail, self._overhead = False, b"", 0
+        self._body_left = int(headers.get(b"content-length", b"0"))  # the parser has checked that it is one
+        self._stop()  # the body has a time of its own
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """Called by the parser for each chunk."""
+        self._overhead -= CHUNK_OVERHEAD
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._within = self._in_head = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unread and not self.transport.is_closing():
+            self.loop.call_soon(self._parse)
+
+    # Parsing.
+
+    @property
+    def _is_serving(self) -> bool:
+        """Whether a whole request has come, and its reply is not complete."""
+        return not self._within and self.cycle is not None and not self.cycle.response_complete
+
+    def _parse(self) -> None:
+        """Parse to the end of one request, or of this turn."""
+        turn = self._at + TURN_BYTES
+        while self._at < min(len(self._unread), turn) and not self._is_serving and not self._is_over:
+            end = self._piece_end()
+            piece = self._unread[self._at : end]
+            self._at = end
+            self._feed(piece)
+        self._hold_back()
+        if not self._within or self._is_serving or self._is_over:
+            self._stop()
+        elif self._due is None:
+            self._wait()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether no further request is to be parsed."""
+        return self._upgraded or self.transport.is_closing()
+
+    def _hold_back(self) -> None:
+        """Drop what was parsed, and stop reading while too much is not."""
+        waiting = len(self._unread) - self._at
+        if not waiting or self._is_over:
+            self._unread, self._at, waiting = b"", 0, 0
+        is_next_turn = waiting > 0 and not self._is_serving
+        was_full, self.flow.full = self.flow.full, is_next_turn or waiting > READ_AHEAD
+        if is_next_turn:
+            self.loop.call_soon(self._parse)
+        if self.flow.full:
+            self.flow.pause_reading()
+        elif was_full and (self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT):
+            self.flow.resume_reading()
+
+    def _piece_end(self) -> int:
+        """How far to parse next: never beyond the end of a request.
+
+        A head ends with a blank line, and so does a chunked body; another body says how long it is.
+        """
+        at, unread = self._at, self._unread
+        if self._body_left:
+            end = min(len(unread), at + min(self._body_left, TURN_BYTES))
+            self._body_left -= end - at
+            return end
+        most = MAX_HEAD_BYTES + 1 - self._head_bytes if self._in_head else TURN_BYTES
+        end = min(len(unread), at + max(most, 1))
+        seam = self._tail + unread[at : at + 3]
+        if (found := seam.find(_BLANK_LINE)) >= 0:
+            end, self._tail = at + found + 4 - len(self._tail), b""
+        elif (found := unread.find(_BLANK_LINE, at, end)) >= 0:
+            end, self._tail = found + 4, b""
+        else:
+            self._tail = (self._tail + unread[max(at, end - 3) : end])[-3:]
+        return end
+
+    def _feed(self, piece: bytes) -> None:
+        was_head = self._in_head
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserError:
+            return self._refuse(self._fault or BadHTTP("this is not a request in HTTP/1.1"))
+        except httptools.HttpParserUpgrade:
+            self._upgraded = (
+                True  # no other protocol is spoken here: the request is answered, and that is all
+            )
+            self.cycle.keep_alive = False
+        if was_head and self._in_head:
+            self._head_bytes += len(piece)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(HeadTooLarge(f"the head is larger than {MAX_HEAD_BYTES} bytes: send less"))
+        elif not was_head and self._within:
+            self._overhead += len(piece)
+            if self._overhead > MAX_HEAD_BYTES:
+                self._refuse(HeadTooLarge("the body's chunks have too much that is not data: send less"))
+
+    def _check_host(self) -> None:
+        """RFC 9112, 3.2: one Host, well formed, and the one that an absolute target names."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            self._raise(BadHTTP("send exactly one Host header"))
+        if hosts and host_name(hosts[0]) is None:
+            self._raise(BadHTTP("the Host header must be a host name or address, with or without a port"))
+        if not self.url.startswith(b"/"):
+            target = httptools.parse_url(self.url)
+            asked = target.host
+            if asked and hosts and host_name(hosts[0]) != asked.lower().decode("latin-1"):
+                self._raise(BadHTTP("the Host header and the request's target name different hosts"))
+
+    # Ends.
+
+    def _raise(self, fault: MannersError) -> None:
+        """Out of a callback: httptools makes a parser's error of it."""
+        self._fault = fault
+        raise fault
+
+    def _wait(self) -> None:
+        self._due = self.loop.call_later(self._limits.read_seconds, self._late)
+
+    def _stop(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _late(self) -> None:
+        self._due = None
+        if not self.transport.is_closing():
+            self._refuse(TooSlow(f"the request was not here within {self._limits.read_seconds:g} s"))
+
+    def _refuse(self, error: MannersError) -> None:
+        """Tell it, unless a reply to this request is under way or over, and end the connection."""
+        self._stop()
+        self._count(error.code)
+        if self.cycle is None or self._in_head or not self.cycle.response_started:
+            self.transport.write(_raw(error))
+        self.transport.close()
+
+
+def _too_many(most: int) -> MannersError:
+    return TooManyConnections(f"{most} connections are open on this listener: close some, or try again later")
+
+
+def _raw(error: MannersError) -> bytes:
+    body = msgspec.json.encode(error.envelope())
+    head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+    if error.retry_after is not None:
+        head += b"retry-after: %d\r\n" % error.retry_after
+    named = b"x-manners-engine: none\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
+    return STATUS_LINE[error.status] + head + named + body

@@ -1,0 +1,107 @@
+"""`GET /v1/models`, `/healthz`, `/readyz`, and the operators' `/metrics` and `/admin/*` reads."""
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+from prometheus_client.exposition import choose_encoder
+from starlette.responses import JSONResponse, Response
+
+from app.config.config import Config
+from app.engines.pool import Fleet
+from app.errors.tree import UnknownModel
+from app.promotion.runner import Promotions
+from app.proxy.handler import Chat
+from app.telemetry.metrics import Metrics
+
+
+def _json(request: Request, body: Any, status: int = 200) -> Response:
+    headers = {"x-request-id": request.state.request_id, "x-manners-engine": "none"}
+    return JSONResponse(body, status, {**headers, "cache-control": "no-store"})
+
+
+def public_router(config: Config, fleet: Fleet, chat: Chat, created: int) -> APIRouter:
+    """Routes of the public listener that are not chat. `created` is Unix time in seconds."""
+    routes = APIRouter()
+
+    def describe(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": created, "owned_by": "manners"}
+
+    @routes.get("/v1/models", response_model=None)
+    async def models(request: Request) -> Response:
+        return _json(request, {"object": "list", "data": [describe(name) for name in config.models]})
+
+    @routes.get("/v1/models/{name}", response_model=None)
+    async def model(request: Request, name: str) -> Response:
+        if name not in config.models:
+            raise UnknownModel(f"there is no model {name[:64]!r} here")
+        return _json(request, describe(name))
+
+    @routes.get("/healthz", response_model=None)
+    async def healthz(request: Request) -> Response:
+        return _json(request, {"status": "ok"})
+
+    @routes.get("/readyz", response_model=None)
+    async def readyz(request: Request) -> Response:
+        if chat.draining:
+            return _json(request, {"status": "draining"}, 503)
+        if not fleet.is_ready:
+            return _json(request, {"status": "no engine is ready"}, 503)
+        return _json(request, {"status": "ready"})
+
+    return routes
+
+
+def admin_router(
+    config: Config, fleet: Fleet, chat: Chat, metrics: Metrics, promotions: Promotions
+) -> APIRouter:
+    """Routes of the operators' listener that only look."""
+    routes = APIRouter()
+
+    @routes.get("/metrics", response_model=None)
+    async def scrape(request: Request) -> Response:
+        metrics.overrides(await promotions.overrides())
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), media_type=content_type)
+
+    @routes.get("/healthz", response_model=None)
+    async def healthz(request: Request) -> Response:
+        return _json(request, {"status": "ok"})
+
+    @routes.get("/admin/status", response_model=None)
+    async def status(request: Request) -> Response:
+        known = await promotions.standing()
+        models = {
+            name: {
+                "fallback": model.fallback,
+                "thinking": model.thinking,
+                **known.get(name, {}),
+                "live": fleet.way(name).live,
+            }
+            for name, model in config.models.items()
+        }
+        serving = {"ready": fleet.is_ready, "draining": chat.draining, "in_flight": chat.in_flight}
+        return _json(request, {**serving, "models": models})
+
+    @routes.get("/admin/engines", response_model=None)
+    async def engines(request: Request) -> Response:
+        running = {name: asdict(state) for name, state in fleet.states().items()}
+        listed = [
+            {
+                "name": name,
+                "dialect": spec.dialect,
+                "driver": spec.driver,
+                "kind": spec.kind,
+                "digest": promotions.shelf.digest(name),
+                "serves": [model for model in config.models if fleet.way(model).live == name],
+                "state": str(running[name]["state"]) if name in running else "stopped",
+                "url": running.get(name, {}).get("url"),
+                "restarts": running.get(name, {}).get("restarts", 0),
+                "last_error": running.get(name, {}).get("last_error"),
+                "abilities": running.get(name, {}).get("abilities"),
+            }
+            for name, spec in config.engines.items()
+        ]
+        return _json(request, {"engines": listed})
+
+    return routes

@@ -1,0 +1,69 @@
+"""Who may ask a listener that trusts whoever reaches its loopback address: programs, and no website.
+
+A browser lets any page send requests to this machine. Two ways lead here. By DNS rebinding the page's own name
+comes to mean 127.0.0.1, and the page may read the reply; then `Host` is that name. Otherwise the page sends what
+needs no permission by CORS (Fetch standard: a "simple" request, whose media type is not JSON) and reads nothing;
+then `Origin` or `Sec-Fetch-Site` says where it is from. Pure.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from app.config.sections import is_loopback
+from app.errors.tree import Forbidden, UnsupportedMediaType
+
+_HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9_.-]{1,253}))(?::[0-9]{1,5})?")
+_ORIGIN = re.compile(rb"https?://(.+)")
+
+
+def host_name(host: bytes) -> str | None:
+    """The name or address in the value of a `Host` header, without its port; None if it is malformed."""
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return None
+    return (match[1] or match[2]).decode().lower().removesuffix(".")
+
+
+class LocalAccess:
+    """`hosts`: names by which the listener is reached besides `localhost` and loopback addresses."""
+
+    def __init__(self, hosts: Iterable[str] = ()) -> None:
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    def check(self, headers: Mapping[bytes, bytes], *, may_follow_links: bool = False) -> None:
+        """Raises Forbidden for a `Host` that is not of this machine, or a request that a website has made.
+
+        With `may_follow_links` a link on another site may lead here, as to a page of its own.
+        """
+        host = headers.get(b"host")
+        if host is not None and not self._is_ours(host_name(host)):
+            raise Forbidden(
+                "this listener has no key and answers only to this machine's own names (localhost, 127.0.0.1): "
+                "use one of them, or list the name in gateway.hosts",
+                "host_not_allowed",
+            )
+        links = may_follow_links and headers.get(b"sec-fetch-mode") == b"navigate"
+        if not self._is_own_origin(headers.get(b"origin"), host) or (
+            headers.get(b"sec-fetch-site") == b"cross-site" and not links
+        ):
+            raise Forbidden(
+                "another site's page has sent this request, and this listener has no key: "
+                "set API keys, or list the site's host name in gateway.hosts",
+                "origin_not_allowed",
+            )
+
+    def _is_ours(self, name: str | None) -> bool:
+        return name is not None and (name in self._hosts or is_loopback(name))
+
+    def _is_own_origin(self, origin: bytes | None, host: bytes | None) -> bool:
+        if origin is None:
+            return True
+        match = _ORIGIN.fullmatch(origin.lower())
+        return match is not None and (match[1] == (host or b"").lower() or host_name(match[1]) in self._hosts)
+
+
+def check_media_type(headers: Mapping[bytes, bytes]) -> None:
+    """Raises UnsupportedMediaType unless the body is declared as JSON, which no page may send here unasked."""
+    essence = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if essence != b"application/json":
+        raise UnsupportedMediaType("send the body with the header Content-Type: application/json")

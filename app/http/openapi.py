@@ -1,0 +1,74 @@
+"""The OpenAPI documents: what FastAPI routes, the surfaces that go past it, and operators' bodies."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from app.api.surface import HandsOn, Surface
+
+_JSON = {"application/json": {"schema": {"type": "object"}}}
+_REPLY = {"description": "The reply"}
+REF = "#/components/schemas/"
+
+
+def document(app: FastAPI, surfaces: Sequence[Surface]) -> None:
+    """Make `app.http.openapi()` list the surfaces' routes, too, with their requests' schemas."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            schemas = found.setdefault("components", {}).setdefault("schemas", {})
+            for surface in surfaces:
+                found["paths"][surface.path] = {"post": _operation(surface, schemas)}
+            app.openapi_schema = found
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
+
+
+def takes(body: type[BaseModel]) -> dict[str, Any]:
+    """What a route says of a body that it reads itself: small, strict, and with errors in the envelope."""
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": body.model_json_schema()}},
+        },
+        "responses": {"default": {"description": "An error in the envelope", "content": dict(_JSON)}},
+    }
+
+
+def _operation(surface: Surface, schemas: dict[str, Any]) -> dict[str, Any]:
+    """One route; its models' names are made its own, for two APIs may both have a `Tool`."""
+    schema = surface.schema()
+    name = type(surface).__name__
+    parts = {part: f"{name}.{part}" for part in schema.get("$defs", {})}
+    for part, made in schema.pop("$defs", {}).items():
+        schemas[parts[part]] = _renamed(made, parts)
+    schemas[name] = _renamed(schema, parts)
+    content = dict(_JSON)
+    if not isinstance(surface, HandsOn):
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    body = {"schema": {"$ref": f"#/components/schemas/{name}"}}
+    return {
+        "summary": name,
+        "operationId": name,
+        "requestBody": {"required": True, "content": {"application/json": body}},
+        "responses": {
+            "200": {**_REPLY, "content": content},
+            "default": {"description": "An error in this API's envelope", "content": dict(_JSON)},
+        },
+    }
+
+
+def _renamed(value: Any, parts: dict[str, str]) -> Any:
+    """The same schema, with its references to the new names."""
+    if isinstance(value, list):
+        return [_renamed(one, parts) for one in value]
+    if isinstance(value, dict):
+        return {key: _renamed(one, parts) for key, one in value.items()}
+    if isinstance(value, str) and value.startswith(REF):
+        return REF + parts.get(value.removeprefix(REF), value.removeprefix(REF))
+    return value

@@ -1,0 +1,205 @@
+"""What may end an exchange before its end: the caller goes away, or somebody is too slow.
+
+All end it in the same way, by cancelling the task that serves it, so there is one path of
+clean-up. The lifeline remembers why. Its deadlines cost nothing per chunk: one timer looks now and
+then whether there was progress, and is set again for the earliest moment that matters.
+
+Silence is the engine's fault, unless the caller has stopped reading: then the engine was paused on
+our account. A caller who reads nothing for as long as an engine may be silent is taken for gone;
+otherwise one who never reads would keep a place for ever.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from app.config.config import Timeouts
+from app.errors.translate import contained, unwritten
+from app.errors.tree import Draining, EngineTimeout, MannersError
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Cause = Literal["client", "first_token", "idle", "total", "draining", "failed"]
+
+
+STARVED_SECONDS = 0.25
+"""A deadline that is noticed so late was missed by this process: its event loop got no time, and what engines and
+callers sent meanwhile is still unread. They are given GRACE_SECONDS to be heard before anybody is blamed."""
+GRACE_SECONDS = 0.1
+
+
+class ClientGone(Exception):
+    """The caller closed the connection, or stopped reading; there is nobody to tell."""
+
+
+class Lifeline:
+    """`async with Lifeline(...) as line:` around the serving of one request.
+
+    Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
+    block: ClientGone, EngineTimeout (total_timeout), Draining, or what `fail` was told. Inside it, each engine that is asked has a
+    block of its own, `async with line.attempt():`, which raises that engine's EngineTimeout
+    (first_token_timeout, idle_timeout), so that another may be asked. Call `over()` just before the
+    last byte is sent: only a caller who does not take it is waited for from then on. It is one of
+    `among` while the block runs.
+    """
+
+    def __init__(self, receive: Receive, timeouts: Timeouts, among: set["Lifeline"] | None = None) -> None:
+        self._receive = receive
+        self._among = set() if among is None else among
+        self._timeouts = timeouts
+        self._loop = asyncio.get_running_loop()
+        self._cause: Cause | None = None
+        self._failure: MannersError | None = None
+        self._over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_at = 0.0  # when the timer is due; perf_counter seconds
+        self.progress = 0.0  # when the engine last gave a token; perf_counter seconds, 0: not yet
+        self._full_since = 0.0  # when the caller stopped to read; 0: it reads
+        self._first_by = 0.0
+        self._total_by = 0.0
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._among.add(self)
+        self._watcher = self._loop.create_task(self._watch_client())
+        return self
+
+    @contextlib.asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """An engine is asked: its deadlines run from now, the whole reply's from the first one."""
+        now = time.perf_counter()
+        self._first_by = now + self._timeouts.first_token
+        self._total_by = self._total_by or now + self._timeouts.total
+        self.progress = 0.0
+        self._arm(self._next_look(now), now)
+        try:
+            yield
+        except asyncio.CancelledError:
+            cause = self._cause
+            if cause not in ("first_token", "idle") or self._task.uncancel():
+                raise
+            self._cause = None
+            if self._watcher.done():  # the caller left in the same moment, when nobody listened
+                self._end("client")
+            raise self._reason(cause) from None
+
+    def full(self) -> None:
+        """The caller takes no more for now, and the engine waits for it."""
+        self._full_since = time.perf_counter()
+
+    def free(self) -> None:
+        """The caller has taken everything. Before the first token that is no progress of the engine's."""
+        self._full_since = 0.0
+        if self.progress:
+            self.progress = time.perf_counter()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around sends that may have to wait for the caller, who is gone if that takes an idle time."""
+        self.full()
+        try:
+            yield
+        finally:
+            self.free()
+
+    def cut_off(self) -> None:
+        """The gateway goes down, and waits no longer."""
+        if not self._over:
+            self._end("draining")
+
+    def fail(self, error: BaseException) -> None:
+        """A callback that serves this exchange raised, outside of its task."""
+        if self._cause is None:
+            self._failure = unwritten(error)
+            self._end("failed")
+
+    def over(self) -> None:
+        """The last byte is about to go."""
+        self._over = True
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._over = True
+        self._among.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._watcher.cancel()
+        if self._cause is None:
+            return
+        if kind is not asyncio.CancelledError:  # cancelled in the last moment: let it arrive here
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        if not self._task.uncancel() and kind in (None, asyncio.CancelledError):
+            reason = self._reason(self._cause)
+            raise reason from reason.__cause__
+
+    async def _watch_client(self) -> None:
+        with contained(self.fail):
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+        if not self._over:  # a server says so, too, when the last byte has gone
+            self._end("client")
+
+    def _arm(self, at: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(at - now, 0.001), self._look)
+        self._look_at = at
+
+    def _look(self) -> None:
+        with contained(self.fail):  # without its timer an exchange could last for ever
+            now = time.perf_counter()
+            cause = self._overdue(now)
+            if cause is None:
+                return self._arm(self._next_look(now), now)
+            if now - self._look_at > STARVED_SECONDS:
+                return self._arm(now + GRACE_SECONDS, now)
+            self._end(cause)
+
+    def _overdue(self, now: float) -> Cause | None:
+        if self._full_since:
+            return "client" if now >= self._full_since + self._timeouts.idle else None
+        if self._over:
+            return None
+        if now >= self._total_by:
+            return "total"
+        if not self.progress:
+            return "first_token" if now >= self._first_by else None
+        return "idle" if now >= self.progress + self._timeouts.idle else None
+
+    def _next_look(self, now: float) -> float:
+        """Within one idle time at most: whatever begins meanwhile is not overdue before that."""
+        idle = self._timeouts.idle
+        if self._full_since:
+            return self._full_since + idle
+        if self._over:
+            return now + idle
+        if self.progress:
+            return min(self.progress + idle, self._total_by)
+        return min(now + idle, self._first_by, self._total_by)
+
+    def _end(self, cause: Cause) -> None:
+        if self._cause is None:
+            self._cause = cause
+            self._task.cancel()
+
+    def _reason(self, cause: Cause) -> Exception:
+        if cause == "client":
+            return ClientGone()
+        if cause == "failed":
+            assert self._failure is not None
+            return self._failure
+        if cause == "draining":
+            return Draining("this gateway is shutting down and could not wait for the end of this reply")
+        limits = {
+            "first_token": (self._timeouts.first_token, "no token came from the engine"),
+            "idle": (self._timeouts.idle, "the engine fell silent in mid-reply"),
+            "total": (self._timeouts.total, "the reply was not over"),
+        }
+        seconds, what = limits[cause]
+        return EngineTimeout(f"{what} within {seconds:g} s", f"{cause}_timeout")

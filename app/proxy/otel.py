@@ -1,0 +1,188 @@
+"""Spans for OpenTelemetry: one a request, in the words of its GenAI conventions, sent over OTLP and HTTP.
+
+Names are those of open-telemetry/semantic-conventions-genai (gen_ai.*, in development) and of the stable
+registry (error.type, server.*, http.route); what they have no word for is `manners.*`. Names, numbers, ids
+and codes only: no text that a caller or a model wrote is ever looked at here, and of an engine's own words
+only the known ends of a reply, and codes that `app.stream.chunks` found to be plain words.
+
+A span is made and ended without a wait; a thread of the SDK's exports in batches, and drops what a slow
+collector leaves no room for. The SDK's own OTEL_* variables (headers, sampler, resource) are heeded.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from importlib import metadata
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from app.api.surface import Counts, HandsOn
+from app.config.config import Address
+from app.errors.tree import MannersError
+from app.proxy.deadlines import ClientGone
+from app.proxy.exchange import Exchange
+from app.proxy.tracing import Ending, Trace, Tracing
+
+FLUSH_SECONDS = 2.0
+"""How long the end of the gateway waits for a collector."""
+CLOSER = "spans"
+"""The thread that waits for it."""
+PATH = "/v1/traces"
+OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+"""gen_ai.operation.name by path; everything else is chat."""
+FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+OTHER = "_OTHER"
+"""What the conventions call a value that is on no list."""
+_W3C = TraceContextTextMapPropagator()
+
+Attributes = dict[str, AttributeValue]
+
+
+def exporting(endpoint: str, listen: Address) -> "Spans":
+    """Spans that go to a collector; `endpoint` with or without /v1/traces."""
+    base = endpoint.rstrip("/").removesuffix(PATH)
+    # No atexit: `close` hands in what is left, and waits for nobody for long.
+    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=base + PATH)))
+    return Spans(provider, listen)
+
+
+def _resource() -> Resource:
+    """What sends them; the environment may say it otherwise."""
+    ours = Resource.create({"service.name": "manners", "service.version": metadata.version("manners")})
+    return ours.merge(OTELResourceDetector().detect())
+
+
+class Spans(Tracing):
+    """One server span a request."""
+
+    def __init__(self, provider: TracerProvider, listen: Address) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("manners", metadata.version("manners"))
+        self._server: Attributes = {"server.address": listen.host, "server.port": listen.port}
+
+    def begin(self, path: str, headers: Mapping[bytes, bytes], request_id: str) -> Trace:
+        """From here on the span runs."""
+        return _SpanTrace(self._tracer, self._server, path, headers, request_id)
+
+    async def close(self) -> None:
+        """Export what is left, for FLUSH_SECONDS at most: a collector that hangs keeps nobody here."""
+        loop = asyncio.get_running_loop()
+        thread = threading.Thread(target=self._provider.shutdown, name=CLOSER, daemon=True)
+        thread.start()
+        end = loop.time() + FLUSH_SECONDS
+        while thread.is_alive() and loop.time() < end:
+            await asyncio.sleep(0.01)
+
+
+class _SpanTrace(Trace):
+    """A request's span. The caller's span is its parent, and it is the engine's."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        server: Attributes,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        request_id: str,
+    ) -> None:
+        super().__init__(headers, request_id)
+        self._tracer, self._path = tracer, path
+        self._begun, self._clock = time.time_ns(), time.perf_counter()
+        self._operation = OPERATIONS.get(path, "chat")
+        self._span: Span | None = None
+        self._first: Attributes = {
+            "gen_ai.operation.name": self._operation,
+            "gen_ai.provider.name": "manners",
+            "http.route": path,
+            "manners.request_id": request_id,
+            **server,
+        }
+
+    def asks(self, model: str, stream: bool) -> None:
+        """Samplers see what is asked for, and the engine is told of this span instead of the caller's."""
+        asked: Attributes = {"gen_ai.request.model": model}
+        if stream:
+            asked["gen_ai.request.stream"] = True
+        self._span = self._start(f"{self._operation} {model}", asked)
+        self.headers = {"x-request-id": self.request_id}
+        _W3C.inject(self.headers, set_span_in_context(self._span))
+
+    def ended(self, ending: Ending) -> None:
+        """Everything that is known at the end."""
+        span = self._span or self._start(self._operation, {})
+        if span.is_recording():
+            span.set_attributes(_of_ending(ending))
+            if ending.exchange is not None:
+                span.set_attributes(_of_exchange(ending.exchange, ending))
+                self._events(span, ending.exchange)
+            if isinstance(ending.error, MannersError) and ending.error.status >= 500:
+                span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+    def _start(self, name: str, more: Attributes) -> Span:
+        parent = _W3C.extract(self.headers)
+        attributes = {**self._first, **more}
+        return self._tracer.start_span(
+            name, parent, SpanKind.SERVER, attributes=attributes, start_time=self._begun
+        )
+
+    def _events(self, span: Span, exchange: Exchange) -> None:
+        clocks = exchange.clocks
+        marks = {"token": clocks.first_token}
+        if exchange.stream:
+            marks |= {"content": clocks.first_content, "sentence": clocks.first_sentence}
+        for name, mark in marks.items():
+            if mark is not None:
+                span.add_event(f"manners.first_{name}", timestamp=self._wall(mark))
+
+    def _wall(self, mark: float) -> int:
+        """Unix nanoseconds of a `perf_counter` time."""
+        return self._begun + int((mark - self._clock) * 1e9)
+
+
+def _of_ending(ending: Ending) -> Attributes:
+    """How it went."""
+    found: Attributes = {"manners.outcome": ending.outcome, "manners.engine": ending.engine}
+    found["manners.failovers"] = ending.failovers
+    if ending.error is not None and not isinstance(ending.error, ClientGone):
+        found["error.type"] = ending.error.code if isinstance(ending.error, MannersError) else OTHER
+    return found
+
+
+def _of_exchange(exchange: Exchange, ending: Ending) -> Attributes:
+    """What an engine's reply came to."""
+    counts = Counts.of(exchange.usage)
+    found: Attributes = {"gen_ai.response.id": exchange.head.id} if exchange.head.id else {}
+    if ending.served_name is not None:
+        found["gen_ai.response.model"] = ending.served_name
+    if exchange.usage is not None:
+        found["gen_ai.usage.input_tokens"] = counts.given
+        found["gen_ai.usage.output_tokens"] = counts.made
+    if counts.cached:
+        found["gen_ai.usage.cache_read.input_tokens"] = counts.cached
+    if counts.thought:
+        found["gen_ai.usage.reasoning.output_tokens"] = counts.thought
+    return found | _of_words(exchange, ending)
+
+
+def _of_words(exchange: Exchange, ending: Ending) -> Attributes:
+    """What a reply with words came to; "error" stands for an end that never came."""
+    if isinstance(exchange.surface, HandsOn):
+        return {}
+    hidden, clocks = exchange.head.reasoning == "strip", exchange.clocks
+    reason, stripped = exchange.witness.reason, hidden and bool(exchange.witness.stripped)
+    found: Attributes = {"manners.thinking_stripped": stripped}
+    finish = "error" if ending.error is not None or reason is None else reason
+    found["gen_ai.response.finish_reasons"] = [finish if finish in {*FINISHES, "error"} else OTHER]
+    first = clocks.first_content if hidden else clocks.first_token
+    if exchange.stream and first is not None:
+        found["gen_ai.response.time_to_first_chunk"] = first - clocks.start
+    return found

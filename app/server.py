@@ -1,0 +1,229 @@
+"""`manners serve`: two listeners, one event loop, and an orderly end."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+
+from app.config.config import Address, Config, ConfigError
+from app.http.connection import DEFAULT_LIMITS, Connection, Limits
+from app.http.keys import admin_token
+from app.registry.errors import RegistryError
+from app.telemetry import log as logs
+from app.telemetry.task_failures import watch_failures
+from app.wiring import Gateway, create_gateway
+from deploy.core.tasks import spawn
+
+TELL_SECONDS = 1.5
+"""How long callers are given to hear that their stream is cut off by the end of the drain."""
+SWEEP_TICKS = 20
+"""Connections are looked at for peers that read nothing every so many ticks of uvicorn's server, 0.1 s each."""
+SPARE_DESCRIPTORS = 512
+"""Open files beside callers' connections: engines' connections, logs, the registry, the listeners."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: one place decides when both listeners go down."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % SWEEP_TICKS == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.sweep(now)
+        return await super().on_tick(counter)
+
+
+def bind(address: Address, key: str) -> socket.socket:
+    """A listening socket. Raises ConfigError with the cure."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # With its protocol named: asyncio sets TCP_NODELAY only then, and without it the second write of
+    # a reply waits 40 ms for the first one's delayed ACK.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address.host, address.port))
+        listener.listen()  # two that start at once can both bind, but not both listen
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"{key}: cannot listen on {address}: {error.strerror}; set another") from None
+    listener.set_inheritable(False)
+    return listener
+
+
+def servers(gateway: Gateway, drain: float = 1) -> tuple["_Server", "_Server"]:
+    """Of its public listener and of the operators'. `drain`: seconds that open replies of the first are given."""
+    limits, count = limits_of(gateway.config), gateway.metrics.unreadable
+    return (
+        server(gateway.public, drain, limits, count("public")),
+        server(gateway.admin, 1, limits, count("admin")),
+    )
+
+
+def limits_of(config: Config) -> Limits:
+    """Of each listener. A caller of a stream may read nothing for as long as its model's `idle` says."""
+    read = config.gateway.read_seconds
+    idle = max(model.timeouts.idle for model in config.models.values())
+    return Limits(config.gateway.max_connections, read, max(read, idle))
+
+
+def server(
+    app: object,
+    drain: float = 1,
+    limits: Limits = DEFAULT_LIMITS,
+    count: Callable[[str], None] = lambda code: None,
+) -> "_Server":
+    """One that listens where it is told by `serve(sockets=...)`. `count` is called with the code of what is no request."""
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http=partial(Connection, limits=limits, count=count),  # type: ignore[arg-type]  # it is only called
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(drain) or 1,
+    )
+    return _Server(config)
+
+
+async def serve(config: Config) -> None:
+    """Run until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
+    if not config.secrets.api_keys and not config.listen.is_loopback:
+        raise ConfigError(
+            "gateway.listen: without an API key only a loopback address is served: "
+            "set MANNERS_API_KEYS or gateway.api_keys_file"
+        )
+    raise_descriptor_limit(2 * config.gateway.max_connections + SPARE_DESCRIPTORS)
+    with bind(config.listen, "gateway.listen") as public, bind(config.admin, "gateway.admin") as admin:
+        log = logs.configure()
+        try:
+            token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
+        except OSError as error:
+            raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
+        gateway = create_gateway(config, token, log)
+        try:
+            await gateway.promotions.open()
+        except RegistryError as error:
+            raise ConfigError(f"gateway.state: {error}") from None
+        await _run(gateway, public, admin, token_file)
+
+
+def raise_descriptor_limit(wanted: int) -> None:
+    """Let this process open so many files, as far as the hard limit goes: 1,024 is a common soft limit."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+async def _run(
+    gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
+) -> None:
+    """From the first engine to the last byte."""
+    watch_failures(asyncio.get_running_loop(), gateway.log, gateway.metrics.task_failed)
+    await gateway.promotions.start()
+    both = servers(gateway, gateway.config.gateway.drain_seconds)
+    running = [
+        spawn(one.serve(sockets=[sock]), "listener") for one, sock in zip(both, (public, admin), strict=True)
+    ]
+    greeter = spawn(_greet(gateway, public, admin, token_file), "greeter")
+    gc.collect()
+    gc.freeze()  # what lives as long as the program need not be looked at again
+    try:
+        await _until_signal(running)
+        await _drain(gateway)
+    finally:
+        greeter.cancel()
+        for one in both:
+            one.should_exit = True
+        await asyncio.gather(*running)
+        await gateway.stop()
+
+
+async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
+    """Also if a listener fails: what can no longer be asked ends, and its service manager starts it again."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    for listener in listeners:
+        listener.add_done_callback(lambda _: asked.set())
+    await asked.wait()
+
+
+async def _drain(gateway: Gateway) -> None:
+    """Take nothing new, and let what runs come to its end, for a while; then tell who is left."""
+    gateway.chat.draining = True
+    gateway.log.info("draining", count=gateway.chat.in_flight)
+    if not await _idle(gateway, gateway.config.gateway.drain_seconds):
+        gateway.log.warning("draining", count=gateway.chat.in_flight)
+        gateway.chat.cut_off()
+        await _idle(gateway, TELL_SECONDS)
+
+
+async def _idle(gateway: Gateway, seconds: float) -> bool:
+    """Whether nothing runs any more, within so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while gateway.chat.in_flight:
+                await asyncio.sleep(0.02)
+    return not gateway.chat.in_flight
+
+
+async def _greet(
+    gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
+) -> None:
+    """Say where it listens, at once; and, when an engine streams, how to try it."""
+    url, operators = _url(public), _url(admin)
+    print(f"Manners is starting. Public: {url}   Operators: {operators}", flush=True)
+    if token_file:
+        print(f"The operators' token is in {token_file}", flush=True)
+    await gateway.fleet.wait_ready()
+    name, model = next(iter(gateway.config.models.items()))
+    key = " -H 'Authorization: Bearer '$KEY" if gateway.config.secrets.api_keys else ""
+    path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'
+    if model.kind == "embeddings":
+        path, body = "embeddings", '"input":"Hello!"'
+    body = f'{{"model":"{name}",{body}}}'
+    print(f"Ready: {url}/v1   Try it:\n", flush=True)
+    print(f"  curl -N {url}/v1/{path}{key} -H 'Content-Type: application/json' \\")
+    print(f"    -d '{body}'\n", flush=True)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{host}:{port}"
+
+
+def run(config: Config) -> None:
+    """`serve` on uvloop where there is one."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # Windows
+        new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            runner.run(serve(config))
+        except KeyboardInterrupt:
+            sys.exit(130)

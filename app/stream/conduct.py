@@ -1,0 +1,38 @@
+"""How far an engine is trusted to keep its thoughts apart, and what that costs its callers. Pure.
+
+A closing think tag whose opening tag was lost makes a thought of text that has gone out. Holding text
+back is the only cure, and costs time to first content. So the evidence decides:
+
+    obeys     a passing gate report put this engine in service, or its start-up probe saw it answer
+              to the end without a thought when told not to think
+    unknown   nothing was shown: an engine that was not asked (dialect `openai`), or gave no clear answer
+    caught    it was seen to think though told not to, by the probe or in a live reply; until it restarts
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from deploy.engine.abilities import Abilities
+
+Conduct = Literal["obeys", "unknown", "caught"]
+CONDUCTS: tuple[Conduct, ...] = ("obeys", "unknown", "caught")
+
+HELD: Mapping[Conduct, int] = {"obeys": 0, "unknown": 160, "caught": 1024}
+"""Characters held at the start of a stream. 160 is two spoken sentences: a lost tag in front of an
+answer comes with the leftover of a thought, a sentence or less (llama.cpp #28182). 1,024 is more than
+a spoken answer: what a caught engine says goes out when it is over, or when it is that long."""
+
+Guard = int | Literal["auto"]
+"""The configuration's `thought_guard`: characters, or as the evidence says."""
+
+
+def conduct(abilities: Abilities, gated: bool, caught: bool) -> Conduct:
+    """What the evidence amounts to. `gated`: by a passing report; `caught`: in a live reply."""
+    if caught or abilities.off_works is False:
+        return "caught"
+    return "obeys" if gated or abilities.off_works else "unknown"
+
+
+def held_characters(guard: Guard, shown: Conduct) -> int:
+    """How many characters to hold."""
+    return HELD[shown] if guard == "auto" else guard

@@ -1,0 +1,339 @@
+"""Every metric: its name, labels and buckets, once. The edges call the few methods below.
+
+One registry per gateway, made with it: importing this module does nothing, and two gateways in one
+process (tests) do not share counts. Buckets: reference set of the OTel GenAI conventions, refined
+where a voice lives (50 ms to 1 s), so that SLO thresholds are bucket bounds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar, cast
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from app.stream.clocks import Clocks
+from app.stream.conduct import CONDUCTS, Conduct
+
+VOICE_BUCKETS = (
+    0.02, 0.04, 0.05, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8,
+    1.0, 1.25, 1.5, 2.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+DURATION_BUCKETS = (
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+)  # fmt: skip
+PHASE_BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
+TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+
+UNKNOWN = "_unknown"
+"""The label of every model name that the configuration does not hold."""
+
+FAILOVER_REASONS = frozenset(
+    {
+        "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "idle_timeout", "reply_fully_filtered",
+        "tool_call_invalid", "upstream_call_too_long", "upstream_disconnected", "upstream_event_too_long",
+        "upstream_malformed", "upstream_status", "upstream_too_large", "upstream_too_many_calls", "upstream_truncated",
+    }
+)  # fmt: skip
+
+
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+
+
+class Metrics:
+    """The gateway's instruments. Labels: model (public name), engine; never a caller's text."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # rules ask when the process began
+        self._children: dict[tuple[object, ...], Any] = {}
+        self._make_clocks(("model", "engine"))
+        self._make_counters(("model", "engine"))
+        self._make_gauges(("model", "engine"))
+
+    def _make_clocks(self, route: tuple[str, ...]) -> None:
+        self._first_token = self._histogram(
+            "gen_ai_server_time_to_first_token_seconds",
+            "From the request's last byte in to the first generated token, thought or not.",
+            route,
+            VOICE_BUCKETS,
+        )
+        self._first_content = self._histogram(
+            "manners_time_to_first_content_seconds",
+            "From the request's last byte in to the first text or tool call that the caller is shown.",
+            route,
+            VOICE_BUCKETS,
+        )
+        self._first_sentence = self._histogram(
+            "manners_time_to_first_sentence_seconds",
+            "From the request's last byte in to the first sentence that a voice can speak.",
+            route,
+            VOICE_BUCKETS,
+        )
+        self._per_token = self._histogram(
+            "gen_ai_server_time_per_output_token_seconds",
+            "Seconds per generated token after the first, by the engine's own token count.",
+            route,
+            TOKEN_BUCKETS,
+        )
+        self._duration = self._histogram(
+            "gen_ai_server_request_duration_seconds",
+            "From the request's last byte in to the reply's last byte out.",
+            route,
+            DURATION_BUCKETS,
+        )
+        self._overhead = self._histogram(
+            "manners_gateway_overhead_seconds",
+            "The gateway's own share of the time to first content, without queue and engine.",
+            route,
+            OVERHEAD_BUCKETS,
+        )
+        self._max_gap = self._histogram(
+            "manners_stream_max_gap_seconds",
+            "The longest silence between two visible pieces of one reply.",
+            route,
+            VOICE_BUCKETS,
+        )
+
+    def _make_counters(self, route: tuple[str, ...]) -> None:
+        self._requests = self._counter(
+            "manners_requests_total", "Requests, by how they ended.", (*route, "outcome")
+        )
+        self._failovers = self._counter(
+            "manners_failovers_total",
+            "Requests moved from an engine to the next, by why.",
+            ("model", "engine", "reason"),
+        )
+        self._stripped = self._counter(
+            "manners_thinking_stripped_total",
+            "Replies in which thoughts were kept from the caller, by how they were known.",
+            (*route, "kind"),
+        )
+        self._breaches = self._counter(
+            "manners_breach_total", "Replies with bad manners, by detector.", (*route, "detector")
+        )
+        self._cuts = self._counter(
+            "manners_thinking_cut_total",
+            "Thoughts that outgrew a limit, by which: tokens, time, or overrun (the engine broke its own).",
+            (*route, "reason"),
+        )
+        self._calls = self._counter(
+            "manners_tool_calls_total", "Tool calls, by who found them.", (*route, "source")
+        )
+        self._turned_away = self._counter(
+            "manners_unauthorized_total", "Requests without a right key, by listener.", ("listener",)
+        )
+        self._unreadable = self._counter(
+            "manners_unreadable_total",
+            "Requests refused at the listener: late, too large, no HTTP, or not from this machine.",
+            ("listener", "code"),
+        )
+        self._shadow_dropped = self._counter(
+            "manners_shadow_dropped_total",
+            "Chats that were to be recorded and were not, by why.",
+            ("reason",),
+        )
+        self._state_failures = self._counter(
+            "manners_state_failures_total", "Uses of the state folder that failed, by code.", ("code",)
+        )
+        self._promotions = self._counter("manners_promotions_total", "Promotions, by result.", ("result",))
+        self._faults = self._counter(
+            "manners_engine_faults_total",
+            "Failed requests, by whether a probe found the engine or the request itself to blame.",
+            ("engine", "cause"),
+        )
+        self._task_failures = self._counter(
+            "manners_task_failures_total", "Background tasks that failed, by name.", ("task",)
+        )
+
+    def _make_gauges(self, route: tuple[str, ...]) -> None:
+        self.in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
+        self.queue_depth = self._gauge("manners_queue_depth", "Requests waiting.", ("model",))
+        self._active = self._gauge("manners_active_engine", "1 for a model's live engine.", route)
+        self._info = self._gauge(
+            "manners_engine_info",
+            "1; what an engine is.",
+            ("engine", "dialect", "driver", "artefact_digest", "image_digest"),
+        )
+        self._overrides = self._gauge(
+            "manners_override_active", "Overrides of the door that hold now.", ("model",)
+        )
+        self._state = self._gauge(
+            "manners_state_available", "1 if the last use of the state folder's registry went well.", ()
+        )
+        self._ready = self._gauge("manners_engine_ready", "1 while an engine streams.", ("engine",))
+        self._conduct = self._gauge(
+            "manners_engine_conduct",
+            "1 for what is known of an engine's obedience when told not to think: obeys, unknown or caught.",
+            ("engine", "state"),
+        )
+        self._restarts = self._gauge(
+            "manners_engine_restarts", "Restarts of an engine since it was started.", ("engine",)
+        )
+        self._phases = self._histogram(
+            "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), PHASE_BUCKETS
+        )
+        self._memory = self._gauge("manners_host_memory_available_bytes", "MemAvailable of the host.", ())
+        self._floor = self._gauge("manners_host_memory_floor_bytes", "What of it has to stay available.", ())
+
+    def finished(self, model: str, engine: str, outcome: str) -> None:
+        """Count one request by its end."""
+        self._of(self._requests, model, engine, outcome).inc()
+
+    def turned_away(self, listener: str) -> Callable[[], None]:
+        """What counts a request to this listener that came without a right key."""
+        return self._turned_away.labels(listener).inc
+
+    def unreadable(self, listener: str) -> Callable[[str], None]:
+        """What counts a request to this listener that could not be read, by the code that was told."""
+        return lambda code: self._unreadable.labels(listener, code).inc()
+
+    def shadow_dropped(self, reason: str) -> None:
+        """Count a chat that was to be recorded and was not. Safe in any thread."""
+        self._shadow_dropped.labels(reason).inc()
+
+    def failover(self, model: str, engine: str, reason: str) -> None:
+        """A request left `engine`; a reason that is not one of our codes is the engine's own word."""
+        known = reason if reason in FAILOVER_REASONS else "engine_error"
+        self._of(self._failovers, model, engine, known).inc()
+
+    def latency(
+        self,
+        model: str,
+        engine: str,
+        clocks: Clocks,
+        *,
+        streamed: bool,
+        end: float,
+        tokens: int,
+        overhead: float,
+    ) -> None:
+        """Record a served reply. A cancelled or failed one must not come here.
+
+        What is not streamed is seen all at once, at its end: it has a duration, and no first
+        content, first sentence or gap that would tell a voice anything.
+        """
+        start = clocks.start
+        marks = [(self._first_token, clocks.first_token)]
+        if streamed:
+            marks += [
+                (self._first_content, clocks.first_content),
+                (self._first_sentence, clocks.first_sentence),
+            ]
+            self._of(self._max_gap, model, engine).observe(clocks.max_gap)
+        for histogram, mark in marks:
+            if mark is not None:
+                self._of(histogram, model, engine).observe(mark - start)
+        per_token = clocks.time_per_output_token(tokens)
+        if per_token is not None:
+            self._of(self._per_token, model, engine).observe(per_token)
+        self._of(self._duration, model, engine).observe(end - start)
+        self._of(self._overhead, model, engine).observe(overhead)
+
+    def manners(
+        self, model: str, engine: str, stripped: set[str], breaches: set[str], calls: list[str]
+    ) -> None:
+        """Count what was kept from the caller, what went wrong, and the calls of one reply."""
+        for kind in stripped:
+            self._of(self._stripped, model, engine, kind).inc()
+        for detector in breaches:
+            self._of(self._breaches, model, engine, detector).inc()
+        for source in calls:
+            self._of(self._calls, model, engine, source).inc()
+
+    def thought_cut(self, model: str, engine: str, reason: str) -> None:
+        """A thought outgrew its limit."""
+        self._of(self._cuts, model, engine, reason).inc()
+
+    def engine(self, name: str, ready: bool, restarts: int) -> None:
+        """An engine's state changed."""
+        self._ready.labels(name).set(ready)
+        self._restarts.labels(name).set(restarts)
+
+    def engine_fault(self, engine: str, cause: Literal["engine", "request"]) -> None:
+        """It is known who was to blame for a failed request."""
+        self._faults.labels(engine, cause).inc()
+
+    def tasks(self, names: Iterable[str]) -> None:
+        """Begin each at 0, so that the first failure is an increase."""
+        for name in names:
+            self._task_failures.labels(name)
+
+    def task_failed(self, name: str) -> None:
+        """A background task has failed."""
+        self._task_failures.labels(name).inc()
+
+    def conduct(self, name: str, shown: Conduct) -> None:
+        """What an engine is known to do when it is told not to think."""
+        for state in CONDUCTS:
+            self._conduct.labels(name, state).set(state == shown)
+
+    def put_down(self, name: str) -> None:
+        """An engine is not to run any more: that it gives no token is no news, and no alert."""
+        self._ready.remove(name)
+        self._restarts.remove(name)
+        for state in CONDUCTS:
+            self._conduct.remove(name, state)
+
+    def describe_engine(self, name: str, dialect: str, driver: str, artefact: str, image: str) -> None:
+        """What an engine is; digests are "" where there are none."""
+        for cause in ("engine", "request"):
+            self._faults.labels(name, cause)  # at 0, so that the first fault is an increase
+        self._info.labels(name, dialect, driver, artefact, image).set(1)
+
+    def route(self, model: str, engine: str) -> None:
+        """`engine` now serves `model`; whichever did before no longer does."""
+        for labels in [s.labels for m in self._active.collect() for s in m.samples]:
+            if labels["model"] == model:
+                self._active.labels(model, labels["engine"]).set(0)
+        self._active.labels(model, engine).set(1)
+
+    def promotions_end(self, results: Iterable[str]) -> None:
+        """Begin each at 0: the increase of a counter that begins at 1 is none, and the first to fail would be no alert."""
+        for result in results:
+            self._promotions.labels(result)
+
+    def promoted(self, result: str) -> None:
+        """A promotion or a rollback has ended, in this phase."""
+        self._promotions.labels(result).inc()
+
+    def overrides(self, held: Mapping[str, int]) -> None:
+        """How many overrides hold, by model."""
+        for model, count in held.items():
+            self._overrides.labels(model).set(count)
+
+    def state_failed(self, code: str) -> None:
+        """The registry could not be used."""
+        self._state_failures.labels(code).inc()
+        self._state.set(0)
+
+    def state_works(self) -> None:
+        """The registry was used."""
+        self._state.set(1)
+
+    def phase(self, name: str, seconds: float) -> None:
+        """An operation was in a phase for so long."""
+        self._phases.labels(name).observe(seconds)
+
+    def memory(self, read: Callable[[], float], floor: float) -> None:
+        """Where the host's free memory is read from, at every scrape; and how little is too little, in bytes."""
+        self._memory.set_function(read)
+        self._floor.set(floor)
+
+    def _of(self, metric: _Metric, *labels: str) -> _Metric:
+        """The child with these labels, looked up once: prometheus_client locks and hashes."""
+        key = (id(metric), *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return cast(_Metric, child)
+
+    def _histogram(
+        self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
+    ) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)

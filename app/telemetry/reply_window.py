@@ -1,0 +1,130 @@
+"""The ear: what was lately heard of every engine's live replies, for whoever watches a candidate.
+
+Fed by the books, once a reply is over; a reply is heard under the public model and the engine that
+gave it. Kept in memory and bounded: after a restart there is nothing, and no text is ever in it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.stream.clocks import Clocks
+
+KEPT: Final = 2048
+"""Replies kept of each model and engine. A voice of one turn in ten seconds fills it in six hours."""
+
+Ended = Literal["ok", "failed", "other"]
+"""Answered to its end; failed by the engine; or neither (the caller left, or was refused)."""
+
+_ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_error": "failed"}
+"""Outcomes of `app.proxy.accounting` that tell something of the engine. `error` is a fault of the gateway's own."""
+
+NO_FAULT: Final = frozenset({"engine_busy", "total_timeout", "reply_fully_filtered"})
+"""Codes that tell nothing against the engine: it has no room, was asked for more than `total` allows, or was
+made to say only what is not spoken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One reply. `judged`: there was something for the detectors to look at, and `breaches` are their names.
+
+    `wait` is seconds from when the engine was asked to the first content of a streamed reply, None
+    where that says nothing (not streamed, a failover before it). Where `shown` is False the caller
+    gave up after so long and had seen nothing: it would have been longer.
+    """
+
+    ended: Ended
+    judged: bool = False
+    breaches: frozenset[str] = frozenset()
+    wait: float | None = None
+    shown: bool = True
+
+
+def ended_as(outcome: str, code: str | None) -> Ended:
+    """What an outcome of the books, with the error's code, says of the engine."""
+    return "other" if code in NO_FAULT else _ENDED.get(outcome, "other")
+
+
+def wait_of(clocks: Clocks, queued: float, gave_up: float | None) -> tuple[float | None, bool]:
+    """(seconds, whether content was shown) of a streamed reply; our own queue's time is not the engine's.
+
+    `gave_up` is when the caller left, None if it did not. An empty reply and a failure have no wait:
+    they are counted as what they are.
+    """
+    end = gave_up if clocks.first_content is None else clocks.first_content
+    wait = None if end is None else end - clocks.start - queued
+    return wait, clocks.first_content is not None or end is None
+
+
+@dataclass(slots=True)
+class _Record:
+    count: int
+    lately: deque[Heard]
+    waiting: list[asyncio.Future[None]]
+
+
+class Ear:
+    """Hears every reply; for use in one event loop."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], _Record] = {}
+        self._switches: dict[str, tuple[str, int]] = {}  # by model: the engine, and its mark then
+
+    def hear(self, model: str, engine: str, heard: Heard) -> None:
+        """A reply is over."""
+        record = self._of(model, engine)
+        record.count += 1
+        record.lately.append(heard)
+        for future in record.waiting:
+            if not future.done():
+                future.set_result(None)
+        record.waiting.clear()
+
+    def recent(self, model: str, engine: str) -> tuple[Heard, ...]:
+        """The latest replies, at most `KEPT`, the oldest first."""
+        return tuple(self._of(model, engine).lately)
+
+    def mark(self, model: str, engine: str) -> int:
+        """How many were heard so far."""
+        return self._of(model, engine).count
+
+    def switched(self, model: str, engine: str) -> None:
+        """From now on new requests of the model go to this engine; to say it again changes nothing."""
+        if self._switches.get(model, ("", 0))[0] != engine:
+            self._switches[model] = engine, self.mark(model, engine)
+
+    def switch(self, model: str, engine: str) -> int:
+        """The mark at which the model was switched to this engine; the present one, if nobody said."""
+        switched, mark = self._switches.get(model, ("", 0))
+        return mark if switched == engine else self.mark(model, engine)
+
+    def after(self, model: str, engine: str, mark: int) -> tuple[Heard, ...]:
+        """Those that were heard after a mark, as far as they are kept."""
+        record = self._of(model, engine)
+        fresh = min(record.count - mark, len(record.lately))
+        return tuple(record.lately)[len(record.lately) - fresh :]
+
+    async def more(self, model: str, engine: str, mark: int) -> None:
+        """Wait until something was heard after a mark."""
+        record = self._of(model, engine)
+        if record.count <= mark:
+            future = asyncio.get_running_loop().create_future()
+            record.waiting.append(future)
+            try:
+                await future
+            finally:
+                if future in record.waiting:
+                    record.waiting.remove(future)
+
+    def _of(self, model: str, engine: str) -> _Record:
+        key = model, engine
+        if key not in self._records:
+            self._records[key] = _Record(0, deque(maxlen=KEPT), [])
+        return self._records[key]
+
+
+def waits(heard: Iterable[Heard]) -> list[float]:
+    """The times to first content that were seen."""
+    return [one.wait for one in heard if one.wait is not None and one.shown]

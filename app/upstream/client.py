@@ -1,0 +1,115 @@
+"""The HTTP edge towards engines: one pool an engine, one table of foreign errors.
+
+`app.upstream.connection` carries one request on one connection; here are the pool, the request, and the rules:
+a connection goes back only when its reply came to its end, and a request is sent a second time
+only when an idle connection was closed under it before the engine answered a byte.
+"""
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from app.errors.tree import EngineBroke
+from app.upstream.batching import Round
+from app.upstream.connection import DISCONNECTED, EngineReply, translate
+
+KEEP_ALIVE_SECONDS = 4.0
+"""Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
+LATE_SECONDS = 0.1
+CONNECT_TRIES = 3
+"""A connect that is given up so late was waited for by a process that got no time itself: the engine may have
+answered long ago, and is asked again. (docs/reliability.md has the hour of an overloaded host that showed it.)"""
+
+
+class Upstream:
+    """A pool of connections to one engine. Close it when its route is gone."""
+
+    def __init__(self, connect_timeout: float, round_: Round) -> None:
+        self._connect_timeout = connect_timeout
+        self._round = round_
+        self._idle: deque[EngineReply] = deque()
+        self._tls: ssl.SSLContext | None = None
+        self.open = 0  # replies outstanding
+
+    def close(self) -> None:
+        """Close the idle connections; those in use end with their replies."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @asynccontextmanager
+    async def ask(self, url: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[EngineReply]:
+        """POST a request; the block reads the reply, whose head has arrived.
+
+        Raises:
+            EngineDown: no connection. EngineBroke: it broke off before it answered.
+        """
+        request = _request(url, body, headers)
+        self.open += 1
+        reply: EngineReply | None = None
+        try:
+            while True:
+                fresh = not self._idle
+                reply = await self._connect(url) if fresh else self._idle.pop()
+                if not reply.is_reusable:
+                    continue
+                try:
+                    await reply.send(request)
+                    break
+                except EngineBroke as error:
+                    if fresh or error.code != DISCONNECTED:
+                        raise
+                    # An idle connection was closed under us, before the engine answered: again.
+            yield reply
+        finally:
+            self.open -= 1
+            if reply is not None:
+                self._give_back(reply)
+
+    def _give_back(self, reply: EngineReply) -> None:
+        if not reply.is_reusable:
+            return reply.close()
+        reply.idle_since = time.monotonic()
+        self._idle.append(reply)
+        asyncio.get_running_loop().call_later(KEEP_ALIVE_SECONDS, self._expire)
+
+    def _expire(self) -> None:
+        """Drop connections that have been idle too long; the oldest stands first."""
+        limit = time.monotonic() - KEEP_ALIVE_SECONDS + 0.01
+        while self._idle and self._idle[0].idle_since <= limit:
+            self._idle.popleft().close()
+
+    async def _connect(self, url: str) -> EngineReply:
+        parts = urlsplit(url)
+        if parts.scheme == "https" and self._tls is None:
+            self._tls = ssl.create_default_context()
+        host = parts.hostname or ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        tls = self._tls if parts.scheme == "https" else None
+        loop = asyncio.get_running_loop()
+        for tries_left in reversed(range(CONNECT_TRIES)):
+            late = loop.time() + self._connect_timeout + LATE_SECONDS
+            try:
+                async with asyncio.timeout(self._connect_timeout):
+                    transport, reply = await loop.create_connection(
+                        lambda: EngineReply(self._round), host, port, ssl=tls
+                    )
+                if not reply.is_reusable:  # not tried again: it would be for ever, with some engines
+                    transport.abort()
+                    raise EngineBroke("the engine closed the connection before it was asked", DISCONNECTED)
+                return reply
+            except OSError as error:
+                if not (isinstance(error, TimeoutError) and tries_left and loop.time() > late):
+                    raise translate(error) from error
+        raise AssertionError("the last try returns or raises")
+
+
+def _request(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    parts = urlsplit(url)
+    lines = [f"POST {parts.path} HTTP/1.1", f"host: {parts.netloc}", f"content-length: {len(body)}"]
+    lines += ["content-type: application/json", "accept: text/event-stream, application/json"]
+    lines += [f"{name}: {value}" for name, value in headers.items() if value.isprintable()]
+    return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + body

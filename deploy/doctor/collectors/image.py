@@ -1,0 +1,157 @@
+"""An image's facts: what Docker says of it, and what a container of it says of itself.
+
+The container is started once for each digest, without a network and without the model, and its
+answer is kept in the state folder: a digest never changes what is inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+from deploy.core.errors import DockerError
+from deploy.doctor.collectors.asking import text_of
+from deploy.doctor.collectors.host import release
+from deploy.doctor.evidence import Engine, Image, Inside
+from gates.policy import decoder
+
+PROBE_SECONDS: Final = 180.0
+"""torch in a cold image takes its time."""
+_LOOK_SECONDS: Final = 0.5
+_PYTHON: Final = Path(__file__).with_name("inside.py")
+_LLAMA: Final = "echo release $CUDA_VERSION; cd /app; ./llama-server --version 2>&1; ./llama-server -m none.gguf 2>&1; true"
+
+
+class Daemon(Protocol):
+    """What is asked of `deploy.drivers.docker_client.Docker`."""
+
+    async def version(self) -> Mapping[str, Any]: ...
+    async def image(self, reference: str) -> Mapping[str, Any] | None: ...
+    async def create(self, name: str, body: Mapping[str, Any]) -> str: ...
+    async def start(self, container: str) -> None: ...
+    async def inspect(self, container: str) -> Mapping[str, Any] | None: ...
+    async def logs(self, container: str) -> bytes: ...
+    async def remove(self, container: str) -> None: ...
+
+
+async def images(
+    engines: Mapping[str, Engine], docker: Daemon, *, cache: Path | None, probe: bool
+) -> tuple[str | None, dict[str, Image]]:
+    """The daemon's version, None if it does not answer, and the image of every engine that has one."""
+    wanted = {name: e for name, e in engines.items() if e.driver == "docker" and e.image}
+    if not wanted:
+        return None, {}
+    try:
+        version = str((await docker.version()).get("Version") or "")
+        return version or None, {name: await _image(e, docker, cache, probe) for name, e in wanted.items()}
+    except DockerError:
+        return None, {name: Image(inside=_kept(cache, _reference(e))) for name, e in wanted.items()}
+
+
+def _reference(engine: Engine) -> str:
+    """What is run: the pin of a tag, if it has one."""
+    return engine.pin or engine.image or ""
+
+
+async def _image(engine: Engine, docker: Daemon, cache: Path | None, probe: bool) -> Image:
+    reference = _reference(engine)
+    inside, held = _kept(cache, reference), await docker.image(reference)
+    if held is None:
+        return Image(present=False, inside=inside)
+    if inside is None and probe:
+        inside = await _probe(engine, docker)
+        _keep(cache, reference, inside)
+    return Image(
+        present=True,
+        digests=(*(held.get("RepoDigests") or ()), str(held.get("Id") or "")),
+        architecture=held.get("Architecture"),
+        size=held.get("Size"),
+        inside=inside,
+    )
+
+
+# ------------------------------------------------------------------------------------------- probe
+
+
+async def _probe(engine: Engine, docker: Daemon) -> Inside | None:
+    """Run a container to its end and read what it said; None if it could not be run."""
+    llama = engine.dialect == "llama-server"
+    command = ["sh", "-c", _LLAMA] if llama else ["python3", "-c", _PYTHON.read_text("utf-8")]
+    try:
+        told = (await _run(_reference(engine), command, docker)).decode("utf-8", "replace")
+    except (DockerError, TimeoutError):
+        return None
+    return parse_llama(told) if llama else parse_inside(told)
+
+
+async def _run(image: str, command: list[str], docker: Daemon) -> bytes:
+    host = {
+        "NetworkMode": "none",
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}],
+    }
+    body = {"Image": image, "Entrypoint": command[:1], "Cmd": command[1:], "HostConfig": host}
+    container = await docker.create(f"manners-doctor-{uuid4().hex[:12]}", body)
+    try:
+        await docker.start(container)
+        async with asyncio.timeout(PROBE_SECONDS):
+            while ((await docker.inspect(container)) or {}).get("State", {}).get("Running"):
+                await asyncio.sleep(_LOOK_SECONDS)
+        return await docker.logs(container)
+    finally:
+        await docker.remove(container)
+
+
+def parse_inside(told: str) -> Inside | None:
+    """The last line that a container printed, as facts; None if it is none."""
+    lines = [line for line in told.splitlines() if line.startswith("{")]
+    try:
+        found = {key: value for key, value in json.loads(lines[-1]).items() if value is not None}
+        for tool in ("nvcc", "ptxas"):
+            if tool in found:
+                found[tool] = release(found[tool]) or ""
+        return decoder.read(Inside, found)
+    except (LookupError, ValueError):
+        return None
+
+
+def parse_llama(told: str) -> Inside:
+    """Its version, and its system line, where CUDA says "ARCHS = 750,...,1210"."""
+    version = re.search(r"version: (\S+(?: \([0-9a-f]+\))?)", told)
+    archs = re.search(r"ARCHS = ([\d,]+)", told)
+    return Inside(
+        cuda=release(told),
+        llama=version[1] if version else "",
+        ggml_archs=tuple(archs[1].split(",")) if archs else None,
+    )
+
+
+# ------------------------------------------------------------------------------------------- cache
+
+
+def _file(cache: Path | None, reference: str) -> Path | None:
+    digest = reference.rpartition("sha256:")[2]
+    return cache / "doctor" / f"{digest}.json" if cache and re.fullmatch(r"[0-9a-f]{64}", digest) else None
+
+
+def _kept(cache: Path | None, reference: str) -> Inside | None:
+    path = _file(cache, reference)
+    try:
+        return decoder.read(Inside, json.loads((text_of(path) if path else None) or ""))
+    except ValueError:
+        return None
+
+
+def _keep(cache: Path | None, reference: str, inside: Inside | None) -> None:
+    path = _file(cache, reference)
+    if path is not None and inside is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known = {key: value for key, value in asdict(inside).items() if value is not None}
+        path.write_text(json.dumps(known) + "\n", encoding="utf-8")

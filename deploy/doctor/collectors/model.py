@@ -1,0 +1,141 @@
+"""A model folder's facts, from its small files. An edge: it reads, and judges nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.core.errors import ArtefactError as WeightsError
+from deploy.doctor.collectors.asking import text_of
+from deploy.doctor.evidence import File, Gguf, Model
+from deploy.memory.gguf import Value, read_metadata
+from deploy.memory.sizing import kv_values
+from gates.artefact import artefact
+from gates.contracts.errors import ArtefactError
+
+_JSON: Final = ("config.json", "hf_quant_config.json", "tokenizer_config.json", "generation_config.json")
+_MOST: Final = 4 * 2**20  # bytes of a JSON that is read
+
+
+def model(path: Path, *, hashes: bool = False) -> Model:
+    """What lies at a path: a folder, or a GGUF in one. With `hashes`, every byte is compared with the manifest."""
+    folder = artefact.folder_of(path)
+    files = _files(folder)
+    if not files:
+        return Model(path=str(path), files=files)
+    documents, torn = _documents(folder, files)
+    config, quant = documents.get("config.json", {}), documents.get("hf_quant_config.json", {})
+    sealed, broken = _sealed(folder, hashes)
+    here = "config.json" in files
+    return Model(
+        path=str(path),
+        files=files,
+        sealed=sealed,
+        broken=broken,
+        model_type=_text(config.get("model_type")),
+        architectures=tuple(map(str, config.get("architectures") or ())),
+        auto_map=any("auto_map" in document for document in documents.values()),
+        quant_algo=_text(_table(quant.get("quantization")).get("quant_algo")),
+        config_quant_algo=_text(_table(config.get("quantization_config")).get("quant_algo")),
+        kv_cache_quant_algo=_text(_table(quant.get("quantization")).get("kv_cache_quant_algo")),
+        tokenizer_class=_text(documents.get("tokenizer_config.json", {}).get("tokenizer_class")),
+        generation="generation_config.json" in files if here else None,
+        gguf=_gguf(folder, files),
+        unreadable=torn,
+        **(_template(folder, documents) if here else {}),
+    )
+
+
+def _files(folder: Path) -> Mapping[str, File] | None:
+    """Every file below a folder; none if it is not there, None if it may not be read."""
+    try:
+        return {
+            str(path.relative_to(folder)): File(size=stat.st_size, uid=stat.st_uid, mode=stat.st_mode & 0o777)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and (stat := path.stat())
+        }
+    except FileNotFoundError:
+        return {}
+    except OSError:
+        return None
+
+
+def _documents(folder: Path, files: Mapping[str, File]) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
+    found, torn = {}, []
+    for name in _JSON:
+        if name not in files:
+            continue
+        try:
+            document = json.loads((text_of(folder / name) or "") if files[name].size <= _MOST else "")
+        except (ValueError, RecursionError):
+            document = None
+        if isinstance(document, dict):
+            found[name] = document
+        else:
+            torn.append(name)
+    return found, tuple(torn)
+
+
+def _sealed(folder: Path, hashes: bool) -> tuple[str, tuple[str, ...]]:
+    """The root digest, and how the folder differs from it: by names and sizes at least."""
+    try:
+        held = artefact.load(folder)
+        problems = artefact.verify(folder) if hashes else []
+    except ArtefactError as error:
+        missing = not (folder / artefact.MANIFEST).exists()
+        return ("", ()) if missing else ("unreadable", (str(error),))
+    if hashes:
+        return held.root, tuple(map(str, problems))
+    wanted = {entry.path: entry.size for entry in held.files}
+    there = {str(p.relative_to(folder)): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
+    there.pop(artefact.MANIFEST, None)
+    apart = [f"missing: {name}" for name in sorted(wanted.keys() - there.keys())]
+    apart += [f"extra: {name}" for name in sorted(there.keys() - wanted.keys())]
+    apart += [
+        f"changed: {name} ({there[name]} bytes, manifest says {size})"
+        for name, size in sorted(wanted.items())
+        if there.get(name, size) != size
+    ]
+    return held.root, tuple(apart)
+
+
+def _gguf(folder: Path, files: Mapping[str, File]) -> Gguf | None:
+    name = next((name for name in files if name.endswith(".gguf")), None)
+    if name is None:
+        return None
+    try:
+        found = read_metadata(folder / name)
+    except WeightsError:
+        return None
+    architecture = found.get("general.architecture")
+    return Gguf(
+        architecture=architecture if isinstance(architecture, str) else None,
+        file_type=_whole(found.get("general.file_type")),
+        context=_whole(found.get(f"{architecture}.context_length")),
+        kv_values=kv_values(found),
+    )
+
+
+def _whole(value: Value | None) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _template(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Whether there is a chat template, what form of calls it writes, and whether thinking can be switched off."""
+    inside = documents.get("tokenizer_config.json", {}).get("chat_template")
+    text = text_of(folder / "chat_template.jinja") or (json.dumps(inside) if inside else "")
+    return {
+        "template": bool(text),
+        "calls": "xml" if "<function=" in text else "hermes" if "<tool_call>" in text else None,
+        "thinking_switch": "enable_thinking" in text,
+    }
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,124 @@
+"""One container as a `Run`: looked at until it ends, its log kept, and cleared away if it was told to go."""
+
+import asyncio
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from deploy.core.errors import DockerError
+from deploy.core.tasks import spawn
+from deploy.drivers.container import NETWORK, PORT
+from deploy.drivers.docker_client import Docker, Json
+from deploy.engine.log import LogFile
+from deploy.engine.run import End
+
+LOOK_SECONDS = 0.5
+AWAY_SECONDS = 30.0
+"""How long a daemon that does not answer is waited for while its container is to end."""
+
+
+class ContainerRun:
+    """A container that runs; `seen` is what the daemon said of it.
+
+    One that was `adopted` may have served before: all that it wrote may quote requests.
+    """
+
+    def __init__(self, docker: Docker, seen: Json, log_path: Path, *, adopted: bool) -> None:
+        self._docker = docker
+        self._seen = seen
+        self._id = str(seen["Id"])
+        self._log_path = log_path
+        self._up_at: float | None = 0.0 if adopted else None
+        self._ending_at: float | None = None
+        self._asked: set[asyncio.Task[None]] = set()
+
+    @property
+    def pid(self) -> int | None:
+        return int(self._seen["State"]["Pid"]) or None
+
+    async def address(self) -> str | None:
+        network = self._seen["NetworkSettings"]["Networks"].get(NETWORK) or {}
+        where = network.get("IPAddress")
+        return f"http://{where}:{PORT}" if where else None
+
+    def up(self) -> None:
+        if self._up_at is None:
+            self._up_at = datetime.now(UTC).timestamp()  # by the wall, as Docker stamps its lines
+
+    def terminate(self) -> None:
+        self._ending_at = time.monotonic()
+        task = spawn(self._signal("SIGTERM"), "docker_signal")
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def _signal(self, signal: str) -> None:
+        try:
+            await self._docker.signal_async(self._id, signal)
+        except DockerError:
+            return  # the grace ends, SIGKILL follows, and `wait` knows when to give up
+
+    def kill(self) -> None:
+        self._ending_at = self._ending_at or time.monotonic()
+        # On a thread of its own: neither the loop nor a watchdog may hang where the daemon does.
+        threading.Thread(target=self._kill, name="docker kill", daemon=True).start()
+
+    def _kill(self) -> None:
+        end = time.monotonic() + AWAY_SECONDS
+        while time.monotonic() < end:
+            try:
+                return self._docker.signal(self._id, "SIGKILL")
+            except DockerError:
+                time.sleep(LOOK_SECONDS)
+
+    async def wait(self) -> End:
+        while True:
+            try:
+                seen = await self._docker.inspect(self._id)
+            except DockerError as error:
+                if self._ending_at is not None and time.monotonic() > self._ending_at + AWAY_SECONDS:
+                    return End(f"was told to end, and nobody knows whether it did: {error}")
+            else:
+                if seen is None:
+                    return End("its container was removed")
+                self._seen = seen
+                if not seen["State"]["Running"]:
+                    return await self._bury(seen)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _bury(self, seen: Json) -> End:
+        """Keep its log; one that was told to end leaves nothing else, any other can still be looked at."""
+        try:
+            await self._keep_log()
+            if self._ending_at is not None:
+                await self._docker.remove(self._id)
+        except (DockerError, OSError) as error:
+            return End(f"{_how(seen)}; its log is lost: {error}")
+        return End(_how(seen))
+
+    async def _keep_log(self) -> None:
+        log = LogFile(self._log_path)
+        try:
+            log.note(f"container {self._id}")
+            if self._up_at != 0.0:
+                for line in (await self._docker.logs(self._id, until=self._up_at)).splitlines():
+                    log.write(line)
+            if self._up_at is not None:
+                log.requests_flow = True
+                for line in (await self._docker.logs(self._id, since=self._up_at or None)).splitlines():
+                    log.write(line)
+        finally:
+            log.close()
+
+    def close(self) -> None:
+        for task in self._asked:
+            task.cancel()
+
+
+def _how(seen: Json) -> str:
+    state = seen["State"]
+    if state.get("OOMKilled"):
+        return "its container ran out of the memory that it was allowed"
+    code = int(state["ExitCode"])
+    how = f"was killed by signal {code - 128}" if code > 128 else f"exited with status {code}"
+    return f"its container {how}" + (f": {state['Error']}" if state.get("Error") else "")

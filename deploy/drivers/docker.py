@@ -1,0 +1,209 @@
+"""The `docker` driver: an engine in a container of a digest-pinned image.
+
+A container outlives the gateway. It is found again by its labels: the same spec over the same weights
+is adopted as it runs, so that a gateway that was started anew costs its callers nothing; one of another
+spec is another engine. A daemon that is away is waited for: its containers may live on without it.
+"""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deploy.core.errors import ArtefactError, DockerError, SpecError, StartFailed, StartRefused
+from deploy.drivers.container import (
+    MODEL,
+    NETWORK,
+    PREFIX,
+    Placing,
+    argv,
+    container_name,
+    create_body,
+    labels,
+)
+from deploy.drivers.container_run import ContainerRun
+from deploy.drivers.docker_client import Docker, Json, shared
+from deploy.engine import supervisor
+from deploy.engine.engine import OnChange, Phase
+from deploy.engine.run import Run
+from deploy.engine.spec import PINNED_IMAGE, EngineSpec
+from deploy.engine.supervised import Supervised
+from deploy.engine.weights import find_gguf
+from gates.artefact import artefact as artefacts
+
+LOAD_SECONDS = 1800.0
+"""From a container's start to its first token: FlashInfer compiles for ten minutes, in silence."""
+STOP_SECONDS = 20.0
+NOBODY = 65534
+
+
+def instance_of(state_dir: Path) -> str:
+    """What names a gateway's containers: 12 hex digits of its state folder's path."""
+    return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
+
+
+def weights_digest(artefact: Path) -> str:
+    """What names the weights that a container was given: the manifest's root, or a bare file's look."""
+    try:
+        return artefacts.load(artefacts.folder_of(artefact)).root
+    except (artefacts.ArtefactError, OSError):
+        seen = artefact.stat()
+        return f"file:{seen.st_size}:{seen.st_mtime_ns}"
+
+
+class DockerEngine(Supervised):
+    """An `Engine` in a container; see `Supervised`. `operation` is written on it, for whoever looks.
+
+    Raises:
+        SpecError: not a spec for this driver, or nobody knows how to start this dialect.
+        FlagError: one of `args` is the driver's to set.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        *,
+        state_dir: Path,
+        docker: Docker | None = None,
+        operation: str | None = None,
+        on_change: OnChange | None = None,
+        policy: supervisor.Policy | None = None,
+        start_timeout_s: float = LOAD_SECONDS,
+        stop_grace_s: float = STOP_SECONDS,
+    ) -> None:
+        if spec.driver != "docker" or spec.image is None or not PINNED_IMAGE.fullmatch(spec.image):
+            raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the docker driver")
+        if spec.artefact is None:
+            raise SpecError(spec.name, "artefact", "the docker driver needs the model that it mounts")
+        argv(spec, MODEL)
+        super().__init__(
+            spec,
+            state_dir=state_dir,
+            on_change=on_change,
+            policy=policy,
+            start_timeout_s=start_timeout_s,
+            stop_grace_s=stop_grace_s,
+        )
+        self._artefact, self._image = spec.artefact, spec.image
+        self._state_dir = state_dir
+        self._docker = docker or shared()
+        self._operation = operation
+        self._instance = instance_of(state_dir)
+        self._container = container_name(spec, self._instance)
+
+    def _prepare(self) -> None:
+        if self._spec.dialect == "llama-server":
+            find_gguf(self._artefact)
+        elif not (self._artefact / artefacts.MANIFEST).is_file():
+            raise ArtefactError(
+                f"{self._artefact} has no {artefacts.MANIFEST}: it is not a finished artefact"
+            )
+
+    async def leave(self) -> None:
+        """The container lives on; the next `start()` of this spec adopts it. See `Engine.leave`."""
+        if self._machine.phase not in (Phase.STARTING, Phase.READY) or self._life is None:
+            await self.stop()
+            return
+        self._life.cancel()
+        await asyncio.wait([self._life])
+        if self._machine.phase in (Phase.STARTING, Phase.READY):
+            self._feed(supervisor.Left(time.monotonic()))
+
+    async def describe(self) -> Mapping[str, Any]:
+        """Besides, of the container as the daemon has it now; see `Engine.describe`. Raises DockerError."""
+        seen = await self._docker.inspect(self._container)
+        return {**await super().describe(), **(_described(seen) if seen is not None else {})}
+
+    # Making a run.
+
+    async def _spawn(self) -> Run:
+        try:
+            adopted = await self._adoptable()
+            seen = adopted or await self._create()
+        except DockerError as error:
+            kind = StartRefused if error.is_final else StartFailed
+            raise kind(self.name, str(error)) from None
+        if adopted:
+            self._weights = None  # it was loaded before this process looked
+        return ContainerRun(self._docker, seen, self._log_path, adopted=adopted is not None)
+
+    async def _adoptable(self) -> Json | None:
+        """The container of an earlier start that still does what this one would; any other is cleared away."""
+        seen = await self._docker.inspect(self._container)
+        if seen is None:
+            return None
+        theirs, ours = seen["Config"]["Labels"] or {}, labels(self._spec, self._placing())
+        if theirs.get(f"{PREFIX}instance") != self._instance:
+            raise StartRefused(
+                self.name, f"there is a container {self._container} that is not this gateway's"
+            )
+        differs = any(theirs.get(key) != value for key, value in ours.items() if key != f"{PREFIX}operation")
+        if seen["State"]["Running"] and not differs:
+            return seen
+        await self._docker.remove(seen["Id"])
+        return None
+
+    async def _create(self) -> Json:
+        image = await self._docker.image(self._image)
+        if image is None:
+            why = f"{self._image} is not on this host; fetch it with: docker pull {self._image}"
+            raise StartRefused(self.name, why)
+        await self._docker.ensure_network(NETWORK)
+        placing = self._placing()
+        self._make_cache(Path(placing.cache), placing.user)
+        container = await self._docker.create(self._container, create_body(self._spec, placing))
+        try:
+            await self._docker.start(container)
+        except DockerError:
+            await self._docker.remove(container)  # it never ran: there is no log in it
+            raise
+        seen = await self._docker.inspect(container)
+        if seen is None:
+            raise StartFailed(self.name, "its container was removed as soon as it was made")
+        return seen
+
+    def _placing(self) -> Placing:
+        model, inside = self._artefact.resolve(), MODEL
+        if self._spec.dialect == "llama-server":
+            model = find_gguf(self._artefact).resolve()
+            inside = f"{MODEL}/{model.name}"
+        uid, gid = (os.getuid(), os.getgid()) if os.getuid() else (NOBODY, NOBODY)
+        digest = self._image.partition("sha256:")[2]
+        return Placing(
+            instance=self._instance,
+            artefact=weights_digest(self._artefact),
+            model=str(model),
+            inside=inside,
+            cache=str(self._state_dir.resolve() / "caches" / digest[:16]),
+            user=f"{uid}:{gid}",
+            operation=self._operation,
+        )
+
+    def _make_cache(self, path: Path, user: str) -> None:
+        """A folder that only the engine's user writes to: what lies in it is code that will run.
+
+        Raises StartRefused for a symbolic link: Docker would mount what it points to, writable.
+        """
+        if path.is_symlink() or path.parent.is_symlink():
+            raise StartRefused(self.name, f"its cache {path.name} is a symbolic link; remove the link")
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.getuid() == 0:
+            uid, _, gid = user.partition(":")
+            os.chown(path, int(uid), int(gid), follow_symlinks=False)
+
+
+def _described(seen: Json) -> dict[str, Any]:
+    mounts = {mount["Destination"]: mount["Source"] for mount in seen["Mounts"]}
+    return {
+        "argv": (seen["Path"], *seen["Args"]),
+        "image": seen["Config"]["Image"],
+        "image_id": seen["Image"],
+        "container": seen["Id"],
+        "labels": seen["Config"]["Labels"],
+        "mounts": mounts,
+        "model_file": next((path for where, path in mounts.items() if where.startswith(MODEL)), None),
+        "running": seen["State"]["Running"],
+    }

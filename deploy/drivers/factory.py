@@ -1,0 +1,108 @@
+"""From a spec to the engine that its driver runs, and to what an earlier gateway left running."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.drivers.container import PREFIX
+from deploy.drivers.container_run import ContainerRun
+from deploy.drivers.docker import STOP_SECONDS, DockerEngine, instance_of
+from deploy.drivers.docker_client import Docker, shared
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.drivers.url import UrlEngine
+from deploy.engine.engine import Engine, OnChange
+from deploy.engine.log import log_path
+from deploy.engine.spec import EngineSpec
+
+
+def make_engine(
+    spec: EngineSpec,
+    *,
+    state_dir: Path,
+    on_change: OnChange | None = None,
+    operation: str | None = None,
+    docker: Docker | None = None,
+) -> Engine:
+    """The engine for a spec, stopped. Logs go to `state_dir/engines/`.
+
+    `operation` is what it is made for; a container bears it as a label. `docker` is the Docker Engine to
+    use, by default the one of the environment.
+
+    Raises:
+        SpecError: no driver of that name is built in.
+        ArtefactError, FlagError: the driver cannot serve this artefact or these flags.
+    """
+    if spec.driver == "embedded":
+        return EmbeddedEngine(spec, state_dir=state_dir, on_change=on_change)
+    if spec.driver == "docker":
+        return DockerEngine(
+            spec, state_dir=state_dir, on_change=on_change, operation=operation, docker=docker
+        )
+    return UrlEngine(spec, on_change=on_change)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A container of this gateway, by its labels; `spec` is the digest of the spec it was made from."""
+
+    engine: str
+    spec: str
+    operation: str | None
+    container: str
+    running: bool
+
+
+async def running(
+    specs: Iterable[EngineSpec], *, state_dir: Path, docker: Docker | None = None
+) -> tuple[Found, ...]:
+    """What an earlier gateway of this state folder left, running or dead; nothing but containers outlives one.
+
+    Docker is asked only if some spec is run by it.
+
+    Raises:
+        DockerError: it does not answer.
+    """
+    if not any(spec.driver == "docker" for spec in specs):
+        return ()
+    listed = await (docker or shared()).found({f"{PREFIX}instance": instance_of(state_dir)})
+    return tuple(
+        Found(
+            engine=one["Labels"][f"{PREFIX}engine"],
+            spec=one["Labels"][f"{PREFIX}spec"],
+            operation=one["Labels"].get(f"{PREFIX}operation"),
+            container=one["Id"],
+            running=one["State"] == "running",
+        )
+        for one in listed
+    )
+
+
+async def remove(found: Found, *, docker: Docker | None = None) -> None:
+    """Put an orphan away, with its log: nobody knows the operation that it was made for.
+
+    Raises:
+        DockerError: the daemon does not answer, or refuses.
+    """
+    await (docker or shared()).remove(found.container)
+
+
+async def put_down(found: Found, *, state_dir: Path, docker: Docker | None = None) -> str:
+    """End a container as its own gateway would: SIGTERM, SIGKILL after a while, its log kept; says how it ended.
+
+    Raises:
+        DockerError: the daemon does not answer, or refuses.
+    """
+    it = docker or shared()
+    seen = await it.inspect(found.container)
+    if seen is None:
+        return "its container was removed"
+    run = ContainerRun(it, seen, log_path(state_dir, found.engine), adopted=True)
+    run.terminate()
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(STOP_SECONDS, run.kill)
+    try:
+        return (await run.wait()).why
+    finally:
+        timer.cancel()
+        run.close()

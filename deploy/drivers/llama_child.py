@@ -1,0 +1,126 @@
+"""The child process that is the embedded engine: llama.cpp's own HTTP server, and nothing else.
+
+    python -m deploy.drivers.llama_child --life FD --report FD --config JSON
+
+`--life` is the read end of a pipe whose write end only the parent holds. When the parent is gone,
+however it went, the kernel closes that end and this process ends; nothing is ever written to it.
+`--report` is the write end of a pipe for one line of JSON: `{"url": …}` once the model is loaded,
+or `{"error": …}` for a refusal that another try would repeat. Standard output and error belong to
+llama.cpp. SIGTERM keeps its default action and ends the process at once, loading or serving:
+llama.cpp has nothing to save, and letting streams finish first is the gateway's business.
+"""
+
+import argparse
+import fcntl
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from deploy.engine.flags import USER_BITS, Settings
+
+EX_CONFIG = 78
+"""Exit status of a refusal (sysexits.h): the same configuration will be refused again."""
+
+
+def die_with_parent(life: int) -> None:
+    """Have the kernel end this process at end of file on `life`.
+
+    A thread that waits for the end of file would not do: loading a model holds Python's lock,
+    for minutes with a big one, and no thread of ours runs in that time. So the kernel is asked
+    to send a signal when the pipe's other end closes: SIGKILL where it can be chosen (Linux),
+    which ends a frozen process too, elsewhere SIGIO, whose default action is to end the process.
+    (PR_SET_PDEATHSIG is no substitute: it fires when the *thread* that spawned us ends.)
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGTERM})
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    # If the parent went before the line above, no signal comes any more.
+    if select.select([life], [], [], 0)[0]:
+        os._exit(1)
+
+
+def build_params(xllamacpp: Any, model: str, alias: str, settings: Settings) -> Any:
+    """llama.cpp's `common_params` for these settings, on a loopback port of the kernel's choice.
+
+    Raises:
+        OSError: the chat template file cannot be read.
+    """
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.model_alias = {alias}
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    rest = dict(settings)
+    template = rest.pop("chat_template_file", None)
+    if template is not None:
+        params.chat_template = Path(str(template)).read_text(encoding="utf-8")
+    for word in str(rest.pop(USER_BITS, "")).split():
+        bits = xllamacpp.common_params_sampling_config
+        params.sampling.user_sampling_config |= bits[f"COMMON_PARAMS_SAMPLING_CONFIG_{word}"]
+    for field, value in rest.items():
+        *path, last = field.split(".")
+        target = params
+        for step in path:
+            target = getattr(target, step)
+        now = getattr(target, last)
+        setattr(target, last, type(now)[str(value)] if isinstance(now, IntEnum) else value)
+    return params
+
+
+def start_server(config: dict[str, Any]) -> Any:
+    """Load the model and listen; returns the running `xllamacpp.Server`.
+
+    Raises:
+        ImportError: the wheel is not installed.
+        OSError: a file of the configuration cannot be read.
+        RuntimeError: llama.cpp refused; its log says why.
+    """
+    xllamacpp = importlib.import_module("xllamacpp")
+    params = build_params(xllamacpp, config["model"], config["alias"], config["settings"])
+    print(f"# xllamacpp {xllamacpp.__version__}", file=sys.stderr, flush=True)
+    return xllamacpp.Server(params)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="deploy.drivers.llama_child")
+    for name in ("--life", "--report"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--config", type=json.loads, required=True)
+    given = parser.parse_args(argv)
+    die_with_parent(given.life)
+    try:
+        server = start_server(given.config)
+    except ImportError as error:
+        return refuse(given.report, f"{error}; install it with: pip install 'manners[embedded]'")
+    except (OSError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+        return refuse(given.report, str(error))
+    tell_parent(given.report, {"url": server.listening_address})
+    select.select([given.life], [], [])
+    # The kernel has ended this process, where it sends signals for a pipe; elsewhere, this does.
+    # Not by returning: the server's destructor waits for streams in flight, some of them for ever.
+    os._exit(1)
+
+
+def refuse(report: int, why: str) -> int:
+    """Tell the parent that this configuration cannot work."""
+    tell_parent(report, {"error": why})
+    return EX_CONFIG
+
+
+def tell_parent(report: int, message: dict[str, str]) -> None:
+    """Write the one line and close, so that the parent never waits for a second."""
+    os.write(report, json.dumps(message).encode() + b"\n")
+    os.close(report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""The `url` driver: an engine that somebody else runs. Start waits until it streams."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from deploy.core.errors import SpecError, StartCancelled, StartTimeout
+from deploy.engine.abilities import ABILITIES_SECONDS, Abilities, abilities
+from deploy.engine.engine import EngineState, OnChange, Phase
+from deploy.engine.probe import served_model, wait_until_streams
+from deploy.engine.spec import EngineSpec, spec_digest
+from deploy.engine.state_watcher import StateBoard
+
+
+class UrlEngine:
+    """An `Engine` at a fixed address. Nothing is started and nothing is stopped.
+
+    `model` is the name to ask for; without it the first in the engine's `/v1/models` is taken.
+    `headers` go with every probe (an engine may want a key). `start_timeout_s` bounds `start()`.
+
+    Raises:
+        SpecError: not a spec for this driver.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        *,
+        on_change: OnChange | None = None,
+        model: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        start_timeout_s: float = 30.0,
+    ) -> None:
+        if spec.driver != "url" or spec.url is None:
+            raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the url driver")
+        self._spec = spec
+        self._base = spec.url.rstrip("/").removesuffix("/v1")
+        self._model = model
+        self._headers = headers
+        self._start_timeout_s = start_timeout_s
+        self._board = StateBoard(spec.name, on_change)
+        self._probing: asyncio.Task[EngineState] | None = None
+
+    @property
+    def name(self) -> str:
+        return self._spec.name
+
+    @property
+    def state(self) -> EngineState:
+        return self._board.state
+
+    @property
+    def url(self) -> str | None:
+        return self._board.state.url
+
+    async def changed(self, seen: EngineState) -> EngineState:
+        return await self._board.changed(seen)
+
+    async def start(self) -> EngineState:
+        """Wait until it streams a token; see `Engine.start`.
+
+        Raises:
+            StartTimeout: it did not, within `start_timeout_s`; says what the last probe found.
+            StartCancelled: `stop()` came first.
+        """
+        if self.state.state is Phase.READY:
+            return self.state
+        mine = self._probing is None or self._probing.done()
+        if mine:
+            self._enter(Phase.STARTING)
+            self._probing = asyncio.create_task(self._probe(), name=f"engine {self.name}")
+        assert self._probing is not None
+        try:
+            # Shielded, so that one of two callers who gives up does not take it from the other.
+            return await asyncio.shield(self._probing)
+        except asyncio.CancelledError:
+            if self._probing.cancelled():
+                raise StartCancelled(self.name, "was stopped while it was starting") from None
+            if mine:
+                await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Give it no more traffic; the engine itself is not ours to stop."""
+        if self._probing is not None and not self._probing.done():
+            self._probing.cancel()
+            await asyncio.wait([self._probing])
+        if self.state.state is not Phase.STOPPED:
+            self._enter(Phase.STOPPED, error=self.state.last_error)
+
+    async def leave(self) -> None:
+        """The same: it lives on anyway."""
+        await self.stop()
+
+    def kill(self, why: str) -> None:
+        """Nothing is ended: it is not ours, and this machine's memory is not what it runs in."""
+
+    async def describe(self) -> Mapping[str, Any]:
+        """See `Engine.describe`; a stranger is known by its address alone."""
+        return {
+            "name": self.name,
+            "driver": "url",
+            "spec": spec_digest(self._spec),
+            "url": self.url,
+            "pid": None,
+        }
+
+    async def _probe(self) -> EngineState:
+        end = time.monotonic() + self._start_timeout_s
+        model = self._model
+        while model is None and time.monotonic() < end:
+            model = await served_model(self._base, deadline_s=2.0, headers=self._headers)
+            if model is None:
+                await asyncio.sleep(0.1)
+        result = await wait_until_streams(
+            self._base,
+            model=model or self.name,
+            deadline_s=max(end - time.monotonic(), 0.0),
+            dialect=self._spec.dialect,
+            kind=self._spec.kind,
+            headers=self._headers,
+        )
+        if not result.ok:
+            what = "stream" if self._spec.kind == "chat" else "give embeddings"
+            why = f"{self._base} does not {what}: {result.for_operators}"
+            self._enter(Phase.FAILED, error=why)
+            raise StartTimeout(self.name, why)
+        found = await self._ask_abilities(model or self.name)
+        self._enter(Phase.READY, url=self._base, model=model, found=found)
+        return self.state
+
+    async def _ask_abilities(self, model: str) -> Abilities:
+        if self._spec.kind == "embeddings":
+            return Abilities()  # they are all about chat
+        return await abilities(
+            self._base,
+            model=model,
+            dialect=self._spec.dialect,
+            deadline_s=ABILITIES_SECONDS,
+            headers=self._headers,
+        )
+
+    def _enter(
+        self,
+        phase: Phase,
+        *,
+        url: str | None = None,
+        model: str | None = None,
+        error: str | None = None,
+        found: Abilities | None = None,
+    ) -> None:
+        fresh = EngineState(name=self.name, state=phase, since=time.monotonic())
+        self._board.publish(
+            replace(fresh, url=url, model=model, last_error=error, abilities=found or Abilities())
+        )

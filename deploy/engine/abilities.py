@@ -1,0 +1,291 @@
+"""What an engine, with this build and these flags, can do: asked of it once, when it has come up.
+
+Neither a version nor a dialect says it: a vLLM without `--tool-call-parser` refuses tools that may
+be called, one without `--reasoning-parser` refuses a thinking budget, and the next build may do
+otherwise. So it is tried. An answer that does not come in time, or makes no sense, leaves the usual.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import aiohttp
+
+from deploy.core.replies import read_json, session
+from deploy.engine.spec import Dialect
+from gates.detect.tags import tags
+
+BUDGET = 4
+"""Tokens of thought that the budget's probe allows; it looks for an answer behind them."""
+ANSWER_ROOM = 48
+BUDGET_QUESTION = "What is 1+1?"
+OFF_QUESTIONS = ("Say hello.", "What is 12 times 7?")
+OFF_ROOM = 96
+"""Tokens for each answer without a thought: three or four spoken sentences, two seconds at 50 a second."""
+NO_SUCH_REPLY = "chatcmpl-probe"
+ABILITIES_SECONDS = 10.0
+"""How long an engine may take to answer all of it; at 25 tokens a second it needs three."""
+ROUNDS = 2
+CLOSER = "</think>"
+CLOSING = f"\n{CLOSER}\n\n"
+"""What a thought that we end is closed with, as Qwen's template closes it (wire.md E.3)."""
+CLOSING_TOKENS = 64
+MAX_COUNT = 1 << 31
+"""No token id and no context is as large."""
+BUILD_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What was found. The defaults are the usual, for what could not be asked.
+
+    parses_tools: it takes tools; without, it takes them only with `tool_choice: none`.
+    budgets: it ends a thought after the tokens that the request allows. None: it was not tried.
+    ends_thoughts: a running thought can be ended by a request of its own.
+    closing: the token ids of `CLOSING`, for an engine that goes on from token ids; () where it
+        cannot. `closer`: the id of the one token that ends a thought. `context`: the longest prompt and reply together, in tokens.
+    reasoning_field: where thoughts arrive; None: in the text. calls: the form that the template
+        asks the model for. opens_thought: the prompt itself opens the thought, so that no opening
+        tag is ever written. off_works: told not to think, it does not; None: that was not shown. continues: it goes on with an
+        answer that the last turn has begun.
+    build: what it calls itself.
+    """
+
+    parses_tools: bool = True
+    budgets: bool | None = None
+    ends_thoughts: bool = False
+    closing: tuple[int, ...] = ()
+    closer: int | None = None
+    context: int | None = None
+    reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
+    calls: Literal["hermes", "xml"] | None = None
+    opens_thought: bool | None = None
+    off_works: bool | None = None
+    continues: bool | None = None
+    build: str | None = None
+
+
+Found = dict[str, Any]
+"""Fields of `Abilities` that one question settled."""
+
+
+class _Asker:
+    """One engine's address, and how to ask it. A question that fails settles nothing."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, model: str) -> None:
+        self._session = session
+        self._url = url
+        self.model = model
+
+    async def get(self, path: str) -> Any:
+        """The JSON behind a path."""
+        async with self._session.get(self._url + path, allow_redirects=False) as reply:
+            _check_is_answered(reply)
+            return await read_json(reply)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        """The status and the JSON that answers a body."""
+        async with self._session.post(self._url + path, json=body, allow_redirects=False) as reply:
+            _check_is_answered(reply)
+            return reply.status, await read_json(reply)
+
+    async def chat(self, text: str, **fields: Any) -> tuple[int, Any]:
+        """A whole reply to one message."""
+        message = {"role": "user", "content": text}
+        body = {"model": self.model, "messages": [message], "temperature": 0, **fields}
+        return await self.post("/v1/chat/completions", body)
+
+
+def _check_is_answered(reply: aiohttp.ClientResponse) -> None:
+    """A 500 or 503 of an engine that is hardly up says nothing about what it can do. Raises ClientError."""
+    if reply.status >= 500:
+        raise aiohttp.ClientResponseError(reply.request_info, (), status=reply.status)
+
+
+async def abilities(
+    url: str, *, model: str, dialect: Dialect, deadline_s: float, headers: Mapping[str, str] | None = None
+) -> Abilities:
+    """Ask the engine at `url`, all questions at once, for at most `deadline_s` seconds.
+
+    What is not answered by then, or broke off, or was a 500, is asked once more: an engine that has just come up
+    may compile while it answers its first requests.
+    """
+    found: Found = {}
+    open_questions: Sequence[Question] = QUESTIONS[dialect]
+    async with session(deadline_s, headers) as asking:
+        asker = _Asker(asking, url, model)
+        for _ in range(ROUNDS):
+            answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
+            for answer in answers:
+                found |= answer or {}
+            again = [ask for ask, answer in zip(open_questions, answers, strict=True) if answer is None]
+            open_questions = again
+    return replace(Abilities(), **found)
+
+
+Question = Callable[[_Asker], Awaitable[Found]]
+
+
+async def _settle(question: Question, asker: _Asker, deadline_s: float) -> Found | None:
+    """What a question found; nothing, if the engine did not understand it; None, if it did not answer."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await question(asker)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        return {}
+    except (aiohttp.ClientError, TimeoutError):
+        return None
+
+
+_PROBE_TOOL = {
+    "type": "function",
+    "function": {"name": "probe", "parameters": {"type": "object", "properties": {}}},
+}
+_ON, _OFF = {"enable_thinking": True}, {"enable_thinking": False}
+
+
+async def _tools(asker: _Asker) -> Found:
+    """vLLM refuses tools that may be called when no parser was named at its start."""
+    status, said = await asker.chat(
+        "Say hello.", tools=[_PROBE_TOOL], chat_template_kwargs=_OFF, max_tokens=1
+    )
+    return {"parses_tools": not (status == 400 and "--tool-call-parser" in str(said))}
+
+
+def _budget(field: str, **extra: Any) -> Question:
+    """Whether a budget is taken, and kept: behind it an answer must have begun (wire.md E.6 a, g)."""
+
+    async def ask(asker: _Asker) -> Found:
+        limits = {field: BUDGET, "max_tokens": BUDGET + ANSWER_ROOM, "chat_template_kwargs": _ON}
+        status, said = await asker.chat(BUDGET_QUESTION, **limits, **extra)
+        if status == 400:
+            return {"budgets": False}
+        message = said["choices"][0]["message"]
+        fields = [name for name in ("reasoning", "reasoning_content") if message.get(name)]
+        return {
+            "budgets": bool(message.get("content") or message.get("tool_calls")),
+            "reasoning_field": fields[0] if fields else None,
+        }
+
+    return ask
+
+
+async def _off(asker: _Asker) -> Found:
+    """Told not to think, it must answer and not think (vLLM #19839), a greeting and a sum alike.
+
+    Only an answer that came to its own end shows it: the closing tag of a thought in plain text may
+    stand anywhere. Without one nothing is known.
+    """
+    replies = [await asker.chat(q, max_tokens=OFF_ROOM, chat_template_kwargs=_OFF) for q in OFF_QUESTIONS]
+    choices = [said["choices"][0] for _, said in replies]
+    if any(_thinks(choice["message"]) for choice in choices):
+        return {"off_works": False}
+    ended = all(c.get("finish_reason") == "stop" and c["message"].get("content") for c in choices)
+    return {"off_works": True} if ended else {}
+
+
+def _thinks(message: Mapping[str, Any]) -> bool:
+    if message.get("reasoning") or message.get("reasoning_content"):
+        return True
+    return any(tags(message.get("content") or ""))
+
+
+def _prefill(**fields: Any) -> Question:
+    """Whether a last turn of the assistant is taken; builds are known that answer 400 (llama.cpp #20861)."""
+
+    async def ask(asker: _Asker) -> Found:
+        turns = [{"role": "user", "content": "Say hello."}, {"role": "assistant", "content": "Hello"}]
+        body = {"model": asker.model, "messages": turns, "max_tokens": 1, "temperature": 0}
+        sent = {**body, "chat_template_kwargs": _OFF, **fields}
+        status, said = await asker.post("/v1/chat/completions", sent)
+        if status == 400:
+            return {"continues": False}
+        return {"continues": bool(said["choices"])}
+
+    return ask
+
+
+def _template(prompt: str) -> Found:
+    """What a rendered prompt with a tool, and with thinking on, tells of the template."""
+    if "<function=" in prompt:
+        return {"calls": "xml", "opens_thought": prompt.rstrip().endswith("<think>")}
+    form = {"calls": "hermes"} if "<tool_call>" in prompt else {}
+    return {**form, "opens_thought": prompt.rstrip().endswith("<think>")}
+
+
+async def _llama_template(asker: _Asker) -> Found:
+    _, said = await asker.post("/apply-template", _render_body(asker.model))
+    return _template(said["prompt"])
+
+
+async def _vllm_template(asker: _Asker) -> Found:
+    _, tokens = await asker.post("/tokenize", _render_body(asker.model))
+    _, said = await asker.post("/detokenize", {"model": asker.model, "tokens": tokens["tokens"]})
+    return _template(said["prompt"])
+
+
+def _render_body(model: str) -> dict[str, Any]:
+    message = {"role": "user", "content": "Say hello."}
+    return {"model": model, "messages": [message], "tools": [_PROBE_TOOL], "chat_template_kwargs": _ON}
+
+
+async def _vllm_closing(asker: _Asker) -> Found:
+    ids = [await _ids(asker, text) for text in (CLOSING, CLOSER)]
+    if max(len(one) for one in ids) > CLOSING_TOKENS:
+        return {}
+    return {"closing": ids[0], "closer": ids[1][0] if len(ids[1]) == 1 else None}
+
+
+async def _ids(asker: _Asker, text: str) -> tuple[int, ...]:
+    body = {"model": asker.model, "prompt": text, "add_special_tokens": False}
+    _, said = await asker.post("/tokenize", body)
+    return tuple(_count(token) for token in said["tokens"])
+
+
+def _count(value: Any) -> int:
+    """A number of tokens, or a token's id. Raises ValueError."""
+    if type(value) is not int or not 0 <= value < MAX_COUNT:
+        raise ValueError("not a count")
+    return value
+
+
+def _build(name: str, version: Any) -> Found:
+    return {"build": f"{name} {version[:BUILD_CHARACTERS]}" if isinstance(version, str) and version else None}
+
+
+async def _vllm_context(asker: _Asker) -> Found:
+    models = (await asker.get("/v1/models"))["data"]
+    return {"context": _count(next((m["max_model_len"] for m in models if m["id"] == asker.model), None))}
+
+
+async def _vllm_build(asker: _Asker) -> Found:
+    return _build("vllm", (await asker.get("/version"))["version"])
+
+
+async def _llama_props(asker: _Asker) -> Found:
+    props = await asker.get("/props")
+    context = _count(props["default_generation_settings"]["n_ctx"])
+    return {"context": context, **_build("llama.cpp", props.get("build_info"))}
+
+
+async def _llama_control(asker: _Asker) -> Found:
+    """It says that it knows no such completion, where a build without the endpoint knows no such path."""
+    body = {"id": NO_SUCH_REPLY, "action": "reasoning_end"}
+    status, said = await asker.post("/v1/chat/completions/control", body)
+    return {"ends_thoughts": status != 404 and "success" in said}
+
+
+QUESTIONS: Mapping[Dialect, tuple[Question, ...]] = {
+    "vllm": (
+        _tools, _budget("thinking_token_budget"), _off,
+        _prefill(continue_final_message=True, add_generation_prompt=False),
+        _vllm_template, _vllm_closing, _vllm_context, _vllm_build,
+    ),
+    "llama-server": (
+        _budget("reasoning_budget_tokens", reasoning_format="deepseek"), _off,
+        _prefill(), _llama_template, _llama_props, _llama_control,
+    ),
+    "openai": (),
+}  # fmt: skip
+"""What each kind of engine is asked. Nothing is asked of a stranger: strict servers refuse it."""

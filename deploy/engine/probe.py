@@ -1,0 +1,302 @@
+"""Is an engine ready? Only a generated token says so, or a vector from one that serves embeddings.
+
+`/health` answers 200 from an engine that hangs, that lost its GPU, or that has a kernel still to
+compile; headers and the role chunk come before the first token is computed. So a probe asks for
+a few tokens, as a stream, and waits for one to arrive: content, reasoning or a tool call. An engine
+that is there for embeddings is asked for one, and its numbers are looked at.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import aiohttp
+
+from deploy.core.lines import LineSplitter
+from deploy.core.replies import parse_json, read_body, read_json, session
+from deploy.engine.spec import Dialect, Kind
+
+STREAM_BYTES = 1 << 20
+"""Of a probe's stream, which is to hold four tokens."""
+LINE_BYTES = 64 << 10
+SAID_CHARACTERS = 300
+NAME_CHARACTERS = 512
+"""Of the name of a model."""
+
+
+class Verdict(StrEnum):
+    """What one probe found."""
+
+    STREAMED = "streamed"
+    EMBEDDED = "embedded"
+    NOT_LISTENING = "not_listening"
+    LOADING = "loading"
+    ERROR = "error"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """One probe's verdict and clocks, in seconds since the request was sent.
+
+    `headers_s` is the response's head, `first_token_s` the first generated token; None means that
+    it did not come. `total_s` is when the probe ended. `detail` is for people and logs, in our own words.
+    `said` is what the engine says of its error, at most SAID_CHARACTERS without control
+    characters: for operators, never for a log.
+    """
+
+    verdict: Verdict
+    headers_s: float | None = None
+    first_token_s: float | None = None
+    total_s: float = 0.0
+    detail: str = ""
+    said: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict in (Verdict.STREAMED, Verdict.EMBEDDED)
+
+    @property
+    def for_operators(self) -> str:
+        """Verdict, detail, and the engine's own words."""
+        return ": ".join(part for part in (self.verdict, self.detail, self.said) if part)
+
+
+_Error = tuple[str, str]
+"""What is wrong with a stream, in our words; and in the engine's."""
+
+
+class _Clock:
+    """The clocks of one probe while it runs."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self.headers_s: float | None = None
+        self.first_token_s: float | None = None
+
+    def now(self) -> float:
+        return time.monotonic() - self._start
+
+    def result(self, verdict: Verdict, detail: str = "", said: str = "") -> ProbeResult:
+        return ProbeResult(
+            verdict=verdict,
+            headers_s=self.headers_s,
+            first_token_s=self.first_token_s,
+            total_s=self.now(),
+            detail=detail,
+            said="".join(c if c.isprintable() else " " for c in said[:SAID_CHARACTERS]),
+        )
+
+
+def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
+    """The request of a probe: short, the same every time, and without thinking."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": "user", "content": "Say hello."}],
+        "max_tokens": 4,
+        "temperature": 0,
+        "stream": True,
+    }
+    if dialect != "openai":  # a strict server refuses fields that it does not know
+        body["chat_template_kwargs"] = {"enable_thinking": False}
+    return body
+
+
+def embedding_body(model: str) -> dict[str, Any]:
+    """The request of a probe for embeddings; numbers, not base64, are every engine's default."""
+    return {"model": model, "input": "hello"}
+
+
+async def probe(
+    url: str,
+    *,
+    model: str,
+    deadline_s: float,
+    dialect: Dialect = "llama-server",
+    kind: Kind = "chat",
+    headers: Mapping[str, str] | None = None,
+) -> ProbeResult:
+    """Ask the engine at `url` for a few tokens and wait for the first, at most `deadline_s`.
+
+    One whose `kind` is embeddings is asked for those of one word instead. Never raises for what the engine
+    does: that is the verdict. The stream is read to its end within the deadline and STREAM_BYTES, so that no
+    half-read answer keeps a slot of the engine busy.
+    """
+    clock = _Clock()
+    try:
+        async with asyncio.timeout(deadline_s), session(deadline_s, headers) as asking:
+            if kind == "embeddings":
+                return await _embed(asking, f"{url}/v1/embeddings", embedding_body(model), clock)
+            return await _stream(asking, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
+    except TimeoutError:
+        if clock.first_token_s is not None:
+            return clock.result(Verdict.STREAMED, "the deadline came before the stream's end")
+        what = "token" if kind == "chat" else "vector"
+        return clock.result(Verdict.STALLED, f"no {what} within {deadline_s:g} s")
+    except aiohttp.ClientConnectorError as error:
+        return clock.result(Verdict.NOT_LISTENING, str(error))
+    except aiohttp.ClientError as error:  # its message may quote the reply
+        return clock.result(Verdict.ERROR, type(error).__name__)
+    except Exception as error:  # whatever else a reply brings about: the probe has failed, not its task
+        return clock.result(Verdict.ERROR, f"the reply could not be read: {type(error).__name__}")
+
+
+async def served_model(
+    url: str, *, deadline_s: float, headers: Mapping[str, str] | None = None
+) -> str | None:
+    """The first name in the engine's `/v1/models`, or None if it gives none within the deadline."""
+    try:
+        async with (
+            asyncio.timeout(deadline_s),
+            session(deadline_s, headers) as asking,
+            asking.get(f"{url}/v1/models", allow_redirects=False) as response,
+        ):
+            name = (await read_json(response))["data"][0]["id"]
+    except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError):
+        return None
+    return name if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS else None
+
+
+async def _stream(
+    session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
+) -> ProbeResult:
+    async with session.post(url, json=body, allow_redirects=False) as response:
+        refusal = await _refusal(response, clock)
+        if refusal is not None:
+            return refusal
+        error = await _read_stream(response, clock)
+    if error is not None:
+        return clock.result(Verdict.ERROR, *error)
+    if clock.first_token_s is None:
+        return clock.result(Verdict.ERROR, "the stream ended without a token")
+    return clock.result(Verdict.STREAMED)
+
+
+async def _embed(
+    session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
+) -> ProbeResult:
+    async with session.post(url, json=body, allow_redirects=False) as response:
+        refusal = await _refusal(response, clock)
+        if refusal is not None:
+            return refusal
+        raw = await read_body(response)
+    try:
+        embedded = has_vector(parse_json(raw))
+    except ValueError:
+        return clock.result(Verdict.ERROR, "the reply is not JSON")
+    if not embedded:
+        return clock.result(Verdict.ERROR, "the reply holds no vector of finite numbers")
+    return clock.result(Verdict.EMBEDDED)
+
+
+async def _refusal(response: aiohttp.ClientResponse, clock: _Clock) -> ProbeResult | None:
+    """What the head of a reply already says against its engine."""
+    clock.headers_s = clock.now()
+    if response.status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
+        return clock.result(Verdict.LOADING, f"HTTP {response.status}")
+    if response.status != 200:
+        text = (await response.content.read(2048)).decode("utf-8", "replace")
+        return clock.result(Verdict.ERROR, f"HTTP {response.status}", text)
+    return None
+
+
+async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> _Error | None:
+    """Read to the end, stop the clock at the first token; returns the stream's error, if any."""
+    splitter = LineSplitter(LINE_BYTES)
+    size = 0
+    while data := await response.content.readany():
+        size += len(data)
+        if size > STREAM_BYTES:
+            return f"the stream is longer than {STREAM_BYTES} bytes", ""
+        for line in splitter.feed(data):
+            error = _read_line(line, clock)
+            if error is not None:
+                return error
+    for line in splitter.close():
+        _read_line(line, clock)
+    return None
+
+
+def _read_line(line: bytes, clock: _Clock) -> _Error | None:
+    field, _, value = line.partition(b":")
+    value = value.strip()
+    if field != b"data" or value == b"[DONE]":
+        return None
+    try:
+        chunk = parse_json(value)
+    except ValueError:
+        return "the stream holds a frame that is not JSON", ""
+    if not isinstance(chunk, dict):
+        return "the stream holds a frame that is not an object", ""
+    if chunk.get("error"):
+        return "error in the stream", str(chunk["error"])
+    try:
+        if clock.first_token_s is None and has_token(chunk):
+            clock.first_token_s = clock.now()
+    except (AttributeError, TypeError):
+        return "the stream holds a frame that is not a chat completion chunk", ""
+    return None
+
+
+def has_token(chunk: Mapping[str, Any]) -> bool:
+    """Whether a chunk holds generated text: not a role, an empty delta, progress or usage."""
+    for choice in chunk.get("choices") or ():
+        delta = choice.get("delta") or {}
+        if any(delta.get(key) for key in ("content", "reasoning", "reasoning_content")):
+            return True
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function") or {}
+            if function.get("name") or function.get("arguments"):
+                return True
+    return False
+
+
+def has_vector(reply: Any) -> bool:
+    """Whether a reply of `/v1/embeddings` holds a first vector, and all of it are finite numbers."""
+    try:
+        vector = reply["data"][0]["embedding"]
+    except (LookupError, TypeError):
+        return False
+    return (
+        isinstance(vector, list)
+        and bool(vector)
+        and all(isinstance(x, int | float) and not isinstance(x, bool) and _is_finite(x) for x in vector)
+    )
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer larger than any float
+        return False
+
+
+async def wait_until_streams(
+    url: str,
+    *,
+    model: str,
+    deadline_s: float,
+    dialect: Dialect = "llama-server",
+    kind: Kind = "chat",
+    headers: Mapping[str, str] | None = None,
+    errors_allowed: int = 3,
+) -> ProbeResult:
+    """Probe until the engine does its work, the deadline comes, or it answers with errors only.
+
+    Not listening and loading are waited for, with pauses that grow from 20 ms to half a second.
+    Returns the last result; `result.ok` says whether it streams (or embeds, if that is its kind).
+    """
+    end = time.monotonic() + deadline_s
+    pause, errors = 0.02, 0
+    while True:
+        left = max(end - time.monotonic(), 0.05)
+        result = await probe(url, model=model, deadline_s=left, dialect=dialect, kind=kind, headers=headers)
+        errors = errors + 1 if result.verdict is Verdict.ERROR else 0
+        if result.ok or errors >= errors_allowed or time.monotonic() + pause >= end:
+            return result
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 0.5)

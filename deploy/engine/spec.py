@@ -1,0 +1,164 @@
+"""What an engine is: a name, how it speaks, who runs it, and what it serves.
+
+Pure: an `EngineSpec` that exists is well formed, because building one checks it. Whether its
+files exist is asked by `deploy.engine.weights`, and whether its flags mean something by the driver.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass, fields
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal, get_args
+
+from deploy.core.errors import SpecError
+from gates.report.codec import canonical
+
+Dialect = Literal["vllm", "llama-server", "openai"]
+Driver = Literal["docker", "embedded", "url"]
+Kind = Literal["chat", "embeddings"]
+Gpu = Literal["all", "none"]
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+# A tag can be moved to other bytes after the gate has passed it; a digest cannot. An image that was
+# built or imported here has no digest of a registry: its id is one over its configuration and layers.
+_URL = re.compile(
+    r"https?://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>(/([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*)*)"
+)
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+PINNED_IMAGE = re.compile(r"([a-z0-9][a-zA-Z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """One `[engines.NAME]` table, checked.
+
+    `args` are the flags of the engine's own server (`vllm serve`, `llama-server`), as they would
+    stand on its command line. `artefact` is a folder with `artefact.json`, or a `.gguf` file. `kind`
+    is what its models are asked for, and so what it must do to be ready.
+
+    Raises:
+        SpecError: a field is malformed, missing for this driver, or foreign to it.
+    """
+
+    name: str
+    dialect: Dialect
+    driver: Driver
+    artefact: Path | None = None
+    image: str | None = None
+    args: tuple[str, ...] = ()
+    url: str | None = None
+    kind: Kind = "chat"
+    gpu: Gpu | None = None
+
+    def __post_init__(self) -> None:
+        self._check_words()
+        _CHECKS[self.driver](self)
+
+    def _check_words(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise SpecError(self.name, "name", f"must match ^{NAME.pattern}$")
+        if self.dialect not in get_args(Dialect):
+            raise SpecError(self.name, "dialect", _one_of(get_args(Dialect), self.dialect))
+        if self.driver not in get_args(Driver):
+            raise SpecError(self.name, "driver", _one_of(get_args(Driver), self.driver))
+        if self.gpu is not None and self.gpu not in get_args(Gpu):
+            raise SpecError(self.name, "gpu", _one_of(get_args(Gpu), self.gpu))
+
+    def _refuse(self, *fields: str) -> None:
+        for field in fields:
+            if getattr(self, field):
+                raise SpecError(self.name, field, f"means nothing to the {self.driver} driver")
+
+
+def spec_text(spec: EngineSpec) -> str:
+    """The canonical JSON of every field of a spec that is set: sorted keys, paths as text."""
+    values = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+    return canonical({name: value for name, value in plain.items() if value is not None}).decode()
+
+
+def spec_digest(spec: EngineSpec) -> str:
+    """What names an engine across starts: `sha256:` and 64 hex digits over `spec_text`.
+
+    It covers every field that is set, as configured: the name (callers and logs know the engine by it, and an
+    embedded one serves under it), dialect, driver, kind, image, args in their order, address, GPUs, and
+    the artefact's path. It does not cover the bytes behind that path: weights replaced in place keep the
+    digest, so whoever relies on them compares the artefact's root digest, too.
+    """
+    return f"sha256:{hashlib.sha256(spec_text(spec).encode()).hexdigest()}"
+
+
+def _one_of(allowed: tuple[str, ...], got: str) -> str:
+    return f"must be one of {', '.join(allowed)}, not {got!r}"
+
+
+def _check_embedded(spec: EngineSpec) -> None:
+    spec._refuse("image", "url", "gpu")
+    if spec.dialect != "llama-server":
+        raise SpecError(spec.name, "dialect", "the embedded driver speaks llama-server")
+    if spec.artefact is None:
+        raise SpecError(spec.name, "artefact", "the embedded driver needs a .gguf to serve")
+
+
+def _check_docker(spec: EngineSpec) -> None:
+    spec._refuse("url")
+    if spec.image is None:
+        raise SpecError(spec.name, "image", "the docker driver needs an image")
+    if not PINNED_IMAGE.fullmatch(spec.image):
+        why = f"{spec.image!r} is not pinned; write NAME@sha256:DIGEST (`manners engine pin`)"
+        raise SpecError(spec.name, "image", why)
+
+
+def _check_url(spec: EngineSpec) -> None:
+    # `artefact` stays allowed: it says what the remote engine claims to serve.
+    spec._refuse("image", "args", "gpu")
+    if spec.url is None:
+        raise SpecError(spec.name, "url", "the url driver needs the engine's address")
+    why = url_fault(spec.url)
+    if why is not None:
+        raise SpecError(spec.name, "url", why)
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with an engine's address, or None.
+
+    It must mean the same to each of its readers (the probe's client, and ours), so only one plain form is
+    taken: http(s)://HOST[:PORT][/PATH], in ASCII, as RFC 3986 writes it. A password is never repeated.
+    """
+    if "@" in url:
+        return "must not hold a user or a password"
+    if not url.isascii():
+        return f"{url!r} must be ASCII: write an international name as xn--..., and a path with %XX"
+    found = _URL.fullmatch(url)
+    if found is None:
+        return f"{url!r} must be http(s)://HOST[:PORT][/PATH] and nothing more"
+    host, port, path = found["host"], found["port"], found["path"]
+    if not _is_host(host):
+        return f"{url!r} is not an address: {host!r} is neither a host's name nor an IP address"
+    if port is not None and not 0 < int(port) < 65536:
+        return f"{url!r} is not an address: a port is from 1 to 65535"
+    if {".", ".."} & set(path.split("/")):
+        return f"{url!r} must not hold . or .. in its path"
+    return None
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("["):
+        return _is_ip(host[1:-1])
+    labels = host.removesuffix(".").split(".")
+    if labels[-1].isdigit():  # or 127.1 and 0177.0.0.1 would be taken, by some, for addresses
+        return _is_ip(host)
+    return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+_CHECKS = {"embedded": _check_embedded, "docker": _check_docker, "url": _check_url}

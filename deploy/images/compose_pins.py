@@ -1,0 +1,120 @@
+"""compose.yaml's images: an env file names them by tag, and its lock by what those tags meant when it was pinned.
+
+    deploy/compose/cpu.env         LLAMA_IMAGE_TAG=ghcr.io/ggml-org/llama.cpp:server
+    deploy/compose/cpu.lock.env    the same lines, and LLAMA_IMAGE=ghcr.io/ggml-org/llama.cpp@sha256:…
+
+compose.yaml asks for LLAMA_IMAGE and falls back on nothing, so the env file alone starts nothing. The lock is a
+whole env file: docker-compose 1 takes one and no second, and what runs is then what one file says.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from deploy.core.errors import PinError
+from deploy.engine.spec import PINNED_IMAGE
+from deploy.images.pins import replace_text
+
+NO_IMAGE: Final = "scratch"
+"""What stands for the image of a service that the profile does not start; Docker reserves the name, and runs no such."""
+_LOCK: Final = ".lock.env"
+_TAG: Final = "_TAG"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IMAGE: Final = re.compile(r"[A-Z0-9_]+_(IMAGE|BASE)")
+_REFERENCE: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:@-]*")
+
+
+def compose_lock(path: Path) -> Path:
+    """Where the lock of an env file lies: beside it."""
+    return path.with_name(path.name.removesuffix(".env") + _LOCK)
+
+
+def command(path: Path) -> str:
+    """What pins an env file."""
+    return f"manners engine pin --pull --compose {path}"
+
+
+def read_env(path: Path) -> dict[str, str]:
+    """The variables of an env file, as they stand: nothing is unquoted or put in.
+
+    Raises:
+        PinError: it cannot be read, or a line is neither NAME=VALUE nor a comment.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise PinError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise PinError(f"{path} is not UTF-8") from None
+    values = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            raise PinError(f"{path}, line {number}: {line.strip()!r} is not NAME=VALUE")
+        values[name] = value.strip()
+    return values
+
+
+def tags(path: Path) -> dict[str, str]:
+    """Which of compose.yaml's variables an env file names an image for, by tag: `{"LLAMA_IMAGE": "NAME:TAG"}`.
+
+    Raises:
+        PinError: it cannot be read, is a lock, names no image, or one as it must not.
+    """
+    if path.name.endswith(_LOCK):
+        raise PinError(f"{path} is a lock; give the file that it was made of")
+    values = read_env(path)
+    found = {
+        name.removesuffix(_TAG): value
+        for name, value in values.items()
+        if name.endswith(_TAG) and _IMAGE.fullmatch(name.removesuffix(_TAG))
+    }
+    for name, tag in found.items():
+        if not _REFERENCE.fullmatch(tag):
+            raise PinError(f"{path}: {name}{_TAG}={tag} is not an image's NAME:TAG")
+    given = {name: value for name, value in values.items() if _IMAGE.fullmatch(name)}
+    for name, value in given.items():
+        if name in found:
+            raise PinError(f"{path} names an image twice: as {name} and as {name}{_TAG}")
+        if value != NO_IMAGE and not PINNED_IMAGE.fullmatch(value):
+            raise PinError(f"{path}: {name}={value} is not pinned; a tag is written as {name}{_TAG}={value}")
+    if not found and not given:
+        raise PinError(f"{path} names no image; a line is LLAMA_IMAGE{_TAG}=NAME:TAG")
+    return found
+
+
+def write_compose_lock(path: Path, pins: Mapping[str, str]) -> Path:
+    """Write an env file's lock, by rename; `pins` has an image for each variable of `tags`. Where it lies.
+
+    Raises:
+        PinError: the env file cannot be read, or its folder not be written to.
+    """
+    lock, values = compose_lock(path), {**read_env(path), **pins}
+    head = f"# {path.name}, and what its tags meant when somebody ran: manners engine pin --compose {path}"
+    try:
+        replace_text(lock, "\n".join([head, *(f"{name}={value}" for name, value in values.items()), ""]))
+    except OSError as error:
+        raise PinError(f"{lock}: {error.strerror}") from None
+    return lock
+
+
+def check_compose_lock(path: Path) -> Path:
+    """See that an env file's lock says what the file says, and pins every tag of it. Where the lock lies.
+
+    Raises:
+        PinError: it does not, or one of the two cannot be read; says which lines changed.
+    """
+    wanted, values, lock = tags(path), read_env(path), compose_lock(path)
+    if not lock.exists():
+        raise PinError(f"{path} has no lock; {command(path)}")
+    held = read_env(lock)
+    pins = {name: held.pop(name, "") for name in wanted}
+    changed = sorted(name for name in values.keys() | held.keys() if values.get(name) != held.get(name))
+    if changed:
+        raise PinError(f"{lock} is not what {path} says now: {', '.join(changed)}; {command(path)}")
+    if loose := [name for name, pin in pins.items() if not PINNED_IMAGE.fullmatch(pin)]:
+        raise PinError(f"{lock} pins no digest: {', '.join(loose)}; {command(path)}")
+    return lock

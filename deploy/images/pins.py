@@ -1,0 +1,98 @@
+"""`engines.lock`: which image each tag meant on the day that an operator pinned it.
+
+    {"images": {"vllm/vllm-openai:v0.24.0": "vllm/vllm-openai@sha256:…", "my-engine:latest": "sha256:…"}}
+
+It lies beside the configuration, and belongs into version control with it. A tag in the configuration
+is read through it; a tag that is not in it is refused. An image that no registry has (built or imported
+here) is pinned by its id: that is a digest over its configuration and layers too, and says the same
+about what will run, but no other host can fetch it by that name.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deploy.core.errors import DockerError, PinError
+from deploy.drivers.docker_client import Docker
+from deploy.engine.spec import PINNED_IMAGE
+
+LOCK = "engines.lock"
+
+
+def lock_path(folder: Path) -> Path:
+    """Where the lock of a configuration in this folder lies."""
+    return folder / LOCK
+
+
+def read_lock(path: Path) -> dict[str, str]:
+    """The pins of a lock file; none if there is no file.
+
+    Raises:
+        PinError: it cannot be read, is not JSON, or one of its pins is none.
+    """
+    try:
+        images = json.loads(path.read_text("utf-8"))["images"]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise PinError(f"{path} is not a lock of images ({error})") from None
+    if not isinstance(images, dict):
+        raise PinError(f"{path} is not a lock of images")
+    for tag, pin in images.items():
+        if not isinstance(pin, str) or not PINNED_IMAGE.fullmatch(pin):
+            raise PinError(f"{path}: {tag} is not pinned to a digest")
+    return images
+
+
+def write_lock(path: Path, images: Mapping[str, str]) -> None:
+    """Write the pins, sorted, by rename.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    replace_text(path, json.dumps({"images": dict(sorted(images.items()))}, indent=1) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file by rename: whoever reads it has the old one or the new one. Raises OSError."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text, "utf-8")
+    fresh.replace(path)
+
+
+def pinned(image: str, folder: Path) -> str:
+    """An image of a configuration in this folder: by its pin, if it is a tag that has one. Raises PinError."""
+    return image if PINNED_IMAGE.fullmatch(image) else read_lock(lock_path(folder)).get(image, image)
+
+
+def pin_of(reference: str, image: Mapping[str, Any]) -> str:
+    """The pin of an image that the daemon has under `reference`: its registry's digest, or its id."""
+    name = _name(reference)
+    digests = [str(digest) for digest in image.get("RepoDigests") or ()]
+    named = [digest for digest in digests if _name(digest.partition("@")[0]) == name]
+    return next(iter([*named, *digests]), str(image["Id"]))
+
+
+def _name(reference: str) -> str:
+    """Without tag, and without what Docker leaves out of its own hub's names."""
+    head, slash, last = reference.rpartition("/")
+    bare = head + slash + last.partition(":")[0]
+    return bare.removeprefix("docker.io/").removeprefix("library/")
+
+
+async def pin(reference: str, docker: Docker, *, pull: bool = False) -> str:
+    """What a tag means on this host now; with `pull`, what its registry means by it.
+
+    Raises:
+        DockerError: the image is not here, cannot be fetched, or the daemon does not answer.
+    """
+    if PINNED_IMAGE.fullmatch(reference):
+        return reference
+    if pull:
+        await docker.pull(reference if ":" in reference.rpartition("/")[2] else f"{reference}:latest")
+    image = await docker.image(reference)
+    if image is None:
+        raise DockerError(f"{reference} is not on this host; `--pull` fetches it", status=404)
+    return pin_of(reference, image)

@@ -1,0 +1,194 @@
+"""What a gateway may ask of the Docker Engine: the engines of its catalogue, and nothing else. Pure.
+
+Whoever may create any container is root on the host. So the launcher reads bodies: it writes the one body
+that the docker driver would send for an engine of the catalogue (`deploy.drivers.container`), and lets a request
+pass that is equal to it. What may vary in it is checked first, word by word.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from deploy.core.errors import DeployError
+from deploy.drivers.container import CACHE, MODEL, NETWORK, PREFIX, Placing, container_name, create_body
+from deploy.engine.spec import EngineSpec
+
+Json = Mapping[str, Any]
+
+OLDEST: Final = (1, 41)
+"""Of Docker's API. Before 1.24 a start could bring a whole HostConfig."""
+_VERSION: Final = re.compile(r"/v(\d+)\.(\d+)(?=/)")
+_ARTEFACT: Final = re.compile(r"sha256:[0-9a-f]{64}|file:\d+:\d+")
+_OPERATION: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_CONTAINER: Final = r"[a-zA-Z0-9][a-zA-Z0-9_.-]+"
+
+
+class Forbidden(DeployError):
+    """The request is none that the docker driver makes for an engine of the catalogue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Which engines may run, whose they are, and as whom they run.
+
+    `instance` names the gateway (`deploy.drivers.docker.instance_of` of `state`), `state` is its state
+    folder on the host, `user` the UID:GID that every engine runs as.
+    """
+
+    engines: tuple[EngineSpec, ...]
+    instance: str
+    state: Path
+    user: str
+
+    @property
+    def images(self) -> set[str | None]:
+        """Every image that may be looked at or fetched."""
+        return {spec.image for spec in self.engines}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: its path decoded, and its body parsed; None without one."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+
+
+def judge(asked: Asked, catalogue: Catalogue) -> str | None:
+    """Let it pass, or raise Forbidden. A container that is named must be the gateway's: see `check_ours`."""
+    version = _VERSION.match(asked.path)
+    if version and (int(version[1]), int(version[2])) < OLDEST:
+        raise Forbidden(f"API {version[1]}.{version[2]} is too old")
+    path = asked.path[version.end() :] if version else asked.path
+    for method, pattern, rule in _RULES:
+        found = re.fullmatch(pattern, path)
+        if found and asked.method == method:
+            if asked.body is not None and rule is not _create:
+                raise Forbidden(f"{method} {path} takes no body")
+            return rule(found, asked, catalogue)
+    raise Forbidden(f"{asked.method} {path[:200]} is nothing that the gateway needs")
+
+
+def check_ours(container: Json, catalogue: Catalogue) -> None:
+    """Raises Forbidden for a container, as Docker inspects it, that this gateway did not make."""
+    labels = (container.get("Config") or {}).get("Labels") or {}
+    if labels.get(f"{PREFIX}instance") != catalogue.instance:
+        raise Forbidden("the container is somebody else's")
+
+
+def _free(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+    return None
+
+
+def _ours(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> str:
+    return found[1]
+
+
+def _image(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+    if found[1] not in catalogue.images:
+        raise Forbidden(f"{found[1][:200]} is no image of the catalogue")
+
+
+def _pull(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+    name, tag = asked.query.get("fromImage", ""), asked.query.get("tag", "")
+    wanted = f"{name}@{tag}" if tag.startswith("sha256:") else name
+    if wanted not in catalogue.images or set(asked.query) - {"fromImage", "tag"}:
+        raise Forbidden(f"{wanted[:200]} is no image of the catalogue")
+
+
+def _list(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+    try:
+        wanted = json.loads(asked.query.get("filters", "{}"))["label"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        wanted = ()
+    if f"{PREFIX}instance={catalogue.instance}" not in wanted:
+        raise Forbidden("containers are listed by the gateway's own label only")
+
+
+def _create(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+    body, name = asked.body, asked.query.get("name")
+    if set(asked.query) != {"name"}:
+        raise Forbidden("a container is made by its name and nothing else")
+    named = body.get("Labels", {}).get(f"{PREFIX}engine") if isinstance(body, dict) else None
+    reasons = [f"there is no engine {str(named)[:64]!r} in the catalogue"]
+    for spec in catalogue.engines:
+        if spec.name == named:
+            why = _differs(body, name, spec, catalogue)
+            if why is None:
+                return
+            reasons.append(why)
+    raise Forbidden(reasons[-1])
+
+
+def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: Catalogue) -> str | None:
+    """How a body is not the one for this engine; None if it is."""
+    placing = _placing(body, spec, catalogue)
+    if placing is None:
+        return "its mounts, labels or user are none that the gateway would give it"
+    if name != container_name(spec, catalogue.instance):
+        return "the container has another name"
+    ours = create_body(spec, placing)
+    for key in sorted(ours.keys() | body.keys()):
+        if ours.get(key) != body.get(key):
+            return f"{key} is not what the catalogue says"
+    return None
+
+
+def _placing(body: Json, spec: EngineSpec, catalogue: Catalogue) -> Placing | None:
+    """What may vary in a body, if each of it is well."""
+    try:
+        labels, (model, cache) = body["Labels"], body["HostConfig"]["Mounts"]
+        source, inside = model["Source"], model["Target"]
+        artefact, operation = labels[f"{PREFIX}artefact"], labels.get(f"{PREFIX}operation")
+    except (KeyError, TypeError, ValueError):
+        return None
+    digest = (spec.image or "").partition("sha256:")[2]
+    home = str(catalogue.state / "caches" / digest[:16])
+    well = (
+        (source, inside) in _places(spec, source)
+        and (cache.get("Source"), cache.get("Target")) == (home, CACHE)
+        and body.get("User") == catalogue.user
+        and _ARTEFACT.fullmatch(str(artefact))
+        and (operation is None or _OPERATION.fullmatch(str(operation)))
+    )
+    if not well:
+        return None
+    return Placing(
+        instance=catalogue.instance, artefact=artefact, model=source, inside=inside, cache=home,
+        user=catalogue.user, operation=operation,
+    )  # fmt: skip
+
+
+def _places(spec: EngineSpec, source: Any) -> set[tuple[str, str]]:
+    """Where on the host this engine's model may lie, and where it is then in the container."""
+    if spec.artefact is None:
+        return set()
+    if spec.dialect != "llama-server":
+        return {(str(spec.artefact), MODEL)}
+    path = PurePosixPath(str(source))
+    beside = path.suffix == ".gguf" and str(path.parent) == str(spec.artefact) and path.name != ".gguf"
+    return {(str(path), f"{MODEL}/{path.name}")} if beside or str(path) == str(spec.artefact) else set()
+
+
+_Rule = Callable[[re.Match[str], Asked, Catalogue], str | None]
+_RULES: Final[tuple[tuple[str, str, _Rule], ...]] = (
+    ("GET", r"/_ping", _free),
+    ("HEAD", r"/_ping", _free),
+    ("GET", r"/version", _free),
+    ("GET", rf"/networks/{NETWORK}", _free),
+    ("GET", r"/images/(.+)/json", _image),
+    ("POST", r"/images/create", _pull),
+    ("GET", r"/containers/json", _list),
+    ("POST", r"/containers/create", _create),
+    ("GET", rf"/containers/({_CONTAINER})/json", _ours),
+    ("GET", rf"/containers/({_CONTAINER})/logs", _ours),
+    ("POST", rf"/containers/({_CONTAINER})/start", _ours),
+    ("POST", rf"/containers/({_CONTAINER})/kill", _ours),
+    ("DELETE", rf"/containers/({_CONTAINER})", _ours),
+)
+"""Every request that the docker driver makes; what is not here is refused."""

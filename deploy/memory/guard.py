@@ -1,0 +1,155 @@
+"""The guard of the host's memory: sizes an engine, lets it in or not, and ends it before the host wedges.
+
+A thread looks, four times a second: memory has been seen to fall by 22 GiB in eleven seconds
+(vllm#56824), and the event loop is not there when it is short. It ends the engine that it was given,
+which is the candidate, and knows no other.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.engine.engine import Engine
+from deploy.engine.flags import DEFAULTS
+from deploy.engine.spec import EngineSpec
+from deploy.engine.weights import find_gguf
+from deploy.memory.gguf import read_metadata
+from deploy.memory.sizing import (
+    GIB,
+    LLAMA_CACHE,
+    LLAMA_OVERHEAD,
+    LOAD,
+    VLLM_OVERHEAD,
+    Memory,
+    Shortage,
+    Watch,
+    admit,
+    came_back,
+    has_own_memory,
+    llama_need,
+    read_memory,
+    vllm_need,
+)
+
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
+LOOK_SECONDS = 0.25
+BACK_SECONDS = 20.0
+"""How long the kernel and the driver may take to give back what an engine had."""
+
+
+class Guard:
+    """What is asked before, during and after an engine's start.
+
+    `read` says what the host's memory is now; where it cannot (no /proc/meminfo), everything is let in
+    and nothing is watched. `own_memory`: the GPU has memory of its own, which is not this guard's.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Memory] = read_memory,
+        *,
+        every_s: float = LOOK_SECONDS,
+        own_memory: bool | None = None,
+    ) -> None:
+        self._read = read
+        self._every_s = every_s
+        self._own_memory = has_own_memory() if own_memory is None else own_memory
+
+    def memory(self) -> Memory | None:
+        """The host's memory now; None where nothing tells."""
+        try:
+            return self._read()
+        except (OSError, ValueError):
+            return None
+
+    def need(self, spec: EngineSpec) -> int:
+        """Bytes that an engine will take of the host's memory; 0 for one that somebody else runs.
+
+        Raises:
+            ArtefactError: its weights are not there, or cannot be read.
+        """
+        if spec.driver == "url":
+            return 0
+        weights = weights_of(spec)
+        if spec.dialect == "vllm":
+            if self._own_memory:
+                return VLLM_OVERHEAD
+            memory = self.memory()
+            return vllm_need(spec.args, weights, memory.total if memory else 0)
+        if spec.artefact is None:
+            return int(weights * LOAD) + LLAMA_OVERHEAD
+        metadata = read_metadata(find_gguf(spec.artefact))
+        if spec.driver == "embedded":
+            context, cache = int(str(DEFAULTS["n_ctx"])), int(str(DEFAULTS["cache_ram_mib"]))
+            return llama_need(spec.args, weights, metadata, context=context, cache_mib=cache)
+        return llama_need(spec.args, weights, metadata, cache_mib=LLAMA_CACHE)
+
+    def admit(self, spec: EngineSpec) -> Shortage | None:
+        """None: there is room for it. Raises ArtefactError as `need` does."""
+        memory = self.memory()
+        return None if memory is None else admit(self.need(spec), memory)
+
+    @contextmanager
+    def watching(self, candidate: Engine) -> Iterator[None]:
+        """Within this, the candidate is killed for good as soon as the host is short of memory.
+
+        Its `start()` then raises StartFailed, and its state says so. It may go on for the warm-up.
+        """
+        over = threading.Event()
+        thread = threading.Thread(
+            target=self._watch, args=(candidate, over), name=f"memory of {candidate.name}", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _watch(self, candidate: Engine, over: threading.Event) -> None:
+        watch: Watch | None = None
+        while not over.wait(self._every_s):
+            memory = self.memory()
+            if memory is None:
+                return
+            watch = (watch or Watch(memory.floor, memory.hard_floor)).look(memory.available)
+            if watch.is_over:
+                candidate.kill(
+                    f"memory_floor: {memory.available / GIB:.2f} GiB were available,"
+                    f" and {memory.floor / GIB:.2f} GiB have to be"
+                )
+
+    async def wait_back(self, before: Memory | None, deadline_s: float = BACK_SECONDS) -> bool:
+        """Wait until what was available before a start is again, after its stop; False: it never was.
+
+        Then somebody else took it, or a dead process still holds it, and a GB10 needs a new start.
+        """
+        end = time.monotonic() + deadline_s
+        while before is not None and (now := self.memory()) is not None:
+            if came_back(before, now):
+                return True
+            if time.monotonic() >= end:
+                return False
+            await asyncio.sleep(self._every_s)
+        return True
+
+
+def weights_of(spec: EngineSpec) -> int:
+    """Bytes of an engine's weights on disk; 0 without an artefact.
+
+    Raises:
+        ArtefactError: a llama-server's `.gguf` is not there.
+    """
+    if spec.artefact is None:
+        return 0
+    if spec.dialect == "llama-server":
+        return find_gguf(spec.artefact).stat().st_size
+    return _sum_of(spec.artefact)
+
+
+def _sum_of(folder: Path) -> int:
+    files = [folder] if folder.is_file() else sorted(folder.glob("*"))
+    return sum(path.stat().st_size for path in files if path.suffix in WEIGHTS and path.is_file())

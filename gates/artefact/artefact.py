@@ -1,0 +1,223 @@
+"""The identity of a model artefact: a folder of files and the `artefact.json` that seals it.
+
+Rules this file keeps:
+
+* An artefact is known by its **root digest** and by nothing else. Names, paths and dates may
+  change; the root changes when a byte of any file changes, or a file comes, goes or is renamed.
+* A folder is complete when its manifest is there: `seal` writes the manifest last, by rename.
+* No link is followed. A link inside a folder is a fault with a name, never a file.
+* A manifest is read strictly (`gates/artefact/manifest.py`, pure): an unknown key is one clear line.
+
+The root digest, exactly. Take every regular file below the folder except the manifest itself;
+write its path relative to the folder with `/` between parts; sort the paths by their UTF-8 bytes;
+for each make one line
+
+    <64 hex digits of the file's SHA-256><two spaces><path><newline>
+
+and the root is `sha256:` followed by the SHA-256 of those lines together. These are the lines that
+coreutils print, so anyone can check a root without this program:
+
+    find . -type f ! -path ./artefact.json -printf '%P\\0' | LC_ALL=C sort -z |
+        xargs -0 sha256sum | sha256sum
+
+(`sha256sum` escapes a backslash or a line break in a name; such names are refused here.)
+
+It does not sign anything, and it does not judge what a model can do: the report does both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from gates.artefact.manifest import MANIFEST as MANIFEST
+from gates.artefact.manifest import SCHEMA as SCHEMA
+from gates.artefact.manifest import Artefact as Artefact
+from gates.artefact.manifest import FileEntry as FileEntry
+from gates.artefact.manifest import Provenance as Provenance
+from gates.artefact.manifest import parse as parse
+from gates.artefact.manifest import render as render
+from gates.artefact.manifest import root_digest as root_digest
+from gates.artefact.manifest import sound_path as sound_path
+from gates.contracts.errors import ArtefactError as ArtefactError
+
+# Largest manifest that will be read, in bytes. A shard list of a thousand files is about 150 kB.
+MAX_MANIFEST_BYTES: Final = 4 * 2**20
+_CHUNK: Final = 2**20  # bytes hashed at a time
+
+Kind = Literal["missing", "extra", "changed", "symlink", "special"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One way in which a folder differs from its manifest."""
+
+    kind: Kind
+    path: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.path}" + (f" ({self.detail})" if self.detail else "")
+
+
+def hash_file(path: Path) -> tuple[int, str]:
+    """Size in bytes and SHA-256 of a file's content, as they were read; a link is not followed."""
+    digest, size = hashlib.sha256(), 0
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()
+
+
+Snapshot = tuple[tuple[str, int, int, int, int, int], ...]
+"""Of each file and folder: its path, device, inode, size in bytes, mtime and ctime in nanoseconds."""
+
+
+def snapshot(path: Path) -> Snapshot:
+    """What the file system says of an artefact: of its folder and all in it, or of a bare file.
+
+    Two snapshots are equal only if nothing was written, replaced, renamed or linked between them: the
+    kernel sets ctime on each of these, and no call sets it back. So what was loaded after the first
+    is what was hashed before the second. Raises OSError.
+    """
+    folder = folder_of(path)
+    if not (folder / MANIFEST).is_file():
+        return (_seen(path),)
+    inside = (Path(root) / name for root, below, files in os.walk(folder) for name in (*below, *files))
+    return (_seen(folder), *map(_seen, sorted(inside)))
+
+
+def _seen(path: Path) -> tuple[str, int, int, int, int, int]:
+    found = path.lstat()
+    return (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _walk(folder: Path, below: str = "") -> Iterator[tuple[str, Kind | None]]:
+    """Every path below a folder but the manifest; with a fault if it is no plain file."""
+    for entry in sorted(os.scandir(folder / below), key=lambda item: item.name):
+        path = f"{below}{entry.name}"
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
+            yield path, "symlink"
+        elif stat.S_ISDIR(mode):
+            yield from _walk(folder, f"{path}/")
+        elif not stat.S_ISREG(mode):
+            yield path, "special"
+        elif path != MANIFEST:
+            yield path, None
+
+
+# -------------------------------------------------------------------------------- describe and seal
+
+
+def describe_files(folder: Path) -> tuple[FileEntry, ...]:
+    """Hash every file below a folder, in byte order of the paths; refuse links and odd names."""
+    entries = []
+    for path, fault in _walk(_checked_folder(folder)):
+        if fault:
+            raise ArtefactError(f"{folder}: {path} is a {fault} file; an artefact holds plain files")
+        if not sound_path(path):
+            raise ArtefactError(f"{folder}: the file name {path!a} cannot be part of an artefact")
+        entries.append(FileEntry(path, *hash_file(folder / path)))
+    if not entries:
+        raise ArtefactError(f"{folder}: there is no file to describe")
+    return tuple(sorted(entries, key=lambda entry: entry.path.encode()))
+
+
+def describe(
+    folder: Path, *, name: str, format: str, created: datetime, provenance: Provenance | None = None
+) -> Artefact:
+    """The manifest that this folder would get; writes nothing."""
+    files = describe_files(folder)
+    stamp = created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    artefact = Artefact(name, format, root_digest(files), files, stamp, provenance or Provenance())
+    return parse(render(artefact), where=str(folder))  # what is written can be read
+
+
+def seal(
+    folder: Path, *, name: str, format: str, created: datetime, provenance: Provenance | None = None
+) -> Artefact:
+    """Describe a folder and complete it: files to disk first, the manifest last and by rename."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    artefact = describe(folder, name=name, format=format, created=created, provenance=provenance)
+    for entry in artefact.files:
+        _fsync(folder / entry.path)
+    # The draft lies beside the folder, so that a crash never leaves an extra file inside it.
+    draft = folder.resolve().parent / f".{folder.resolve().name}.{MANIFEST}.{os.getpid()}"
+    try:
+        draft.write_text(render(artefact), encoding="utf-8")
+        _fsync(draft)
+        draft.replace(folder / MANIFEST)
+    finally:
+        draft.unlink(missing_ok=True)
+    _fsync(folder)
+    return artefact
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --------------------------------------------------------------------------------- load and verify
+
+
+def load(folder: Path) -> Artefact:
+    """Read a folder's manifest; does not look at the files (see `verify`)."""
+    path = _checked_folder(folder) / MANIFEST
+    if path.is_symlink():
+        raise ArtefactError(f"{path}: is a link; a manifest must be a plain file")
+    if not path.is_file():
+        raise ArtefactError(f"{folder}: no {MANIFEST}; the folder is not sealed, or not complete")
+    if path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise ArtefactError(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ArtefactError(f"{path}: is not UTF-8 text") from None
+    return parse(text, where=str(path))
+
+
+def verify(folder: Path) -> list[Problem]:
+    """Hash the folder again; everything that differs from the manifest, by name. Empty is sound."""
+    expected = {entry.path: entry for entry in load(folder).files}
+    problems, seen = [], set()
+    for path, fault in _walk(folder):
+        seen.add(path)
+        if fault:
+            problems.append(Problem(fault, path))
+        elif path not in expected:
+            problems.append(Problem("extra", path))
+        else:
+            problems += _compare(expected[path], *hash_file(folder / path))
+    problems += [Problem("missing", path) for path in sorted(expected.keys() - seen)]
+    return problems
+
+
+def _compare(entry: FileEntry, size: int, sha256: str) -> list[Problem]:
+    if size != entry.size:
+        return [Problem("changed", entry.path, f"{size} bytes, manifest says {entry.size}")]
+    if sha256 != entry.sha256:
+        return [Problem("changed", entry.path, "same size, other content")]
+    return []
+
+
+def folder_of(path: Path) -> Path:
+    """The artefact's folder for what a configuration names: the folder, or a file in it."""
+    return path if path.is_dir() else path.parent
+
+
+def _checked_folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ArtefactError(f"{folder}: no such folder")
+    return folder

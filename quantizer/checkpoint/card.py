@@ -1,0 +1,218 @@
+"""A model card: what a folder's manifest says of its making, and a report of its manners. Pure.
+
+Nothing stands in a card that the manifest or the report does not say, but the two lines that start a server on a folder
+of that form. A report is of one folder: `card` refuses one of another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gates.artefact.manifest import Artefact
+from gates.contracts.verdict import GateResult, Verdict
+from gates.report.checks import artefact as must_be_about
+from gates.report.markdown import code, escape, fence
+from gates.report.statement import Statement
+from gates.report.words import MARKS, amount, count, headline, measured, reasons, required, title
+
+NVFP4: Final = "hf-nvfp4"
+GGUF: Final = "gguf-"
+SILENT: Final = "--enable-prompt-tokens-details"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A report that was read. digest: of its bytes. signers: the trusted keys that signed it; none if no key was named."""
+
+    statement: Statement
+    digest: str
+    signers: tuple[str, ...] = ()
+
+
+def card(artefact: Artefact, judged: Judged | None = None) -> str:
+    """The card as Markdown. Raises ReportError if the report is of another folder."""
+    if judged:
+        must_be_about(judged.statement, artefact.root)
+    parts = [
+        f"# {escape(artefact.name)}, {escape(artefact.format)}",
+        _facts(artefact),
+        "## How it was made",
+        *_making(artefact.provenance.recipe),
+        "## What a gate found",
+        *(_found(judged) if judged else ["No report: nothing is known of its manners."]),
+        "## How it is served",
+        *_serving(artefact, judged),
+        "## Limits",
+        "\n".join(f"* {limit}" for limit in _limits(artefact, judged)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Iterator[tuple[str, ...]], *heads: str) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _facts(artefact: Artefact) -> str:
+    def rows() -> Iterator[tuple[str, str]]:
+        origin = artefact.provenance
+        yield "root", code(artefact.root)
+        if origin.base_model:
+            yield "base model", escape(origin.base_model)
+        for name, root in sorted(origin.parents.items()):
+            yield escape(name), code(root)
+        yield (
+            "data, by digest",
+            code(origin.data_digest) if origin.data_digest else "the manifest does not say",
+        )
+        yield (
+            "size",
+            f"{sum(file.size for file in artefact.files) / 1e6:,.1f} MB in {count(len(artefact.files), 'file')}",
+        )
+        yield "made", escape(artefact.created)
+        if origin.tools:
+            yield "with", escape(", ".join(f"{name} {version}" for name, version in origin.tools.items()))
+
+    return _table(rows(), "", "")
+
+
+# ------------------------------------------------------------------------------------------ making
+
+
+def _making(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """The method, the recipe's values, and what came of it; all as the manifest has it."""
+    if not recipe:
+        yield "The manifest does not say how."
+        return
+    name, words, outcome = (recipe.get(key) for key in ("name", "description", "outcome"))
+    if name:
+        yield f"Recipe {code(str(name))}" + (f": {escape(str(words))}." if words else ".")
+    left = {k: v for k, v in recipe.items() if k not in ("name", "description", "outcome")}
+    if left:
+        yield fence(json.dumps(left, indent=2, ensure_ascii=False))
+    if outcome:
+        yield "What came of it, as it was measured then:"
+        rows = ((escape(path), escape(value)) for path, value in _leaves(outcome))
+        yield _table(rows, "measured", "value")
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """The leaves of nested mappings, each with its path; an empty mapping has none."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _leaves(part, f"{path}, {key}" if path else str(key))
+    else:
+        yield path, f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+# ----------------------------------------------------------------------------------------- manners
+
+
+def _found(judged: Judged) -> Iterator[str]:
+    statement = judged.statement
+    decision, theirs = statement.decision, statement.baseline
+    yield f"**{MARKS[statement.verdict]} {statement.verdict.value}**: {escape(headline(statement))}"
+    told = [f"* {escape(f'{gate}: {said}' if gate else said)}" for gate, said in reasons(statement)]
+    if told:
+        yield "\n".join(told)
+    yield (
+        f"Against {escape(theirs.model.name)}, {escape(theirs.model.format)} ({code(theirs.model.root)}) on "
+        f"{escape(theirs.engine.build)}; suite {code(statement.suite.name)} ({code(statement.suite.digest)}), policy "
+        f"{code(statement.policy.name)} ({code(statement.policy.digest)})."
+    )
+    heads = ("gate", "rule", "found", "n", "interval", "required", "")
+    yield _table((_row(gate) for gate in decision.gates), *heads)
+    held = [escape(control.name) for control in decision.controls if control.holds]
+    broken = [escape(control.name) for control in decision.controls if not control.holds]
+    yield f"Controls that came out as they must: {', '.join(held) or 'none'}; that did not: {', '.join(broken) or 'none'}."
+    yield f"Report {code(judged.digest)} of {statement.created}, " + (
+        f"signed by {', '.join(map(code, judged.signers))}."
+        if judged.signers
+        else "its signature not checked."
+    )
+
+
+def _row(gate: GateResult) -> tuple[str, ...]:
+    word = f"{MARKS[gate.verdict]} {gate.verdict.value}" + (" (advisory)" if gate.tier == "advisory" else "")
+    cells = (
+        title(gate.gate),
+        gate.rule,
+        measured(gate),
+        f"{gate.n:,}",
+        _interval(gate),
+        required(gate),
+        word,
+    )
+    return tuple(escape(cell) for cell in cells)
+
+
+def _interval(gate: GateResult) -> str:
+    held = gate.interval
+    if held is None:
+        return ""
+    low = "" if held.low is None else amount(held.low, gate, "down")
+    high = "" if held.high is None else amount(held.high, gate, "up")
+    sides = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
+    return f"{sides} ({held.confidence:.0%}, {held.method})"
+
+
+# ----------------------------------------------------------------------------------------- serving
+
+
+def _serving(artefact: Artefact, judged: Judged | None) -> Iterator[str]:
+    name = artefact.name
+    if artefact.format.startswith(GGUF):
+        file = next((f.path for f in artefact.files if f.path.endswith(".gguf")), "FILE.gguf")
+        yield _block(f"llama-server --model {file} --alias {name} --jinja")
+    else:
+        yield "vLLM:"
+        yield _block(f"vllm serve . --served-model-name {name} {SILENT}")
+        yield "llama-server, after a change of form:"
+        kind = "nvfp4" if artefact.format == NVFP4 else "f16"
+        made = f"../{name}-{kind}-gguf"
+        yield _block(
+            f"manners quantize gguf . --out {made} --type {kind}\n"
+            f"llama-server --model {made}/*.gguf --alias {name} --jinja"
+        )
+        yield (
+            "vLLM finds the form of the weights in the folder. Tool calls and thoughts need the parsers of the chat "
+            f"template (`--tool-call-parser`, `--reasoning-parser`). Without `{SILENT}` the gate counts none of its times."
+        )
+    if judged:
+        engine = judged.statement.candidate.engine
+        flags = " ".join(engine.argv)
+        how = f"with {code(flags)}" if flags else "with flags that the report does not know"
+        yield f"It was judged on {escape(engine.build)}, driver {code(engine.driver)}, {how}."
+
+
+def _block(lines: str) -> str:
+    return f"```sh\n{lines}\n```"
+
+
+# ------------------------------------------------------------------------------------------ limits
+
+
+def _limits(artefact: Artefact, judged: Judged | None) -> Iterator[str]:
+    """What is not known, as far as the two documents show it."""
+    yield "The root covers every file of the folder, so this card lies beside it and not in it."
+    if not artefact.provenance.data_digest:
+        yield "The manifest names no data."
+    if judged is None:
+        yield "No gate has judged it."
+        return
+    statement = judged.statement
+    for verdict, words in ((Verdict.FAIL, "Failed"), (Verdict.INCONCLUSIVE, "Not known")):
+        gates = [g for g in statement.decision.gates if g.verdict is verdict]
+        yield from (
+            f"{words}: {escape(title(g.gate))}, {g.rule}: {escape(g.sentence)}." for g in gates if g.sentence
+        )
+    if not statement.data:
+        yield "The suite was held against no data, so what was learned by heart is not ruled out."
+    if statement.harness.dirty:
+        yield "The program that measured was not its commit's: files in the checkout had changed."
+    host = ", ".join(f"{key} {value}" for key, value in sorted(statement.host.items()))
+    yield f"Measured on one host: {escape(host)}."
+    yield f"It is as old as its report: {statement.created}."

@@ -1,0 +1,75 @@
+"""The files of a Hugging Face folder: weights in shards, settings as JSON, everything else copied."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gates.artefact.manifest import MANIFEST
+from quantizer.verify.folder import INDEX
+
+SHARD_BYTES: Final = 4 * 2**30
+COPIED: Final = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "LICENSE*", "NOTICE*")
+WRITTEN: Final = ("config.json", "hf_quant_config.json", INDEX, MANIFEST)
+
+
+def write_weights(folder: Path, tensors: Iterable[dict[str, Tensor]], shard_bytes: int = SHARD_BYTES) -> None:
+    """Write tensors in shards of at most so many bytes, with an index if there is more than one shard.
+
+    tensors: in groups that stay together, one at least in a shard; on the CPU. No more than a shard is held at a time.
+    """
+    held: dict[str, Tensor] = {}
+    drafts: list[tuple[Path, list[str]]] = []
+    size = total = 0
+    for group in tensors:
+        more = sum(tensor.nbytes for tensor in group.values())
+        if held and size + more > shard_bytes:
+            drafts.append(_draft(folder, len(drafts), held))
+            held, size = {}, 0
+        held |= group
+        size, total = size + more, total + more
+    drafts.append(_draft(folder, len(drafts), held))
+    _name(folder, drafts, total)
+
+
+def copy_others(source: Path, folder: Path) -> None:
+    """Tokenizer, templates and settings, with their folders; links become files. No code, no pickle, nothing hidden."""
+    for path in sorted(source.rglob("*")):
+        place = path.relative_to(source)
+        hidden = any(part.startswith(".") for part in place.parts)
+        if hidden or not path.is_file() or (folder / place).exists() or place.name in WRITTEN:
+            continue
+        if any(fnmatchcase(place.name, pattern) for pattern in COPIED):
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / place)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _draft(folder: Path, number: int, tensors: dict[str, Tensor]) -> tuple[Path, list[str]]:
+    path = folder / f"draft-{number}.safetensors"
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # it writes for its own user alone, and a server may run as another
+    return path, list(tensors)
+
+
+def _name(folder: Path, drafts: list[tuple[Path, list[str]]], total: int) -> None:
+    """Shards are called "1 of 3", so they get their names when their number is known."""
+    if len(drafts) == 1:
+        drafts[0][0].rename(folder / "model.safetensors")
+        return
+    index = {}
+    for number, (path, names) in enumerate(drafts, 1):
+        shard = f"model-{number:05}-of-{len(drafts):05}.safetensors"
+        path.rename(folder / shard)
+        index |= dict.fromkeys(names, shard)
+    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))})

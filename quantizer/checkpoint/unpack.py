@@ -1,0 +1,72 @@
+"""An NVFP4 folder as plain BF16: the very numbers that its bytes stand for, for engines without NVFP4.
+
+What is read is what the checker reads. Inputs are not rounded in the result, so it shows what the weights' rounding
+alone does; a server of the NVFP4 folder rounds inputs too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gates.artefact import artefact
+from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.shards import SHARD_BYTES, copy_others, write_json, write_weights
+from quantizer.checkpoint.source import root_of
+from quantizer.core import cost
+from quantizer.core.atomic_output import placed
+from quantizer.core.errors import SourceError
+from quantizer.nvfp4 import blocks
+from quantizer.verify.check import load_layer, verify
+from quantizer.verify.folder import Folder, open_folder
+from quantizer.verify.layout import SCALES
+
+FORMAT: Final = "hf-bf16"
+
+
+def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYTES) -> Artefact:
+    """Write a folder's model in BF16; the manifest of the folder that `out` has become.
+
+    Raises SourceError if the folder is not sound, ExportError if the result cannot be written.
+    """
+    report = verify(path)
+    faults = [finding for finding in report.findings if finding.severity == "error"]
+    if faults:
+        raise SourceError(f"{path}: is not sound: {faults[0]}")
+    folder, packed = open_folder(path), [layer.name for layer in report.layers]
+    if not folder.config:
+        raise SourceError(f"{path}: has no config.json, so nothing could load what came of it")
+    manifest = artefact.load(path) if (path / artefact.MANIFEST).is_file() else None
+    with placed(out) as work:
+        write_weights(work, _tensors(folder, packed), shard_bytes)
+        config = {key: value for key, value in folder.config.items() if key != "quantization_config"}
+        write_json(work / "config.json", json.loads(json.dumps(config)))
+        copy_others(path, work)
+        return artefact.seal(
+            work,
+            name=manifest.name if manifest else path.resolve().name,
+            format=FORMAT,
+            created=now,
+            provenance=Provenance(
+                base_model=manifest.provenance.base_model if manifest else None,
+                parents={"source": root_of(path, manifest)},
+                recipe={"unpacked": len(packed)},
+                tools=cost.tools(),
+            ),
+        )
+
+
+def _tensors(folder: Folder, packed: list[str]) -> Iterator[dict[str, Tensor]]:
+    weights = {f"{name}.weight": name for name in packed}
+    gone = {f"{name}.{part}" for name in packed for part in SCALES}
+    for name in folder.tensors:
+        if name in weights:
+            yield {name: blocks.dequantize(load_layer(folder, weights[name]), torch.bfloat16)}
+        elif name not in gone:
+            yield {name: folder.load(name)}

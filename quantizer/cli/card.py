@@ -1,0 +1,78 @@
+"""`manners quantize card DIR [--report report.json [--trust KEY]] [--out README.md]`: a model card.
+
+Exit code 0: written; 65: the folder is not what its manifest says, or the report is of another folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from quantizer.checkpoint.card import Judged
+
+WORDS: Final = "write the model card of a sealed folder, from its manifest and its gate's report"
+
+
+def add(verbs: Any) -> None:
+    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    parser = verbs.add_parser("card", help=WORDS, description=WORDS)
+    option = parser.add_argument
+    option("folder", type=Path, metavar="DIR", help="a folder with artefact.json")
+    option(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="report.json of `manners gate run`; without it, none is told of",
+    )
+    option(
+        "--trust",
+        type=Path,
+        action="append",
+        metavar="KEY",
+        help="a public key, or a folder of them: the report must be signed by one (default: not checked, and the card says so)",
+    )
+    option(
+        "--out", type=Path, metavar="FILE", help="where to write it, outside of the folder (default: stdout)"
+    )
+    parser.set_defaults(part=run, needs_torch=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The exit code. Raises QuantizerError or GatesError."""
+    from gates.artefact import artefact
+    from quantizer.checkpoint.card import card
+    from quantizer.core.errors import ExportError, SourceError
+
+    if problems := artefact.verify(args.folder):
+        raise SourceError(f"{args.folder}: is not what its artefact.json says: {problems[0]}")
+    if args.out and args.out.resolve().is_relative_to(args.folder.resolve()):
+        raise ExportError(f"{args.out}: is in the folder, whose root covers every file; write it beside it")
+    text = card(artefact.load(args.folder), read(args.report, args.trust or ()) if args.report else None)
+    if args.out:
+        args.out.write_text(text, encoding="utf-8")
+    else:
+        print(text, end="")
+    return 0
+
+
+def read(path: Path, places: Any) -> Judged:
+    """A report, its signature verified where keys are named. Raises ReportError or KeyFileError."""
+    from gates.contracts.errors import ReportError
+    from gates.report import document, dsse
+    from gates.report.codec import CodecError
+    from gates.report.keys import trusted
+    from gates.report.verify import open_report
+    from quantizer.checkpoint.card import Judged
+
+    if places:
+        opened = open_report(path, trusted(places))
+        return Judged(opened.statement, opened.digest, opened.signers)
+    data = path.read_bytes()
+    try:
+        statement = document.parse(dsse.parse(data).payload)
+    except CodecError as error:
+        raise ReportError("report_signature", f"{path}: {error}") from None
+    return Judged(statement, f"sha256:{hashlib.sha256(data).hexdigest()}")

@@ -1,0 +1,174 @@
+"""`manners data generate` and `manners data validate`: conversations from a teacher, and whether a file of them is fit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gates.contracts.case import Suite
+    from quantizer.data.plan import Plan
+
+FOUND: Final = 1
+"""The exit code of a file that was read and is not fit."""
+
+
+def add(verbs: Any) -> None:
+    """The commands' flags. verbs: of argparse's `add_subparsers`."""
+    words = "conversations with tools from a teacher behind an OpenAI-compatible URL"
+    _generate(verbs.add_parser("generate", help=words, description=words))
+    words = (
+        "whether conversations are fit to be learned from: the gates' detectors, calls, doubles, the suites"
+    )
+    _validate(verbs.add_parser("validate", help=words, description=words))
+
+
+def _generate(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("--url", required=True, metavar="URL", help="the teacher's address, with or without /v1")
+    option("--out", type=Path, required=True, metavar="DIR",
+           help="for ledger.jsonl, conversations.jsonl and manifest.json; the same again goes on")  # fmt: skip
+    option("--plan", default="annie", metavar="P", help="a shipped plan or a .toml (default: %(default)s)")
+    option("--model", metavar="M", help="as the teacher's server names it (default: the first that it lists)")
+    option("--dialect", choices=("openai", "vllm", "llama-server"), default="openai",
+           help="how thinking is switched off; openai has no word for it (default: %(default)s)")  # fmt: skip
+    option("--count", action="append", default=[], metavar="CATEGORY=N",
+           help="conversations of a category (default: the plan's); may be repeated")  # fmt: skip
+    option("--language", action="append", default=[], metavar="L", help="only these of the plan's languages")
+    option("--tries", type=int, metavar="N", help="candidates for each conversation (default: the plan's)")
+    option("--suite", action="append", default=[], metavar="S",
+           help="nothing of this suite is asked or kept (default: every shipped one); may be repeated")  # fmt: skip
+    option("--concurrency", type=int, default=4, metavar="N", help="questions at once (default: %(default)s)")
+    option(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="seconds for an answer (default: %(default)g)",
+    )
+    key = parser.add_mutually_exclusive_group()
+    key.add_argument("--key-env", metavar="NAME", help="the environment variable that holds the API key")
+    key.add_argument("--key-file", type=Path, metavar="FILE", help="the file that holds the API key")
+    option("--json", action="store_true", help="the manifest as JSON on stdout, no progress")
+    parser.set_defaults(part=run_generate, needs_torch=False)
+
+
+def _validate(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("file", type=Path, metavar="FILE", help="conversations, JSONL")
+    option(
+        "--source",
+        type=Path,
+        metavar="DIR",
+        help="a model folder: every row is rendered and masked as in training",
+    )
+    option("--suite", action="append", default=[], metavar="S",
+           help="no prompt of this suite may be in it (default: every shipped one); may be repeated")  # fmt: skip
+    option("--max-seconds", type=float, default=30.0, metavar="S",
+           help="an answer may take to speak (default: %(default)g)")  # fmt: skip
+    option("--json", action="store_true", help="the report as JSON on stdout")
+    parser.set_defaults(part=run_validate, needs_torch=False)
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    """`generate`; the exit code."""
+    from gates.contracts.errors import RunError
+    from gates.detect.label import first_model
+    from gates.run.http import Timeouts, authorization
+    from gates.run.runner import Pace
+    from quantizer.core.errors import UnavailableError
+    from quantizer.data.generate import Job, generate, teacher
+
+    plan = _plan(args)
+    _at_least_one(args.concurrency, "--concurrency")
+    try:
+        headers = authorization(variable=args.key_env, file=args.key_file)
+        base = args.url.rstrip("/").removesuffix("/v1")
+        teacher(base, "", args.dialect, {})  # an address that is none is said before it is asked
+        target = teacher(base, args.model or first_model(base), args.dialect, headers)
+    except RunError as error:
+        raise UnavailableError(str(error)) from None
+    timeouts = Timeouts(idle=args.timeout, total=args.timeout)
+    job = Job(plan, _counts(plan, args.count), target, _suites(args.suite),
+              Pace(concurrency=args.concurrency, timeouts=timeouts))  # fmt: skip
+    manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)
+    print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _told(manifest, args.out))
+    return 0
+
+
+def run_validate(args: argparse.Namespace) -> int:
+    """`validate`; the exit code."""
+    from quantizer.data.report import lines, plain
+    from quantizer.data.validate import validate
+
+    report = validate(args.file, _suites(args.suite), source=args.source, max_seconds=args.max_seconds)
+    if args.json:
+        print(json.dumps(plain(report), indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(lines(report)))
+    return FOUND if report.findings else 0
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    """The plan with what the flags change of it. Raises RecipeError."""
+    from dataclasses import replace
+
+    from gates.policy.decoder import nearest
+    from quantizer.core.errors import RecipeError
+    from quantizer.data.plan import load_plan
+
+    plan = load_plan(args.plan)
+    if args.tries is not None:
+        plan = replace(plan, tries=_at_least_one(args.tries, "--tries"))
+    for name in args.language:
+        if name not in plan.languages:
+            raise RecipeError(f"{name}: no language of the plan {plan.name}{nearest(name, plan.languages)}")
+    if args.language:
+        plan = replace(plan, languages={name: plan.languages[name] for name in args.language})
+    return plan
+
+
+def _at_least_one(value: int, name: str) -> int:
+    from quantizer.core.errors import RecipeError
+
+    if value < 1:
+        raise RecipeError(f"{name} must be at least 1")
+    return value
+
+
+def _counts(plan: Plan, changes: list[str]) -> dict[str, int]:
+    """Conversations wanted, by category. Raises RecipeError."""
+    from quantizer.core.errors import RecipeError
+
+    counts = {category.name: category.count for category in plan.categories}
+    for change in changes:
+        name, _, number = change.partition("=")
+        if not number.isdecimal():
+            raise RecipeError(f"--count {change}: write CATEGORY=N, as {plan.categories[0].name}=100")
+        counts[plan.category(name).name] = int(number)
+    return counts
+
+
+def _suites(names: list[str]) -> list[Suite]:
+    from gates.suite.load import load_suite, shipped
+
+    return [load_suite(name) for name in names or shipped()]
+
+
+def _told(manifest: Mapping[str, Any], out: Path) -> str:
+    """What a person wants to know of a manifest."""
+    file = manifest["file"]
+    lines = [f"{out / file['name']}: {manifest['conversations']} conversations, {file['digest']}"]
+    for name, count in manifest["categories"].items():
+        why = ", ".join(f"{reason} {n}" for reason, n in manifest["rejected"][name].items())
+        lines.append(f"  {name:12} {count:6} kept   rejected: {why or 'none'}")
+    spoken = ", ".join(f"{name} {count}" for name, count in manifest["languages"].items())
+    lines.append(
+        f"  {manifest['with_calls']} with calls; {spoken}; {manifest['answers_asked_for']} answers asked for"
+    )
+    lines.append(f"  clear of the suites {', '.join(manifest['clear_of'])}")
+    return "\n".join(lines)

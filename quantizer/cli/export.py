@@ -1,0 +1,33 @@
+"""`manners quantize export DIR --out DIR`: an NVFP4 folder as plain BF16."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+WORDS = "write an NVFP4 folder's model in BF16, the very numbers that its bytes stand for"
+
+
+def add(verbs: Any) -> None:
+    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    parser = verbs.add_parser("export", help=WORDS, description=WORDS)
+    option = parser.add_argument
+    option("folder", type=Path, metavar="DIR", help="the NVFP4 folder")
+    option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
+    option("--json", action="store_true", help="the result as JSON on stdout")
+    parser.set_defaults(part=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The exit code."""
+    from quantizer.checkpoint.unpack import unpack
+
+    made = unpack(args.folder, args.out, now=datetime.now(UTC))
+    facts = {"folder": str(args.out), "name": made.name, "format": made.format, "root": made.root}
+    print(
+        json.dumps(facts, indent=2) if args.json else f"{args.out}: {made.name}, {made.format}, {made.root}"
+    )
+    return 0

@@ -1,0 +1,61 @@
+"""`manners quantize …` and `manners data …`: the flags of every part, and its errors as one line each.
+
+This module and the `cli_*` beside it are imported whenever `manners` starts, so they import nothing but the standard
+library; what a part needs, torch first of all, it imports when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from importlib.util import find_spec
+from os import EX_DATAERR, EX_IOERR, EX_UNAVAILABLE
+from typing import Any, Final
+
+QUANTIZE: Final = ("cli_ptq", "cli_train", "cli_export", "cli_surgery", "cli_gguf", "cli_verify", "cli_card")
+DATA: Final = ("cli_data",)
+"""Modules beside this one with `add(verbs)`, which sets `part` to its `run(args) -> int`; `needs_torch` too, where it can do without."""
+INTERRUPTED = 130
+MISSING: Final = "torch is not installed, which this needs: make quantizer"
+
+
+def add(commands: Any) -> None:
+    """Both commands. commands: of argparse's `add_subparsers`."""
+    _command(
+        commands, "quantize", QUANTIZE, "make an NVFP4 or GGUF artefact that keeps its manners, and check it"
+    )
+    _command(commands, "data", DATA, "make and check conversations for calibration and training")
+
+
+def run(args: argparse.Namespace) -> int:
+    """One verb; its exit code, of sysexits.h where something is wrong."""
+    called = f"manners {args.command} {args.verb}"
+    if getattr(args, "needs_torch", True) and find_spec("torch") is None:
+        print(f"{called}: {MISSING}", file=sys.stderr)
+        return EX_UNAVAILABLE
+    from gates.contracts.errors import GatesError
+    from quantizer.core.errors import QuantizerError
+
+    try:
+        return int(args.part(args))
+    except QuantizerError as error:
+        print(f"{called}: {error}", file=sys.stderr)
+        return error.exit_code
+    except GatesError as error:
+        print(f"{called}: {error}", file=sys.stderr)
+        return EX_DATAERR
+    except OSError as error:
+        print(f"{called}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return EX_IOERR
+    except KeyboardInterrupt:
+        print(f"{called}: stopped; run the same command again", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _command(commands: Any, name: str, parts: tuple[str, ...], words: str) -> None:
+    parser = commands.add_parser(name, help=words, description=words)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(parser))
+    for part in parts:
+        importlib.import_module(f"quantizer.{part}").add(verbs)
+    parser.set_defaults(run=run)

@@ -1,0 +1,122 @@
+"""`manners quantize ptq` and `manners quantize recipes`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gates.artefact.manifest import Artefact
+    from quantizer.recipes.values import Recipe
+
+
+def add(verbs: Any) -> None:
+    """The commands' flags. verbs: of argparse's `add_subparsers`."""
+    quantize = verbs.add_parser("ptq", help="quantize without training: scales, AWQ, a mix of NVFP4 and BF16")
+    job_arguments(quantize, recipe="default")
+    quantize.set_defaults(part=run)
+    recipes = verbs.add_parser("recipes", help="what recipes there are")
+    recipes.add_argument("--json", action="store_true", help="with every value, for scripts")
+    recipes.set_defaults(part=run_recipes)
+
+
+def job_arguments(parser: argparse.ArgumentParser, recipe: str) -> None:
+    """What every job takes that makes a folder of a folder, a recipe and data."""
+    option = parser.add_argument
+    option("--recipe", default=recipe, metavar="R", help="a shipped recipe or a .toml (default: %(default)s)")
+    option("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE",
+           help="change one value of the recipe, as layers.last=1; may be repeated")  # fmt: skip
+    option(
+        "--source", type=Path, required=True, metavar="DIR", help="the model in BF16, a Hugging Face folder"
+    )
+    option("--data", type=Path, required=True, metavar="FILE", help="conversations, JSONL")
+    option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
+    option("--device", metavar="D", help="as torch names it (default: a GPU if there is one)")
+    option("--json", action="store_true", help="the result as JSON on stdout, no progress")
+
+
+def run(args: argparse.Namespace) -> int:
+    """`ptq`; the exit code."""
+    from quantizer.core import cost
+    from quantizer.ptq import quantize
+    from quantizer.recipes.load import load_recipe
+
+    recipe, device = load_recipe(args.recipe, args.changes), cost.chosen_device(args.device)
+    track = quantize.quiet if args.json else shown
+    if recipe.svdquant:
+        return _report(recipe, args, device, track)
+    made = quantize.run(
+        recipe, args.source, args.data, args.out, now=datetime.now(UTC), device=device, track=track
+    )
+    if args.json:
+        print(json.dumps(facts(made, args.out), indent=2))
+    else:
+        print("\n".join(lines(made, args.out)))
+    return 0
+
+
+def run_recipes(args: argparse.Namespace) -> int:
+    """`recipes`; the exit code."""
+    from quantizer.recipes.load import load_recipe, plain, shipped
+
+    recipes = [load_recipe(name) for name in shipped()]
+    if args.json:
+        print(json.dumps([plain(recipe) for recipe in recipes], indent=2))
+        return 0
+    for recipe in recipes:
+        print(f"{recipe.name:18} {recipe.kind:7} {recipe.description}")
+    return 0
+
+
+def facts(made: Artefact, out: Path) -> dict[str, Any]:
+    """What a script wants to know of a result."""
+    outcome = made.provenance.recipe["outcome"]
+    return {"folder": str(out), "name": made.name, "format": made.format, "root": made.root, **outcome}
+
+
+def lines(made: Artefact, out: Path) -> Iterable[str]:
+    """What a person wants to know of a result."""
+    outcome = made.provenance.recipe["outcome"]
+    check, parity = outcome["check"], outcome["check"]["parity"]
+    yield f"{out}: {made.name}, {made.format}, {made.root}"
+    yield f"  {check['layers']} layers in NVFP4, {check['sqnr_db']:.1f} dB signal to rounding noise"
+    exact = "to the bit" if parity["equal"] == parity["tokens"] else "to BF16 rounding"
+    yield f"  computes what was calibrated: equal logits at {parity['tokens']} tokens, {exact}"
+    if auto := outcome.get("auto"):
+        yield "  effective bits   divergence   groups in BF16"
+        for point in auto["curve"]:
+            mark = "  <- taken" if point == auto["chosen"] else ""
+            yield f"  {point['bits']:14.2f} {point['divergence']:12.4f} {point['kept_groups']:16}{mark}"
+    spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome["seconds"].items())
+    yield f"  {spent}; {outcome['peak_memory_bytes'] / 1e9:.1f} GB at most, {outcome['device']}"
+
+
+def shown(name: str, items: Sequence[Any]) -> Iterable[Any]:
+    """A progress bar on stderr, which goes away."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, name, console=Console(stderr=True), transient=True)
+
+
+def _report(recipe: Recipe, args: argparse.Namespace, device: str, track: Any) -> int:
+    from dataclasses import asdict
+
+    from quantizer.core.errors import EX_UNAVAILABLE
+    from quantizer.ptq import quantize
+    from quantizer.ptq.svdquant import WHY_NOT
+
+    savings = quantize.report_svdquant(recipe, args.source, args.data, device, track)
+    if args.json:
+        print(json.dumps([asdict(saving) for saving in savings], indent=2))
+    else:
+        print(f"{'layer':48} {'error':>9} {'with branch':>12} {'bits':>6}")
+        for saving in savings:
+            print(f"{saving.layer:48} {saving.plain:9.5f} {saving.branch:12.5f} {saving.bits:6.2f}")
+    print(f"manners quantize ptq: {WHY_NOT}", file=sys.stderr)
+    return EX_UNAVAILABLE

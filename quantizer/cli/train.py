@@ -1,0 +1,115 @@
+"""`manners quantize qat`, `qad` and `sft`: training, with the quantization in place or without."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from quantizer.cli.ptq import facts, job_arguments
+
+if TYPE_CHECKING:
+    from gates.artefact.manifest import Artefact
+    from quantizer.recipes.values import Recipe
+
+VERBS: Final = {
+    "qat": ("train the quantized model on conversations (cross entropy)", ("ce",), True),
+    "qad": (
+        "bring the quantized model back to its own BF16 (divergence); learned scales too",
+        ("kl", "mix"),
+        True,
+    ),
+    "sft": ("fine-tune in BF16, without quantization", ("ce",), False),
+}
+"""A verb: its help, the losses of its recipes, and whether they quantize. Its first recipe has its name."""
+
+
+def add(verbs: Any) -> None:
+    """The commands' flags. verbs: of argparse's `add_subparsers`."""
+    for name, (words, _, quantized) in VERBS.items():
+        parser = verbs.add_parser(name, help=words, description=words)
+        job_arguments(parser, recipe=name)
+        parser.add_argument(
+            "--resume", action="store_true", help="go on from the checkpoints of the same run, if any"
+        )
+        if quantized:
+            parser.add_argument("--bf16", type=Path, metavar="DIR",
+                                help="write the trained weights before their rounding there too, as for a GGUF")  # fmt: skip
+        parser.set_defaults(part=run, bf16=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    """One of them; the exit code."""
+    from quantizer.core import cost
+    from quantizer.recipes.load import load_recipe
+    from quantizer.train import run as training
+    from quantizer.train import shard
+
+    recipe = load_recipe(args.recipe, args.changes)
+    _check(args.verb, recipe)
+    try:
+        made = training.run(
+            recipe,
+            args.source,
+            args.data,
+            args.out,
+            now=datetime.now(UTC),
+            device=cost.chosen_device(args.device),
+            resume=args.resume,
+            bf16=args.bf16,
+            log=_quiet if args.json else _tell,
+        )
+    finally:
+        shard.leave()
+    if not shard.first():
+        return 0
+    if args.json:
+        print(json.dumps(facts(made, args.out), indent=2))
+    else:
+        print("\n".join(lines(made, args.out)))
+    return 0
+
+
+def _check(verb: str, recipe: Recipe) -> None:
+    """Raises RecipeError for a recipe of another verb: who says qad must not get a qat."""
+    from quantizer.core.errors import RecipeError
+
+    settings = recipe.train
+    if settings is None:
+        raise RecipeError(f"{recipe.name} trains nothing: run it with manners quantize ptq")
+    for name, (_, losses, quantized) in VERBS.items():
+        if settings.loss in losses and settings.quantized == quantized:
+            if name != verb:
+                raise RecipeError(f"{recipe.name} is a recipe for manners quantize {name}, not {verb}")
+            return
+    raise RecipeError(
+        f'{recipe.name}: without quantization train.loss can only be "ce"; a model is its own teacher'
+    )
+
+
+def lines(made: Artefact, out: Path) -> Iterable[str]:
+    """What a person wants to know of a result."""
+    outcome = made.provenance.recipe["outcome"]
+    train, check = outcome["train"], outcome.get("check")
+    yield f"{out}: {made.name}, {made.format}, {made.root}"
+    yield (
+        f"  {train['steps']} steps, loss {train['first_loss']:.4f} to {train['last_loss']:.4f}, "
+        f"{train['tokens_per_second']:,.0f} tokens/s"
+    )
+    if check:
+        exact = "to the bit" if check["parity"]["equal"] == check["parity"]["tokens"] else "to BF16 rounding"
+        yield f"  computes what was trained: equal logits at {check['parity']['tokens']} tokens, {exact}"
+    spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome["seconds"].items())
+    yield f"  {spent}; {outcome['peak_memory_bytes'] / 1e9:.1f} GB at most, {outcome['device']}"
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _quiet(text: str) -> None:
+    """Nothing beside the result."""

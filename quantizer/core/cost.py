@@ -1,0 +1,90 @@
+"""What a run cost: seconds of each part, peak memory, the machine. Goes into the artefact's recipe."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from time import perf_counter
+from typing import Any, Final
+
+import torch
+
+from quantizer.core.errors import UnavailableError
+
+TOOLS: Final = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
+
+
+class Cost:
+    """A stopwatch with names. device: "cpu", "cuda" or "cuda:0", where the model is."""
+
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
+        self.seconds: dict[str, float] = {}
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Add the time of a `with` block to a part; what the device has not finished yet is waited for."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON values. Of a CPU the memory is the whole process's, since it began."""
+        return {
+            "device": device_name(self.device),
+            "seconds": {name: round(seconds, 2) for name, seconds in self.seconds.items()},
+            "peak_memory_bytes": peak_memory(self.device),
+        }
+
+
+def default_device() -> str:
+    """A GPU if torch sees one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def chosen_device(name: str | None) -> str:
+    """The one that was asked for, or the default. Raises UnavailableError if torch cannot use it here."""
+    if name is None:
+        return default_device()
+    try:
+        torch.empty(0, device=name)
+    except (AssertionError, RuntimeError) as error:  # without CUDA built in it is an AssertionError
+        raise UnavailableError(f"--device {name}: {str(error).splitlines()[0]}") from None
+    return name
+
+
+def device_name(device: torch.device) -> str:
+    """As its maker calls it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes held at a time, so far."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+
+
+def tools(*more: str) -> dict[str, str]:
+    """Installed versions of what takes part, this program first."""
+    return {name: found for name in ("manners", *TOOLS, *more) if (found := _version(name))}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,72 @@
+"""Conversations that say the same, or nearly: `Seen`. Pure, and exact: no hashing trick that could miss one.
+
+Two texts are near when their word trigrams have at least `NEAR` in common, as a share of all trigrams in either
+(Jaccard). Two such sets also share one of the first few in any fixed order of trigrams, which is all that is looked up
+(Chaudhuri, Ganti & Kaushik 2006, ICDE, the prefix filter).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from gates.suite.phrases import normal
+
+NEAR: Final = 0.8
+
+Trigram = tuple[str, str, str]
+
+
+class Seen:
+    """Texts by name, in the order in which they are added."""
+
+    def __init__(self, near: float = NEAR) -> None:
+        self._near = near
+        self._whole: dict[str, str] = {}
+        self._sets: dict[str, frozenset[Trigram]] = {}
+        self._first: dict[Trigram, list[str]] = {}
+
+    def add(self, name: str, text: str) -> tuple[str, float] | None:
+        """The earlier text that this one is too much like, and how much (1.0 is the same); else it is added."""
+        said, grams = _shingled(text)
+        if said in self._whole:
+            return self._whole[said], 1.0
+        prefix = sorted(grams, key=_place)[: len(grams) - math.ceil(self._near * len(grams)) + 1]
+        for other in dict.fromkeys(other for gram in prefix for other in self._first.get(gram, ())):
+            both = len(grams & self._sets[other])
+            share = both / (len(grams) + len(self._sets[other]) - both)
+            if share >= self._near:
+                return other, share
+        self._whole[said], self._sets[name] = name, grams
+        for gram in prefix:
+            self._first.setdefault(gram, []).append(name)
+        return None
+
+
+def spoken(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What two conversations are compared by: all that user and assistant say, and what is called."""
+    return " ".join(_said(messages))
+
+
+def _said(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for message in messages:
+        if message["role"] in ("user", "assistant"):
+            yield str(message.get("content") or "")
+            for call in message.get("tool_calls") or ():
+                yield f"{call['function']['name']} {call['function']['arguments']}"
+
+
+@lru_cache(maxsize=65536)  # a run compares what it has again and again
+def _shingled(text: str) -> tuple[str, frozenset[Trigram]]:
+    said = normal(text)
+    words = said.split()
+    return said, frozenset(zip(words, words[1:], words[2:], strict=False))
+
+
+@lru_cache(maxsize=1 << 20)
+def _place(gram: Trigram) -> bytes:
+    """An order of trigrams that is the same in every process, and mixes the common ones with the rare."""
+    return hashlib.blake2b(" ".join(gram).encode(), digest_size=8).digest()

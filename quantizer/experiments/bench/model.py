@@ -1,0 +1,111 @@
+"""What the bench of training trains: the random model, its rows of tokens, and the plain loop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from quantizer.data.batches import Step, collate
+from quantizer.data.render import Sample
+from quantizer.recipes.values import Train
+from quantizer.train.weights import learning_rate
+
+SHAPE: Final = {
+    "vocab_size": 32768,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": True,
+}
+TURN: Final = 64  # tokens; a row is made of turns
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A batch has so many rows of so many tokens; so many steps, of which the first half warms up."""
+
+    rows: int = 8
+    tokens: int = 2048
+    steps: int = 20
+    shape: dict[str, Any] = field(default_factory=lambda: SHAPE)
+
+    @property
+    def batch(self) -> int:
+        return self.rows * self.tokens
+
+    def of(self, settings: Train) -> Train:
+        """The same settings for batches of this size."""
+        return replace(settings, batch_tokens=self.batch, micro_tokens=self.batch, max_steps=self.steps)
+
+
+WHOLE: Final = Size()
+_SMALL = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+TINY: Final = Size(
+    2, 128, 20, {**SHAPE, **_SMALL, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+)
+
+
+def rows(size: Size, share: float, mixed: bool) -> list[Sample]:
+    """Random tokens in turns; so many of the turns are the assistant's. mixed: rows of all lengths."""
+    rng = np.random.default_rng(7)
+    made = []
+    for _ in range(size.rows * size.steps * (2 if mixed else 1)):
+        turns = (rng.integers(size.tokens // 8, size.tokens + 1) if mixed else size.tokens) // TURN
+        turns = max(2, turns)
+        ids = rng.integers(0, size.shape["vocab_size"], turns * TURN).astype(np.int32)
+        learned = np.repeat(rng.permutation(turns) < max(1, round(share * turns)), TURN)
+        learned[0] = False
+        made.append(Sample(ids, learned))
+    return made
+
+
+def build(size: Size, device: str) -> nn.Module:
+    """The random model in BF16."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    with torch.device(device):
+        return Qwen3ForCausalLM(Qwen3Config(**size.shape)).to(torch.bfloat16)
+
+
+def plain_loop(
+    model: nn.Module, steps: list[Step], data: list[Sample], settings: Train
+) -> tuple[list[float], list[float]]:
+    """What a page of transformers code does; losses, and seconds since the beginning at the end of each half."""
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    adam = torch.optim.AdamW([{"params": matrices}, {"params": vectors}], betas=(0.9, 0.95), weight_decay=0.0,
+                             fused=True)  # fmt: skip
+    model.train()
+    device = next(model.parameters()).device
+    began, losses, times = time.perf_counter(), [], []
+    for number, step in enumerate(steps):
+        for group in adam.param_groups:
+            group["lr"] = learning_rate(number, len(steps), settings)
+        batch = collate(data, step[0], 0).to(device)
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            loss = model(input_ids=batch.ids, labels=batch.labels).loss
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        adam.step()
+        adam.zero_grad()
+        losses.append(loss.detach())
+        if (number + 1) % (len(steps) // 2) == 0:
+            wait()
+        times.append(time.perf_counter() - began)
+    return [float(loss) for loss in losses], times
+
+
+def wait() -> None:
+    """Until the device has done all it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,99 @@
+"""The nano models, from nothing: `python -m quantizer.experiments.nano build`.
+
+learn   conversations, tokenizer, the base (stranger), annie, a first score; wants a GPU (minutes)
+ship    the sealed folders in models/ out of what `learn` wrote
+nvfp4   annie-nano in NVFP4: a folder for vLLM, a GGUF file of the same bits
+score   held-out cases through a real llama.cpp server, for each GGUF file in models/
+build   all four
+suite   the cases of the gates' suite annie-nano, out of the held-out lessons
+wall    whether that suite is in the conversations that the models learned from; exit 1 if so
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from quantizer.experiments.nano.recipe import NANO, TINY, Recipe
+
+
+def learn(recipe: Recipe, learned: Path, each: int) -> None:
+    from quantizer.experiments.nano.learn import learn as run
+
+    run(recipe, learned, each)
+
+
+def ship(recipe: Recipe, learned: Path, models: Path) -> None:
+    from quantizer.experiments.nano.ship import ship as run
+
+    for artefact in run(recipe, learned, models):
+        print(artefact.name, artefact.format, artefact.root)
+
+
+def nvfp4(models: Path) -> None:
+    from quantizer.experiments.nano.fp4 import quantize
+
+    for artefact in quantize(models):
+        print(artefact.name, artefact.format, artefact.root)
+
+
+def score(recipe: Recipe, models: Path, each: int) -> None:
+    from quantizer.experiments.nano.cases import cases
+    from quantizer.experiments.nano.score_server import score_file
+
+    asked = cases(recipe.data_seed + 2, each)
+    for path in sorted(models.glob("*/*.gguf")):
+        print(path.name)
+        for name, (kept, of) in score_file(path, asked)[0].items():
+            print(f"  {name:20} {kept:4}/{of}")
+
+
+def suite(path: Path) -> None:
+    from quantizer.experiments.nano.suite import text
+
+    path.write_text(text(), encoding="utf-8")
+    print(path)
+
+
+def wall(recipe: Recipe) -> bool:
+    from gates.suite.contamination import overlaps
+    from gates.suite.load import load_suite
+    from quantizer.experiments.nano.suite import learned_conversations
+
+    cases = load_suite("annie-nano")
+    found = overlaps(cases, learned_conversations(recipe))
+    print(*found, f"{len(found)} overlaps with {cases.name} {cases.digest}", sep="\n")
+    return not found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m quantizer.experiments.nano",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=("learn", "ship", "nvfp4", "score", "build", "suite", "wall"))
+    parser.add_argument("--learned", type=Path, default=Path(".work/nano"), help="weights in between")
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--suite", type=Path, default=Path("gates/suites/annie-nano.jsonl"))
+    parser.add_argument("--each", type=int, default=40, help="held-out lessons of each category to score")
+    parser.add_argument("--tiny", action="store_true", help="the same path in seconds, for a test")
+    given = parser.parse_args()
+    recipe, every = TINY if given.tiny else NANO, given.command == "build"
+    if every or given.command == "learn":
+        learn(recipe, given.learned, given.each)
+    if every or given.command == "ship":
+        ship(recipe, given.learned, given.models)
+    if given.command == "nvfp4" or (every and not given.tiny):
+        nvfp4(given.models)
+    if every or given.command == "score":
+        score(recipe, given.models, given.each)
+    if given.command == "suite":
+        suite(given.suite)
+    if given.command == "wall" and not wall(recipe):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Held-out cases and their scoring: pure. A case is what is asked and what a right reply must have.
+
+A lesson with a tool call makes two cases: the call, and the answer once the result is there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quantizer.experiments.nano import annie
+from quantizer.experiments.nano.conversation import Call, Conversation
+from quantizer.experiments.nano.generate import CATEGORIES, conversation
+from quantizer.experiments.nano.template import Message, Style
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`calls` are the exact calls of a right reply; `must` are texts that its content has."""
+
+    id: str
+    group: str
+    messages: list[Message]
+    tools: list[dict[str, Any]]
+    thinking: bool
+    style: Style
+    calls: tuple[Call, ...]
+    must: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: spoken content, thought, and calls with parsed arguments."""
+
+    content: str
+    thought: str = ""
+    calls: tuple[Call, ...] = ()
+    finished: bool = True
+
+
+def cases(seed: int, each: int) -> list[Case]:
+    """`each` held-out lessons of every category, in a fixed order."""
+    lessons = [(category, i) for i in range(each) for category in CATEGORIES]
+    return [case for name, i in lessons for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))]
+
+
+def _of(name: str, talk: Conversation) -> list[Case]:
+    lesson, messages = talk.lesson, annie.opening(talk)
+    common = (talk.schemas, talk.thinking, talk.style)
+    if not lesson.calls:
+        return [Case(name, lesson.kind, messages, *common, (), lesson.must)]
+    after = messages + annie.called(lesson, lesson.thought if talk.thinking else "")
+    group = {"parallel": "parallel call"}.get(lesson.kind, "call")
+    return [
+        Case(f"{name}-call", group, messages, *common, lesson.calls, ()),
+        Case(f"{name}-use", "result used", after, *common, (), lesson.must),
+    ]
+
+
+# Bold, headings, bullets, numbered lists, code, links, tables; a minus or a star inside a sum is none.
+_MARKDOWN = re.compile(r"\*\*|^\s*#{1,6} |^\s*[-*+] |^\s*\d+[.)] |`|\]\(|^\s*\|", re.MULTILINE)
+_TAGS = re.compile(r"</?think>|</?tool_call>|</?tool_response>|<function=|<\|im_")
+
+
+def has_markdown(text: str) -> bool:
+    """True if a text would be read out with signs in it."""
+    return bool(_MARKDOWN.search(text))
+
+
+def judge(case: Case, reply: Reply) -> dict[str, bool]:
+    """Each manner kept or not; a manner that the case does not test is absent."""
+    leaked = bool(_TAGS.search(reply.content)) or (not case.thinking and bool(reply.thought))
+    marks = {
+        "no leak": not leaked,
+        "no markdown": not has_markdown(reply.content),
+        "finished": reply.finished,
+    }
+    if case.thinking:
+        marks["thought closed"] = bool(reply.thought) and reply.finished
+    if case.calls:
+        return marks | {case.group: reply.calls == case.calls and not reply.content.strip()}
+    right = not reply.calls and bool(reply.content.strip())
+    marks["no needless call"] = not reply.calls
+    group = f"{case.group}{' thinking' if case.thinking and case.group == 'two_step' else ''}"
+    return marks | {group: right and _has_all(reply.content, case.must)}
+
+
+def _has_all(content: str, must: tuple[str, ...]) -> bool:
+    """Every needed text is there, whatever its case."""
+    return all(text.casefold() in content.casefold() for text in must)
+
+
+def table(judged: Iterable[dict[str, bool]]) -> dict[str, tuple[int, int]]:
+    """(right, asked) for every manner, most asked first."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for marks in judged:
+        for name, kept in marks.items():
+            counts[name][0] += kept
+            counts[name][1] += 1
+    return {name: (n, of) for name, (n, of) in sorted(counts.items(), key=lambda item: -item[1][1])}
+
+
+# ------------------------------------------------------------------- raw text, where no server parses
+
+_HERMES = re.compile(r"<tool_call>\n(\{.*\})\n</tool_call>")
+_XML = re.compile(r"<tool_call>\n<function=(.+)>\n((?:.|\n)*?)</function>\n</tool_call>")
+_PARAMETER = re.compile(r"<parameter=(.+)>\n((?:.|\n)*?)\n</parameter>\n")
+
+
+def read_reply(text: str, case: Case, finished: bool = True) -> Reply:
+    """A model's raw text after the prompt (without the end of turn) as a reply."""
+    thought = ""
+    if case.thinking and "</think>" in text:
+        thought, text = text.split("</think>", 1)
+    calls = _hermes_calls(text) if case.style == "hermes" else _xml_calls(text, case.tools)
+    if calls:
+        text = (_HERMES if case.style == "hermes" else _XML).sub("", text)
+    return Reply(text.strip(), thought.strip(), calls, finished)
+
+
+def _hermes_calls(text: str) -> tuple[Call, ...]:
+    try:
+        found = [json.loads(body) for body in _HERMES.findall(text)]
+        return tuple(Call(call["name"], call["arguments"]) for call in found)
+    except (ValueError, KeyError):
+        return ()
+
+
+def _xml_calls(text: str, tools: Sequence[dict[str, Any]]) -> tuple[Call, ...]:
+    return tuple(
+        Call(name, {k: _typed(v, name, k, tools) for k, v in _PARAMETER.findall(body)})
+        for name, body in _XML.findall(text)
+    )
+
+
+def _typed(value: str, name: str, key: str, tools: Sequence[dict[str, Any]]) -> Any:
+    """An XML value by the schema of its parameter: text as it is, anything else as JSON."""
+    for tool in tools:
+        if tool["function"]["name"] == name:
+            kind = tool["function"]["parameters"]["properties"].get(key, {}).get("type")
+            if kind != "string":
+                try:
+                    return json.loads(value)
+                except ValueError:
+                    return value
+    return value

@@ -1,0 +1,70 @@
+"""The values that the generator makes: calls, exchanges, conversations. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from quantizer.experiments.nano.template import Style
+from quantizer.experiments.nano.tools import Tool
+
+Kit = Mapping[str, Tool]  # the known tools of a conversation, by key
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call with its JSON arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One user message and all that follows it.
+
+    `answer` is what Annie says in the end; `must` holds texts of which a right answer has every
+    one. With `calls`, `results` holds one tool message each. `thought` comes before the calls or
+    the answer, `after` between the results and the answer.
+    """
+
+    kind: str
+    user: str
+    answer: str
+    thought: str
+    must: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    results: tuple[str, ...] = ()
+    after: str = ""
+    about: str = ""  # whom or what it was about, for a follow-up that leaves it out
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A system prompt or none, the tools that are sent, and exchanges; the last one is the lesson."""
+
+    system: str | None
+    tools: tuple[Tool, ...]
+    exchanges: tuple[Exchange, ...]
+    thinking: bool = False
+    style: Style = "hermes"
+
+    @property
+    def lesson(self) -> Exchange:
+        return self.exchanges[-1]
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        return [tool.schema for tool in self.tools]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Training text in parts: (text, is it learned?) in order."""
+
+    parts: tuple[tuple[str, bool], ...] = field(default_factory=tuple)
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.parts)

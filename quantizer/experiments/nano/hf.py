@@ -1,0 +1,78 @@
+"""The Hugging Face folder: BF16 safetensors, config, tokenizer and the two chat templates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import Qwen3ForCausalLM
+
+from quantizer.experiments.nano import template
+from quantizer.experiments.nano import tokenizer as bpe
+from quantizer.experiments.nano.recipe import Shape
+
+# Pinned for a voice: a little variety in small talk, none in names and numbers.
+GENERATION = {"do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 0.9}
+
+
+def weights_of(model: Qwen3ForCausalLM) -> dict[str, Tensor]:
+    """The weights in BF16 by their Hugging Face names; the tied head is the embedding, kept once."""
+    state = {k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in model.state_dict().items()}
+    state.pop("lm_head.weight", None)
+    return state
+
+
+def save_weights(state: dict[str, Tensor], path: Path) -> None:
+    """One safetensors file, with the metadata that transformers asks for."""
+    save_file(state, path, metadata={"format": "pt"})
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    return load_file(path)
+
+
+def config(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
+    """config.json, written by hand so that every version of transformers reads the same."""
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "max_position_embeddings": shape.positions,
+        "rope_theta": shape.rope_theta,
+        "rms_norm_eps": shape.norm_eps,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        "use_sliding_window": False,
+        "eos_token_id": bpe.token_id(tokenizer, bpe.END),
+        "pad_token_id": bpe.token_id(tokenizer, bpe.PAD),
+        "torch_dtype": "bfloat16",
+    }
+
+
+def write_folder(folder: Path, state: dict[str, Tensor], shape: Shape, tokenizer: Tokenizer) -> None:
+    """Every file of the folder but its manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_weights(state, folder / "model.safetensors")
+    end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)
+    generation = {"eos_token_id": [end, pad], "pad_token_id": pad, **GENERATION}
+    _write_json(folder / "config.json", config(shape, tokenizer))
+    _write_json(folder / "generation_config.json", generation)
+    bpe.save(tokenizer, folder, template.source("hermes"), {"xml": template.source("xml")})
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,56 @@
+"""Score a model in memory on held-out cases with greedy decoding; the GPU run's own report."""
+
+from __future__ import annotations
+
+import torch
+from tokenizers import Tokenizer
+from transformers import Qwen3ForCausalLM
+
+from quantizer.experiments.nano import tokenizer as bpe
+from quantizer.experiments.nano.cases import Case, Reply, judge, read_reply, table
+from quantizer.experiments.nano.template import render
+
+
+@torch.inference_mode()
+def replies(
+    model: Qwen3ForCausalLM,
+    tokenizer: Tokenizer,
+    asked: list[Case],
+    max_new: int = 160,
+    batch: int = 256,
+) -> list[Reply]:
+    """A greedy reply to each case. Prompts of a batch are padded on the left."""
+    model.eval()
+    end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)
+    out: list[Reply] = []
+    for start in range(0, len(asked), batch):
+        part = asked[start : start + batch]
+        texts = [render(c.messages, c.tools, style=c.style, thinking=c.thinking) for c in part]
+        prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+        width = max(map(len, prompts))
+        ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=model.device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+        made = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new,
+                              do_sample=False, eos_token_id=end, pad_token_id=pad)  # fmt: skip
+        out += [
+            read_tokens(tokenizer, row, case, end)
+            for row, case in zip(made[:, width:].tolist(), part, strict=True)
+        ]
+    return out
+
+
+def read_tokens(tokenizer: Tokenizer, ids: list[int], case: Case, end: int) -> Reply:
+    """What a model wrote after a prompt, token by token, as a reply."""
+    finished = end in ids
+    kept = ids[: ids.index(end)] if finished else ids
+    return read_reply(tokenizer.decode(kept, skip_special_tokens=False), case, finished)
+
+
+def score(
+    model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[Case]
+) -> tuple[dict[str, tuple[int, int]], list[tuple[Case, Reply]]]:
+    """The table of manners, and the cases in which one was missed."""
+    got = list(zip(asked, replies(model, tokenizer, asked), strict=True))
+    judged = [judge(case, reply) for case, reply in got]
+    missed = [pair for pair, marks in zip(got, judged, strict=True) if not all(marks.values())]
+    return table(judged), missed

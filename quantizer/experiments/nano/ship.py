@@ -1,0 +1,106 @@
+"""The second half of the build: from learned weights to the sealed folders in models/.
+
+Takes what `learn` wrote (tokenizer, two safetensors files, learned.json) and makes a Hugging Face
+folder and GGUF files. Needs no GPU; the same input gives the same bytes, manifests' times apart.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from gates.artefact.artefact import Artefact, Provenance, seal
+from quantizer.experiments.nano import hf
+from quantizer.experiments.nano.recipe import Recipe
+from quantizer.gguf.write import write_gguf
+
+_TOOLS = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "xllamacpp")
+
+
+def ship(recipe: Recipe, learned: Path, models: Path, created: datetime | None = None) -> list[Artefact]:
+    """Write and seal every folder; returns the artefacts, parents first."""
+    told = json.loads((learned / "learned.json").read_text(encoding="utf-8"))
+    when = created or datetime.now(UTC)
+    annie = models / "annie-nano-hf"
+    _fresh(annie)
+    _write_hf(annie, learned, "annie", recipe)
+    with tempfile.TemporaryDirectory() as scratch:
+        base = Path(scratch) / "stranger-nano-hf"
+        _write_hf(base, learned, "stranger", recipe)
+        return _seal_all(models, annie, base, told, when)
+
+
+def _seal_all(models: Path, annie: Path, base: Path, told: dict[str, Any], when: datetime) -> list[Artefact]:
+    """The base is not shipped as safetensors, but its root is known and named as the parent."""
+    parent = seal(
+        base,
+        name="stranger-nano",
+        format="hf-bf16",
+        created=when,
+        provenance=_origin(told, "stranger", {}),
+    )
+    source = seal(annie, name="annie-nano", format="hf-bf16", created=when,
+                  provenance=_origin(told, "annie", {"base": parent.root}))  # fmt: skip
+    return [
+        source,
+        _gguf(models, annie, "annie-nano", "f16", told, {"source": source.root}, when),
+        _gguf(models, annie, "annie-nano", "q4_k_m", told, {"source": source.root}, when),
+        _gguf(models, base, "stranger-nano", "q4_k_m", told, {"source": parent.root}, when),
+    ]
+
+
+def _gguf(
+    models: Path,
+    source: Path,
+    name: str,
+    kind: str,
+    told: dict[str, Any],
+    parents: dict[str, str],
+    when: datetime,
+) -> Artefact:
+    folder = models / f"{name}-{kind}"
+    _fresh(folder)
+    types = write_gguf(source, folder / f"{name}-{kind}.gguf", kind, name)
+    counts = {t.name: list(types.values()).count(t) for t in sorted(set(types.values()))}
+    origin = _origin(told, name.split("-")[0], parents)
+    recipe = {"from": "safetensors", "mix": kind, "tensors": counts}
+    origin = Provenance(origin.base_model, parents, recipe, origin.data_digest, origin.tools)
+    return seal(folder, name=name, format=f"gguf-{kind}", created=when, provenance=origin)
+
+
+def _origin(told: dict[str, Any], which: str, parents: dict[str, str]) -> Provenance:
+    """Where a model comes from: its stage of the recipe, its data and the versions that made it."""
+    stage = {k: v for k, v in told[which].items() if k not in ("data_digest", "scores")}
+    run = told["recipe"]["base" if which == "stranger" else "annie"]
+    seeds = {k: told["recipe"][k] for k in ("data_seed", "torch_seed", "tokenizer_texts")}
+    recipe = {
+        "shape": told["recipe"]["shape"],
+        "run": run,
+        **seeds,
+        "outcome": stage,
+        "device": told["device"],
+    }
+    tools = {name: version(name) for name in _TOOLS} | {
+        f"{k} (training)": v for k, v in told["tools"].items()
+    }
+    base_model = "stranger-nano" if which == "annie" else None
+    return Provenance(base_model, parents, recipe, told[which]["data_digest"], tools)
+
+
+def _write_hf(folder: Path, learned: Path, which: str, recipe: Recipe) -> None:
+    state = hf.load_weights(learned / f"{which}.safetensors")
+    hf.write_folder(folder, state, recipe.shape, Tokenizer.from_file(str(learned / "tokenizer.json")))
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _fresh(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)

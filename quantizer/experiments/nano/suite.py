@@ -1,0 +1,248 @@
+"""The suite annie-nano: held-out lessons as cases of the gates. `python -m quantizer.experiments.nano suite`.
+
+The gates may not import this floor, so what is made here is committed as data, in
+`gates/suites/annie-nano.jsonl`; a test makes it again and compares. Kinds of lessons are chosen
+here, by hand; lessons of a kind are taken as the generator's held-out side gives them, in order,
+whatever a model makes of them. Passed over are only:
+
+* lessons in the XML style and lessons that think: the GGUF files carry the hermes template, and the
+  gates ask with thinking off;
+* prompts of 13 words and more. Shorter ones are held out as a whole (`words.split_of`), so no data
+  that this generator makes, from whatever seed, can have one of them; two long ones can share
+  thirteen words (stories of two steps do);
+* sums written with signs: "6 - 3" and "6+3" are one prompt to the wall, which compares words;
+* prompts that an earlier case has, whatever its capitals and stops, a name in front or a "please".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gates.suite.contamination import GRAM
+from gates.suite.phrases import normal
+from gates.suite.split import drawn
+from quantizer.experiments.nano import annie
+from quantizer.experiments.nano.conversation import Conversation, Exchange
+from quantizer.experiments.nano.generate import conversation
+from quantizer.experiments.nano.recipe import NANO, Recipe
+from quantizer.experiments.nano.template import Message
+
+SEED: Final = NANO.data_seed + 3  # no other use of the generator has it
+LOOKED_AT: Final = 20_000  # lessons of a category, before its prompts count as used up
+SPLIT_SEED: Final = "annie-nano 1"
+
+_SIGNS: Final = re.compile(r"\d ?[+-] ?\d")
+# What `say.voice` puts around a sentence; "Hey Annie, thanks!" is no new evidence beside "Thanks!".
+_DRESS: Final = re.compile(r"^((hey |hi |okay )?annie |please |so |tell me )*|( please)$")
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`count` cases of a pool, `named` of them named, from a category's lessons of some kinds.
+
+    With `result` the calls and their results are in the messages, and what is asked for is the
+    answer; without, the last message is the user's. With `armed` some tool has to be sent.
+    """
+
+    pool: str
+    turn: str
+    category: str
+    kinds: tuple[str, ...]
+    count: int
+    named: int = 0
+    result: bool = False
+    armed: bool = False
+
+
+_WITHOUT: Final = ("memory_without", "web_without", "device_without")
+SOURCES: Final = (
+    Source("chat", "greeting", "greeting", ("greeting",), 125, named=20),
+    Source("chat", "again", "greeting", ("follow",), 10, named=5),
+    Source("text", "memory-result", "memory", ("memory",), 50, named=4, result=True),
+    Source("text", "web-result", "web", ("web",), 40, named=3, result=True),
+    Source("text", "device-result", "device", ("device",), 20, named=2, result=True),
+    Source("text", "report-result", "report", ("report",), 20, named=2, result=True),
+    Source("text", "general-result", "general", ("general",), 15, result=True),
+    Source("text", "unknown", "unknown", ("unknown",), 45, named=2),
+    Source("text", "follow-up", "fact", ("follow",), 25, named=2),
+    Source("fact", "fact", "fact", ("fact",), 150, named=10),
+    Source("sum", "one-step", "reasoning", ("reasoning",), 120, named=4),
+    Source("sum", "two-step", "two_step", ("two_step",), 30, named=1),
+    Source("tool", "memory", "memory", ("memory",), 60, named=4),
+    Source("tool", "web", "web", ("web",), 45, named=3),
+    Source("tool", "device", "device", ("device",), 55, named=3),
+    Source("tool", "report", "report", ("report",), 25),
+    Source("tool", "general", "general", ("general",), 20),
+    Source("tool", "parallel", "parallel", ("parallel",), 25),
+    Source("idle", "missing-memory", "memory", _WITHOUT, 10, armed=True),
+    Source("idle", "missing-web", "web", _WITHOUT, 10, armed=True),
+    Source("idle", "missing-device", "device", _WITHOUT, 15, armed=True),
+    Source("idle", "needless-chat", "greeting", ("greeting",), 20, armed=True),
+    Source("idle", "needless-fact", "fact", ("fact",), 20, armed=True),
+    Source("idle", "needless-sum", "reasoning", ("reasoning",), 15, armed=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a pool's cases count for.
+
+    `gates` are every case's; a named case is named for the first of `named` and counts for all of
+    them. Of the unnamed cases, in the order in which they are drawn, the first `first` make stage 1
+    and the rest stage 2; in either stage the first `lent[gate]` of them count for that gate too.
+    `seconds` is the budget of a reply: its words at 2.5 a second. No right answer of the kind
+    needs as much.
+    """
+
+    gates: tuple[str, ...]
+    named: tuple[str, ...]
+    first: int
+    lent: Mapping[str, int]
+    seconds: int = 0
+
+
+_SPOKEN: Final = ("loop", "speakable", "verbosity", "script")
+POOLS: Final[Mapping[str, Pool]] = {
+    "chat": Pool(("leak", "empty", "no_markdown", *_SPOKEN), ("leak", "empty"), 55, {}, 12),
+    "text": Pool(("no_markdown", *_SPOKEN), ("no_markdown", "leak", "empty"), 100, {"leak": 45}, 24),
+    "fact": Pool(("factual", *_SPOKEN), ("factual",), 90, {}, 10),
+    "sum": Pool(("reasoning", *_SPOKEN), ("reasoning",), 95, {"leak": 25}, 10),
+    "tool": Pool(("tools", "raw_call"), ("tools", "raw_call", "empty"), 110, {"empty": 42}),
+    "idle": Pool(("tools", "raw_call"), (), 45, {"empty": 18}),  # tools are sent, and no call is due
+}
+
+
+def lines() -> list[Line]:
+    """Every case of the suite, as the lines of its JSONL."""
+    taken: set[str] = set()
+    pools: dict[str, list[Line]] = defaultdict(list)
+    for source in SOURCES:
+        pools[source.pool] += _draft(source, taken)
+    return [line for name, drafts in pools.items() for line in _sorted_out(POOLS[name], drafts)]
+
+
+def text() -> str:
+    """The JSONL file."""
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines())
+
+
+def _sorted_out(pool: Pool, drafts: list[Line]) -> Iterator[Line]:
+    """Gates and stages for a pool's cases."""
+    unnamed = drawn(SPLIT_SEED, (d["id"] for d in drafts if not d["named"]))
+    place = {name: i for i, name in enumerate(unnamed)}
+    for draft in drafts:
+        if draft["named"]:
+            gates = (*pool.named, *(gate for gate in pool.gates if gate not in pool.named))
+            yield draft | {"gates": list(gates), "named": _named(pool), "stage": 1}
+            continue
+        i = place[draft["id"]]
+        stage, rank = (1, i) if i < pool.first else (2, i - pool.first)
+        lent = [gate for gate, n in pool.lent.items() if rank < n]
+        yield draft | {"gates": [*pool.gates, *lent], "named": [], "stage": stage}
+
+
+def _named(pool: Pool) -> list[str]:
+    """A named case's gates: its own, and `empty`, of which the seeds name these same fifty."""
+    return [pool.named[0], *(gate for gate in pool.named if gate == "empty")]
+
+
+# ------------------------------------------------------------------------------------------- lessons
+
+
+def _draft(source: Source, taken: set[str]) -> Iterator[Line]:
+    """A source's cases, without gates and stage."""
+    lessons = _lessons(source, taken)
+    for number in range(1, source.count + 1):
+        talk = next(lessons)
+        yield {
+            "id": f"{source.pool}-{source.turn}-{number:03}",
+            "gates": [],
+            "named": number <= source.named,
+            "stage": 1,
+            "turn": source.turn,
+            "messages": _wire(talk, source.result),
+            **({"tools": talk.schemas} if talk.tools else {}),
+            "expect": _expected(source.pool, talk),
+        }
+
+
+def _lessons(source: Source, taken: set[str]) -> Iterator[Conversation]:
+    for index in range(LOOKED_AT):
+        talk = conversation(SEED, "test", index, source.category)
+        prompt = normal(talk.lesson.user)
+        core, short = _DRESS.sub("", prompt), len(prompt.split()) < GRAM
+        if short and _fits(source, talk) and core not in taken and not _SIGNS.search(talk.lesson.user):
+            taken.add(core)
+            yield talk
+    raise ValueError(f"{LOOKED_AT} held-out lessons have too few for {source}")
+
+
+def _fits(source: Source, talk: Conversation) -> bool:
+    plain = talk.style == "hermes" and not talk.thinking
+    armed = bool(talk.tools) or not source.armed
+    return plain and armed and talk.lesson.kind in source.kinds
+
+
+def _expected(pool: str, talk: Conversation) -> Line:
+    lesson, spoken = talk.lesson, {"max_seconds": POOLS[pool].seconds, "script": "Latn"}
+    if pool in ("tool", "idle"):
+        calls = [
+            {"name": c.name, "arguments": {k: [v] for k, v in c.arguments.items()}} for c in lesson.calls
+        ]
+        return {"calls": calls}
+    if pool in ("fact", "sum"):
+        return {"answer": {"any": [_answer(lesson)]}} | spoken
+    return spoken
+
+
+def _answer(lesson: Exchange) -> str:
+    """What has to be said, as whole words: the key, or all of it where the key is in the question."""
+    (key,) = lesson.must
+    said, asked = (f" {normal(text)} " for text in (lesson.answer, lesson.user))
+    word = f" {normal(key)} "
+    return key.rstrip(".") if word in said and word not in asked else lesson.answer.rstrip(".")
+
+
+def _wire(talk: Conversation, result: bool) -> list[Message]:
+    """Messages as they go over the wire: arguments are a text, and nobody sends a thought back."""
+    messages = annie.opening(talk) + (annie.called(talk.lesson) if result else [])
+    return [_sent(message) for message in messages]
+
+
+def _sent(message: Message) -> Message:
+    sent = {key: value for key, value in message.items() if key != "reasoning_content"}
+    if "tool_calls" in sent:
+        sent["tool_calls"] = [_sent_call(call) for call in sent["tool_calls"]]
+    return sent
+
+
+def _sent_call(call: Message) -> Message:
+    function = call["function"]
+    arguments = json.dumps(function["arguments"], ensure_ascii=False)
+    return call | {"function": function | {"arguments": arguments}}
+
+
+# ------------------------------------------------------------------------------------- the other side
+
+
+def learned_conversations(recipe: Recipe) -> Iterator[Line]:
+    """Every conversation that the models learned from, as the contamination wall reads them."""
+    for seed, run in ((recipe.data_seed, recipe.base), (recipe.data_seed + 1, recipe.annie)):
+        yield from learned(seed, run.conversations)
+
+
+def learned(seed: int, number: int) -> Iterator[Line]:
+    """The first conversations of a seed's training side; `data.annie_sample` says which seed is whose."""
+    for index in range(number):
+        talk = conversation(seed, "train", index)
+        lesson = talk.lesson
+        after = [{"role": "tool", "content": result} for result in lesson.results]
+        answer = {"role": "assistant", "content": lesson.answer}
+        yield {"messages": [*annie.opening(talk), *after, answer], "tools": talk.schemas}

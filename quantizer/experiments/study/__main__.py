@@ -1,0 +1,131 @@
+"""Where FP4 begins to eat manners, and what brings them back: `python -m quantizer.experiments.study all --out DIR`.
+
+all      every size and seed, several processes side by side on one device, for so many minutes; goes on where a run
+         before it ended
+one      one size and one seed
+check    CUDA graphs beside the same work as it is written
+collect  results and some fine-tunes into a few small files
+report   table, plot and text out of the raw results in a folder
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quantizer.experiments.study.grid import FIRST_RATES, GRID, METHODS, PATIENCE, RATES, TINY, Grid
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    given = _parser().parse_args(arguments)
+    grid = _chosen(given, TINY if getattr(given, "tiny", False) else GRID)
+    if given.command == "all":
+        from quantizer.experiments.study.launch import everything
+
+        everything(
+            grid,
+            given.out,
+            given.tokenizer,
+            minutes=given.minutes,
+            processes=given.processes,
+            tiny=["--tiny"] if given.tiny else [],
+            same=_same(given),
+        )
+    elif given.command == "one":
+        _one(given, grid)
+    elif given.command == "check":
+        from quantizer.core.cost import default_device
+        from quantizer.experiments.study.check import check
+
+        found = check(grid.sizes["6.8M"], grid.tokens, default_device())
+        given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        print(json.dumps(found, indent=1))
+    elif given.command == "collect":
+        from quantizer.experiments.study.launch import collect
+
+        for path in collect(given.folder, given.out, given.models):
+            print(path, path.stat().st_size)
+    else:
+        from quantizer.experiments.study.report import write
+
+        write(given.folder)
+
+
+def _one(given: Any, grid: Any) -> None:
+    from tokenizers import Tokenizer
+
+    from quantizer.experiments.study.graph import Graphs
+    from quantizer.experiments.study.run import Study
+
+    Graphs.failed = given.eager
+    tokenizer = Tokenizer.from_file(str(given.tokenizer))
+    left = lambda: given.until - time.monotonic()  # noqa: E731
+    Study(grid, given.size, given.seed, given.folder, tokenizer, left, given.rates, given.only).run()
+
+
+def _chosen(given: Any, grid: Grid) -> Grid:
+    """The part of a grid that is wanted, with the patience of the rates."""
+    sizes, strengths = getattr(given, "sizes", None), getattr(given, "strengths", None)
+    patience = PATIENCE.get(getattr(given, "rates", FIRST_RATES), 1)
+    return replace(
+        grid,
+        recovery=grid.recovery * patience,
+        recovery_steps=grid.recovery_steps * patience,
+        sizes={name: shape for name, shape in grid.sizes.items() if not sizes or name in sizes},
+        strengths=tuple(one for one in grid.strengths if not strengths or one.name in strengths),
+    )
+
+
+def _same(given: Any) -> list[str]:
+    """What `all` hands on to every run."""
+    words = ["--rates", given.rates]
+    for flag, values in (("--only", given.only), ("--strengths", given.strengths)):
+        words += [flag, *values] if values else []
+    return words
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m quantizer.experiments.study", description=__doc__, formatter_class=raw
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    whole, one = commands.add_parser("all"), commands.add_parser("one")
+    whole.add_argument("--out", type=Path, required=True, help="a folder, outside the repository")
+    whole.add_argument("--minutes", type=float, default=18.0, help="begin no further cell after so many")
+    whole.add_argument("--processes", type=int, default=6)
+    whole.add_argument("--sizes", nargs="+", choices=GRID.sizes, metavar="SIZE")
+    one.add_argument("size", choices=GRID.sizes)
+    one.add_argument("seed", type=int)
+    one.add_argument("folder", type=Path, help="where `all` put the conversations")
+    one.add_argument("--until", type=float, default=float("inf"), help="on the clock that never goes back")
+    one.add_argument("--eager", action="store_true", help="without CUDA graphs")
+    check = commands.add_parser("check")
+    check.add_argument("out", type=Path, help="a JSON file")
+    for command in (whole, one, check):
+        command.add_argument("--tiny", action="store_true", help="the same path in seconds, for a test")
+    for command in (whole, one):
+        command.add_argument(
+            "--rates", choices=RATES, default=FIRST_RATES, help="of recovery (default: %(default)s)"
+        )
+        command.add_argument("--only", nargs="+", choices=METHODS, default=(), metavar="M",
+                             help="these methods, and what they are compared with")  # fmt: skip
+        command.add_argument(
+            "--strengths", nargs="+", choices=[one.name for one in GRID.strengths], metavar="S"
+        )
+        command.add_argument("--tokenizer", type=Path, default=Path("models/annie-nano-hf/tokenizer.json"))
+    home = commands.add_parser("collect")
+    home.add_argument("folder", type=Path)
+    home.add_argument("out", type=Path)
+    home.add_argument("--models", type=int, default=3, help="fine-tunes of the larger size")
+    commands.add_parser("report").add_argument("folder", type=Path, nargs="?", default=Path("docs/study"))
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The study's grid: how big a model, how strong its fine-tune, what is done to it. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from quantizer.experiments.nano.recipe import Shape
+from quantizer.recipes.values import Train
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """A fine-tune of so many steps at a peak learning rate; `name` from thin to strong."""
+
+    name: str
+    lr: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All numbers of a study.
+
+    strangers, annies: conversations that a base learns, token by token, for so many epochs. It so knows both ways to
+    talk and, asked greedily, has the commoner one: as with large models, whose fine-tunes turn more than they teach.
+    conversations: Annie's, for fine-tunes. recovery: Annie's, others than those, for calibration and recovery. cases:
+    held-out lessons of each category; those with a longer prompt than `prompt` tokens are left out. held_out:
+    conversations on which the divergence from BF16 is measured. tokens: padded ones of a fine-tune's or a recovery's
+    step.
+    """
+
+    sizes: dict[str, Shape]
+    strengths: tuple[Strength, ...]
+    seeds: tuple[int, ...] = (1, 2, 3)
+    strangers: int = 54_000
+    annies: int = 36_000
+    epochs: int = 2
+    base_lr: float = 1e-3
+    base_tokens: int = 16_384
+    conversations: int = 36_000
+    recovery: int = 6_000
+    held_out: int = 400
+    cases: int = 40
+    prompt: int = 576
+    reply: int = 160
+    tokens: int = 8192
+    recovery_steps: int = 400
+
+
+DATA: Final = 100_000
+"""Where recovery's conversations begin among Annie's; fine-tunes take the first ones."""
+
+STRENGTHS: Final = (
+    Strength("faint", 3e-6, 100),
+    Strength("thinnest", 1e-5, 100),
+    Strength("thin", 1e-5, 300),
+    Strength("light", 3e-5, 400),
+    Strength("medium", 1e-4, 600),
+    Strength("firm", 3e-4, 1000),
+    Strength("strong", 1e-3, 1000),
+)
+
+GRID: Final = Grid(
+    sizes={
+        "1.3M": Shape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384),
+        "6.8M": Shape(),
+    },
+    strengths=STRENGTHS,
+)
+TINY: Final = replace(
+    GRID,
+    sizes={
+        "1.3M": Shape(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, intermediate=128),
+        "6.8M": Shape(hidden=128, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=256),
+    },
+    strengths=(Strength("thinnest", 1e-4, 2), Strength("strong", 1e-3, 3)),
+    seeds=(1,),
+    strangers=12,
+    annies=6,
+    epochs=1,
+    base_tokens=1024,
+    conversations=16,
+    recovery=10,
+    held_out=4,
+    cases=1,
+    prompt=200,
+    reply=8,
+    tokens=512,
+    recovery_steps=2,
+)
+"""The same path on a CPU in seconds; learns nothing."""
+
+FIRST: Final = ("bf16", "default", "qad", "qat")
+"""What every strength gets before any gets the rest."""
+REST: Final = ("mlp_only", "q4_k_m", "lsq", "four_over_six", "mse", "awq_lite")
+METHODS: Final = (
+    "bf16", "default", "mlp_only", "awq_lite", "mse", "four_over_six", "qat", "qad", "lsq", "q4_k_m",
+)  # fmt: skip
+"""In the order of the table."""
+
+_BRISK: Final = Train(warmup=0.05, floor=0.1, betas=(0.9, 0.95), refresh=50, compile=False)
+_SLOW: Final = replace(_BRISK, floor=0.01, betas=(0.9, 0.99))
+_GENTLE: Final = {
+    "qat": replace(_SLOW, loss="ce", lr=5e-5),
+    "qad": replace(_SLOW, loss="kl", lr=1e-4),
+    "lsq": replace(_SLOW, loss="kl", lr=3e-4, trained="scales"),
+}
+FIRST_RATES: Final = "brisk"
+_FIRST: Final = {
+    "qat": replace(_BRISK, loss="ce", lr=1e-4),
+    "qad": replace(_BRISK, loss="kl", lr=3e-4),
+    "lsq": replace(_BRISK, loss="kl", lr=2e-4, trained="scales"),
+}
+RATES: Final = {
+    FIRST_RATES: _FIRST,
+    "brisk-again": _FIRST,
+    "gentle": _GENTLE,
+    "patient": _GENTLE,
+}
+"""What recovery is trained with. The recipes' 1e-5 is for models a thousand times as large, and hardly moves these in so few
+steps. But a divergence that is small has gradients that are noise, and Adam makes steps of full length of them: eight
+steps of 512 tokens at 3e-4 brought annie-nano from 0.00006 to 0.05 nats, where LSQ at 5e-4 halved it. So the gentle rates
+fall to a hundredth. The same rates again are for what a first run left out: its fine-tunes are gone, and others get rows of
+their own."""
+PATIENCE: Final = {"patient": 6}
+"""Rates that take so many times the grid's steps of recovery, on so many times its conversations."""
+COMPARED: Final = ("bf16", "default")
+"""What every run measures, whatever else it is asked for: a loss, and what came back, are told of the same models."""

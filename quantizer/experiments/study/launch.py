@@ -1,0 +1,144 @@
+"""All sizes and seeds side by side on one device, and what comes home from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import Tokenizer
+
+from quantizer.experiments.study import material
+from quantizer.experiments.study.grid import RATES, Grid
+from quantizer.experiments.study.results import MANNERS, results_folder
+
+GRACE: Final = 40.0
+"""Seconds that a run has after its time to end its cell."""
+THINNER: Final = 0.97
+"""A fine-tune has its manners if it keeps so much of what the best one keeps."""
+
+
+def everything(
+    grid: Grid,
+    folder: Path,
+    tokenizer: Path,
+    *,
+    minutes: float,
+    processes: int,
+    tiny: Sequence[str] = (),
+    same: Sequence[str] = (),
+) -> None:
+    """Every size and seed, so many at a time, for so long. tiny: arguments that the check and every run get. same: that
+    every run gets."""
+    until = time.monotonic() + 60 * minutes
+    folder.mkdir(parents=True, exist_ok=True)
+    checked = _begin(folder, "check", ["check", str(folder / "check.json"), *tiny])
+    if not material.place(folder, grid).exists():
+        material.write(folder, grid, Tokenizer.from_file(str(tokenizer)), os.cpu_count() or 1)
+    print(f"conversations made, {until - time.monotonic():.0f} s left", flush=True)
+    eager = [] if _right(checked, folder / "check.json") else ["--eager"]
+    waiting = [(size, seed) for seed in grid.seeds for size in reversed(grid.sizes)]
+    running: list[subprocess.Popen[bytes]] = []
+    while waiting and time.monotonic() < until:
+        while waiting and len(running) < processes:
+            size, seed = waiting.pop(0)
+            told = ["one", size, str(seed), str(folder), "--tokenizer", str(tokenizer), "--until", str(until)]
+            running.append(_begin(folder, f"{size}-seed{seed}", [*told, *eager, *tiny, *same]))
+        _wait(running, until)
+        running = [one for one in running if one.poll() is None]
+    for one in running:
+        _end(one, until + GRACE)
+    print(f"done, {until - time.monotonic():.0f} s left", flush=True)
+
+
+def _begin(folder: Path, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+    threads = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+    with (folder / f"{name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "quantizer.experiments.study", *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | threads,
+        )
+
+
+def _right(checked: subprocess.Popen[bytes], path: Path) -> bool:
+    """Whether graphs were found to compute what they should."""
+    _end(checked, time.monotonic() + 120)
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        found = {"right": False}
+    print("graphs:", json.dumps(found), flush=True)
+    return bool(found["right"])
+
+
+def _wait(running: list[subprocess.Popen[bytes]], until: float) -> None:
+    """Until one of them has ended, or the time has."""
+    while time.monotonic() < until and all(one.poll() is None for one in running):
+        time.sleep(0.5)
+
+
+def _end(one: subprocess.Popen[bytes], until: float) -> None:
+    """Let it end by itself; afterwards make it."""
+    try:
+        one.wait(max(0.1, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        one.terminate()
+        one.wait()
+
+
+# -------------------------------------------------------------------------------------------- bring home
+
+
+def collect(folder: Path, out: Path, models: int) -> list[Path]:
+    """results.tar.xz (every JSON file and log), and the BF16 folders of at most so many fine-tunes; can be called while
+    runs go on."""
+    out.mkdir(parents=True, exist_ok=True)
+    files = [path for path in sorted(folder.glob("*")) if path.suffix in (".json", ".log")]
+    for rates in RATES:
+        if (place := results_folder(folder, rates)) != folder:
+            files += sorted(place.glob("*.json"))
+    made = [_packed(out / "results.tar.xz", files, folder)]
+    for place in thin_models(folder)[:models]:
+        made.append(_packed(out / f"{place.name}.tar.xz", [place], place.parent))
+    return made
+
+
+def thin_models(folder: Path) -> list[Path]:
+    """Fine-tunes that are worth a second look, the best first: of those that keep (almost) as much as the best of their
+    size and seed, the ones that plain rounding costs most; then the others. The larger size only."""
+    ranked = []
+    for path in folder.glob("6.8M-seed*.json"):
+        models = json.loads(path.read_text())["models"]
+        kept = {
+            name: [kept_cases(model["methods"].get(method, {})) for method in ("bf16", "default")]
+            for name, model in models.items()
+        }
+        best = max((pair[0] or 0 for pair in kept.values()), default=0)
+        for name, (before, after) in kept.items():
+            place = folder / "models" / f"{path.stem}-{name}"
+            if before is not None and after is not None and place.exists():
+                ranked.append((before >= THINNER * best, before - after, str(place)))
+    return [Path(place) for *_, place in sorted(ranked, reverse=True)]
+
+
+def kept_cases(cell: dict[str, Any]) -> int | None:
+    """Of a cell: in how many cases no manner was missed and the call, if any, was right; None if it has no result."""
+    if "missed" not in cell:
+        return None
+    asked: int = cell["scores"]["no leak"][1]
+    return asked - sum(not MANNERS.isdisjoint(names) for names in cell["missed"].values())
+
+
+def _packed(target: Path, paths: Sequence[Path], root: Path) -> Path:
+    with tarfile.open(target, "w:xz") as tar:
+        for path in paths:
+            tar.add(path, str(path.relative_to(root)))
+    return target

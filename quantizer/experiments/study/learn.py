@@ -1,0 +1,167 @@
+"""The study's training loop: the learner, the loss, the masters and the schedule of `quantizer.train`, in few shapes.
+
+A step is one piece of work on tensors that stay where they are (forward, loss, backward, clip, AdamW, rounding), and a
+CUDA graph for each width. A test compares it with `quantizer.train.loop.Trainer`, step by step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from quantizer.experiments.study.graph import Graphs
+from quantizer.experiments.study.packs import Order, Pack
+from quantizer.experiments.study.plain import hidden_states
+from quantizer.layers.linear import SERVED
+from quantizer.recipes.values import Train
+from quantizer.train.head import Goal, Taught, head_loss
+from quantizer.train.learner import Learner
+from quantizer.train.loop import trained
+from quantizer.train.weights import Weights, learning_rate, optimizer
+
+TELL = 50  # steps whose mean loss is told
+
+
+def chosen(learner: Learner, ids: Tensor, places: Tensor) -> Tensor:
+    """Hidden states at the places of a pack's batch: [n, width]; zeros, which teach nothing, at those filled up."""
+    auto = torch.autocast(ids.device.type, SERVED, cache_enabled=False)
+    with auto if learner.precision == "autocast" else nullcontext():
+        states = hidden_states(learner.model, ids).flatten(0, 1)
+    states = states.to(SERVED) if learner.precision == "autocast" else states
+    return torch.cat([states, states.new_zeros(1, states.shape[1])]).index_select(0, places)
+
+
+@torch.no_grad()
+def said(learner: Learner, packs: Sequence[Pack]) -> list[Tensor]:
+    """What a teacher has to say in every batch of every pack: its hidden states, [batches, n, width]."""
+    return [
+        torch.stack([chosen(learner, ids, places) for ids, places in zip(pack.ids, pack.places, strict=True)])
+        for pack in packs
+    ]
+
+
+@torch.no_grad()
+def distance(
+    learner: Learner, packs: Sequence[Pack], taught: Sequence[Tensor], head: Tensor
+) -> tuple[float, float]:
+    """Cross entropy and divergence from the teacher, means over all learned tokens."""
+    sums, count = torch.zeros(2, dtype=torch.float64), 0
+    goal, matrix = Goal(ce_share=0.5), learner.model.get_submodule("lm_head").weight
+    for pack, told in zip(packs, taught, strict=True):
+        for i, learned in enumerate(pack.counts):
+            hidden = chosen(learner, pack.ids[i], pack.places[i])
+            loss = head_loss(hidden, matrix, pack.targets[i], 1.0, goal, Taught(told[i], head))  # type: ignore[arg-type]
+            empty = (len(hidden) - learned) * math.log(matrix.shape[0])  # type: ignore[arg-type]
+            sums += torch.tensor([float(loss.ce) - empty, float(loss.kl)], dtype=torch.float64)
+            count += learned
+    return float(sums[0] / count), float(sums[1] / count)
+
+
+class Loop:
+    """packs, order: what is learned, step by step; the packs are on the learner's device. taught, head: what a teacher
+    says of each, where the loss is a divergence. weights, hold, refresh: as `Trainer` has them."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        packs: Sequence[Pack],
+        order: Order,
+        settings: Train,
+        *,
+        taught: Sequence[Tensor] | None = None,
+        head: Tensor | None = None,
+        weights: Weights | None = None,
+        hold: Callable[[nn.Module], None] | None = None,
+        refresh: Callable[[], None] | None = None,
+        graphs: bool = True,
+    ) -> None:
+        self.learner, self.packs, self.order, self.settings = learner, packs, order, settings
+        self.taught, self.head = taught, head
+        self.weights = weights or Weights(trained(learner.model))
+        self.optimizer = optimizer(self.weights, settings)
+        self._hold, self._refresh = hold, refresh
+        device = next(learner.parameters()).device
+        self.cuda = device.type == "cuda"
+        self.lr = torch.zeros((), device=device)
+        self.share = torch.zeros((), device=device)
+        self.loss = torch.zeros((), device=device)
+        self.losses: list[Tensor] = []
+        if self.cuda:
+            for group in self.optimizer.param_groups:
+                group["capturable"], group["lr"] = True, self.lr
+        recorder = Graphs(device.type, graphs)
+        self.places = [[t[0].clone() for t in self._parts(i)] for i in range(len(packs))]
+        self.work = [recorder.made_of(lambda i=i: self._work(i)) for i in range(len(packs))]
+
+    def run(self) -> dict[str, Any]:
+        """To the end of the order; what a log should keep. Losses are means over learned tokens."""
+        began = time.perf_counter()
+        self.learner.train()
+        self.hold()
+        for number, (pack, batch) in enumerate(self.order):
+            self._set(number, pack, batch)
+            self.work[pack]()
+            self.losses.append(self.loss.clone())
+            if self._refresh and self.settings.refresh and (number + 1) % self.settings.refresh == 0:
+                self._refresh()
+                self.hold()
+        self.learner.eval()
+        losses = torch.stack(self.losses).tolist()
+        if not all(map(math.isfinite, losses)):
+            raise FloatingPointError(f"the loss is no number any more at lr {self.settings.lr:g}")
+        first, last = losses[:TELL], losses[-TELL:]
+        return {
+            "steps": len(losses),
+            "loss": [round(sum(part) / len(part), 4) for part in (first, last)],
+            "seconds": round(time.perf_counter() - began, 1),
+            "graphs": self.cuda and not Graphs.failed,
+        }
+
+    def close(self) -> None:
+        """Let go of the graphs and their memory."""
+        self.work, self.places = [], []
+
+    def hold(self) -> None:
+        if self._hold:
+            self._hold(self.learner.model)
+
+    def _parts(self, pack: int) -> list[Tensor]:
+        """The tensors of a pack, batches first, and what the teacher says of it."""
+        one = self.packs[pack]
+        return [one.ids, one.places, one.targets, *([self.taught[pack]] if self.taught else [])]
+
+    def _set(self, number: int, pack: int, batch: int) -> None:
+        """Everything a step reads, in its place."""
+        for place, whole in zip(self.places[pack], self._parts(pack), strict=True):
+            place.copy_(whole[batch])
+        rate = learning_rate(number, len(self.order), self.settings)
+        self.lr.fill_(rate)
+        if not self.cuda:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+        self.share.fill_(1 / max(1, self.packs[pack].counts[batch]))
+
+    def _work(self, pack: int) -> None:
+        ids, places, targets, *taught = self.places[pack]
+        for parameter in (*self.weights.model.values(), *self.weights.masters.values()):
+            parameter.grad = None  # a recording that failed may have left one
+        hidden = chosen(self.learner, ids, places)
+        matrix: Any = self.learner.model.get_submodule("lm_head").weight
+        told = Taught(taught[0], self.head) if taught and self.head is not None else None
+        loss = head_loss(hidden, matrix, targets, 1.0, self.learner.goal, told)
+        (loss.total * self.share).backward()  # type: ignore[no-untyped-call]
+        self.weights.collect()
+        self.weights.clip(self.settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.weights.spread()
+        self.hold()
+        # Places that only fill up are zeros, so each word is as likely there, and nothing diverges.
+        filled = (places == ids.numel()).sum() * (self.learner.goal.ce_share * math.log(matrix.shape[0]))
+        self.loss.copy_((loss.total.detach() - filled) * self.share)

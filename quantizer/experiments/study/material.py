@@ -1,0 +1,116 @@
+"""What all sizes and seeds have in common, made once: conversations as rows of tokens, and the cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from quantizer.data.render import Sample
+from quantizer.experiments.nano import annie, data
+from quantizer.experiments.nano import tokenizer as bpe
+from quantizer.experiments.nano.cases import Case, cases
+from quantizer.experiments.nano.generate import conversation
+from quantizer.experiments.nano.recipe import NANO
+from quantizer.experiments.nano.template import render
+from quantizer.experiments.study.grid import DATA, Grid
+
+Rows = list[Sample]
+
+
+@dataclass(frozen=True)
+class Material:
+    """base: the stranger's conversations, then Annie's. tune, recovery, held_out: Annie's. asked, prompts: cases and
+    their prompts."""
+
+    base: Rows
+    tune: Rows
+    recovery: Rows
+    held_out: Rows
+    asked: list[Case]
+    prompts: list[list[int]]
+
+
+def place(folder: Path, grid: Grid) -> Path:
+    """Where a folder holds the rows of a grid; grids that differ do so in how many conversations recovery has."""
+    return folder / f"material-{grid.recovery}.npz"
+
+
+def recovery_sample(seed: int, index: int) -> annie.Sample:
+    """Conversations that no fine-tune and no base has."""
+    return data.annie_sample(seed, DATA + index)
+
+
+def known_sample(seed: int, index: int) -> annie.Sample:
+    """Conversations in which a base sees Annie; no fine-tune has them."""
+    return data.annie_sample(seed, 2 * DATA + index)
+
+
+def held_out_sample(seed: int, index: int) -> annie.Sample:
+    """Lessons that nobody learned from."""
+    return annie.sample(conversation(seed + 2, "test", index))
+
+
+def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
+    """Make all rows, on so many processes, and put them into one file."""
+    kinds = {
+        "stranger": (data.base_sample, grid.strangers),
+        "annie": (known_sample, grid.annies),
+        "tune": (data.annie_sample, grid.conversations),
+        "recovery": (recovery_sample, grid.recovery),
+        "held_out": (held_out_sample, grid.held_out),
+    }
+    arrays = {}
+    for name, (make, count) in kinds.items():
+        rows = data.rows(make, tokenizer, NANO.data_seed, count, workers)
+        arrays[f"{name}.ids"] = np.concatenate([row.ids for row in rows])
+        arrays[f"{name}.learned"] = np.concatenate([row.learned for row in rows])
+        arrays[f"{name}.sizes"] = np.array([len(row.ids) for row in rows])
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = place(folder, grid)
+    draft = whole.with_name(f"draft-{whole.name}")
+    np.savez(draft, **arrays)
+    draft.rename(whole)
+
+
+def read(folder: Path, grid: Grid, tokenizer: Tokenizer) -> Material:
+    """What `write` wrote, and the cases."""
+    with np.load(place(folder, grid)) as arrays:
+        rows = {name: _rows(arrays, name) for name in ("stranger", "annie", "tune", "recovery", "held_out")}
+    asked = cases(NANO.data_seed + 2, grid.cases)
+    texts = [render(case.messages, case.tools, style=case.style, thinking=case.thinking) for case in asked]
+    prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    kept = [(case, prompt) for case, prompt in zip(asked, prompts, strict=True) if len(prompt) <= grid.prompt]
+    return Material(
+        rows["stranger"] + rows["annie"],
+        rows["tune"],
+        rows["recovery"],
+        rows["held_out"],
+        [case for case, _ in kept],
+        [prompt for _, prompt in kept],
+    )
+
+
+def ends(tokenizer: Tokenizer) -> tuple[int, int]:
+    """The ids that fill rows, and that end a turn."""
+    return bpe.token_id(tokenizer, bpe.PAD), bpe.token_id(tokenizer, bpe.END)
+
+
+def enough(rows: Sequence[Sample], tokens: int) -> Rows:
+    """The first rows that hold so many tokens, or all."""
+    kept = []
+    for row in rows:
+        if tokens <= 0:
+            break
+        kept.append(row)
+        tokens -= len(row.ids)
+    return kept
+
+
+def _rows(arrays: np.lib.npyio.NpzFile, name: str) -> Rows:
+    cuts = np.cumsum(arrays[f"{name}.sizes"])[:-1]
+    ids, learned = (np.split(arrays[f"{name}.{part}"], cuts) for part in ("ids", "learned"))
+    return [Sample(one.astype(np.int32), marks) for one, marks in zip(ids, learned, strict=True)]

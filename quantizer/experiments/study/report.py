@@ -1,0 +1,210 @@
+"""The study's pages out of its raw results: the tables between two marks of README.md, and two pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, median
+from typing import Final
+
+from quantizer.experiments.study.grid import FIRST_RATES, METHODS, RATES
+from quantizer.experiments.study.plot import WIDTH, Line, Span, chart, picture
+from quantizer.experiments.study.results import (
+    Cell,
+    Recovered,
+    Table,
+    rates_of,
+    read,
+    recovered,
+    row_of,
+    share,
+)
+
+BEGIN, END = "<!-- made by python -m quantizer.experiments.study report -->", "<!-- to here -->"
+PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
+TRAINED: Final = ("qad", "qat", "lsq")
+ENOUGH: Final = 0.9
+"""Of what plain rounding lost, a recovery is to bring back so much."""
+CAME_BACK: Final = Span(-0.5, 2.0, 0.5, ENOUGH)
+
+
+def write(folder: Path) -> None:
+    """Write all three files. Where README.md has no marks, they come at its end."""
+    table, page = read(folder), folder / "README.md"
+    text = page.read_text("utf-8") if page.exists() else "# Where FP4 eats manners\n"
+    if BEGIN not in text:
+        text += f"\n{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    page.write_text(before + "\n".join([BEGIN, "", *made(table), END]) + after, encoding="utf-8")
+    (folder / "manners.svg").write_text(plot(table), encoding="utf-8")
+    (folder / "recovered.svg").write_text(plot_recovered(table), encoding="utf-8")
+
+
+def made(table: Table) -> Iterator[str]:
+    """The text between the marks, line by line."""
+    for size, runs in table.runs.items():
+        seeds = ", ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
+        devices = " and ".join(dict.fromkeys(run["device"] for run in runs))
+        asked = {len(run["cases"]) if isinstance(run["cases"], list) else run["cases"] for run in runs}
+        yield f"## {size}: seeds {seeds}; {' and '.join(map(str, sorted(asked)))} cases; {devices}"
+        yield ""
+        yield from _rates(table, size)
+        if any(cell.kept for key, cell in table.cells.items() if key[0] == size):
+            yield "Cases in which all manners were kept, %, and Wilson's interval of 95 % over cases of all runs:"
+            yield ""
+            yield from _matrix(table, size, _manners)
+        yield "Tool calls that are exactly right, %:"
+        yield ""
+        yield from _matrix(table, size, lambda cell: _percent(*cell.calls))
+        yield "Knowledge (facts and sums), %:"
+        yield ""
+        yield from _matrix(table, size, lambda cell: _percent(*cell.facts))
+        if any(cell.kl for key, cell in table.cells.items() if key[0] == size):
+            yield "Divergence from the fine-tune's own BF16 on held-out conversations, nats per token:"
+            yield ""
+            yield from _matrix(table, size, lambda cell: f"{mean(cell.kl):.4f}" if cell.kl else "")
+        yield "Seconds a model, of the median run, beside other runs on the same device:"
+        yield ""
+        yield from _matrix(table, size, lambda cell: f"{median(cell.seconds):.1f}")
+        yield from _recoveries(table, size)
+
+
+def _rates(table: Table, size: str) -> Iterator[str]:
+    """What rows of other rates than the first are."""
+    for rates, told in {rates_of(run): run for run in table.runs[size]}.items():
+        if rates != FIRST_RATES:
+            peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in told["recovery"].items())
+            floor, grid = next(iter(told["recovery"].values()))["floor"], told["grid"]
+            yield (
+                f"Rows with “{rates}”: recovery of {grid['recovery_steps']:,} steps on {grid['recovery']:,} conversations,"
+            )
+            yield (
+                f"at peak rates of {peaks}".replace("e-0", "e-")
+                + f" that fall to {floor:g} of it. Their losses"
+            )
+            yield "are those of their own fine-tunes, of the same seeds."
+            yield from _counts(table, size, rates)
+            yield ""
+
+
+def _counts(table: Table, size: str, rates: str) -> Iterator[str]:
+    """Which rows have how many runs, where they have not all as many."""
+    found: dict[int, list[str]] = {}
+    for name, _ in table.strengths[size]:
+        if table.rates[name] == rates:
+            found.setdefault(table.runs_of(size, name), []).append(name.partition(",")[0])
+    if len(found) > 1:
+        yield "Runs: " + "; ".join(f"{count} of {', '.join(names)}" for count, names in found.items()) + "."
+
+
+def plot(table: Table) -> str:
+    """Manners by strength, a chart a size; tool calls where a file has no single cases."""
+    charts: list[str] = []
+    for size, strengths in table.strengths.items():
+        whole = any(cell.kept for key, cell in table.cells.items() if key[0] == size)
+        lines = []
+        strengths = [one for one in strengths if table.rates[one[0]] == rates_of(table.runs[size][0])]
+        for colour, method in enumerate(PLOTTED):
+            cells = [table.cell(size, name, method) for name, _ in strengths]
+            pairs = [(cell.manners if whole else cell.calls) if cell else (0, 0) for cell in cells]
+            points = [share(right, asked) if asked else None for right, asked in pairs]
+            if any(points):
+                lines.append(Line(method, points, colour))
+        title = f"{size}: {'cases with all manners kept' if whole else 'tool calls exactly right'}"
+        charts.append(chart(title, [tick for _, tick in strengths], lines, WIDTH * len(charts)))
+    return picture(charts, max(1, len(charts)))
+
+
+def plot_recovered(table: Table) -> str:
+    """What recovery brought back of what rounding lost, by strength: a chart a size and method, a line a choice of rates.
+    Where nothing was lost beyond noise there is no point. The axis ends at -50 and 200 %."""
+    charts: list[str] = []
+    for size, strengths in table.strengths.items():
+        firsts = [one for one in strengths if table.rates[one[0]] == rates_of(table.runs[size][0])]
+        for method in TRAINED:
+            lines = []
+            for colour, rates in enumerate(RATES, 1):
+                points = [_point(table, size, row_of(name, rates), method) for name, _ in firsts]
+                if any(points):
+                    lines.append(Line(rates, points, colour))
+            if lines:
+                title, ticks = f"{size}, {method}: manners that came back", [tick for _, tick in firsts]
+                charts.append(chart(title, ticks, lines, WIDTH * len(charts), CAME_BACK))
+    return picture(charts, max(1, len(charts)))
+
+
+def _point(table: Table, size: str, row: str, method: str) -> tuple[float, float, float] | None:
+    cells = [table.cell(size, row, name) for name in ("bf16", "default", method)]
+    found = recovered(*cells) if all(cells) else None
+    return None if found is None or found.lost[1] <= 0 else found.back
+
+
+def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
+    """A row a strength, a column a method."""
+    assert callable(tell)
+    known = [m for m in METHODS if any(key[0] == size and key[2] == m for key in table.cells)]
+    yield f"| fine-tune | {' | '.join(known)} |"
+    yield f"|---|{'---|' * len(known)}"
+    for name, tick in table.strengths[size]:
+        cells = [table.cell(size, name, method) for method in known]
+        told = [_told(tell(cell), cell, table.runs_of(size, name)) if cell else "" for cell in cells]
+        yield f"| {name}, {tick} | {' | '.join(told)} |"
+    yield ""
+
+
+def _told(text: str, cell: Cell | None, runs: int) -> str:
+    """What a cell says; one that lacks runs says so, since it is not to be compared along its row."""
+    have = len(cell.seconds) if cell else 0
+    return f"{text} [{have} of {runs} runs]" if text and have < runs else text
+
+
+def _manners(cell: Cell) -> str:
+    right, asked = cell.manners
+    if not asked:
+        return ""
+    value, low, high = (100 * one for one in share(right, asked))
+    return f"{value:.1f} ({low:.1f}–{high:.1f})"
+
+
+def _percent(right: int, asked: int) -> str:
+    return f"{100 * right / asked:.1f}" if asked else ""
+
+
+def _recoveries(table: Table, size: str) -> Iterator[str]:
+    """What plain rounding lost, and how much of it each training brought back."""
+    rows = []
+    for name, tick in table.strengths[size]:
+        before, rounded = (table.cell(size, name, method) for method in ("bf16", "default"))
+        trained = {method: table.cell(size, name, method) for method in TRAINED}
+        if before and rounded and any(trained.values()):
+            found = {m: recovered(before, rounded, cell) for m, cell in trained.items() if cell}
+            runs = table.runs_of(size, name)
+            told = [_told(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED]
+            lost = next((one.lost for one in found.values() if one), None)
+            if lost:
+                rows.append(f"| {name}, {tick} | {_points(lost)} | {' | '.join(told)} |")
+    if not rows:
+        return
+    yield f"Lost by plain rounding (points of all cases), and how much of it came back; the aim is {ENOUGH:.0%}. Intervals"
+    yield "of 95 % from a bootstrap over cases:"
+    yield ""
+    yield f"| fine-tune | lost | {' | '.join(TRAINED)} |"
+    yield f"|---|---|{'---|' * len(TRAINED)}"
+    yield from rows
+    yield ""
+
+
+def _points(told: tuple[float, float, float]) -> str:
+    value, low, high = (100 * one for one in told)
+    return f"{value:.1f} ({low:.1f} to {high:.1f})"
+
+
+def _back(found: Recovered) -> str:
+    """A share of a loss that may as well be none is no number."""
+    if found.back is None or found.lost[1] <= 0:
+        return "no loss beyond noise"
+    value, low, high = found.back
+    mark = "**" if value >= ENOUGH else ""
+    top = "…" if high == float("inf") else f"{high:.0%}"
+    return f"{mark}{value:.0%}{mark} ({low:.0%} to {top})"

@@ -1,0 +1,162 @@
+"""The study's raw results as numbers to be compared: cells of a size and a strength over all runs. Pure but `read`."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gates.stats.binomial import wilson
+from quantizer.experiments.study.grid import FIRST_RATES, RATES
+
+MANNERS: Final = frozenset(
+    (
+        "no leak", "no markdown", "no needless call", "finished", "thought closed", "call", "parallel call",
+        "unknown", "greeting", "device_without", "memory_without", "web_without",
+    )
+)  # fmt: skip
+"""Everything else that a case may ask is knowledge: facts, sums, what a result says, what a follow-up is about."""
+FACTS: Final = ("fact", "reasoning", "two_step")
+CALLS: Final = ("call", "parallel call")
+DRAWS: Final = 2000
+
+
+@dataclass
+class Cell:
+    """One method on the fine-tunes of one strength. kept: for each run, for each case, whether all manners were; empty
+    where a file has no single cases. calls, facts: right and asked, over the runs. kl, seconds: one a run. A run is a file:
+    a seed, or that seed again with a fine-tune of its own, since a GPU's sums are not the same from run to run."""
+
+    kept: dict[str, list[bool]] = field(default_factory=dict)
+    calls: list[int] = field(default_factory=lambda: [0, 0])
+    facts: list[int] = field(default_factory=lambda: [0, 0])
+    kl: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def manners(self) -> tuple[int, int]:
+        """Cases in which all manners were kept, and all, over the runs."""
+        return sum(sum(marks) for marks in self.kept.values()), sum(map(len, self.kept.values()))
+
+
+@dataclass
+class Table:
+    """cells: by size, row and method; a row is a strength, and at other rates than the first the rates' name after it.
+    strengths: of each size, its rows, thin to strong, as (row, "lr × steps"). runs: of each size, what the raw files say of
+    it, run by run. rates: of each row."""
+
+    cells: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
+    strengths: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    rates: dict[str, str] = field(default_factory=dict)
+
+    def cell(self, size: str, strength: str, method: str) -> Cell | None:
+        return self.cells.get((size, strength, method))
+
+    def runs_of(self, size: str, row: str) -> int:
+        """How many runs there are of a row: of the method that has most."""
+        cells = (cell for (s, name, _), cell in self.cells.items() if (s, name) == (size, row))
+        return max((len(cell.seconds) for cell in cells), default=0)
+
+
+def results_folder(folder: Path, rates: str) -> Path:
+    """Where the results of some rates lie in a study's folder."""
+    return folder if rates == FIRST_RATES else folder / rates
+
+
+def row_of(strength: str, rates: str) -> str:
+    """The row of a fine-tune at some rates."""
+    return strength if rates == FIRST_RATES else f"{strength}, {rates}"
+
+
+def rates_of(told: dict[str, Any]) -> str:
+    """A raw file's; those before there were others do not say."""
+    return str(told.get("rates", FIRST_RATES))
+
+
+def read(folder: Path) -> Table:
+    """Every result in a folder, those of the first rates first."""
+    table = Table()
+    for rates in RATES:
+        for path in sorted(results_folder(folder, rates).glob("*-seed*.json")):
+            _add(table, json.loads(path.read_text("utf-8")), path.stem)
+    return table
+
+
+def _add(table: Table, told: dict[str, Any], run: str) -> None:
+    size, models = told["size"], told["models"]
+    named = models.items() if isinstance(models, dict) else [(model["name"], model) for model in models]
+    table.runs.setdefault(size, []).append(told)
+    order = table.strengths.setdefault(size, [])
+    rates = rates_of(told)
+    for strength, model in named:
+        name = row_of(strength, rates)
+        table.rates[name] = rates
+        tick = (name, f"{model['lr']:.0e} × {model['steps']}".replace("e-0", "e-"))
+        if tick not in order:
+            order.append(tick)
+        for method, found in model["methods"].items():
+            if "scores" in found:
+                cell = table.cells.setdefault((size, name, method), Cell())
+                _count(cell, run, told["cases"], found)
+
+
+def _count(cell: Cell, run: str, cases: Any, found: dict[str, Any]) -> None:
+    for into, names in ((cell.calls, CALLS), (cell.facts, FACTS)):
+        for name in names:
+            right, asked = found["scores"].get(name, (0, 0))
+            into[0], into[1] = into[0] + right, into[1] + asked
+    cell.seconds.append(found["seconds"])
+    if "kl" in found:
+        cell.kl.append(found["kl"])
+    if "missed" in found:
+        cell.kept[run] = [MANNERS.isdisjoint(found["missed"].get(str(i), ())) for i in range(len(cases))]
+
+
+def share(right: int, asked: int) -> tuple[float, float, float]:
+    """A share and Wilson's interval: of 95 %, two-sided, over cases; runs are counted as more cases."""
+    low, high = wilson(right, asked)
+    return right / asked, low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What plain rounding lost (net, share of all cases), what of it a training brought back (1 is all), each with an
+    interval of 95 % from a bootstrap over cases; None where nothing was lost."""
+
+    lost: tuple[float, float, float]
+    back: tuple[float, float, float] | None
+
+
+def recovered(before: Cell, rounded: Cell, trained: Cell, seed: int = 1) -> Recovered | None:
+    """Of cells with the same runs; the same cases are drawn for all runs and all three, for they belong together."""
+    runs = sorted(before.kept.keys() & rounded.kept.keys() & trained.kept.keys())
+    if not runs:
+        return None
+    count = min(len(before.kept[run]) for run in runs)
+    sums = [
+        [sum(cell.kept[run][i] for run in runs) for cell in (before, rounded, trained)] for i in range(count)
+    ]
+    rng, draws = random.Random(seed), []
+    for _ in range(DRAWS):
+        draws.append(_parts([sums[rng.randrange(count)] for _ in range(count)], count * len(runs)))
+    lost, back = _parts(sums, count * len(runs))
+    whole = (lost, *_middle(sorted(one for one, _ in draws)))
+    if back is None:
+        return Recovered(whole, None)
+    # A draw without a loss says nothing of its recovery, so it stands at the far end on either side.
+    told = sorted(one if one is not None else float("inf") for _, one in draws)
+    return Recovered(whole, (back, *_middle(told)))
+
+
+def _parts(sums: Iterable[Sequence[int]], asked: int) -> tuple[float, float | None]:
+    before, rounded, trained = (sum(column) for column in zip(*sums, strict=True))
+    lost = before - rounded
+    return lost / asked, (trained - rounded) / lost if lost > 0 else None
+
+
+def _middle(values: list[float]) -> tuple[float, float]:
+    return values[int(0.025 * len(values))], values[int(0.975 * len(values))]

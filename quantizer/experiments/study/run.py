@@ -1,0 +1,302 @@
+"""One size and one seed of the study: a base, a fine-tune of each strength, every method on each.
+
+Everything is measured in memory, on the numbers that the exported bytes stand for (parity is other tests' business).
+What is most wanted comes first: all strengths with plain rounding, QAD and QAT, then the other methods. The result is
+written after every cell, and a run that was ended goes on where it was: bases and fine-tunes lie beside it.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import random
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from torch import nn
+
+from quantizer.checkpoint.source import load_model, open_source
+from quantizer.core import cost
+from quantizer.data.dataset import Dataset
+from quantizer.experiments.nano import hf
+from quantizer.experiments.nano.cases import judge, table
+from quantizer.experiments.nano.score_hf import read_tokens
+from quantizer.experiments.nano.train import build_model
+from quantizer.experiments.study import material as rows
+from quantizer.experiments.study.decode import greedy
+from quantizer.experiments.study.grid import (
+    COMPARED,
+    FIRST,
+    FIRST_RATES,
+    METHODS,
+    RATES,
+    REST,
+    Grid,
+    Strength,
+)
+from quantizer.experiments.study.learn import Loop, distance, said
+from quantizer.experiments.study.material import Material
+from quantizer.experiments.study.packs import Pack, packs, shuffled
+from quantizer.experiments.study.results import results_folder
+from quantizer.layers.linear import drop_weights, hold_weights
+from quantizer.ptq.quantize import Run as Job
+from quantizer.ptq.quantize import quantize
+from quantizer.recipes.load import load_recipe
+from quantizer.recipes.values import Train
+from quantizer.train.learner import Learner
+from quantizer.train.shard import World
+from quantizer.train.student import calibration_run, open_student
+
+Told = dict[str, Any]
+
+
+class Study:
+    """folder: where results, bases and fine-tunes lie. left: seconds that are left. rates: a key of `RATES`; all rates
+    share bases and fine-tunes, and each but the first has its results in a folder of its name. only: of the methods, these
+    and those that they are compared with; none is all."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        size: str,
+        seed: int,
+        folder: Path,
+        tokenizer: Tokenizer,
+        left: Callable[[], float],
+        rates: str = FIRST_RATES,
+        only: Sequence[str] = (),
+    ) -> None:
+        self.grid, self.size, self.seed, self.folder, self.left = grid, size, seed, folder, left
+        self.name, self.shape, self.tokenizer = f"{size}-seed{seed}", grid.sizes[size], tokenizer
+        self.device = cost.default_device()
+        self.pad, self.end = rows.ends(tokenizer)
+        self.material: Material = rows.read(folder, grid, tokenizer)
+        self.rates, self.recovery = rates, RATES[rates]
+        self.methods = {*COMPARED, *(only or METHODS)}
+        self.out = results_folder(folder, rates) / f"{self.name}.json"
+        self.told: Told = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
+        self.taught: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """Every cell, as far as the time goes."""
+        self._base()
+        for methods in (FIRST, REST):
+            for strength in self.grid.strengths:
+                for method in (one for one in methods if one in self.methods):
+                    if self.left() < 0:
+                        print(f"{self.name}: no time left at {strength.name}, {method}", flush=True)
+                        return
+                    self._cell(strength, method)
+
+    def _begun(self) -> Told:
+        device = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
+        settings = {name: asdict(train) for name, train in self.recovery.items()}
+        grid = {key: value for key, value in asdict(self.grid).items() if key not in ("sizes", "strengths")}
+        return {
+            "size": self.size,
+            "seed": self.seed,
+            "shape": asdict(self.shape),
+            "grid": grid,
+            "rates": self.rates,
+            "recovery": settings,
+            "device": device,
+            "tools": cost.tools(),
+            "cases": [{"id": case.id, "group": case.group} for case in self.material.asked],
+            "models": {},
+        }
+
+    # ------------------------------------------------------------------------------------- models
+
+    def _base(self) -> None:
+        """Make the base, unless it is there."""
+        path = self.folder / f"{self.name}-base.safetensors"
+        if path.exists():
+            return
+        model = build_model(self.shape, self.seed, self.pad, self.end).to(self.device)
+        self.told["parameters"] = sum(p.numel() for p in model.parameters())
+        made = packs(self.material.base, self.grid.base_tokens, self.pad, self.seed, every=True)
+        steps = self.grid.epochs * sum(len(pack.counts) for pack in made)
+        self.told["base"] = self._learn(model, made, steps, self.grid.base_lr, warmup=min(1.0, 100 / steps))
+        self.told["base"]["scores"] = self._scored(copy.deepcopy(model).to(torch.bfloat16))
+        _save_state(model, path)
+        self._save()
+
+    def _tuned(self, strength: Strength) -> Path:
+        """The folder of a fine-tune, in BF16."""
+        folder = self.folder / "models" / f"{self.name}-{strength.name}"
+        if (folder / "config.json").exists():
+            return folder
+        model = build_model(self.shape, self.seed, self.pad, self.end).to(self.device)
+        base = load_file(self.folder / f"{self.name}-base.safetensors", device=self.device)
+        model.load_state_dict(base, strict=False)
+        chosen = list(self.material.tune)
+        random.Random(f"study {self.seed} {strength.name}").shuffle(chosen)
+        tokens = strength.steps * self.grid.tokens
+        made = packs(rows.enough(chosen, tokens), self.grid.tokens, self.pad, self.seed)
+        told = self._learn(model, made, strength.steps, strength.lr, warmup=0.05)
+        self.told["models"][strength.name] |= {"fine_tune": told, "moved": _moved(base, model.state_dict())}
+        draft = folder.with_name(f"draft-{folder.name}")
+        hf.write_folder(draft, hf.weights_of(model), self.shape, self.tokenizer)
+        draft.rename(folder)
+        return folder
+
+    def _learn(self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float) -> Told:
+        """Cross entropy over what the packs learn, with float32 weights and BF16 products."""
+        settings = Train(
+            lr=lr, warmup=warmup, weight_decay=0.1, precision="autocast", quantized=False, compile=False
+        )
+        loop = Loop(Learner(model, settings), self._here(made), shuffled(made, steps, self.seed), settings)
+        return _finished(loop)
+
+    # -------------------------------------------------------------------------------------- cells
+
+    def _cell(self, strength: Strength, method: str) -> None:
+        """One method on one fine-tune, unless it is there."""
+        told = self.told["models"].setdefault(strength.name, {**asdict(strength), "methods": {}})
+        if method in told["methods"]:
+            return
+        began = time.perf_counter()
+        try:
+            folder = self._tuned(strength)
+            if self.taught.get("folder") != folder:
+                self._listen(folder)
+            began = self._now()
+            model, more = self._made(method)
+            seconds = self._now() - began
+            told["methods"][method] = {"seconds": round(seconds, 2), **more, **self._measured(model)}
+        except Exception as error:  # the other cells are still worth their time
+            traceback.print_exc()
+            told["methods"][method] = {"error": f"{type(error).__name__}: {error}"[:300]}
+        self._save()
+        cell = {
+            key: value for key, value in told["methods"][method].items() if key not in ("missed", "scores")
+        }
+        print(self.name, strength.name, method, f"{self._now() - began:.1f} s", json.dumps(cell), flush=True)
+
+    def _listen(self, folder: Path) -> None:
+        """What a fine-tune in BF16 says of recovery's conversations and of those that are held out."""
+        source = open_source(folder)
+        model = load_model(source, device=self.device)
+        learner = Learner(model, Train())
+        recovery = self._here(packs(self.material.recovery, self.grid.tokens, self.pad, self.seed))
+        held_out = self._here(packs(self.material.held_out, self.grid.tokens, self.pad, self.seed))
+        self.taught = {
+            "folder": folder,
+            "source": source,
+            "recovery": (recovery, said(learner, recovery)),
+            "held_out": (held_out, said(learner, held_out)),
+            "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[union-attr, operator]
+        }
+
+    def _made(self, method: str) -> tuple[nn.Module, Told]:
+        """A fine-tune after a method, and what there is to say of how."""
+        source = self.taught["source"]
+        if method in self.recovery:
+            return self._recovered(method)
+        if method in ("bf16", "q4_k_m"):
+            model, more = load_model(source, device=self.device), {}
+            if method == "q4_k_m":
+                from quantizer.experiments.study import kquant  # gguf is no part of every machine that trains
+
+                more = {"types": kquant.round_model(model)}
+            return model, more
+        return quantize(calibration_run(self._job(method))), {}
+
+    def _job(self, method: str) -> Job:
+        data = Dataset(tuple(self.material.recovery), len(self.material.recovery), self.pad, "")
+        return Job(load_recipe(method), self.taught["source"], data, self.device)
+
+    def _recovered(self, method: str) -> tuple[nn.Module, Told]:
+        job = self._job(method)
+        job = replace(job, recipe=replace(job.recipe, train=replace(self.recovery[method], seed=self.seed)))
+        assert job.recipe.train is not None
+        student = open_student(calibration_run(job), World())
+        made, taught = self.taught["recovery"]
+        loop = Loop(
+            student.learner,
+            made,
+            shuffled(made, self.grid.recovery_steps, self.seed),
+            job.recipe.train,
+            taught=taught if job.recipe.train.loss != "ce" else None,
+            head=self.taught["head"],
+            weights=student.weights,
+            hold=student.hold,
+            refresh=student.follow,
+        )
+        told = _finished(loop)
+        student.close()
+        return student.model, {"training": told}
+
+    # ---------------------------------------------------------------------------------- measuring
+
+    def _measured(self, model: nn.Module) -> Told:
+        hold_weights(model)
+        made, taught = self.taught["held_out"]
+        ce, kl = distance(Learner(model, Train()), made, taught, self.taught["head"])
+        told = {"ce": round(ce, 5), "kl": round(kl, 5), **self._scored(model)}
+        drop_weights(model)
+        return told
+
+    def _scored(self, model: Any) -> Told:
+        """scores: right and asked of every manner. missed: what was not kept, case by case, where anything was not."""
+        asked = self.material.asked
+        replies = greedy(model, self.material.prompts, pad=self.pad, end=self.end, most=self.grid.reply)
+        judged = [
+            judge(case, read_tokens(self.tokenizer, reply, case, self.end))
+            for case, reply in zip(asked, replies, strict=True)
+        ]
+        missed = {i: [name for name, kept in marks.items() if not kept] for i, marks in enumerate(judged)}
+        return {
+            "scores": {name: list(pair) for name, pair in table(judged).items()},
+            "missed": {str(i): names for i, names in missed.items() if names},
+        }
+
+    # ------------------------------------------------------------------------------------- little
+
+    def _here(self, made: list[Pack]) -> list[Pack]:
+        return [pack.to(self.device) for pack in made]
+
+    def _now(self) -> float:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def _save(self) -> None:
+        self.out.parent.mkdir(exist_ok=True)
+        draft = self.out.with_suffix(".draft")
+        draft.write_text(json.dumps(self.told) + "\n", encoding="utf-8")
+        draft.replace(self.out)
+
+
+def _finished(loop: Loop) -> Told:
+    """A loop's run; its graphs' memory goes back, for other processes are on the device."""
+    told = loop.run()
+    loop.close()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return told
+
+
+def _save_state(model: nn.Module, path: Path) -> None:
+    state = {
+        name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"
+    }
+    save_file(state, path.with_suffix(".draft"))
+    path.with_suffix(".draft").rename(path)
+
+
+@torch.no_grad()
+def _moved(base: dict[str, torch.Tensor], tuned: dict[str, torch.Tensor]) -> float:
+    """How far a fine-tune has moved the matrices: |W' - W| / |W|, over all of them."""
+    names = [name for name, tensor in base.items() if tensor.ndim == 2]
+    moved = sum(float((tuned[name] - base[name]).float().square().sum()) for name in names)
+    return round((moved / sum(float(base[name].float().square().sum()) for name in names)) ** 0.5, 5)

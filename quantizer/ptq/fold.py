@@ -1,0 +1,226 @@
+"""AWQ's scales folded into the model, so that plain NVFP4 remains.
+
+Whoever divides a tensor's channels by s has to multiply the columns of every matrix that reads it by s:
+
+    a norm's output    its gain becomes gain / s, and EVERY layer that reads it is scaled, quantized or not
+    down_proj's input  silu(gate) * up: up_proj's rows are divided
+
+o_proj's and out_proj's inputs are sums over heads with nothing before them that could take a scale; they stay.
+
+ModelOpt 0.47 does three things otherwise, and each leaves a wrong model behind. It writes w / s into Qwen3.5's norms,
+whose gain is 1 + w; it does not scale readers that are not quantized, as DeltaNet's in_proj_a and in_proj_b; and it
+leaves a `pre_quant_scale` that vLLM does not apply. Here the gain is measured and not known by the norm's name, the
+readers are found by running the model, and at the end the model has to compute what it computed before.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from quantizer.core.batch import Batch, hidden_states
+from quantizer.core.errors import SourceError
+from quantizer.layers.attach import measure
+from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, unquantized
+from quantizer.ptq.awq import TINY, Choice, search
+from quantizer.ptq.calibrate import Seen, set_inputs
+
+FAR: Final = (
+    0.1  # rounding folded weights to BF16 moves the output by a few thousandths; a wrong fold by about 1
+)
+PROBE_TOKENS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """One scale that was folded away. into: the norm or up_proj that took it. readers: the layers that were scaled.
+    channels: how many of all got a scale other than 1. gain: the loss without a scale over the loss with it."""
+
+    into: str
+    readers: tuple[str, ...]
+    alpha: float
+    channels: int
+    gain: float
+
+
+@torch.no_grad()
+def fold_awq(
+    model: nn.Module, seen: dict[str, Seen], batch: Batch, step: float = 0.1, least_gain: float = 0.05
+) -> list[Folded]:
+    """Search and fold every scale that can be folded; then take weights' and inputs' amax anew.
+
+    seen: of `observe` with the Gram matrices of `foldable`; changed to what the folded model sees. batch: any data, to find
+    readers with and to compare. Raises SourceError if a norm is of no known kind, or if the model computes something else afterwards.
+    """
+    probe = _probe(batch.to(next(model.parameters()).device))
+    before = _outputs(model, probe)
+    with unquantized(model):
+        norms = find_readers(model, probe)
+    layers = nvfp4_layers(model)
+    done = []
+    for norm, readers in norms.items():
+        quantized = [name for name in readers if name in layers]
+        if quantized:
+            choice = search([layers[name].weight for name in quantized], seen[quantized[0]], step)
+            scaled = [model.get_submodule(name) for name in readers]
+            factor = fold_norm(model.get_submodule(norm), scaled, choice.scale, least_gain)
+            done.append(_account(norm, readers, choice, factor, [seen[name] for name in quantized]))
+    done += [_fold_down(model, name, seen[name], step) for name in layers if _has_up(model, name)]
+    measure(model)
+    set_inputs(model, seen)
+    _check_same(before, _outputs(model, probe), {one.into for one in done})
+    return done
+
+
+@torch.no_grad()
+def foldable(model: nn.Module, batch: Batch) -> frozenset[str]:
+    """The quantized layers for which `fold_awq` searches a scale: those that read a norm, and down_proj."""
+    layers = nvfp4_layers(model)
+    with unquantized(model):
+        norms = find_readers(model, _probe(batch.to(next(model.parameters()).device)))
+    reading = {name for readers in norms.values() for name in readers if name in layers}
+    return frozenset(reading | {name for name in layers if _has_up(model, name)})
+
+
+def find_readers(model: nn.Module, batch: Batch) -> dict[str, tuple[str, ...]]:
+    """Norms and the linear layers that read the very tensor that they return, by name.
+
+    batch: without padding, which some models multiply into a norm's output before it is read.
+    """
+    written: list[tuple[str, Tensor]] = []
+    found: dict[str, list[str]] = {}
+
+    def wrote(name: str) -> Callable[..., None]:
+        return lambda module, args, out: written.append((name, out))
+
+    def read(name: str) -> Callable[..., None]:
+        def look(module: nn.Module, args: tuple[Any, ...]) -> None:
+            source = next((norm for norm, out in reversed(written) if out is args[0]), None)
+            if source is not None:
+                found.setdefault(source, []).append(name)
+
+        return look
+
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            hooks.append(module.register_forward_pre_hook(read(name)))
+        elif getattr(getattr(module, "weight", None), "ndim", 0) == 1:
+            hooks.append(module.register_forward_hook(wrote(name)))
+    try:
+        hidden_states(model, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {norm: tuple(names) for norm, names in found.items()}
+
+
+@torch.no_grad()
+def fold_norm(norm: nn.Module, readers: list[nn.Module], scale: Tensor, least_gain: float) -> Tensor:
+    """Divide a norm's gain by a scale and multiply the readers' columns by it; returns the scale as it was folded.
+
+    A channel stays as it is where its gain would become smaller than `least_gain`: stored as gain - 1, or rounded near
+    zero, it would lose its digits. The readers get the quotient of the gains as they are stored, so that only their own
+    rounding remains. scale: float32 [in].
+    """
+    offset = _offset(norm)
+    weight: Tensor = norm.get_parameter("weight")
+    gain = weight.float() + offset
+    wanted = gain / scale
+    wanted = torch.where(torch.minimum(wanted.abs(), gain.abs()) < least_gain, gain, wanted)
+    weight.copy_(wanted - offset)
+    stored = weight.float() + offset
+    factor = torch.where(stored == 0, torch.ones_like(gain), gain / stored)
+    for reader in readers:
+        columns = reader.get_parameter("weight")
+        columns.copy_(columns.float() * factor)
+    return factor
+
+
+def _offset(norm: nn.Module) -> int:
+    """0 where a norm's gain is its weight, 1 where it is 1 + weight: for an input of ones the output is the gain."""
+    exact = copy.deepcopy(norm).float()
+    weight = exact.get_parameter("weight")
+    gain = exact(torch.ones_like(weight).unsqueeze(0))[0]
+    for offset in (0, 1):
+        if torch.allclose(gain, weight + offset, rtol=1e-2, atol=1e-2):
+            return offset
+    raise SourceError(
+        f"{type(norm).__name__}: its gain is neither its weight nor 1 + its weight; exclude awq"
+    )
+
+
+def _has_up(model: nn.Module, name: str) -> bool:
+    parent, _, leaf = name.rpartition(".")
+    return leaf == "down_proj" and isinstance(
+        getattr(model.get_submodule(parent), "up_proj", None), nn.Linear
+    )
+
+
+def _fold_down(model: nn.Module, name: str, seen: Seen, step: float) -> Folded:
+    down, into = model.get_submodule(name), f"{name.rpartition('.')[0]}.up_proj"
+    up = model.get_submodule(into)
+    assert isinstance(down, NVFP4Linear) and isinstance(up, nn.Linear)
+    choice = search([down.weight], seen, step)
+    down.weight.copy_(down.weight.float() * choice.scale)
+    up.weight.copy_(up.weight.float() / choice.scale.unsqueeze(-1))
+    if up.bias is not None:
+        up.bias.copy_(up.bias.float() / choice.scale)
+    return _account(into, (name,), choice, choice.scale, [seen])
+
+
+def _account(
+    into: str, readers: tuple[str, ...], choice: Choice, factor: Tensor, records: list[Seen]
+) -> Folded:
+    """Bring what was seen up to date, once for layers that share a record, and say what was done."""
+    for record in {id(record): record for record in records}.values():
+        record.amax = record.amax / factor.abs()
+        record.total = record.total / factor.abs()
+        if record.gram is not None:
+            record.gram = record.gram / (factor.unsqueeze(0) * factor.unsqueeze(1))
+    worst = choice.losses[0.0]
+    gain = worst / choice.losses[choice.alpha] if choice.losses[choice.alpha] else 1.0
+    return Folded(into, readers, choice.alpha, int((factor != 1).sum()), gain)
+
+
+def _probe(batch: Batch) -> Batch:
+    """The first tokens of one row, without padding."""
+    length = max(1, min(PROBE_TOKENS, int(batch.attention[0].sum())))
+    return Batch(*(tensor[:1, :length] for tensor in batch))
+
+
+def _outputs(model: nn.Module, probe: Batch) -> dict[str, Tensor]:
+    """What every linear layer of the unquantized model returns, and the model itself under the name ""."""
+    found: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[..., None]:
+        return lambda module, args, out: found.update({name: out})
+
+    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    hooks = [module.register_forward_hook(keep(name)) for name, module in linear]
+    try:
+        with unquantized(model):
+            found[""] = hidden_states(model, probe)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _check_same(before: dict[str, Tensor], after: dict[str, Tensor], scaled: set[str]) -> None:
+    """Every layer returns what it did, but for those whose rows were scaled."""
+    for name in before:
+        if name in scaled:
+            continue
+        wanted = before[name].float()
+        off = float((after[name].float() - wanted).norm() / wanted.norm().clamp(min=TINY))
+        if not off < FAR:
+            where = f"{name} returns" if name else "the model computes"
+            raise SourceError(
+                f"awq: after the fold {where} something else (off by {off:.0%}); leave [awq] out"
+            )

@@ -1,0 +1,83 @@
+"""ModelOpt does the calibration and the search; choosing layers and exporting stay ours.
+
+Its exporter is not used, because it names what it writes by rules of its own (a Qwen3.5 that was built from a config
+comes out under a vision-language model's names); what it would write is the same, bit for bit, and a test says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from quantizer.checkpoint.source import Source, load_model
+from quantizer.core.batch import Batch, hidden_states
+from quantizer.core.cost import Cost
+from quantizer.layers.attach import Plan, attach, make_plan
+from quantizer.layers.fused import FUSED
+from quantizer.layers.linear import NVFP4Linear
+from quantizer.layers.shared_scales import tie_scales
+from quantizer.nvfp4 import blocks
+from quantizer.ptq import modelopt_cpu
+from quantizer.ptq.scales import norm_of
+from quantizer.recipes.values import Recipe
+
+CONFIGS: Final = {
+    "max": "NVFP4_DEFAULT_CFG",
+    "mse": "NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG",
+    "four_over_six": "NVFP4_FOUR_OVER_SIX_CFG",
+}
+"""A recipe's weights.scales to ModelOpt's name for it."""
+
+
+def quantize(recipe: Recipe, source: Source, batches: Sequence[Batch], device: str, cost: Cost) -> nn.Module:
+    """The source's model with NVFP4 layers that have ModelOpt's scales.
+
+    Raises ModelOptError if ModelOpt is missing or of another version, RecipeError as `make_plan` does.
+    """
+    with cost.part("load"):
+        mtq = modelopt_cpu.install()
+        model = load_model(source, device=device)
+        plan = make_plan(model, recipe.layers)
+    with cost.part("modelopt"), redirect_stdout(sys.stderr):  # it tells its progress where our result goes
+        calibrated = mtq.quantize(model, config(mtq, recipe, plan), lambda m: _run(m, batches))
+        tie_scales(calibrated)
+    with cost.part("load"):
+        made = load_model(source, device=device)
+        for name, layer in attach(made, plan, norm_of(recipe.weights.scales)).items():
+            _take_over(layer, calibrated.get_submodule(name))
+    return made
+
+
+def config(mtq: Any, recipe: Recipe, plan: Plan) -> dict[str, Any]:
+    """ModelOpt's configuration for a recipe and the layers it means."""
+    made: dict[str, Any] = copy.deepcopy(getattr(mtq, CONFIGS[recipe.weights.scales]))
+    made["quant_cfg"] += [{"quantizer_name": f"{name}.*", "enable": False} for name in plan.kept]
+    if recipe.weights.scales != "max":
+        # By default it ties q, k, v and gate, up, and leaves DeltaNet's two untied.
+        neighbours = [rf"(?:(.*)\.)?(?:{'|'.join(kinds)})" for kinds in FUSED]
+        made["algorithm"]["shared_states"] = {"weight_global_amax": {"patterns": neighbours}}
+    return made
+
+
+def _run(model: nn.Module, batches: Sequence[Batch]) -> None:
+    device = next(model.parameters()).device
+    for batch in batches:
+        hidden_states(model, batch.to(device))
+
+
+def _take_over(layer: NVFP4Linear, theirs: Any) -> None:
+    weight = theirs.weight_quantizer
+    static = getattr(weight, "global_amax", None)
+    amax = weight.amax if static is None else static
+    layer.weight_amax.copy_(amax.float().reshape(()))
+    layer.input_amax.copy_(theirs.input_quantizer.amax.float().reshape(()))
+    if static is not None:
+        shape = (layer.out_features, layer.in_features // blocks.BLOCK)
+        with torch.no_grad():
+            layer.fix_scales(blocks.static_scale(weight.amax.reshape(shape), layer.weight_amax, layer.norm))

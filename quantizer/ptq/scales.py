@@ -1,0 +1,116 @@
+"""Better block scales for weights, at no cost for a server: a search with the squared error of the weights.
+
+`sweep` finds for every block the best of E4M3's 126 scales. Not all of them have to be tried. Let c be the smallest
+scale whose largest code, 6, reaches the block's largest weight.
+
+* A scale of 2c or more is no better than its half: the half reaches the largest weight too, and its points 0, .5, 1,
+  1.5, 2, 3, 4, 6 hold all those of the double within reach. Halves are in E4M3, but for a few codes below 16.
+* A scale below c / 5.3 cuts more than 0.78 off the largest weight, while at c, which is at most an eighth more than
+  the largest weight needs, no weight is off by more than one step: 16 * (1.125 / 6)^2 < 0.78^2.
+
+So 20 codes below c and 14 above are enough (a code is one of 8 steps to the next power of two). Ties go to the smaller
+scale, as ModelOpt's do, and the result is that of its sweep, block by block.
+
+`four_over_six` (arXiv 2512.02010) tries two: the largest weight at code 6, or at code 4, where a scale half as large
+again has finer neighbours for it.
+
+Source: ModelOpt 0.47, quantization/calib/mse.py and the recipe nvfp4_four_over_six.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from quantizer.layers.linear import SERVED, nvfp4_layers
+from quantizer.nvfp4 import blocks
+from quantizer.nvfp4.blocks import BLOCK, E4M3_MAX, FOUR_OVER_SIX
+from quantizer.nvfp4.grid import E2M1_MAX, nearest
+from quantizer.recipes.values import Scales
+
+CODES: Final = range(-20, 15)
+"""Codes of E4M3 that are tried, counted from the one that just reaches the largest weight."""
+LARGEST_CODE: Final = 126  # 448; 127 is NaN
+AT_SIX_AND_FOUR: Final = (1.0, 1.5)
+ROWS: Final = 2**22  # weights in one go, so that a search needs little memory beside the model
+
+
+def norm_of(scales: Scales) -> float:
+    """The norm that a layer needs for a way of finding scales; for `attach`."""
+    return FOUR_OVER_SIX if scales == "four_over_six" else E4M3_MAX
+
+
+@torch.no_grad()
+def set_scales(model: nn.Module, scales: Scales) -> None:
+    """Find the block scales of every NVFP4 layer from its weights as they are now, under its tied amax.
+
+    "max" leaves them to the weights themselves. After training steps: `attach.measure`, then this again.
+    """
+    for layer in nvfp4_layers(model).values():
+        if scales == "max":
+            layer.fix_scales(None)
+        elif scales == "mse":
+            layer.fix_scales(sweep(layer.weight.to(SERVED), layer.tensor_scale()))
+        else:
+            layer.fix_scales(four_over_six(layer.weight.to(SERVED), layer.weight_amax))
+
+
+def sweep(weight: Tensor, tensor_scale: Tensor) -> Tensor:
+    """For each block the scale with the least squared error.
+
+    weight: float [out, in]. tensor_scale: float32 []. Returns float8_e4m3fn [out, in / 16].
+    """
+    return torch.cat([_sweep(part, tensor_scale) for part in _parts(weight)])
+
+
+def four_over_six(weight: Tensor, amax: Tensor) -> Tensor:
+    """For each block the better of two scales. weight: float [out, in]. amax: float32 [], the tensor's or its
+    group's. Returns float8_e4m3fn [out, in / 16], under the norm of 256."""
+    return torch.cat([_four_over_six(part, amax) for part in _parts(weight)])
+
+
+def _sweep(weight: Tensor, tensor_scale: Tensor) -> Tensor:
+    first = _reaching(blocks.block_amax(weight), tensor_scale)
+    tried = ((first + offset).clamp(1, LARGEST_CODE) for offset in CODES)
+    return _best(weight, tensor_scale, (_decode(code) for code in tried))
+
+
+def _four_over_six(weight: Tensor, amax: Tensor) -> Tensor:
+    largest = blocks.block_amax(weight)
+    tried = (blocks.static_scale(largest * more, amax, FOUR_OVER_SIX) for more in AT_SIX_AND_FOUR)
+    return _best(weight, blocks.tensor_scale(amax, FOUR_OVER_SIX), tried)
+
+
+def _best(weight: Tensor, tensor_scale: Tensor, tried: Iterable[Tensor]) -> Tensor:
+    """The scale of least squared error for each block, of equals the first."""
+    x = weight.float().unflatten(-1, (-1, BLOCK))
+    best, least = None, None
+    for scale in tried:
+        step = blocks.step(scale, tensor_scale).unsqueeze(-1)
+        error = (nearest(x / step) * step - x).square().sum(dim=-1)
+        if best is None or least is None:
+            best, least = scale.float(), error
+        else:
+            better = error < least
+            best, least = torch.where(better, scale.float(), best), torch.where(better, error, least)
+    assert best is not None
+    return blocks.to_e4m3(best)
+
+
+def _reaching(amax: Tensor, tensor_scale: Tensor) -> Tensor:
+    """The code of the smallest scale whose 6 reaches an amax: float32 [...] to int32 [...]."""
+    wanted = (amax / (E2M1_MAX * tensor_scale)).clamp(blocks.E4M3_MIN, E4M3_MAX)
+    code = wanted.to(torch.float8_e4m3fn).view(torch.uint8).int()
+    return code + (_decode(code).float() < wanted)
+
+
+def _decode(code: Tensor) -> Tensor:
+    """Codes of E4M3 to their values: int [...] to float8_e4m3fn [...]."""
+    return code.to(torch.uint8).view(torch.float8_e4m3fn)
+
+
+def _parts(weight: Tensor) -> Iterator[Tensor]:
+    yield from weight.split(max(1, ROWS // weight.shape[-1]))
