@@ -198,7 +198,7 @@ async def _greet(
     print(f"Manners is starting. Public: {url}   Operators: {operators}", flush=True)
     if token_file:
         print(f"The operators' token is in {token_file}", flush=True)
-    await gateway.fleet.wait_ready()
+    await gateway.pool.wait_ready()
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.config.secrets.api_keys else ""
     path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'

@@ -17,21 +17,21 @@ from app.api.responses import Responses
 from app.api.surface import Surface
 from app.config.config import Config, ConfigError
 from app.engines.backend import EngineFactory, driver
-from app.engines.pool import Fleet
+from app.engines.pool import EnginePool
 from app.errors import render
 from app.http import health, openapi
-from app.http.access import Door
+from app.http.access import AccessControl
 from app.http.hosts import LocalAccess
 from app.http.keys import KeyRing
 from app.promotion.room import Room
 from app.promotion.runner import Promotions
-from app.proxy.accounting import Books
+from app.proxy.accounting import RequestAccounting
 from app.proxy.handler import Chat
 from app.proxy.tracing import Tracing
 from app.shadow.recorder import Recorder, recorder_for
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-from app.telemetry.reply_window import Ear
+from app.telemetry.reply_window import ReplyWindow
 from app.telemetry.task_failures import OTHER, THREAD, watch_failures
 from deploy.core.tasks import NAMES
 from deploy.memory.guard import Guard
@@ -46,10 +46,10 @@ class Gateway:
     """Two ASGI applications over one fleet."""
 
     config: Config
-    fleet: Fleet
+    pool: EnginePool
     promotions: Promotions
     chat: Chat
-    ear: Ear
+    reply_window: ReplyWindow
     metrics: Metrics
     log: Logger
     tracing: Tracing
@@ -66,7 +66,7 @@ class Gateway:
     async def stop(self) -> None:
         """Let go of everything."""
         await self.promotions.stop()
-        await self.fleet.stop()
+        await self.pool.stop()
         await self.tracing.close()
         if self.shadow is not None:
             await asyncio.to_thread(self.shadow.close)
@@ -85,32 +85,32 @@ def create_gateway(
     metrics.tasks((*NAMES, OTHER, THREAD))
     guard = Guard()
     _watch_memory(metrics, guard)
-    fleet = Fleet(config, metrics, log, factory)
-    ear = Ear()
+    pool = EnginePool(config, metrics, log, factory)
+    reply_window = ReplyWindow()
     room = Room(guard, Lease(lease_path(config.state_dir)))
-    promotions = Promotions(config, fleet, metrics, log, room, ear)
+    promotions = Promotions(config, pool, metrics, log, room, reply_window)
     shadow = recorder_for(config, log, metrics.shadow_dropped)
-    chat = Chat(config, fleet, metrics, log, tracing, Books(metrics, log, ear, shadow))
+    chat = Chat(config, pool, metrics, log, tracing, RequestAccounting(metrics, log, reply_window, shadow))
     straight = {surface.path: chat.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")
-    public.include_router(health.public_router(config, fleet, chat, int(time.time())))
+    public.include_router(health.public_router(config, pool, chat, int(time.time())))
     openapi.document(public, SURFACES)
     admin = _application("Manners: operators", log, "/admin/openapi.json")
-    admin.include_router(health.admin_router(config, fleet, chat, metrics, promotions))
+    admin.include_router(health.admin_router(config, pool, chat, metrics, promotions))
     admin.include_router(operators_router(config, promotions))
     admin.include_router(console_router(config, promotions))
     local = LocalAccess(config.gateway.hosts)
     return Gateway(
         config,
-        fleet,
+        pool,
         promotions,
         chat,
-        ear,
+        reply_window,
         metrics,
         log,
         tracing,
         shadow,
-        Door(
+        AccessControl(
             public,
             KeyRing(config.secrets.api_keys),
             ("/v1",),
@@ -120,7 +120,7 @@ def create_gateway(
             turned_away=metrics.turned_away("public"),
             count=metrics.unreadable("public"),
         ),
-        Door(
+        AccessControl(
             admin,
             KeyRing([admin_token]),
             ("/admin",),

@@ -120,13 +120,13 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
         together=not args.apart,
     )
     async with AsyncExitStack() as stack:
-        fleet = _Fleet(specs, config.state_dir, apart=args.apart)
-        stack.push_async_callback(fleet.stop)
+        pool = _Fleet(specs, config.state_dir, apart=args.apart)
+        stack.push_async_callback(pool.stop)
         ways = (False, True) if args.matrix else (False,)
         shapes = (True, False) if args.matrix else (True,)
-        engines = await fleet.targets()
+        engines = await pool.targets()
         asked = matrix.cells(engines, ways, shapes)
-        found = await _measure(args, suite, asked, engines, schedule, fleet)
+        found = await _measure(args, suite, asked, engines, schedule, pool)
     table = matrix.rows(asked, args.length, found)
     print(as_json(args, suite.name, table)) if args.json else show(args, suite.name, table)
     return 0
@@ -213,7 +213,7 @@ async def _measure(
     asked: "Sequence[Cell]",
     engines: "Mapping[str, Target]",
     schedule: "Schedule",
-    fleet: _Fleet,
+    pool: _Fleet,
 ) -> "Sequence[Any]":
     """The readings of everything that was asked."""
     from deploy.profiles import matrix
@@ -233,7 +233,7 @@ async def _measure(
                 up = dict(engines)
                 if args.apart:
                     name = names[phase[0].key.arm]
-                    up[name] = await fleet.bring(name)
+                    up[name] = await pool.bring(name)
                 targets = {arm: up[engine] for arm, engine in names.items()}
                 await ask(phase, targets, book, pace=PATIENT, progress=progress("timing"))
             return readings(book.samples(), shares=Shares(silent=True))

@@ -33,7 +33,7 @@ class Front:
     @property
     def outstanding(self) -> int:
         """Requests that hold a place or a connection."""
-        return self.gateway.chat.in_flight + self.gateway.fleet.outstanding
+        return self.gateway.chat.in_flight + self.gateway.pool.outstanding
 
 
 def configuration(url: str, dialect: Dialect, state: Path, concurrency: int = 8) -> Config:
@@ -59,15 +59,15 @@ async def front(config: Config, model: str | None = None) -> AsyncIterator[Front
     sock = bind(Address(host="127.0.0.1", port=0), "listen")
     server = serving(gateway.public)
     task = asyncio.create_task(server.serve(sockets=[sock]))
-    await gateway.fleet.start()
+    await gateway.pool.start()
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await gateway.fleet.wait_ready()
+            await gateway.pool.wait_ready()
             while not server.started:
                 await asyncio.sleep(0.001)
         yield Front(gateway, f"http://127.0.0.1:{sock.getsockname()[1]}")
     finally:
         server.should_exit = True
         await asyncio.wait([task])
-        await gateway.fleet.stop()
+        await gateway.pool.stop()
         structlog.configure(**outer)

@@ -69,7 +69,7 @@ class Bench:
     @property
     def abilities(self) -> Abilities:
         """What it was found to be able to do when the gateway came up."""
-        (state,) = self.front.gateway.fleet.states().values()
+        (state,) = self.front.gateway.pool.states().values()
         return state.abilities
 
 

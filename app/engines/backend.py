@@ -101,7 +101,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every member of one fleet shares."""
+    """What every backend of one fleet shares."""
 
     factory: EngineFactory
     state_dir: Path
@@ -110,7 +110,7 @@ class Surroundings:
     round: Round
 
 
-class Member:
+class Backend:
     """One engine and what is known of it."""
 
     def __init__(self, spec: EngineSpec, connect_timeout: float, around: Surroundings) -> None:

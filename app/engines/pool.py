@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.config.config import Config, Model
-from app.engines.backend import EngineFactory, Member, Surroundings, driver
+from app.engines.backend import Backend, EngineFactory, Surroundings, driver
 from app.engines.backend import Route as Route
 from app.errors.tree import EngineDown, NotForChat, UnknownModel
 from app.telemetry.log import Logger
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ModelRoute:
     """Which engines serve a model: the live one, and whom to ask when it fails."""
 
     live: str
@@ -41,7 +41,7 @@ class Way:
         return (self.live, *(name for name in self.fallbacks if name != self.live))
 
 
-class Fleet:
+class EnginePool:
     """All engines that some model is served by, and those that are about to serve one."""
 
     def __init__(
@@ -51,10 +51,10 @@ class Fleet:
         self._metrics = metrics
         self.round = Round()
         self._around = Surroundings(factory, config.state_dir, metrics, log, self.round)
-        self._members: dict[str, Member] = {}
+        self._backends: dict[str, Backend] = {}
         self._gated: set[str] = set()  # engines that a passing report put in service
-        self._table: Mapping[str, Way] = {
-            name: Way(model.live, model.fallback) for name, model in config.models.items()
+        self._table: Mapping[str, ModelRoute] = {
+            name: ModelRoute(model.live, model.fallback) for name, model in config.models.items()
         }
 
     # ------------------------------------------------------------------------- engines, one by one
@@ -68,32 +68,32 @@ class Fleet:
 
     def want(self, spec: EngineSpec, model: str) -> None:
         """Bring an engine up for a model, in the background; left alone if it runs."""
-        self._member(spec, model).want()
+        self._backend(spec, model).want()
 
     async def bring_up(self, spec: EngineSpec, model: str) -> None:
         """Return once the engine streams; left alone if it does. Raises DeployError."""
-        await self._member(spec, model).up()
+        await self._backend(spec, model).up()
 
     def engine(self, spec: EngineSpec, model: str) -> Engine:
         """The engine itself, started or not. Raises DeployError: its configuration cannot work."""
-        return self._member(spec, model).make()
+        return self._backend(spec, model).make()
 
-    def _member(self, spec: EngineSpec, model: str) -> Member:
-        member = self._members.get(spec.name)
-        if member is None:
+    def _backend(self, spec: EngineSpec, model: str) -> Backend:
+        backend = self._backends.get(spec.name)
+        if backend is None:
             timeouts = self._config.models[model].timeouts
-            member = self._members[spec.name] = Member(spec, timeouts.connect, self._around)
-            member.gated = spec.name in self._gated
+            backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._around)
+            backend.gated = spec.name in self._gated
             self._describe(spec)
-            self._metrics.conduct(spec.name, member.conduct)
-        return member
+            self._metrics.conduct(spec.name, backend.conduct)
+        return backend
 
     async def take_down(self, name: str) -> None:
         """Return once nothing of the engine is left; streams that it still serves are cut off."""
-        member = self._members.get(name)
-        if member is not None:
-            await member.down()
-            self._members.pop(name, None)
+        backend = self._backends.get(name)
+        if backend is not None:
+            await backend.down()
+            self._backends.pop(name, None)
             self._metrics.put_down(name)
 
     async def drain(self, name: str, seconds: float) -> int:
@@ -105,25 +105,25 @@ class Fleet:
 
     def open(self, name: str) -> int:
         """Requests that the engine has not answered to the end."""
-        member = self._members.get(name)
-        return member.upstream.open if member else 0
+        backend = self._backends.get(name)
+        return backend.upstream.open if backend else 0
 
     def is_up(self, name: str) -> bool:
         """Whether the engine streams, by its driver's word."""
-        member = self._members.get(name)
-        return member is not None and member.is_up
+        backend = self._backends.get(name)
+        return backend is not None and backend.is_up
 
     def trouble(self, name: str) -> str:
         """Why the engine is not up, in its driver's words."""
-        member = self._members.get(name)
-        if member is None or member.engine is None:
+        backend = self._backends.get(name)
+        if backend is None or backend.engine is None:
             return "it does not run"
-        state = member.engine.state
+        state = backend.engine.state
         return f"{state.state}: {state.last_error or 'no reason is known'}"
 
     def running(self) -> frozenset[str]:
         """Engines that are up, coming up, or being kept up."""
-        return frozenset(self._members)
+        return frozenset(self._backends)
 
     def _describe(self, spec: EngineSpec) -> None:
         self._metrics.engine(spec.name, False, 0)
@@ -141,10 +141,10 @@ class Fleet:
     def trust(self, engine: str) -> None:
         """A passing report put this engine in service; its speech need not be held back."""
         self._gated.add(engine)
-        if engine in self._members:
-            self._members[engine].trust()
+        if engine in self._backends:
+            self._backends[engine].trust()
 
-    def way(self, model: str) -> Way:
+    def model_route(self, model: str) -> ModelRoute:
         """Which engines serve the model now."""
         return self._table[model]
 
@@ -173,39 +173,39 @@ class Fleet:
 
     def next(self, model: str, asked: Container[str]) -> Route | None:
         """The engine to ask when those have failed; by what is true now, since failing may have taken seconds."""
-        for member in self._of(self._table[model]):
-            if member.spec.name not in asked and (route := member.route()) is not None:
+        for backend in self._of(self._table[model]):
+            if backend.spec.name not in asked and (route := backend.route()) is not None:
                 return route
         return None
 
-    def _of(self, way: Way) -> list[Member]:
-        return [self._members[name] for name in way.engines if name in self._members]
+    def _of(self, way: ModelRoute) -> list[Backend]:
+        return [self._backends[name] for name in way.engines if name in self._backends]
 
     # ---------------------------------------------------------------------------------- as a whole
 
     @property
     def outstanding(self) -> int:
         """Requests that engines have not answered to the end."""
-        return sum(member.upstream.open for member in self._members.values())
+        return sum(backend.upstream.open for backend in self._backends.values())
 
     @property
     def is_ready(self) -> bool:
         """Whether some model has an engine that lately streamed a real completion (or embedded a text)."""
         return any(
-            member.route() is not None and member.age < FRESH_SECONDS
+            backend.route() is not None and backend.age < FRESH_SECONDS
             for way in self._table.values()
-            for member in self._of(way)
+            for backend in self._of(way)
         )
 
     def pardon(self) -> None:
         """Close every breaker, and hold nobody's thoughts against it: whatever engines did is forgotten."""
-        for member in self._members.values():
-            member.pardon()
-            member.caught = False
+        for backend in self._backends.values():
+            backend.pardon()
+            backend.caught = False
 
     def states(self) -> Mapping[str, EngineState]:
         """What is known of every engine that runs here."""
-        return {name: m.engine.state for name, m in self._members.items() if m.engine}
+        return {name: m.engine.state for name, m in self._backends.items() if m.engine}
 
     async def wait_ready(self) -> None:
         """Return when `is_ready`."""
@@ -214,7 +214,7 @@ class Fleet:
 
     async def stop(self) -> None:
         """Let go of every engine; a child ends with us, a container lives on and is found again."""
-        await asyncio.gather(*(member.down(leave=True) for member in self._members.values()))
+        await asyncio.gather(*(backend.down(leave=True) for backend in self._backends.values()))
 
 
 def artefact_digest(artefact: Path | None) -> str:

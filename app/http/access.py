@@ -18,7 +18,7 @@ from app.http.keys import KeyRing
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
-class Door:
+class AccessControl:
     """Gives each request an id (the caller's own, if it is well formed) and checks its key.
 
     `guarded` are the path prefixes that need a key; the rest (health) is open, and so are the very

@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.responses import JSONResponse, Response
 
 from app.config.config import Config
-from app.engines.pool import Fleet
+from app.engines.pool import EnginePool
 from app.errors.tree import UnknownModel
 from app.promotion.runner import Promotions
 from app.proxy.handler import Chat
@@ -20,7 +20,7 @@ def _json(request: Request, body: Any, status: int = 200) -> Response:
     return JSONResponse(body, status, {**headers, "cache-control": "no-store"})
 
 
-def public_router(config: Config, fleet: Fleet, chat: Chat, created: int) -> APIRouter:
+def public_router(config: Config, pool: EnginePool, chat: Chat, created: int) -> APIRouter:
     """Routes of the public listener that are not chat. `created` is Unix time in seconds."""
     routes = APIRouter()
 
@@ -45,7 +45,7 @@ def public_router(config: Config, fleet: Fleet, chat: Chat, created: int) -> API
     async def readyz(request: Request) -> Response:
         if chat.draining:
             return _json(request, {"status": "draining"}, 503)
-        if not fleet.is_ready:
+        if not pool.is_ready:
             return _json(request, {"status": "no engine is ready"}, 503)
         return _json(request, {"status": "ready"})
 
@@ -53,7 +53,7 @@ def public_router(config: Config, fleet: Fleet, chat: Chat, created: int) -> API
 
 
 def admin_router(
-    config: Config, fleet: Fleet, chat: Chat, metrics: Metrics, promotions: Promotions
+    config: Config, pool: EnginePool, chat: Chat, metrics: Metrics, promotions: Promotions
 ) -> APIRouter:
     """Routes of the operators' listener that only look."""
     routes = APIRouter()
@@ -76,16 +76,16 @@ def admin_router(
                 "fallback": model.fallback,
                 "thinking": model.thinking,
                 **known.get(name, {}),
-                "live": fleet.way(name).live,
+                "live": pool.model_route(name).live,
             }
             for name, model in config.models.items()
         }
-        serving = {"ready": fleet.is_ready, "draining": chat.draining, "in_flight": chat.in_flight}
+        serving = {"ready": pool.is_ready, "draining": chat.draining, "in_flight": chat.in_flight}
         return _json(request, {**serving, "models": models})
 
     @routes.get("/admin/engines", response_model=None)
     async def engines(request: Request) -> Response:
-        running = {name: asdict(state) for name, state in fleet.states().items()}
+        running = {name: asdict(state) for name, state in pool.states().items()}
         listed = [
             {
                 "name": name,
@@ -93,7 +93,7 @@ def admin_router(
                 "driver": spec.driver,
                 "kind": spec.kind,
                 "digest": promotions.shelf.digest(name),
-                "serves": [model for model in config.models if fleet.way(model).live == name],
+                "serves": [model for model in config.models if pool.model_route(model).live == name],
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),
                 "restarts": running.get(name, {}).get("restarts", 0),

@@ -73,7 +73,7 @@ class Boot:
         spec = self._site.shelf.spec(effect.engine)
         if spec.driver == "docker" and effect.engine not in up:
             return False
-        self._site.fleet.want(spec, self._model(spec.name))
+        self._site.pool.want(spec, self._model(spec.name))
         return True
 
     async def _load(self, waiting: list[Effect]) -> None:
@@ -82,7 +82,7 @@ class Boot:
             spec = self._site.shelf.spec(waiting.pop(0).engine)
             try:
                 async with self._site.room.lease.held(HOLDER, wait_s=LOAD_SECONDS):
-                    await self._site.fleet.bring_up(spec, self._model(spec.name))
+                    await self._site.pool.bring_up(spec, self._model(spec.name))
             except (DeployError, OSError) as error:
                 # It is tried again for as long as somebody wants it; the others need not wait for that.
                 said = loggable(error) if isinstance(error, DeployError) else error.strerror
@@ -90,5 +90,5 @@ class Boot:
 
     def _model(self, engine: str) -> str:
         """A model that is served by it; any, if there is none."""
-        models, fleet = self._site.config.models, self._site.fleet
-        return next((name for name in models if engine in fleet.way(name).engines), next(iter(models)))
+        models, pool = self._site.config.models, self._site.pool
+        return next((name for name in models if engine in pool.model_route(name).engines), next(iter(models)))

@@ -35,7 +35,7 @@ async def release(site: Site, plan: Plan, effect: Effect) -> Evidence:
 async def admit(site: Site, plan: Plan, effect: Effect) -> Evidence:
     """The memory for it is there; it has it already if it runs."""
     spec = site.shelf.spec(effect.engine)
-    if site.fleet.is_up(spec.name):
+    if site.pool.is_up(spec.name):
         return {"engine": spec.name, "runs": True}
     return await asyncio.to_thread(site.room.admit, spec)
 
@@ -45,14 +45,14 @@ async def start(site: Site, plan: Plan, effect: Effect) -> Evidence:
     began = time.monotonic()
     spec = site.shelf.spec(effect.engine)
     try:
-        if not site.fleet.is_up(spec.name):
+        if not site.pool.is_up(spec.name):
             await _take(site, plan)
             await _load(site, plan, effect, spec)
     except DeployError as error:
         why = str(error).splitlines()[0]
         code = "memory_floor" if "memory_floor" in why else "start_failed"  # the guard's word
         raise EffectFailed(Fault(code, why)) from None
-    state = site.fleet.states()[spec.name]
+    state = site.pool.states()[spec.name]
     return {"engine": spec.name, "pid": state.pid, "seconds": _since(began)}
 
 
@@ -67,42 +67,42 @@ async def _take(site: Site, plan: Plan) -> None:
 async def _load(site: Site, plan: Plan, effect: Effect, spec: EngineSpec) -> None:
     """A candidate is ended before the host wedges; who served before is not."""
     if effect.engine != plan.candidate:
-        return await site.fleet.bring_up(spec, plan.model)
-    with site.room.loading(site.fleet.engine(spec, plan.model)):
-        await site.fleet.bring_up(spec, plan.model)
+        return await site.pool.bring_up(spec, plan.model)
+    with site.room.loading(site.pool.engine(spec, plan.model)):
+        await site.pool.bring_up(spec, plan.model)
 
 
 async def route(site: Site, plan: Plan, effect: Effect) -> Evidence:
     """New requests of the model go to it; it is up by then, or this fails and they go on where they went."""
     evidence = await start(site, plan, effect)
     name = site.shelf.name(effect.engine)
-    before = site.fleet.way(plan.model).live
-    site.fleet.route(plan.model, name)
+    before = site.pool.model_route(plan.model).live
+    site.pool.route(plan.model, name)
     if plan.report is not None and effect.engine == plan.candidate:
-        site.fleet.trust(name)
-    site.ear.switched(plan.model, name)
+        site.pool.trust(name)
+    site.reply_window.switched(plan.model, name)
     return {**evidence, "before": before}
 
 
 async def drain(site: Site, plan: Plan, effect: Effect) -> Evidence:
     """It has no request left. No reply may take longer than `total`, so that none is cut off."""
     name = site.shelf.name(effect.engine)
-    if site.fleet.serves(name):
+    if site.pool.serves(name):
         return {"engine": name, "serves": True}
     began = time.monotonic()
     seconds = max(model.timeouts.total for model in site.config.models.values())
-    waiting = site.fleet.open(name)
-    left = await site.fleet.drain(name, seconds)
+    waiting = site.pool.open(name)
+    left = await site.pool.drain(name, seconds)
     return {"engine": name, "requests": waiting, "left": left, "seconds": _since(began)}
 
 
 async def stop(site: Site, plan: Plan, effect: Effect) -> Evidence:
     """Nothing of it is left."""
     name = site.shelf.name(effect.engine)
-    if site.fleet.serves(name):
+    if site.pool.serves(name):
         return {"engine": name, "serves": True}
     began = time.monotonic()
-    await site.fleet.take_down(name)
+    await site.pool.take_down(name)
     back = await site.room.came_back(name)
     return {"engine": name, "seconds": _since(began), "memory_came_back": back}
 

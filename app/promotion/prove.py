@@ -67,7 +67,7 @@ async def identify(site: Site, plan: Plan, effect: Effect) -> Evidence:
         waived = await site.archive.do(lambda registry: waivers.waived(registry, plan))
         if "mismatch_engine" not in waived:  # else it is to be what the configuration says
             reported = await asyncio.to_thread(judged, found, site.config.state_dir)
-    return await identification.identify(site.fleet.engine(spec, plan.model), spec, reported)
+    return await identification.identify(site.pool.engine(spec, plan.model), spec, reported)
 
 
 async def warm(site: Site, plan: Plan, effect: Effect) -> Evidence:
@@ -80,7 +80,7 @@ async def warm(site: Site, plan: Plan, effect: Effect) -> Evidence:
         thinking=site.config.models[plan.model].thinking != "off",
     )
     limits = Limits(seconds=asked.warm_seconds, tolerance=asked.settle)
-    with site.room.watching(site.fleet.engine(spec, plan.model)):
+    with site.room.watching(site.pool.engine(spec, plan.model)):
         return await warming.warm(
             *_address(state, spec), context=state.abilities.context, served=served, limits=limits
         )
@@ -103,9 +103,9 @@ async def _questions(site: Site) -> Canary:
 def _up(site: Site, effect: Effect) -> EngineState:
     """An engine that streams. Raises EffectFailed."""
     name = site.shelf.name(effect.engine)
-    state = site.fleet.states().get(name)
+    state = site.pool.states().get(name)
     if state is None or state.url is None:
-        raise EffectFailed(Fault("engine_down", f"{name} is not up: {site.fleet.trouble(name)}"))
+        raise EffectFailed(Fault("engine_down", f"{name} is not up: {site.pool.trouble(name)}"))
     return state
 
 
@@ -120,10 +120,10 @@ async def watch(site: Site, plan: Plan, effect: Effect) -> Evidence:
     name, before = site.shelf.name(effect.engine), site.shelf.name(plan.incumbent)
 
     def gone() -> str | None:
-        return None if site.fleet.is_up(name) else site.fleet.trouble(name)
+        return None if site.pool.is_up(name) else site.pool.trouble(name)
 
     return await watching.watch(
-        site.ear,
+        site.reply_window,
         plan.model,
         name,
         before,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from app.config.config import Config
-from app.engines.pool import Fleet
+from app.engines.pool import EnginePool
 from app.errors.tree import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
 from app.promotion import book, prove, waivers, wishes
 from app.promotion.actor import Actor, Turn, Word, cancel_queued
@@ -31,7 +31,7 @@ from app.registry.registry import Registry
 from app.registry.values import Entry, Event, Operation
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-from app.telemetry.reply_window import Ear
+from app.telemetry.reply_window import ReplyWindow
 from deploy.core.tasks import spawn
 
 STATE_SECONDS = 10.0
@@ -49,7 +49,13 @@ class Promotions:
     """Everything about who serves a model. `start` before the first request, `stop` after the last."""
 
     def __init__(
-        self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, room: Room, ear: Ear
+        self,
+        config: Config,
+        pool: EnginePool,
+        metrics: Metrics,
+        log: Logger,
+        room: Room,
+        reply_window: ReplyWindow,
     ) -> None:
         self._config = config
         self._log = log
@@ -58,7 +64,7 @@ class Promotions:
         self._counting: asyncio.Task[None] | None = None
         self.shelf = Shelf(config.engines)
         self.archive = Archive(config.state_dir)
-        self._site = Site(config, fleet, self.shelf, self.archive, room, ear)
+        self._site = Site(config, pool, self.shelf, self.archive, room, reply_window)
         self._actor = Actor(self._site, metrics, log)
         self._boot: Boot | None = None
 
@@ -75,9 +81,9 @@ class Promotions:
         unfinished = await self.archive.do(self._unfinished)
         promoted = await self.archive.do(book.promoted)
         for model, engine in live.items():
-            self._site.fleet.route(model, self.shelf.name(engine))
+            self._site.pool.route(model, self.shelf.name(engine))
             if engine in promoted:
-                self._site.fleet.trust(self.shelf.name(engine))
+                self._site.pool.trust(self.shelf.name(engine))
             wanted = self._config.models[model].live
             if self.shelf.name(engine) != wanted:
                 self._log.warning("live_is_not_configured", model=model, engine=self.shelf.name(engine))
@@ -146,7 +152,7 @@ class Promotions:
             standing = await self.do(lambda registry: wishes.standing(registry, wish.model))
         except OperationUnderWay as busy:
             raise Refused(str(busy), "busy") from None
-        up = self._site.fleet.running()
+        up = self._site.pool.running()
         return await asyncio.to_thread(
             wishes.plan, wish, standing, self._config, self.shelf, self._site.room, up
         )
@@ -174,7 +180,7 @@ class Promotions:
             raise Refused(no.fault.message, no.fault.code) from None
 
     async def _told(self, plan: Plan) -> dict[str, Any]:
-        up = self._site.fleet.running()
+        up = self._site.pool.running()
         memory = await asyncio.to_thread(wishes.memory, plan, self.shelf, self._site.room, up)
         return plan_view(plan, self.shelf, up, memory)
 

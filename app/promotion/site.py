@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from app.config.config import Config
-from app.engines.pool import Fleet
+from app.engines.pool import EnginePool
 from app.promotion.archive import Archive
 from app.promotion.effects import Effect
 from app.promotion.plan import Plan
 from app.promotion.room import Room
 from app.promotion.shelf import Shelf
-from app.telemetry.reply_window import Ear
+from app.telemetry.reply_window import ReplyWindow
 
 Evidence = dict[str, object]
 """Numbers and digests that an effect's outcome rests on, as JSON has them."""
@@ -21,11 +21,11 @@ class Site:
     """The parts of one gateway that a promotion touches."""
 
     config: Config
-    fleet: Fleet
+    pool: EnginePool
     shelf: Shelf
     archive: Archive
     room: Room
-    ear: Ear
+    reply_window: ReplyWindow
 
 
 Deed = Callable[[Site, Plan, Effect], Awaitable[Evidence]]

@@ -7,7 +7,7 @@ from app.promotion import bake
 from app.promotion.bake import Bake, Limits
 from app.promotion.outcome import Breach, EffectFailed
 from app.promotion.phases import Fault
-from app.telemetry.reply_window import Ear
+from app.telemetry.reply_window import ReplyWindow
 
 Gone = Callable[[], str | None]
 """Why the engine is not up now, in words; None: it is."""
@@ -22,7 +22,7 @@ def _never() -> str | None:
 
 
 async def watch(
-    ear: Ear,
+    reply_window: ReplyWindow,
     model: str,
     engine: str,
     incumbent: str | None,
@@ -34,7 +34,7 @@ async def watch(
 ) -> dict[str, object]:
     """Listen to an engine's live replies for so many seconds; the evidence that it behaved.
 
-    What was heard since the model was switched to it (`Ear.switched`) counts, too: the incumbent was
+    What was heard since the model was switched to it (`ReplyWindow.switched`) counts, too: the incumbent was
     drained meanwhile, and callers were served already.
 
     `engine` and `incumbent` are names, as the ear knows them; without an incumbent, or where it was
@@ -45,16 +45,16 @@ async def watch(
         Breach: bake_leak, bake_raw_tool_call, bake_empty, bake_markdown, bake_loop, bake_errors,
             bake_slow, bake_gone, bake_probe, or bake_quiet.
     """
-    state = bake.begin(limits, ear.recent(model, incumbent) if incumbent else ())
-    mark = ear.switch(model, engine)
+    state = bake.begin(limits, reply_window.recent(model, incumbent) if incumbent else ())
+    mark = reply_window.switch(model, engine)
     turns = _Turns(probe, limits.probe_every_s)
     clock = asyncio.get_running_loop().time
     began = seen = clock()
     try:
-        state, mark = _listen(state, ear, model, engine, mark)
+        state, mark = _listen(state, reply_window, model, engine, mark)
         while (now := clock()) < began + seconds:
-            await _wait(ear, model, engine, mark, min(limits.look_s, began + seconds - now))
-            state, mark = _listen(state, ear, model, engine, mark)
+            await _wait(reply_window, model, engine, mark, min(limits.look_s, began + seconds - now))
+            state, mark = _listen(state, reply_window, model, engine, mark)
             turns.check()
             why = gone()
             seen = clock() if why is None else seen
@@ -69,21 +69,21 @@ async def watch(
     return {"seconds": seconds, "turns": turns.done, **bake.evidence(state)}
 
 
-async def _wait(ear: Ear, model: str, engine: str, mark: int, seconds: float) -> None:
+async def _wait(reply_window: ReplyWindow, model: str, engine: str, mark: int, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
-            await ear.more(model, engine, mark)
+            await reply_window.more(model, engine, mark)
     except TimeoutError:
         pass
 
 
-def _listen(state: Bake, ear: Ear, model: str, engine: str, mark: int) -> tuple[Bake, int]:
+def _listen(state: Bake, reply_window: ReplyWindow, model: str, engine: str, mark: int) -> tuple[Bake, int]:
     """Take what was heard since the mark, reply by reply. Raises Breach."""
-    for heard in ear.after(model, engine, mark):
+    for heard in reply_window.after(model, engine, mark):
         state = bake.hear(state, heard)
         if fault := bake.breach(state):
             raise Breach(fault)
-    return state, ear.mark(model, engine)
+    return state, reply_window.mark(model, engine)
 
 
 class _Turns:

@@ -11,7 +11,7 @@ from app.proxy.exchange import Exchange
 from app.proxy.tracing import Ending, Trace
 from app.telemetry.log import Logger
 from app.telemetry.metrics import UNKNOWN, Metrics
-from app.telemetry.reply_window import Ear, Heard, ended_as, wait_of
+from app.telemetry.reply_window import Heard, ReplyWindow, ended_as, wait_of
 
 NO_ENGINE = "none"
 """The engine label of requests that reached no engine."""
@@ -24,13 +24,15 @@ class Observer(Protocol):
         """A request is over."""
 
 
-class Books:
+class RequestAccounting:
     """Counts and logs requests, each exactly once, and lets the ear hear them, and the shadow."""
 
-    def __init__(self, metrics: Metrics, log: Logger, ear: Ear, shadow: Observer | None = None) -> None:
+    def __init__(
+        self, metrics: Metrics, log: Logger, reply_window: ReplyWindow, shadow: Observer | None = None
+    ) -> None:
         self._metrics = metrics
         self._log = log
-        self._ear = ear
+        self._ear = reply_window
         self._shadow = shadow
 
     def refused(self, trace: Trace, error: BaseException) -> None:
@@ -45,7 +47,7 @@ class Books:
         `judgement`: whether its engine was to blame, if it failed.
         """
         if ending.exchange is not None:
-            breaches = ending.exchange.witness.breaches()
+            breaches = ending.exchange.audit.breaches()
             facts |= self._exchange(model, ending.engine, ending.exchange, ending.error, breaches)
             heard = _heard(ending, ending.exchange, breaches)
             self._hear(model, ending.engine, heard, judgement)
@@ -74,8 +76,8 @@ class Books:
     def _exchange(
         self, model: str, engine: str, exchange: Exchange, error: BaseException | None, breaches: set[str]
     ) -> dict[str, Any]:
-        clocks, witness = exchange.clocks, exchange.witness
-        stripped = witness.stripped if exchange.head.reasoning == "strip" else set()
+        clocks, audit = exchange.clocks, exchange.audit
+        stripped = audit.stripped if exchange.head.reasoning == "strip" else set()
         self._metrics.manners(model, engine, stripped, breaches, exchange.calls)
         if exchange.cut is not None:
             self._metrics.thought_cut(model, engine, exchange.cut)
@@ -123,7 +125,7 @@ def _heard(ending: Ending, exchange: Exchange, breaches: set[str]) -> Heard:
         gave_up = time.perf_counter() if ending.outcome == "client_cancel" else None
         wait, shown = wait_of(exchange.clocks, exchange.queued, gave_up)
     ended = ended_as(ending.outcome, getattr(ending.error, "code", None))
-    return Heard(ended, exchange.witness.heard, frozenset(breaches), wait, shown)
+    return Heard(ended, exchange.audit.heard, frozenset(breaches), wait, shown)
 
 
 def outcome_of(error: BaseException | None) -> str:

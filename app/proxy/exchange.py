@@ -13,7 +13,7 @@ from app.errors.tree import EngineBroke, MannersError
 from app.proxy.deadlines import Lifeline
 from app.proxy.keepalive import Pulse
 from app.proxy.outlet import Send
-from app.stream.audit import Witness
+from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead, error_frame
 from app.stream.events import Usage
@@ -63,7 +63,7 @@ class Exchange(ABC):
     body: bytes
     headers: list[tuple[bytes, bytes]]  # of ours, for the reply
     clocks: Clocks
-    witness: Witness
+    audit: ReplyAudit
     queued: float = 0.0  # seconds spent waiting for a place
     usage: Usage | None = None
     calls: list[str] = field(default_factory=list)

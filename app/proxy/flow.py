@@ -52,7 +52,7 @@ class Flow(ABC):
         self._timer = self._set_timer(exchange.limit)
         self._control: asyncio.Task[None] | None = None
         self._clocks = exchange.clocks
-        self._witness = exchange.witness
+        self._witness = exchange.audit
         self._line = line
         self._route = route
         self._tokens = 0

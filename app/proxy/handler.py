@@ -22,11 +22,11 @@ from app.api.surface import Asked, HandsOn, OverChat, Surface
 from app.api.thinking_budget import ThoughtPlan, thought_plan
 from app.config.config import Config, Model
 from app.engines.backend import Judgement
-from app.engines.pool import Fleet, Route
+from app.engines.pool import EnginePool, Route
 from app.errors.render import error_response
 from app.errors.translate import bug_behind, unwritten
 from app.errors.tree import BadField, BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
-from app.proxy.accounting import NO_ENGINE, Books, outcome_of
+from app.proxy.accounting import NO_ENGINE, RequestAccounting, outcome_of
 from app.proxy.admission import Turnstile
 from app.proxy.deadlines import ClientGone, Lifeline
 from app.proxy.exchange import STREAM_HEADERS, Exchange, ReplyBudget
@@ -34,7 +34,7 @@ from app.proxy.handing import HandOn
 from app.proxy.keepalive import Pulse
 from app.proxy.relay import Relayed
 from app.proxy.tracing import Ending, Trace, Tracing
-from app.stream.audit import Witness
+from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.conduct import held_characters
 from app.stream.encode import ReplyHead
@@ -51,13 +51,19 @@ class Chat:
     """Serves completions, on any surface. One per gateway; made by `app.wiring`."""
 
     def __init__(
-        self, config: Config, fleet: Fleet, metrics: Metrics, log: Logger, tracing: Tracing, books: Books
+        self,
+        config: Config,
+        pool: EnginePool,
+        metrics: Metrics,
+        log: Logger,
+        tracing: Tracing,
+        accounting: RequestAccounting,
     ) -> None:
         self._limits = config.gateway
         self._tracing = tracing
-        self._fleet = fleet
+        self._fleet = pool
         self._log = log
-        self._books = books
+        self._books = accounting
         self._turnstiles = {
             name: Turnstile(model.concurrency, model.queue, _gauges(metrics, name))
             for name, model in config.models.items()
@@ -245,7 +251,7 @@ class Turn:
             surface.engine_body(asked, route.dialect, route.served_name, plan.told, plan.metered),
             _own_headers(self.request_id, self.engine, self.ignored),
             Clocks(self._start),
-            Witness(thinking != 0),
+            ReplyAudit(thinking != 0),
             queued=time.perf_counter() - self._start,
             limit=plan.limit,
             answer_body=lambda meter: answer_body(

@@ -178,7 +178,7 @@ def _of_words(exchange: Exchange, ending: Ending) -> Attributes:
     if isinstance(exchange.surface, HandsOn):
         return {}
     hidden, clocks = exchange.head.reasoning == "strip", exchange.clocks
-    reason, stripped = exchange.witness.reason, hidden and bool(exchange.witness.stripped)
+    reason, stripped = exchange.audit.reason, hidden and bool(exchange.audit.stripped)
     found: Attributes = {"manners.thinking_stripped": stripped}
     finish = "error" if ending.error is not None or reason is None else reason
     found["gen_ai.response.finish_reasons"] = [finish if finish in {*FINISHES, "error"} else OTHER]

@@ -52,9 +52,9 @@ class Relayed(Exchange):
             if flow is not None:
                 flow.abandon()
                 self.calls = flow.pipeline.call_sources
-                self.witness.dropped = flow.pipeline.dropped
+                self.audit.dropped = flow.pipeline.dropped
                 told = bool(DIALECTS[route.dialect].thinking(0))
-                if kind := unasked_thought(self.policy, self.witness.stripped, self.body, path, told):
+                if kind := unasked_thought(self.policy, self.audit.stripped, self.body, path, told):
                     route.catch(kind)
 
     async def _carry(self, reply: EngineReply, flow: Flow, send: Send) -> None:

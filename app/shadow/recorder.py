@@ -91,7 +91,7 @@ class Recorder:
             return
         if len(exchange.body) > LONGEST:
             return self._dropped("too_long")
-        calls = tuple((name, "".join(parts)) for name, parts in exchange.witness.calls)
+        calls = tuple((name, "".join(parts)) for name, parts in exchange.audit.calls)
         thinking, body = exchange.policy.think.thinking, exchange.asked.body
         taken = Taken(new_id(), self._now(), model, engine, thinking, body, calls, heard.breaches, heard.wait)
         self._ensure_worker()

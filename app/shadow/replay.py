@@ -14,7 +14,7 @@ from app.api.chat_request import ChatRequest, check_chat
 from app.api.engine_request import stream_policy, upstream_body, without_parser
 from app.errors.tree import RequestError
 from app.shadow.record import SCHEMA, Call, Record
-from app.stream.audit import Witness
+from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.events import Broken, Event, Text
 from app.stream.pipeline import Pipeline
@@ -45,7 +45,7 @@ class Asked:
 class Said:
     """What a caller would have got, and what was wrong with it.
 
-    `breaches` are the names of `Witness.breaches`, and `error` where the engine failed the request.
+    `breaches` are the names of `ReplyAudit.breaches`, and `error` where the engine failed the request.
     `lost`: it was never answered, for the way was cut; it says nothing of the engine. `wait` is
     seconds to the first content.
     """
@@ -93,16 +93,16 @@ def said(record: Record, sample: Sample, asked: Asked) -> Said:
         return Said(breaches=frozenset({"error"}))
     thinking = chat.thinking_or(None if record.thinking else 0)
     pipeline = Pipeline(stream_policy(chat, asked.target.dialect, thinking, asked.guard, record.id[:12]))
-    clocks, witness = Clocks(0.0), Witness(thinking != 0)
+    clocks, audit = Clocks(0.0), ReplyAudit(thinking != 0)
     events: list[Event] = []
     for batch, seconds in _batches(sample, pipeline):
         clocks.feed(batch, seconds)
-        witness.feed(batch)
+        audit.feed(batch)
         events += batch
-    breaches = frozenset(witness.breaches())
+    breaches = frozenset(audit.breaches())
     if any(isinstance(event, Broken) for event in events):
         breaches |= {"error"}
-    made = tuple(Call(name, _value("".join(parts))) for name, parts in witness.calls)
+    made = tuple(Call(name, _value("".join(parts))) for name, parts in audit.calls)
     return Said(
         calls=made,
         breaches=breaches,

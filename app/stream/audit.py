@@ -13,7 +13,7 @@ _LABELS = {"raw_call": "raw_tool_call"}
 """Detectors whose label in manners_breach_total is another word."""
 
 
-class Witness:
+class ReplyAudit:
     """Feed it what the stream core gave; read the counts when the reply is over."""
 
     def __init__(self, thinking: bool) -> None:

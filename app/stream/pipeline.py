@@ -1,6 +1,6 @@
 """The whole stream core: an engine's bytes in, events out, in one order on any split.
 
-    bytes -> SSEDecoder -> parse_payload -> per choice: Segmenter -> HoldBack -> CallBook
+    bytes -> SSEDecoder -> parse_payload -> per choice: Segmenter -> HoldBack -> CallNormalizer
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
 that is not streamed takes the same road: feed it whole, then close.
@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from msgspec import Struct
 
-from app.stream.callbook import CallBook
+from app.stream.call_normalizer import CallNormalizer
 from app.stream.chunks import MalformedChunk, parse_payload, plain_text
 from app.stream.events import (
     Broken,
@@ -90,7 +90,7 @@ class _Choice:
         tools = policy.tools
         self.segmenter = Segmenter(index, tag_set(policy.think.families, tools is not None), tools)
         self.holdback = HoldBack(index, policy.think)
-        self.book = CallBook(index, tools or Tools(), policy.id_prefix)
+        self.book = CallNormalizer(index, tools or Tools(), policy.id_prefix)
         self.is_plain = False  # text passes the hold-back and the normalizer at once
         self.finished = False
 

@@ -65,7 +65,7 @@ class _Record:
     waiting: list[asyncio.Future[None]]
 
 
-class Ear:
+class ReplyWindow:
     """Hears every reply; for use in one event loop."""
 
     def __init__(self) -> None:

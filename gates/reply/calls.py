@@ -29,7 +29,7 @@ class _Draft:
         return "".join(self.arguments)
 
 
-class CallBook:
+class CallAssembler:
     """`feed` it every delta of `tool_calls`; `made` are the calls in the order they began.
 
     What is odd but loses nothing is added to `oddities`.

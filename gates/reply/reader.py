@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gates.contracts.sample import Read
 from gates.reply.calls import Call as Call
-from gates.reply.calls import CallBook
+from gates.reply.calls import CallAssembler
 from gates.reply.frames import Frame, frames
 
 _DONE: Final = b"[DONE]"
@@ -44,7 +44,7 @@ class Reader:
         self.content: list[tuple[int, str]] = []
         self.reasoning: list[tuple[int, str]] = []
         self.oddities: list[str] = []
-        self.calls = CallBook(self.oddities)
+        self.calls = CallAssembler(self.oddities)
         self.first: dict[str, int] = {}
         self.last_ns: int | None = None
         self.finish_reason: str | None = None

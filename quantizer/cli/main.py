@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from os import EX_DATAERR, EX_IOERR, EX_UNAVAILABLE
 from typing import Any, Final
 
-QUANTIZE: Final = ("cli_ptq", "cli_train", "cli_export", "cli_surgery", "cli_gguf", "cli_verify", "cli_card")
-DATA: Final = ("cli_data",)
+QUANTIZE: Final = ("ptq", "train", "export", "surgery", "gguf", "verify", "card")
+DATA: Final = ("data",)
 """Modules beside this one with `add(verbs)`, which sets `part` to its `run(args) -> int`; `needs_torch` too, where it can do without."""
 INTERRUPTED = 130
 MISSING: Final = "torch is not installed, which this needs: make quantizer"
@@ -57,5 +57,5 @@ def _command(commands: Any, name: str, parts: tuple[str, ...], words: str) -> No
     parser = commands.add_parser(name, help=words, description=words)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(parser))
     for part in parts:
-        importlib.import_module(f"quantizer.{part}").add(verbs)
+        importlib.import_module(f"quantizer.cli.{part}").add(verbs)
     parser.set_defaults(run=run)

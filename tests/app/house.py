@@ -216,7 +216,7 @@ async def run(
     await gateway.start()
     async with asyncio.timeout(10):
         if ready:
-            await gateway.fleet.wait_ready()
+            await gateway.pool.wait_ready()
         while not all(server.started for server in both):
             await asyncio.sleep(0.001)
     connector = aiohttp.TCPConnector(limit=0)

@@ -177,7 +177,7 @@ async def test_a_hundred_cancels_leave_nothing_behind(tmp_path: Path) -> None:
 
         for _ in range(5):
             await asyncio.gather(*(caller(dice.uniform(0, 0.12)) for _ in range(20)))
-        upstream = home.gateway.fleet._members["scripted"].upstream
+        upstream = home.gateway.pool._backends["scripted"].upstream
         await eventually(lambda: home.is_quiet() and upstream.open == 0)
         outcomes = [line["outcome"] for line in home.log.lines if line["event"] == "request"]
         assert set(outcomes) <= {"client_cancel", "ok"}

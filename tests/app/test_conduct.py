@@ -150,9 +150,9 @@ async def test_a_caller_cannot_make_an_engine_slow_for_others(tmp_path: Path) ->
 @live
 async def test_a_passing_report_is_evidence_enough(tmp_path: Path) -> None:
     async with house(tmp_path, dialect="openai") as home:
-        home.gateway.fleet.trust("scripted")
+        home.gateway.pool.trust("scripted")
         assert await state(home) == "obeys"
-        assert home.gateway.fleet.first("annie").conduct == "obeys"
+        assert home.gateway.pool.first("annie").conduct == "obeys"
 
 
 @live
@@ -202,7 +202,7 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
             assert response.status == 502 and "SECRET" not in raw
             line = await home.booked()
             assert line["code"] == "reply_fully_filtered"
-        assert home.gateway.fleet.first("annie").engine == "scripted"
+        assert home.gateway.pool.first("annie").engine == "scripted"
         if path != "/v1/completions":
             assert (await home.metrics())("manners_tool_calls_total", source="invalid") == 4
 
@@ -232,7 +232,7 @@ async def test_another_engine_may_answer_what_was_filtered_away(tmp_path: Path) 
             "models": {"annie": {"live": "first", "fallback": ["second"]}},
         }
         async with run(parse(tables, tmp_path), first) as home:
-            while not home.gateway.fleet.is_up("second"):
+            while not home.gateway.pool.is_up("second"):
                 await asyncio.sleep(0.005)
             first.play(*says("<think>SECRET"))
             second.play(*says("Hello."))

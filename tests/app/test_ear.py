@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.stream.clocks import Clocks
-from app.telemetry.reply_window import KEPT, Ear, Heard, ended_as, wait_of
+from app.telemetry.reply_window import KEPT, Heard, ReplyWindow, ended_as, wait_of
 from tests.app.house import House, eventually
 from tests.app.test_failover import pair
 from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text
@@ -17,13 +17,13 @@ OK = Heard("ok")
 
 async def heard(home: House, *steps: Any, **more: Any) -> Heard:
     """What the ear made of one reply."""
-    ear = home.gateway.ear
-    mark = ear.mark("annie", "scripted")
+    reply_window = home.gateway.reply_window
+    mark = reply_window.mark("annie", "scripted")
     home.engine.play(*steps)
     await home.ask(**more)
     async with asyncio.timeout(5):
-        await ear.more("annie", "scripted", mark)
-    (one,) = ear.after("annie", "scripted", mark)
+        await reply_window.more("annie", "scripted", mark)
+    (one,) = reply_window.after("annie", "scripted", mark)
     return one
 
 
@@ -80,14 +80,14 @@ async def test_a_fault_counts_against_the_engine_if_a_probe_fails_too(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_caller_who_gave_up_is_heard_with_how_long_it_waited(home: House) -> None:
-    ear, mark = home.gateway.ear, home.gateway.ear.mark("annie", "scripted")
+    reply_window, mark = home.gateway.reply_window, home.gateway.reply_window.mark("annie", "scripted")
     home.engine.play(Head(), Say(role()), Hang())
     async with asyncio.timeout(5):
         request = asyncio.create_task(home.ask(stream=True))
         await eventually(lambda: home.gateway.chat.in_flight)
         request.cancel()
-        await ear.more("annie", "scripted", mark)
-    (one,) = ear.after("annie", "scripted", mark)
+        await reply_window.more("annie", "scripted", mark)
+    (one,) = reply_window.after("annie", "scripted", mark)
     assert one.ended == "other" and one.wait is not None and not one.shown
 
 
@@ -99,7 +99,7 @@ async def test_a_failover_is_heard_of_the_engine_that_failed(tmp_path: Path) -> 
         await house.ask(stream=True)
         await house.booked()
         await house.log.until(1, "breaker")
-        failed, answered = (house.gateway.ear.recent("annie", name) for name in ("live", "spare"))
+        failed, answered = (house.gateway.reply_window.recent("annie", name) for name in ("live", "spare"))
         assert [one.ended for one in failed] == ["failed"]
         # Its clock ran while the other one failed.
         assert [(one.ended, one.wait) for one in answered] == [("ok", None)]
@@ -109,25 +109,25 @@ async def test_a_failover_is_heard_of_the_engine_that_failed(tmp_path: Path) -> 
 
 
 def test_it_keeps_the_latest_and_counts_all() -> None:
-    ear = Ear()
+    reply_window = ReplyWindow()
     for _ in range(KEPT + 10):
-        ear.hear("annie", "a", OK)
-    assert (len(ear.recent("annie", "a")), ear.mark("annie", "a")) == (KEPT, KEPT + 10)
-    assert ear.after("annie", "a", KEPT + 8) == (OK, OK)
-    assert len(ear.after("annie", "a", 0)) == KEPT
-    assert ear.recent("annie", "b") == ear.recent("other", "a") == ()
+        reply_window.hear("annie", "a", OK)
+    assert (len(reply_window.recent("annie", "a")), reply_window.mark("annie", "a")) == (KEPT, KEPT + 10)
+    assert reply_window.after("annie", "a", KEPT + 8) == (OK, OK)
+    assert len(reply_window.after("annie", "a", 0)) == KEPT
+    assert reply_window.recent("annie", "b") == reply_window.recent("other", "a") == ()
 
 
 async def test_whoever_waits_for_more_is_woken_once_there_is() -> None:
-    ear = Ear()
-    waiting = asyncio.create_task(ear.more("annie", "a", 0))
+    reply_window = ReplyWindow()
+    waiting = asyncio.create_task(reply_window.more("annie", "a", 0))
     await asyncio.sleep(0)
-    ear.hear("annie", "b", OK)
+    reply_window.hear("annie", "b", OK)
     await asyncio.sleep(0)
     assert not waiting.done()
-    ear.hear("annie", "a", OK)
+    reply_window.hear("annie", "a", OK)
     await asyncio.wait_for(waiting, 5)
-    await ear.more("annie", "a", 0)
+    await reply_window.more("annie", "a", 0)
 
 
 @pytest.mark.parametrize(

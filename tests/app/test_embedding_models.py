@@ -92,8 +92,8 @@ async def test_it_is_asked_for_nothing_else(embedder: House, path: str) -> None:
 async def test_a_watched_engine_that_gives_no_vectors_gets_no_requests_until_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.member, "QUIET_SECONDS", 0.05)
-    monkeypatch.setattr(app.member, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(app.engines.backend, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(app.engines.backend, "LOOK_SECONDS", 0.01)
     async with home_of_vectors(tmp_path) as (home, engine):
         engine.vector = vectors(0.5, None)
         while await ready(home) == 200:
@@ -110,7 +110,7 @@ async def test_a_watched_engine_that_gives_no_vectors_gets_no_requests_until_it_
 async def test_a_vector_vouches_for_its_engine(tmp_path: Path) -> None:
     """As a token does for others: an engine at work need not be probed."""
     async with home_of_vectors(tmp_path) as (home, _):
-        (member,) = home.gateway.fleet._members.values()
+        (member,) = home.gateway.pool._backends.values()
         member.seen = float("-inf")
         home.engine.play(*vectors(0.5))
         assert (await embed(home))[0] == 200
@@ -119,7 +119,7 @@ async def test_a_vector_vouches_for_its_engine(tmp_path: Path) -> None:
 
 async def test_a_vector_does_not_vouch_for_an_engine_that_should_stream(home: House) -> None:
     """One may work where the other hangs."""
-    (member,) = home.gateway.fleet._members.values()
+    (member,) = home.gateway.pool._backends.values()
     seen = member.seen
     home.engine.play(*vectors(0.5))
     assert (await embed(home))[0] == 200
@@ -174,7 +174,7 @@ async def test_a_real_engine_embeds_for_a_real_client(tmp_path: Path) -> None:
     }
     nobody: Any = None
     async with run(parse(described, tmp_path), nobody) as home:
-        await eventually(lambda: home.gateway.fleet.is_ready, 10)
+        await eventually(lambda: home.gateway.pool.is_ready, 10)
         async with AsyncOpenAI(base_url=home.url + "/v1", api_key="none", max_retries=0) as client:
             done = await client.embeddings.create(model="vectors", input=["Hello!", "Hello!", "Trains?"])
         one, same, other = (item.embedding for item in done.data)

@@ -70,7 +70,7 @@ async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
 ) -> None:
     nobody: Any = None
     async with run(parse(tables(tmp_path), tmp_path), nobody) as house:
-        states = house.gateway.fleet.states
+        states = house.gateway.pool.states
         await eventually(lambda: len(states()) == 2 and all(s.url for s in states().values()), 20)
         victim = states()["live"].pid
         assert victim

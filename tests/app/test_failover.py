@@ -42,8 +42,8 @@ async def pair(base: Path, **model: Any) -> AsyncIterator[tuple[House, ScriptedE
             "models": {"annie": {"live": "live", "fallback": ["spare"], "timeouts": TIMEOUTS, **model}},
         }
         async with run(parse(tables, base), live) as house:
-            await eventually(lambda: all(s.url for s in house.gateway.fleet.states().values()), 5)
-            await eventually(lambda: len(house.gateway.fleet.states()) == 2, 5)
+            await eventually(lambda: all(s.url for s in house.gateway.pool.states().values()), 5)
+            await eventually(lambda: len(house.gateway.pool.states()) == 2, 5)
             yield house, live, spare
 
 
@@ -87,7 +87,7 @@ async def test_a_fallback_that_comes_up_while_the_live_engine_fails_answers(tmp_
     async with pair(tmp_path) as (house, live, spare):
         live.play(Hang())
         spare.play(*reply("Hello."))
-        (other,) = (m for m in house.gateway.fleet._members.values() if m.spec.name == "spare")
+        (other,) = (m for m in house.gateway.pool._backends.values() if m.spec.name == "spare")
         well, other.breaker = other.breaker, Breaker(State.OPEN, until=float("inf"))
         asking = asyncio.create_task(house.ask(stream=True))
         await eventually(lambda: any(not seen.is_probe for seen in live.requests), 5)

@@ -92,7 +92,7 @@ BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
 
 def fresh_connections(home: House) -> None:
     """Forget the pool: on a connection of its own no fault can be the race of a reused one."""
-    home.gateway.fleet._members["scripted"].upstream.close()
+    home.gateway.pool._backends["scripted"].upstream.close()
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

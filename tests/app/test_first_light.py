@@ -64,8 +64,8 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     }
     nobody: Any = None  # these engines follow no script
     async with run(parse(tables, base), nobody) as it:
-        while set(it.gateway.fleet.states()) != {"annie-nano", "stranger-nano"} or not all(
-            state.url for state in it.gateway.fleet.states().values()
+        while set(it.gateway.pool.states()) != {"annie-nano", "stranger-nano"} or not all(
+            state.url for state in it.gateway.pool.states().values()
         ):
             await asyncio.sleep(0.02)
         yield it
@@ -199,7 +199,7 @@ async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
 
 async def thoughts_of(house: House, question: str, tools: dict[str, Any]) -> list[str]:
     """Sentences that the bare engine thinks at this question, sent straight to it."""
-    url = house.gateway.fleet.states()["stranger-nano"].url
+    url = house.gateway.pool.states()["stranger-nano"].url
     body = {
         "messages": [{"role": "user", "content": question}],
         "temperature": 0,
@@ -215,7 +215,7 @@ async def thoughts_of(house: House, question: str, tools: dict[str, Any]) -> lis
 
 async def busy_slots(house: House) -> int:
     """How many of the engine's slots are computing, by its own word."""
-    url = house.gateway.fleet.states()["annie-nano"].url
+    url = house.gateway.pool.states()["annie-nano"].url
     async with house.client.get(f"{url}/slots") as reply:
         return sum(slot["is_processing"] for slot in await reply.json())
 

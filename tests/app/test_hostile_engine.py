@@ -83,7 +83,7 @@ async def bounded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hou
 def fresh(home: House) -> None:
     """As if nothing had happened."""
     home.engine.forget()
-    home.gateway.fleet.pardon()
+    home.gateway.pool.pardon()
     fresh_connections(home)
 
 
@@ -106,7 +106,7 @@ async def test_a_reply_that_is_no_honest_http_hurts_its_own_caller_only(home: Ho
     assert (answer.status, answer.error["code"]) == (502, code)
     texts = sorted([(await other).text for other in others])
     assert texts == [f"{number} one two" for number in range(6)]
-    await eventually(lambda: home.is_quiet() and not home.gateway.fleet.outstanding)
+    await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding)
 
 
 async def test_an_odd_reply_after_the_first_byte_is_one_frame_and_no_clean_end(home: House) -> None:
@@ -180,7 +180,7 @@ async def test_a_reply_over_its_budget_ends_with_one_error(bounded: House, name:
     error = answer.error if answer.status != 200 else answer.frames[-1]["error"]
     assert (error["code"], error["type"]) == (code, "upstream_error")
     assert b"[DONE]" not in answer.raw
-    await eventually(lambda: bounded.is_quiet() and not bounded.gateway.fleet.outstanding)
+    await eventually(lambda: bounded.is_quiet() and not bounded.gateway.pool.outstanding)
     assert bounded.engine.requests[0].gone.is_set() or await bounded.engine.requests[0].gone.wait()
 
 

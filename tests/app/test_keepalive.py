@@ -226,7 +226,7 @@ async def test_behind_a_sign_of_life_another_engine_may_still_answer(
         ScriptedEngine() as spare,
         run(two(tmp_path, live, spare), live) as home,
     ):
-        await eventually(lambda: len([s for s in home.gateway.fleet.states().values() if s.url]) == 2, 5)
+        await eventually(lambda: len([s for s in home.gateway.pool.states().values() if s.url]) == 2, 5)
         live.play(*steps)
         spare.play(Head(), Say(role()), Wait(3 * SOON), *reply("Hello.")[2:])
         async with home.begin(**THINK) as response:

@@ -176,8 +176,8 @@ async def test_what_an_engine_is_and_whether_it_streams(lone: House) -> None:
     }
     assert scrape("manners_engine_info", **described) == 1
     assert scrape("manners_host_memory_available_bytes") > 1 << 20
-    await lone.gateway.fleet.stop()
-    await eventually(lambda: not lone.gateway.fleet.is_ready)
+    await lone.gateway.pool.stop()
+    await eventually(lambda: not lone.gateway.pool.is_ready)
     assert (await lone.metrics())("manners_engine_ready", engine="scripted") == 0
     assert (await lone.get(lone.url + "/readyz")).status == 503
 
@@ -201,9 +201,9 @@ async def test_the_embedded_default_is_known_by_its_root_digest() -> None:
     config, outer = load(), structlog.get_config()
     factory: Any = Dormant
     gateway = create_gateway(config, "token", logs.configure(stream=io.BytesIO()), factory)
-    await gateway.fleet.start()
+    await gateway.pool.start()
     try:
-        (name,) = gateway.fleet._members
+        (name,) = gateway.pool._backends
         folder = config.engines[name].artefact
         assert folder is not None
         root = json.loads((folder / "artefact.json").read_text("utf-8"))["root"]
@@ -212,7 +212,7 @@ async def test_the_embedded_default_is_known_by_its_root_digest() -> None:
         assert gateway.metrics.registry.get_sample_value("manners_engine_info", labels) == 1
         assert root.startswith("sha256:")
     finally:
-        await gateway.fleet.stop()
+        await gateway.pool.stop()
         structlog.configure(**outer)  # there is a house around this gateway
 
 

@@ -57,8 +57,8 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     }
     nobody: Any = None  # these engines follow no script
     async with run(parse(tables, base), nobody) as it:
-        while set(it.gateway.fleet.states()) != {"annie-nano", "stranger-nano"} or not all(
-            state.url for state in it.gateway.fleet.states().values()
+        while set(it.gateway.pool.states()) != {"annie-nano", "stranger-nano"} or not all(
+            state.url for state in it.gateway.pool.states().values()
         ):
             await asyncio.sleep(0.02)
         yield it

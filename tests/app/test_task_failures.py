@@ -74,7 +74,7 @@ async def test_an_engine_is_watched_again_after_a_failure(
 
     monkeypatch.setattr(backend, "probe", breaks_once)
     async with house(tmp_path) as home:
-        (watched,) = home.gateway.fleet._members.values()
+        (watched,) = home.gateway.pool._backends.values()
         watched.breaker = Breaker(State(state))
         line = await home.log.until(1, "task_failed")
         assert line["task"] == "engine_watch"

@@ -92,7 +92,7 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watche
 def at(here: Watched) -> Watched:
     """With a fresh script, and without old spans."""
     here.home.engine.forget()
-    here.home.gateway.fleet.pardon()
+    here.home.gateway.pool.pardon()
     here._memory.clear()
     here.home._booked = sum(line["event"] == "request" for line in here.home.log.lines)
     return here
@@ -265,7 +265,7 @@ async def test_a_failover_is_counted_and_the_engine_that_answered_is_named(tmp_p
         }
         async with watched(parse(tables, tmp_path), live) as at:
             async with asyncio.timeout(5):
-                while len([s for s in at.home.gateway.fleet.states().values() if s.url]) < 2:
+                while len([s for s in at.home.gateway.pool.states().values() if s.url]) < 2:
                     await asyncio.sleep(0.01)
             live.play(*FAULTS["it says 500"][0])
             await at.home.ask(stream=True, headers={"traceparent": CALLER})
@@ -434,7 +434,7 @@ async def test_off_nothing_of_it_is_imported() -> None:
 import json, sys
 from app.config.config import load
 from app.wiring import create_gateway
-from app import log
+from app.telemetry import log
 create_gateway(load(None, {}), "token", log.configure())
 print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel"))]))
 """

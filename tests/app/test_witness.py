@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.stream.audit import Witness
+from app.stream.audit import ReplyAudit
 from app.stream.events import CallStart, Event, Finish, Text, Thought
 from gates.detect.live import READ_AS_MARKDOWN
 
@@ -10,9 +10,9 @@ PLAIN = "The train leaves at ten past nine, and it takes about three hours."
 
 
 def breaches(*events: Event, thinking: bool = False) -> set[str]:
-    witness = Witness(thinking)
-    witness.feed(events)
-    return witness.breaches()
+    audit = ReplyAudit(thinking)
+    audit.feed(events)
+    return audit.breaches()
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_a_thought_that_nobody_asked_for_is_a_leak_though_it_was_stripped() -> N
 
 
 def test_a_dropped_call_is_a_breach_though_nobody_heard_it() -> None:
-    witness = Witness(False)
-    witness.feed([Text(0, PLAIN), Finish(0, "stop")])
-    witness.dropped = 1
-    assert witness.breaches() == {"raw_tool_call"}
+    audit = ReplyAudit(False)
+    audit.feed([Text(0, PLAIN), Finish(0, "stop")])
+    audit.dropped = 1
+    assert audit.breaches() == {"raw_tool_call"}
 
 
 def test_a_call_without_words_is_not_empty() -> None:

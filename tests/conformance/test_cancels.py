@@ -129,7 +129,7 @@ async def settled(it: Bench, goal: Held | None = None) -> Held:
     is still there after seconds.
     """
     for _ in range(50):
-        for member in it.front.gateway.fleet._members.values():
+        for member in it.front.gateway.pool._backends.values():
             member.upstream.close()
         await asyncio.sleep(0.1)
         now = held()

@@ -119,7 +119,7 @@ class Scene:
         if spoil:
             self._weights.rename(self.base / "kept")
             self._weights.write_bytes(b"no weights")
-        pid = self.house.gateway.fleet.states()["annie-q4"].pid
+        pid = self.house.gateway.pool.states()["annie-q4"].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
@@ -133,8 +133,8 @@ async def scene(base: Path) -> AsyncIterator[Scene]:
     """Every engine up, until the block ends."""
     nobody: Any = None  # real engines follow no script
     async with run(parse(tables(base), base), nobody) as house:
-        fleet = house.gateway.fleet
+        pool = house.gateway.pool
         async with asyncio.timeout(60):
-            while len(fleet.states()) < 3 or not all(state.url for state in fleet.states().values()):
+            while len(pool.states()) < 3 or not all(state.url for state in pool.states().values()):
                 await asyncio.sleep(0.02)
         yield Scene(house, base)

@@ -39,7 +39,7 @@ async def test_an_engine_that_begins_to_leak_in_the_bake_is_rolled_back_and_says
         assert (ended["phase"], ended["error"]["code"]) == ("rolled_back", "bake_leak")
         status = (await it.get("/admin/status"))["models"]["annie"]
         assert (status["live"], status["operation"]) == ("small", None)
-        assert it.house.gateway.fleet.running() == {"small"}
+        assert it.house.gateway.pool.running() == {"small"}
         audit = await it.get("/admin/audit?newest=1&limit=20")
         breached = next(event for event in audit["events"] if event["detail"].get("event") == "breached")
         assert breached["detail"]["fault"] == ended["error"] and audit["chain"] == {"ok": True}

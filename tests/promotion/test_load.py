@@ -41,7 +41,7 @@ async def test_promotions_to_fp4_and_back_lose_no_reply(tmp_path: Path) -> None:
             fewest.append(await followed(it, crowd, back))
         audit = await it.get("/admin/audit?newest=1")
         assert audit["chain"] == {"ok": True}
-        assert it.house.gateway.fleet.running() == {"small"}
+        assert it.house.gateway.pool.running() == {"small"}
         ended = await it.house.metrics()
         assert ended("manners_promotions_total", result="succeeded") == 2 * PROMOTIONS
     replies = sum(caller.replies for caller in crowd)
@@ -81,6 +81,6 @@ async def test_the_stranger_is_turned_away_by_the_canary_whatever_the_door_is_to
         assert status == 202, begun
         ended = await it.ended(begun["id"])
         assert (ended["phase"], ended["error"]["code"]) == ("failed", "canary_failed")
-        assert it.house.gateway.fleet.running() == {"small"}
+        assert it.house.gateway.pool.running() == {"small"}
     assert {name for caller in crowd for name in caller.engines} == {"small"}
     assert [wrong for caller in crowd for wrong in caller.wrong] == []

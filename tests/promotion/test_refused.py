@@ -115,7 +115,7 @@ async def standing(it: Stage) -> list[Any]:
     """Who serves, what runs (and since when), and what was begun."""
     status, engines = await it.get("/admin/status"), await it.get("/admin/engines")
     runs = [(one["name"], one["state"]) for one in engines["engines"]]
-    return [status["models"], runs, it.house.gateway.fleet.running(), await it.get("/admin/operations")]
+    return [status["models"], runs, it.house.gateway.pool.running(), await it.get("/admin/operations")]
 
 
 @pytest.mark.parametrize("what, code", REFUSED.values(), ids=REFUSED.keys())

@@ -71,24 +71,24 @@ async def place(folder: Path) -> AsyncIterator[Place]:
             },
         }
         async with run(parse(tables, folder), nobody) as home:
-            await eventually(lambda: all(m.is_up for m in home.gateway.fleet._members.values()), 60)
+            await eventually(lambda: all(m.is_up for m in home.gateway.pool._backends.values()), 60)
             yield Place(home, wire)
 
 
 async def rehearse(at: Place, name: str, model: str) -> dict[str, Any]:
     """One request under one fault: what the caller heard, and what the gateway counted and holds."""
-    home, fleet = at.home, at.home.gateway.fleet
-    fleet.pardon()
-    fleet._members["broken"].upstream.close()
+    home, pool = at.home, at.home.gateway.pool
+    pool.pardon()
+    pool._backends["broken"].upstream.close()
     before = await home.metrics()
     at.proxy.fault = FAULTS[name].fault
     try:
         answer = await home.ask(model=model, messages=ASKED, max_tokens=16, temperature=0, stream=True)
     finally:
         at.proxy.fault = proxy.nothing
-    await eventually(lambda: home.is_quiet() and not fleet.outstanding, 5)
+    await eventually(lambda: home.is_quiet() and not pool.outstanding, 5)
     after = await home.metrics()
-    fleet._members["broken"].upstream.close()
+    pool._backends["broken"].upstream.close()
     await eventually(lambda: not at.proxy.open, 12)  # a probe that met the fault may hold one for 8 s
     counted = {
         outcome: int(count)
@@ -104,7 +104,7 @@ async def rehearse(at: Place, name: str, model: str) -> dict[str, Any]:
         "engine": answer.headers["x-manners-engine"],
         "counted": counted,
         "failovers": int(_grown(before, after, "manners_failovers_total", model=model)),
-        "open_requests": fleet.outstanding,
+        "open_requests": pool.outstanding,
         "open_connections": at.proxy.open,
     }
 

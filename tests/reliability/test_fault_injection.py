@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.reliability, pytest.mark.asyncio(loop_scope="module")]
 
 READING = (
     "app.upstream.connection", "app.stream.sse", "app.stream.chunks", "app.stream.pipeline", "app.stream.holdback",
-    "app.stream.segmenter", "app.stream.calls", "app.stream.callbook", "app.stream.hermes",
+    "app.stream.segmenter", "app.stream.calls", "app.stream.call_normalizer", "app.stream.hermes",
 )  # fmt: skip
 """What raises here while a reply is read is told as the engine's fault."""
 SERVING = (
@@ -180,10 +180,10 @@ def check_whole(word: str, calls: bool, choices: list[dict[str, Any]]) -> None:
 
 async def all_at_once(home: House) -> list[str]:
     """What became of each reply; afterwards nothing is left open."""
-    home.gateway.fleet.pardon()
+    home.gateway.pool.pardon()
     async with asyncio.timeout(40):
         found = await asyncio.gather(*(ask(home, n, n < STREAMED) for n in range(STREAMED + WHOLE)))
-    await eventually(lambda: home.is_quiet() and not home.gateway.fleet.outstanding, 5)
+    await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding, 5)
     return found
 
 

@@ -51,13 +51,13 @@ async def test_a_caller_who_leaves_frees_an_engine_that_is_half_open(at: Place) 
     """The gateway does not wait for the deadline of someone who is gone."""
     at.proxy.fault = FAULTS["half open: no answer"].fault
     try:
-        at.home.gateway.fleet._members["broken"].upstream.close()
+        at.home.gateway.pool._backends["broken"].upstream.close()
         async with asyncio.timeout(3.5):
             request = asyncio.create_task(at.home.ask(model="alone", stream=True))
-            while not at.home.gateway.fleet.outstanding:
+            while not at.home.gateway.pool.outstanding:
                 await asyncio.sleep(0.005)
             request.cancel()
-            while at.home.gateway.fleet.outstanding or at.home.gateway.chat.in_flight:
+            while at.home.gateway.pool.outstanding or at.home.gateway.chat.in_flight:
                 await asyncio.sleep(0.005)
     finally:
         at.proxy.fault = FAULTS["byte by byte"].fault

@@ -14,7 +14,7 @@ from app.promotion.bake import Kind, Limits
 from app.promotion.outcome import Breach, EffectFailed
 from app.promotion.phases import Fault
 from app.promotion.watching import watch
-from app.telemetry.reply_window import Ear, Heard
+from app.telemetry.reply_window import Heard, ReplyWindow
 from gates.stats.sequential import clean_needed
 
 LIMITS = Limits()
@@ -173,12 +173,12 @@ def test_the_evidence_says_which_leak_rate_was_excluded() -> None:
 QUICK = Limits(look_s=0.01, gone_s=0.03, probe_every_s=0.01)
 
 
-async def breached(ear: Ear, *heard: Heard, seconds: float = 30.0, **more: object) -> Fault:
+async def breached(reply_window: ReplyWindow, *heard: Heard, seconds: float = 30.0, **more: object) -> Fault:
     """The fault that a watch ends with, after these replies."""
-    watching = asyncio.create_task(watch(ear, "annie", "new", "old", seconds, limits=QUICK, **more))  # type: ignore[arg-type]
+    watching = asyncio.create_task(watch(reply_window, "annie", "new", "old", seconds, limits=QUICK, **more))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     for one in heard:
-        ear.hear("annie", "new", one)
+        reply_window.hear("annie", "new", one)
     with pytest.raises(Breach) as caught:
         async with asyncio.timeout(10):
             await watching
@@ -186,44 +186,44 @@ async def breached(ear: Ear, *heard: Heard, seconds: float = 30.0, **more: objec
 
 
 async def test_a_watch_ends_at_once_when_live_traffic_shows_a_leaker() -> None:
-    assert (await breached(Ear(), *[LEAK] * 10)).code == "bake_leak"
+    assert (await breached(ReplyWindow(), *[LEAK] * 10)).code == "bake_leak"
 
 
 async def test_what_was_heard_before_the_switch_does_not_count() -> None:
-    ear = Ear()
+    reply_window = ReplyWindow()
     for _ in range(100):
-        ear.hear("annie", "new", LEAK)
-    told = await watch(ear, "annie", "new", "old", 0.02, limits=QUICK)
+        reply_window.hear("annie", "new", LEAK)
+    told = await watch(reply_window, "annie", "new", "old", 0.02, limits=QUICK)
     assert told["heard"] == 0
 
 
 async def test_what_was_heard_between_the_switch_and_the_watch_counts() -> None:
-    ear = Ear()
-    ear.hear("annie", "new", LEAK)
-    ear.switched("annie", "new")
+    reply_window = ReplyWindow()
+    reply_window.hear("annie", "new", LEAK)
+    reply_window.switched("annie", "new")
     for _ in range(9):
-        ear.hear("annie", "new", LEAK)
-        ear.switched("annie", "new")  # again, and it changes nothing
+        reply_window.hear("annie", "new", LEAK)
+        reply_window.switched("annie", "new")  # again, and it changes nothing
     with pytest.raises(Breach, match="bake_leak"):
-        await watch(ear, "annie", "new", "old", 0.02, limits=QUICK)
-    ear.switched("annie", "old")
-    ear.switched("annie", "new")
-    assert (await watch(ear, "annie", "new", "old", 0.02, limits=QUICK))["heard"] == 0
+        await watch(reply_window, "annie", "new", "old", 0.02, limits=QUICK)
+    reply_window.switched("annie", "old")
+    reply_window.switched("annie", "new")
+    assert (await watch(reply_window, "annie", "new", "old", 0.02, limits=QUICK))["heard"] == 0
 
 
 async def test_times_are_held_against_the_incumbents() -> None:
-    ear = Ear()
+    reply_window = ReplyWindow()
     for one in USUAL:
-        ear.hear("annie", "old", one)
-    assert (await breached(ear, *spoken([5.0] * 40))).code == "bake_slow"
+        reply_window.hear("annie", "old", one)
+    assert (await breached(reply_window, *spoken([5.0] * 40))).code == "bake_slow"
 
 
 async def test_an_engine_that_stays_away_is_a_breach_and_one_that_comes_back_is_not() -> None:
-    fault = await breached(Ear(), gone=lambda: "it was killed")
+    fault = await breached(ReplyWindow(), gone=lambda: "it was killed")
     assert fault.code == "bake_gone" and "it was killed" in fault.message
     blinks = cycle(["restarting", None])
     patient = replace(QUICK, gone_s=0.4)
-    told = await watch(Ear(), "annie", "new", None, 0.9, limits=patient, gone=lambda: next(blinks))
+    told = await watch(ReplyWindow(), "annie", "new", None, 0.9, limits=patient, gone=lambda: next(blinks))
     assert told["heard"] == 0
 
 
@@ -231,7 +231,7 @@ async def test_a_synthetic_turn_that_goes_badly_is_a_breach() -> None:
     async def turn() -> None:
         raise EffectFailed(Fault("canary_failed", "a thought was said"))
 
-    fault = await breached(Ear(), probe=turn)
+    fault = await breached(ReplyWindow(), probe=turn)
     assert fault.code == "bake_probe" and "a thought was said" in fault.message
 
 
@@ -240,7 +240,7 @@ async def test_a_turn_with_a_fault_of_our_own_is_not_taken_for_the_engines() -> 
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await watch(Ear(), "annie", "new", None, 30.0, limits=QUICK, probe=turn)
+        await watch(ReplyWindow(), "annie", "new", None, 30.0, limits=QUICK, probe=turn)
 
 
 async def test_silence_is_accepted_with_what_was_not_seen_or_is_a_breach_as_is_wanted() -> None:
@@ -250,8 +250,8 @@ async def test_silence_is_accepted_with_what_was_not_seen_or_is_a_breach_as_is_w
         nonlocal turns
         turns += 1
 
-    told = await watch(Ear(), "annie", "new", "old", 0.1, limits=QUICK, probe=turn)
+    told = await watch(ReplyWindow(), "annie", "new", "old", 0.1, limits=QUICK, probe=turn)
     assert told["too_few"] is True and told["turns"] == turns > 0
     strict = replace(QUICK, quiet="breach")
     with pytest.raises(Breach, match="bake_quiet"):
-        await watch(Ear(), "annie", "new", "old", 0.02, limits=strict)
+        await watch(ReplyWindow(), "annie", "new", "old", 0.02, limits=strict)

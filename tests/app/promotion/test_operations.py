@@ -66,7 +66,7 @@ async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_t
         assert (await it.post(f"/admin/operations/{begun['id']}/cancel"))[0] == 202
         ended = await it.ended(begun["id"])
         assert (ended["phase"], ended["error"]["code"]) == ("cancelled", "cancelled")
-        assert it.house.gateway.fleet.running() == {"small"}
+        assert it.house.gateway.pool.running() == {"small"}
         late, no = await it.post(f"/admin/operations/{begun['id']}/cancel")
         assert (late, no["error"]["code"]) == (409, "not_cancellable")
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
@@ -84,7 +84,7 @@ async def test_a_rollback_in_the_bake_turns_the_promotion_back(tmp_path: Path) -
         ended = await it.ended(begun["id"])
         assert (ended["phase"], ended["error"]["code"]) == ("rolled_back", "turned_back")
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
-        assert it.house.gateway.fleet.running() == {"small"}
+        assert it.house.gateway.pool.running() == {"small"}
 
 
 async def test_an_engine_that_does_not_come_up_leaves_everything_as_it_was(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_an_engine_that_does_not_come_up_leaves_everything_as_it_was(tmp_p
     async with stage(tmp_path, broken) as it:
         ended = await it.promote("large")
         assert (ended["phase"], ended["error"]["code"]) == ("failed", "start_failed")
-        assert it.house.gateway.fleet.running() == {"small"}
+        assert it.house.gateway.pool.running() == {"small"}
         assert (await it.house.ask()).status == 200
         assert (await it.house.metrics())("manners_promotions_total", result="failed") == 1
 
@@ -104,9 +104,9 @@ async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         assert (await it.promote("large"))["phase"] == "succeeded"
     async with stage(tmp_path) as it:
-        await eventually(lambda: it.house.gateway.fleet.is_up("large"), 20)
+        await eventually(lambda: it.house.gateway.pool.is_up("large"), 20)
         assert (await it.house.ask()).headers["x-manners-engine"] == "large"
-        assert it.house.gateway.fleet.running() == {"large"}
+        assert it.house.gateway.pool.running() == {"large"}
         assert (await it.rollback())["phase"] == "succeeded"
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
 
@@ -140,7 +140,7 @@ async def test_two_models_take_turns_and_neither_takes_the_others_engine(tmp_pat
     found["promotion"]["bake_seconds"] = 0.1
     async with stage(tmp_path, parse(found, tmp_path)) as it:
         assert (await it.promote("large"))["phase"] == "succeeded"
-        assert it.house.gateway.fleet.running() == {"large", "small"}
+        assert it.house.gateway.pool.running() == {"large", "small"}
         for model, engine in (("annie", "large"), ("bob", "small")):
             answer = await it.house.ask(it.house.body() | {"model": model})
             assert answer.headers["x-manners-engine"] == engine

@@ -24,7 +24,7 @@ async def test_no_reply_is_lost_or_cut_while_engines_change(tmp_path: Path) -> N
             assert (await it.get("/admin/status"))["models"]["annie"]["live"] == engine
         back = await it.rollback()
         assert back["phase"] == "succeeded"
-        assert set(it.house.gateway.fleet.running()) == {back["engine"]}
+        assert set(it.house.gateway.pool.running()) == {back["engine"]}
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
     assert {name for caller in crowd for name in caller.engines} == set(ENGINES)
     print(sum(caller.replies for caller in crowd), "replies")
@@ -36,11 +36,11 @@ async def test_where_both_do_not_fit_the_fallback_serves_meanwhile(
     monkeypatch.setattr(Room, "strategy", lambda *_: Strategy.STOP_THEN_START)
     config = settings(tmp_path, fallback=["spare"])
     async with stage(tmp_path, config) as it, callers(it.house, 3) as crowd:
-        await eventually(lambda: it.house.gateway.fleet.is_up("spare"), 20)
+        await eventually(lambda: it.house.gateway.pool.is_up("spare"), 20)
         _, begun = await it.wish("large", await it.report("large", "small"))
         steps = [
             data["effect"].split("/")[2] for _, _, data in await it.events(begun["id"]) if data.get("effect")
         ]
         assert steps[1:6] == ["lease", "route", "drain", "stop", "admit"]
-        assert it.house.gateway.fleet.running() == {"large", "spare"}
+        assert it.house.gateway.pool.running() == {"large", "spare"}
     assert [wrong for caller in crowd for wrong in caller.wrong] == []

@@ -9,7 +9,7 @@ from app.api.completions import CompletionCollector, CompletionEncoder
 from app.api.messages import MessagesCollector, MessagesEncoder
 from app.api.responses import ResponsesCollector, ResponsesEncoder
 from app.api.surface import Counts
-from app.stream.callbook import MAX_CALLS
+from app.stream.call_normalizer import MAX_CALLS
 from app.stream.chunks import MAX_COUNT, MalformedChunk, parse_payload, plain_text, read_error
 from app.stream.encode import MessageCollector, StreamEncoder
 from app.stream.events import Broken, CallArguments, CallStart, Done, Text, Usage

@@ -117,14 +117,18 @@ def words_in_a_call(counted: Counted) -> Feed:
 
 def _book(counted: Counted, made: Callable[[Any, str], list[Any]]) -> Feed:
     events = counted("app.stream.events")
-    book = counted("app.stream.callbook").CallBook(0, counted("app.stream.schema").Tools(TOOLS), "t")
+    book = counted("app.stream.call_normalizer").CallNormalizer(
+        0, counted("app.stream.schema").Tools(TOOLS), "t"
+    )
     book.feed(events.CallStart(0, 0, "now", "x"))
     return lambda text: [book.feed(event) for event in made(events, text)]
 
 
 def nameless_fragments(counted: Counted) -> Feed:
     events = counted("app.stream.events")
-    book = counted("app.stream.callbook").CallBook(0, counted("app.stream.schema").Tools(TOOLS), "t")
+    book = counted("app.stream.call_normalizer").CallNormalizer(
+        0, counted("app.stream.schema").Tools(TOOLS), "t"
+    )
     return lambda text: book.feed(events.CallArguments(0, 0, text))
 
 

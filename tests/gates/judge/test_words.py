@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.judge.words import PHRASES, Way, listed, method, percent, phrase, plural, points, rounded
+from gates.judge.words import PHRASES, ModelRoute, listed, method, percent, phrase, plural, points, rounded
 from gates.suite.expect import NEEDS
 
 
@@ -29,7 +29,7 @@ from gates.suite.expect import NEEDS
         (-0.013, "near", "-1.3 %"),
     ],
 )
-def test_a_share_is_read_as_hundredths(share: float, way: Way, text: str) -> None:
+def test_a_share_is_read_as_hundredths(share: float, way: ModelRoute, text: str) -> None:
     """With as many digits as its size can bear."""
     assert percent(share, way) == text
 

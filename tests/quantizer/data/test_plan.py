@@ -6,11 +6,11 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from gates.wall import Wall
-from quantizer.data.near import Seen
-from quantizer.errors import RecipeError
 
-from gates.suite import load_suite, shipped
+from gates.suite.contamination import Wall
+from gates.suite.load import load_suite, shipped
+from quantizer.core.errors import RecipeError
+from quantizer.data.near_duplicates import Seen
 from quantizer.data.plan import load_plan
 from quantizer.data.script import Script, scripts
 from tests.quantizer.data.teachers import PLAN, plan_file

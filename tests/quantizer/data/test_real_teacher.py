@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
 
-from quantizer.nano.serving import serving
-
 from app.__main__ import main
+from quantizer.experiments.nano.serving import serving
 from tests.quantizer.data.teachers import plan_file
 
 MODELS = Path(__file__).parents[3] / "models"

@@ -14,7 +14,7 @@ MAX_CALLS = 128
 """Most tool calls in one reply: as many as a request may declare tools (OpenAI's limit)."""
 
 
-class CallBook:
+class CallNormalizer:
     """`feed` and `close` for one choice. `sources` lists what became of each call."""
 
     def __init__(self, choice: int, tools: Tools, id_prefix: str) -> None:
