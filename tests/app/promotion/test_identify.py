@@ -17,7 +17,7 @@ from app.promotion.identity import Expected, Running, differs
 from app.promotion.outcome import EffectFailed, EffectRefused
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.url import UrlEngine
-from deploy.engine.run import Run
+from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact
@@ -182,7 +182,7 @@ async def test_a_strangers_engine_is_asked_for_its_build() -> None:
 class Swapping(EmbeddedEngine):
     """Other weights lie there while it loads, in the same inode."""
 
-    async def _spawn(self) -> Run:
+    async def _spawn(self) -> EngineRun:
         assert self._spec.artefact is not None
         path = find_gguf(self._spec.artefact)
         good, times = path.read_bytes(), path.stat()
