@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal
 
 AliasName = Literal["live", "previous", "baseline"]
@@ -136,3 +137,8 @@ class Head:
 
     seq: int
     hash: str
+
+
+def timestamp(moment: datetime) -> str:
+    """A time with a zone as the registry stores it: RFC 3339, UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

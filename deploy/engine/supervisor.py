@@ -156,10 +156,10 @@ class Wake:
 
 ChildEvent = Start | Streams | GaveUp | Exited | Due | Stop | Left
 Command = Spawn | Terminate | Kill | Wake
-Transition = tuple[ChildState, tuple[Command, ...]]
+ChildTransition = tuple[ChildState, tuple[Command, ...]]
 
 
-def step(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> Transition:
+def step(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
     """The state after an event, and the commands to run.
 
     Raises:
@@ -175,21 +175,21 @@ def _enter(child: ChildState, phase: Phase, at: float) -> ChildState:
     return replace(child, phase=phase, since=at)
 
 
-def _start(policy: RestartPolicy, child: ChildState, event: Start | Due) -> Transition:
+def _start(policy: RestartPolicy, child: ChildState, event: Start | Due) -> ChildTransition:
     return ChildState(phase=Phase.STARTING, since=event.at), (Spawn(),)
 
 
-def _streams(policy: RestartPolicy, child: ChildState, event: Streams) -> Transition:
+def _streams(policy: RestartPolicy, child: ChildState, event: Streams) -> ChildTransition:
     return replace(_enter(child, Phase.READY, event.at), was_ready=True), ()
 
 
-def _gave_up(policy: RestartPolicy, child: ChildState, event: GaveUp) -> Transition:
+def _gave_up(policy: RestartPolicy, child: ChildState, event: GaveUp) -> ChildTransition:
     settled = _settle(policy, child, event.at)
     doomed = replace(settled, doomed=True, error=event.why)
     return _enter(doomed, Phase.STARTING, event.at), (Kill(),)
 
 
-def _exited(policy: RestartPolicy, child: ChildState, event: Exited) -> Transition:
+def _exited(policy: RestartPolicy, child: ChildState, event: Exited) -> ChildTransition:
     settled = _settle(policy, child, event.at)
     failures = settled.failures + 1
     error = child.error if child.doomed else event.why
@@ -214,20 +214,20 @@ def _is_final(policy: RestartPolicy, child: ChildState, event: Exited, failures:
     return policy.max_attempts is not None and failures >= policy.max_attempts
 
 
-def _due(policy: RestartPolicy, child: ChildState, event: Due) -> Transition:
+def _due(policy: RestartPolicy, child: ChildState, event: Due) -> ChildTransition:
     again = replace(child, restarts=child.restarts + 1)
     return _enter(again, Phase.STARTING, event.at), (Spawn(),)
 
 
-def _stop_child(policy: RestartPolicy, child: ChildState, event: Stop) -> Transition:
+def _stop_child(policy: RestartPolicy, child: ChildState, event: Stop) -> ChildTransition:
     return _enter(child, Phase.STOPPING, event.at), (Terminate(),)
 
 
-def _stopped(policy: RestartPolicy, child: ChildState, event: Stop | Exited | Left) -> Transition:
+def _stopped(policy: RestartPolicy, child: ChildState, event: Stop | Exited | Left) -> ChildTransition:
     return replace(_enter(child, Phase.STOPPED, event.at), doomed=False), ()
 
 
-_TABLE: Mapping[tuple[Phase, type], Callable[..., Transition]] = {
+_TABLE: Mapping[tuple[Phase, type], Callable[..., ChildTransition]] = {
     (Phase.STOPPED, Start): _start,
     (Phase.FAILED, Start): _start,
     (Phase.FAILED, Due): _start,

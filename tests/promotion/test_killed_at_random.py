@@ -17,10 +17,8 @@ from pathlib import Path
 import pytest
 
 from app.config.config import Config, load
-from app.promotion.archive import FILE
-from app.promotion.machine import PATHS
-from app.promotion.phases import FINAL
-from app.promotion.plan import Kind
+from app.promotion.repository import FILE
+from app.promotion.state_machine import FINAL, PATHS, OperationKind
 from app.registry.reader import Reader
 from gates.suite.load import SHIPPED
 from tests.app.house import Scrape
@@ -97,12 +95,14 @@ class Life:
         await self.gone()
         self.hits[f"recovery of {before}"] += 1
 
-    async def begin(self, gateway: Gateway) -> tuple[str, Kind]:
+    async def begin(self, gateway: Gateway) -> tuple[str, OperationKind]:
         """A rollback, or a promotion that will go well if it is let."""
         now = (await gateway.get("/admin/status"))["models"]["annie"]
-        kind = Kind.ROLLBACK if now["previous"] and self.dice.random() < BACK else Kind.PROMOTE
+        kind = (
+            OperationKind.ROLLBACK if now["previous"] and self.dice.random() < BACK else OperationKind.PROMOTE
+        )
         body = {"model": "annie"}
-        if kind is Kind.PROMOTE:
+        if kind is OperationKind.PROMOTE:
             engine = next(name for name in self.config.engines if name != now["live"])
             data = signed(self.config, statement(self.config, engine, now["live"]))
             _, report = await gateway.post("/admin/reports", data)
