@@ -12,7 +12,7 @@ from pathlib import Path
 from app.errors.tree import RequestError, UnknownThing
 from app.registry.registry import Registry
 from app.registry.store import translated_files
-from app.registry.values import Entry, KnownReport
+from app.registry.values import AuditEntry, KnownReport
 from gates.report import document, dsse
 from gates.report.codec import CodecError
 from gates.report.verify import MAX_REPORT_BYTES
@@ -48,7 +48,7 @@ def read(data: bytes) -> KnownReport:
     )
 
 
-def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, entry: Entry) -> bool:
+def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, entry: AuditEntry) -> bool:
     """Store a report; whether it is new. The file comes first, so that no row names a missing file.
 
     Raises StorageFailed.

@@ -29,7 +29,7 @@ from app.promotion.state_machine import OperationKind
 from app.promotion.views import event_view, report_view
 from app.registry.errors import ChainBroken
 from app.registry.registry import Registry
-from app.registry.values import Entry, Revocation, Thing
+from app.registry.values import AuditEntry, Revocation, Thing
 from gates.contracts.errors import KeyFileError, ReportError
 from gates.report.keys import trusted
 from gates.report.verify import MAX_REPORT_BYTES, open_report
@@ -160,7 +160,9 @@ def _add_reports(routes: APIRouter, config: Config, promotions: PromotionService
         data = await _read(request, MAX_REPORT_BYTES)
         report = await asyncio.to_thread(reports.read, data)
         detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
-        entry = Entry(at=now(), actor=ACTOR, verb="report.uploaded", subject=report.digest, detail=detail)
+        entry = AuditEntry(
+            at=now(), actor=ACTOR, verb="report.uploaded", subject=report.digest, detail=detail
+        )
         new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
         trusts = await asyncio.to_thread(_is_trusted, config, data)
         shown = {"digest": report.digest, "verdict": report.verdict, "trusted": trusts}
@@ -220,7 +222,7 @@ def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
         body = await _body(request, RevokeBody)
         revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())
         verb, detail = f"{body.thing}.revoked", {"reason": body.reason}
-        entry = Entry(at=revocation.at, actor=ACTOR, verb=verb, subject=body.id, detail=detail)
+        entry = AuditEntry(at=revocation.at, actor=ACTOR, verb=verb, subject=body.id, detail=detail)
         await promotions.do(lambda registry: registry.revoke(revocation, entry))
         return _json(request, asdict(revocation), 201)
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from app.engines.identity import UNKNOWN
-from app.promotion.state_machine import FailureReason, RefusalError
+from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
 from app.registry.values import Alias, KnownEngine, Revocation, Thing
 from gates.contracts.errors import ReportError
 from gates.policy.values import Policy
@@ -26,9 +26,6 @@ from gates.report.verify import Verified, open_report
 
 Origin = tuple[str | None, Mapping[str, str]]
 """An artefact's base model and its parents by role, as its manifest states them."""
-
-Evidence = dict[str, object]
-"""Figures and digests that the outcome of an effect rests on, as JSON values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +57,7 @@ class EligibilityFacts:
     revocations: tuple[Revocation, ...] = ()
 
 
-def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> Evidence:
+def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEvidence:
     """The evidence that the candidate is eligible. Raises RefusalError with the first check that fails.
 
     `waived` are the codes that an operator's override waives (`app.promotion.overrides`); the evidence
@@ -193,8 +190,8 @@ def _sound(facts: EligibilityFacts) -> None:
         raise checks.refuse("mismatch_artefact", facts.weights or "the engine names no artefact")
 
 
-def _evidence(facts: EligibilityFacts, opened: Verified | None) -> Evidence:
-    known: Evidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy}
+def _evidence(facts: EligibilityFacts, opened: Verified | None) -> EffectEvidence:
+    known: EffectEvidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy}
     if opened is None:
         return known
     statement = opened.statement

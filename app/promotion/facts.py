@@ -12,7 +12,7 @@ from app.config.config import Gates
 from app.engines.identity import planned
 from app.promotion.eligibility import EligibilityFacts, Origin
 from app.promotion.state_machine import EffectError, FailureReason
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from app.registry.values import KnownArtefact, KnownReport, Revocation
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact as artefacts
@@ -50,7 +50,7 @@ class RegistryRecords:
     artefacts: tuple[KnownArtefact, ...] = ()
 
 
-def records(reader: Reader, report: str | None) -> RegistryRecords:
+def records(reader: RegistryReader, report: str | None) -> RegistryRecords:
     """Quick; for the registry's thread. Raises StorageFailed."""
     known = reader.report(report) if report is not None else None
     return RegistryRecords(report, known, reader.revocations(), reader.artefacts())

@@ -15,9 +15,9 @@ from typing import Any, Final
 from app.errors.tree import BadField, UnknownThing
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationPlan
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import Entry, Event, timestamp
+from app.registry.values import AuditEntry, AuditEvent, timestamp
 from gates.report.statement import moment, stamp
 
 VERB: Final = "override.granted"
@@ -88,7 +88,7 @@ def new_override(
     )
 
 
-def active_of(events: Iterable[Event], now: datetime) -> dict[int, Override]:
+def active_of(events: Iterable[AuditEvent], now: datetime) -> dict[int, Override]:
     """The overrides among these audit events that are active now, by the `seq` of their event.
 
     The events of the last day are enough: `reader.events_of(VERB, WITHDRAWN, since=since(now))`.
@@ -122,7 +122,7 @@ def detail(override: Override) -> dict[str, object]:
     return {**asdict(override), "waives": list(override.waives)}
 
 
-def _read(event: Event) -> Override:
+def _read(event: AuditEvent) -> Override:
     said = json.loads(event.detail)
     return Override(**{**said, "waives": tuple(said["waives"])})
 
@@ -130,12 +130,12 @@ def _read(event: Event) -> Override:
 # -------------------------------------------------------------------------------- in the registry
 
 
-def active(reader: Reader, now: datetime) -> dict[int, Override]:
+def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
     """The overrides that are active now, by the number of their audit event."""
     return active_of(reader.events_of(VERB, WITHDRAWN, since=since(now)), now)
 
 
-def waived(reader: Reader, plan: OperationPlan, now: datetime) -> frozenset[str]:
+def waived(reader: RegistryReader, plan: OperationPlan, now: datetime) -> frozenset[str]:
     """The refusals that are waived now for a plan's model and candidate."""
     found = active(reader, now).values()
     return waived_codes(found, model=plan.model, engine=plan.candidate, now=now)
@@ -157,7 +157,7 @@ def grant(
         )
     except OverrideError as error:
         raise BadField(str(error), param=str(error).partition(":")[0]) from None
-    entry = Entry(at=timestamp(now), actor=by, verb=VERB, subject=granted.model, detail=detail(granted))
+    entry = AuditEntry(at=timestamp(now), actor=by, verb=VERB, subject=granted.model, detail=detail(granted))
     return view(registry.note(entry).seq, granted, catalogue)
 
 
@@ -169,7 +169,9 @@ def withdraw(
     if known is None:
         raise UnknownThing(f"no override {seq} holds now", "override_not_found")
     withdrawn = {"granted": seq}
-    registry.note(Entry(at=timestamp(now), actor=by, verb=WITHDRAWN, subject=known.model, detail=withdrawn))
+    registry.note(
+        AuditEntry(at=timestamp(now), actor=by, verb=WITHDRAWN, subject=known.model, detail=withdrawn)
+    )
     return view(seq, known, catalogue)
 
 

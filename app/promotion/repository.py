@@ -27,9 +27,9 @@ from app.promotion.state_machine import (
     RouteChange,
     Transition,
 )
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, Operation, timestamp
+from app.registry.values import AliasMove, AuditEntry, OperationRow, timestamp
 from gates.report.codec import canonical, decode, encode
 
 T = TypeVar("T")
@@ -101,13 +101,13 @@ def begin(
     actor: str,
     key: str | None = None,
     request: str | None = None,
-) -> Operation:
+) -> OperationRow:
     """Add a queued operation; or return the one that the same idempotency key and request began before.
 
     Raises:
         KeyReused, OperationUnderWay: nothing was written.
     """
-    operation = Operation(
+    operation = OperationRow(
         id=plan.operation,
         kind=plan.kind,
         model=plan.model,
@@ -117,7 +117,7 @@ def begin(
         key=key,
         request=request,
     )
-    entry = Entry(
+    entry = AuditEntry(
         at=at,
         actor=actor,
         verb=f"{plan.kind}.queued",
@@ -153,7 +153,7 @@ def commit(
         result=_text({"live": plan.candidate}) if state.phase is OperationPhase.SUCCEEDED else None,
         error=_text(encode(state.fault)) if state.is_done and state.fault else None,
     )
-    entry = Entry(
+    entry = AuditEntry(
         at=at,
         actor=actor,
         verb=f"{plan.kind}.{state.phase}",
@@ -210,23 +210,23 @@ def _text(value: Any) -> str:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def state_of(operation: Operation) -> OperationState:
+def state_of(operation: OperationRow) -> OperationState:
     """The stored state of an operation. Raises CodecError: it was written by another program."""
     state: OperationState = decode(OperationState, json.loads(operation.state), f"operation {operation.id}")
     return state
 
 
-def load(reader: Reader, operation: str) -> OperationState:
+def load(reader: RegistryReader, operation: str) -> OperationState:
     """The state of the operation with this id. Raises UnknownRow, CodecError."""
     return state_of(reader.operation(operation))
 
 
-def unfinished(reader: Reader) -> tuple[OperationState, ...]:
+def unfinished(reader: RegistryReader) -> tuple[OperationState, ...]:
     """Every operation that has not ended, the oldest first."""
     return tuple(map(state_of, reader.operations(unfinished_only=True)))
 
 
-def promoted(reader: Reader) -> frozenset[str]:
+def promoted(reader: RegistryReader) -> frozenset[str]:
     """The engines, by digest, that a promotion with a report has put in service."""
     done = [state_of(row) for row in reader.operations() if row.phase == OperationPhase.SUCCEEDED]
     return frozenset(state.plan.candidate for state in done if state.plan.report is not None)

@@ -11,7 +11,7 @@ from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationKind, OperationPlan, PlanError
 from app.registry.errors import OperationUnderWay
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from app.registry.values import Alias, KnownEngine
 from gates.report.statement import digest_of
 
@@ -44,7 +44,7 @@ class ModelSnapshot:
     previous_engine: KnownEngine | None
 
 
-def snapshot(reader: Reader, model: str) -> ModelSnapshot:
+def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
     """Quick; for the registry's thread. Raises OperationUnderWay."""
     if under_way := reader.unfinished(model):
         raise OperationUnderWay(model, under_way.id)

@@ -34,9 +34,9 @@ from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, step_view
 from app.promotion.worker import PromotionWorker, RunningOperation, Signal, cancel_queued
 from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, StorageFull, UnknownRow
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import Entry, Event, Operation
+from app.registry.values import AuditEntry, AuditEvent, OperationRow
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
@@ -149,7 +149,7 @@ class PromotionService:
         # The client may hang up; an operation that is in the registry must also be in the queue.
         return await asyncio.shield(asyncio.ensure_future(self._begin(plan, request, actor)))
 
-    def _repeated(self, known: Operation, request: PromotionRequest) -> dict[str, Any]:
+    def _repeated(self, known: OperationRow, request: PromotionRequest) -> dict[str, Any]:
         if known.request != request.digest:
             raise KeyTaken("this idempotency key came with another request; take a new one")
         return operation_view(known, self.catalogue)
@@ -188,7 +188,7 @@ class PromotionService:
                 await steps.check(self._deps, plan, Effect("", Action.CHECK, plan.candidate))
         except (RefusalError, EffectError) as refusal:
             detail = {"engine": request.engine, "report": request.report, "code": refusal.fault.code}
-            entry = Entry(
+            entry = AuditEntry(
                 at=now(), actor=actor, verb=f"{request.kind}.refused", subject=request.model, detail=detail
             )
             if not dry_run:
@@ -294,7 +294,7 @@ class PromotionService:
                 model: sum(one.model == model for one in held) for model in self._config.models
             }
 
-    def _models(self, reader: Reader) -> dict[str, dict[str, Any]]:
+    def _models(self, reader: RegistryReader) -> dict[str, dict[str, Any]]:
         shown: dict[str, dict[str, Any]] = {}
         active = overrides.active(reader, datetime.now(UTC))
         for model in self._config.models:
@@ -311,7 +311,7 @@ class PromotionService:
             }
         return shown
 
-    async def _row(self, id: str) -> Operation:
+    async def _row(self, id: str) -> OperationRow:
         try:
             return await self.do(lambda registry: registry.operation(id))
         except UnknownRow as unknown:
@@ -347,6 +347,8 @@ class PromotionService:
             raise NotStarted("the gateway has not opened its registry; try again soon")
 
 
-def _events_and_row(reader: Reader, operation: str, after: int) -> tuple[tuple[Event, ...], Operation]:
+def _events_and_row(
+    reader: RegistryReader, operation: str, after: int
+) -> tuple[tuple[AuditEvent, ...], OperationRow]:
     """The events of an operation and its row, read at one time."""
     return reader.events(after=after, operation=operation), reader.operation(operation)

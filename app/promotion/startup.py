@@ -16,7 +16,7 @@ from app.promotion.state_machine import Action, Effect, OperationPhase, Operatio
 from app.promotion.steps import Dependencies
 from app.registry.errors import Conflict
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, KnownArtefact, KnownEngine
+from app.registry.values import AliasMove, AuditEntry, KnownArtefact, KnownEngine
 from app.telemetry.log import Logger
 from deploy.core.errors import DeployError
 from deploy.core.tasks import supervise
@@ -133,13 +133,13 @@ def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -
             parents=dict(artefact.provenance.parents),
             created=artefact.created,
         )
-        entry = Entry(at=at, actor=ACTOR, verb="artefact.known", subject=artefact.root)
+        entry = AuditEntry(at=at, actor=ACTOR, verb="artefact.known", subject=artefact.root)
         registry.add_artefact(known, entry)
     engine = KnownEngine(
         digest=digest, name=spec.name, artefact=artefact.root if artefact else None, spec=spec_text(spec)
     )
     try:
-        registry.add_engine(engine, Entry(at=at, actor=ACTOR, verb="engine.known", subject=spec.name))
+        registry.add_engine(engine, AuditEntry(at=at, actor=ACTOR, verb="engine.known", subject=spec.name))
     except Conflict:
         # Its weights were replaced in place. A promotion verifies the files again; here it is only recorded.
         _record_change(registry, engine, at)
@@ -148,7 +148,7 @@ def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -
 def _record_change(registry: Registry, engine: KnownEngine, at: str) -> None:
     before = registry.engine(engine.digest)
     registry.note(
-        Entry(
+        AuditEntry(
             at=at,
             actor=ACTOR,
             verb="engine.weights_changed",
@@ -190,6 +190,6 @@ def _set_live(registry: Registry, model: str, engine: str, at: str, verb: str) -
     moves = [AliasMove(model=model, name="live", engine=engine)]
     if registry.alias(model, "previous") is not None:
         moves.append(AliasMove(model=model, name="previous", engine=None))
-    entry = Entry(at=at, actor=ACTOR, verb=verb, subject=model, detail={"engine": engine})
+    entry = AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail={"engine": engine})
     registry.move(moves, entry)
     return engine

@@ -254,6 +254,9 @@ class Effect:
     engine: str
 
 
+EffectEvidence = dict[str, object]
+"""Figures and digests that the outcome of an effect rests on, as JSON values."""
+
 Actions = tuple[tuple[Action, str], ...]
 """Actions and the engines that they are for, in order."""
 

@@ -17,7 +17,6 @@ from app.engines.pool import EnginePool
 from app.promotion import bake, canary, eligibility, inspection, overrides, warmup
 from app.promotion.bake import Bake, BakeLimits
 from app.promotion.canary import Canary
-from app.promotion.eligibility import Evidence
 from app.promotion.facts import collect, records, reported_engine, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor
@@ -27,12 +26,13 @@ from app.promotion.state_machine import (
     BreachError,
     Effect,
     EffectError,
+    EffectEvidence,
     FailureReason,
     OperationKind,
     OperationPlan,
     RefusalError,
 )
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from app.telemetry.reply_window import ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import EngineState
@@ -55,14 +55,14 @@ class Dependencies:
     reply_window: ReplyWindow
 
 
-Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[Evidence]]
+Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEvidence]]
 """Brings an effect about. Raises EffectError; a check also RefusalError, the bake also BreachError."""
 
 
 # ------------------------------------------------------------------------------------- eligibility
 
 
-async def check(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def check(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The candidate is eligible: by its report, or because it served before."""
     if plan.kind is OperationKind.ROLLBACK:
         fault = await deps.registry.run(lambda registry: _rollback_refusal(registry, plan))
@@ -89,7 +89,7 @@ def _baseline(deps: Dependencies, plan: OperationPlan) -> EngineSpec | None:
     return deps.config.engines[model.baseline] if model is not None and model.baseline else None
 
 
-def _rollback_refusal(reader: Reader, plan: OperationPlan) -> FailureReason | None:
+def _rollback_refusal(reader: RegistryReader, plan: OperationPlan) -> FailureReason | None:
     return eligibility.refusal_of_rollback(
         plan.candidate,
         reader.alias(plan.model, "previous"),
@@ -101,7 +101,7 @@ def _rollback_refusal(reader: Reader, plan: OperationPlan) -> FailureReason | No
 # ------------------------------------------------------------------------- memory, start and stop
 
 
-async def lease(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def lease(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """This operation holds the one loading lease."""
     began = time.monotonic()
     await _take_lease(deps, plan)
@@ -116,13 +116,13 @@ async def _take_lease(deps: Dependencies, plan: OperationPlan) -> None:
             await asyncio.sleep(LEASE_SECONDS)
 
 
-async def release(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def release(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """This operation holds no lease."""
     deps.memory.lease.release(plan.operation)
     return {}
 
 
-async def admit(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def admit(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """There is memory for the engine; if it runs, it has it already."""
     spec = deps.catalogue.spec(effect.engine)
     if deps.pool.is_up(spec.name):
@@ -130,7 +130,7 @@ async def admit(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evid
     return await asyncio.to_thread(deps.memory.admit, spec)
 
 
-async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The engine runs and streams; loaded under the lease unless it runs already.
 
     While a candidate loads, it is killed if the host runs short of memory; an engine that served before
@@ -153,7 +153,7 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evid
     return {"engine": spec.name, "pid": state.pid, "seconds": _since(began)}
 
 
-async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The engine has ended."""
     name = deps.catalogue.name(effect.engine)
     if deps.pool.serves(name):
@@ -167,7 +167,7 @@ async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evide
 # ----------------------------------------------------------------------------------------- traffic
 
 
-async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """New requests of the model go to the engine. If it cannot be brought up, the old route stays."""
     evidence = await start(deps, plan, effect)
     name = deps.catalogue.name(effect.engine)
@@ -179,7 +179,7 @@ async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evid
     return {**evidence, "before": before}
 
 
-async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The engine has no open request. The wait is the longest `total` timeout, so that no reply is cut off."""
     name = deps.catalogue.name(effect.engine)
     if deps.pool.serves(name):
@@ -198,7 +198,7 @@ def _since(began: float) -> float:
 # ------------------------------------------------------------------------ checks of what runs
 
 
-async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The running engine is what the report and the spec say."""
     spec = deps.catalogue.spec(effect.engine)
     _ready_state(deps, effect)
@@ -212,7 +212,7 @@ async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> E
     return await inspection.identify(deps.pool.engine(spec, plan.model), spec, reported)
 
 
-async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It answers every request shape in settled times; killed if the host runs short of memory meanwhile."""
     spec, settings = deps.catalogue.spec(effect.engine), deps.config.promotion
     state = _ready_state(deps, effect)
@@ -228,7 +228,7 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evide
         )
 
 
-async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It answers the canary's questions."""
     spec = deps.catalogue.spec(effect.engine)
     return await canary.probe(*_address(_ready_state(deps, effect), spec), await _canary(deps))
@@ -260,7 +260,7 @@ def _address(state: EngineState, spec: EngineSpec) -> tuple[str, str, Dialect]:
 # ------------------------------------------------------------------------------------ the bake
 
 
-async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It has behaved in live traffic for `bake_s`. Raises BreachError."""
     name, before = deps.catalogue.name(effect.engine), deps.catalogue.name(plan.incumbent)
 
@@ -300,7 +300,7 @@ async def watch_replies(
     limits: BakeLimits = BAKE_LIMITS,
     down: DownReason = _never,
     probe: Probe | None = None,
-) -> Evidence:
+) -> EffectEvidence:
     """Watch an engine's live replies, its state and synthetic requests for so many seconds.
 
     Replies since the model was switched to it (`ReplyWindow.switched`) count as well: callers were served

@@ -7,11 +7,11 @@ from typing import Any
 from app.promotion.repository import state_of
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import PATHS, OperationPhase, OperationPlan
-from app.registry.values import Event, KnownReport, Operation
+from app.registry.values import AuditEvent, KnownReport, OperationRow
 from gates.report.codec import encode
 
 
-def operation_view(operation: Operation, catalogue: SpecCatalogue) -> dict[str, Any]:
+def operation_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[str, Any]:
     """An operation; with `result` or `error` when it is done. Raises CodecError."""
     state = state_of(operation)
     plan, effect = state.plan, state.effect
@@ -59,7 +59,7 @@ def plan_view(
     }
 
 
-def step_view(event: Event) -> dict[str, Any]:
+def step_view(event: AuditEvent) -> dict[str, Any]:
     """One event of an operation, for a client that follows it."""
     detail = json.loads(event.detail)
     return {
@@ -74,7 +74,7 @@ def step_view(event: Event) -> dict[str, Any]:
     }
 
 
-def event_view(event: Event) -> dict[str, Any]:
+def event_view(event: AuditEvent) -> dict[str, Any]:
     """One line of the audit."""
     return {
         "seq": event.seq,

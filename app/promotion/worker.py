@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.promotion import repository
-from app.promotion.eligibility import Evidence
 from app.promotion.repository import now
 from app.promotion.state_machine import (
     FINAL,
@@ -26,6 +25,7 @@ from app.promotion.state_machine import (
     Effect,
     EffectDone,
     EffectEnding,
+    EffectEvidence,
     EffectFailed,
     EffectRefused,
     FailureReason,
@@ -144,7 +144,9 @@ class PromotionWorker:
             event, evidence = await self._run_effect(present.state, present.effect)
             present = await self._feed(present.state, event, evidence)
 
-    async def _feed(self, state: OperationState, event: OperationEvent, evidence: Evidence) -> Transition:
+    async def _feed(
+        self, state: OperationState, event: OperationEvent, evidence: EffectEvidence
+    ) -> Transition:
         """The transition for an event, committed."""
         after = recover(state) if isinstance(event, Restart) else step(state, event)
         try:
@@ -157,7 +159,7 @@ class PromotionWorker:
         self._committed(after)
         return after
 
-    async def _commit(self, after: Transition, event: OperationEvent, evidence: Evidence) -> None:
+    async def _commit(self, after: Transition, event: OperationEvent, evidence: EffectEvidence) -> None:
         await self._persist(
             lambda registry: repository.commit(
                 registry, after, event, at=now(), actor=ACTOR, evidence=evidence
@@ -207,7 +209,9 @@ class PromotionWorker:
 
     # ------------------------------------------------------------------------------------- effects
 
-    async def _run_effect(self, state: OperationState, effect: Effect) -> tuple[OperationEvent, Evidence]:
+    async def _run_effect(
+        self, state: OperationState, effect: Effect
+    ) -> tuple[OperationEvent, EffectEvidence]:
         """Run an effect to its outcome, or until a legal signal interrupts it."""
         running = self.running
         assert running is not None
@@ -225,13 +229,13 @@ class PromotionWorker:
         finally:
             await _cancelled(handling)
 
-    async def _handle(self, state: OperationState, effect: Effect) -> Evidence:
+    async def _handle(self, state: OperationState, effect: Effect) -> EffectEvidence:
         async with asyncio.timeout(TIMEOUTS.get(effect.action)):
             return await HANDLERS[effect.action](self._deps, state.plan, effect)
 
     def _outcome(
-        self, state: OperationState, effect: Effect, handling: asyncio.Task[Evidence]
-    ) -> tuple[OperationEvent, Evidence]:
+        self, state: OperationState, effect: Effect, handling: asyncio.Task[EffectEvidence]
+    ) -> tuple[OperationEvent, EffectEvidence]:
         """The event for how a handler ended; foreign errors are translated here."""
         error = handling.exception()
         match error:

@@ -12,7 +12,7 @@ import pytest
 from app.config.config import Config, load
 from app.promotion.repository import FILE
 from app.promotion.state_machine import FINAL, PATHS, OperationKind, OperationPhase
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from tests.app.promotion.stage import signed, statement, tables
 from tests.promotion.process import Gateway, is_there, pids_of, serving, written
 
@@ -58,6 +58,6 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
         assert [one["name"] for one in listed if one["state"] == "ready"] == [live]
         assert len(pids_of(second.process.pid)) == 1
         assert (await second.get("/admin/audit"))["chain"] == {"ok": True}
-    with Reader.at(tmp_path / "state" / FILE) as registry:
+    with RegistryReader.at(tmp_path / "state" / FILE) as registry:
         registry.verify_chain()
         assert registry.operations(unfinished_only=True) == ()

@@ -19,7 +19,7 @@ import pytest
 from app.config.config import Config, load
 from app.promotion.repository import FILE
 from app.promotion.state_machine import FINAL, PATHS, OperationKind
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from gates.suite.load import SHIPPED
 from tests.app.house import Scrape
 from tests.app.promotion.stage import signed, statement, tables
@@ -65,7 +65,7 @@ class Life:
 
     def left(self) -> str:
         """What the operation was doing when the gateway went, as the registry has it."""
-        with Reader.at(self.folder / "state" / FILE) as registry:
+        with RegistryReader.at(self.folder / "state" / FILE) as registry:
             registry.verify_chain()
             newest = registry.operations()[-1]
         return f"{newest.kind} {newest.phase}"
@@ -145,7 +145,7 @@ async def test_kills_at_random_moments_leave_one_engine_that_serves(tmp_path: Pa
         await (life.kill_recovery() if again else life.kill_one())
     async with serving(life.path) as gateway:
         await life.check(gateway)
-    with Reader.at(tmp_path / "state" / FILE) as registry:
+    with RegistryReader.at(tmp_path / "state" / FILE) as registry:
         registry.verify_chain()
         assert registry.operations(unfinished_only=True) == ()
         ends = Counter(operation.phase for operation in registry.operations())

@@ -31,7 +31,7 @@ from app.promotion.state_machine import (
     step,
 )
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, KnownEngine
+from app.registry.values import AliasMove, AuditEntry, KnownEngine
 
 SPARE = "spare"
 NOW = "2026-11-21T06:00:00Z"
@@ -111,7 +111,7 @@ class Gateway:
             self._found()
 
     def _found(self) -> None:
-        entry = Entry(at=NOW, actor="test", verb="found", subject="annie")
+        entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
         for name in ("a", "b", "c", SPARE):
             self.registry.add_engine(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
         self.registry.move([AliasMove(model="annie", name="live", engine="a")], entry)

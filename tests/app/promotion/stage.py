@@ -14,9 +14,8 @@ import pytest
 
 from app.config.config import Config, parse
 from app.engines.identity import planned
-from app.promotion.eligibility import Evidence
 from app.promotion.facts import suite_in_force
-from app.promotion.state_machine import Action, Effect, OperationPlan
+from app.promotion.state_machine import Action, Effect, EffectEvidence, OperationPlan
 from app.promotion.steps import HANDLERS, Dependencies
 from gates.artefact.artefact import folder_of, load
 from gates.artefact.manifest import Artefact
@@ -35,7 +34,7 @@ FP4 = "annie-nano-nvfp4"
 """A third of her, engine `fp4`. It descends from hers through a folder that no engine here serves."""
 
 
-async def passed_over(site: Dependencies, plan: OperationPlan, effect: Effect) -> Evidence:
+async def passed_over(site: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """An effect that is not what a test is about."""
     return {}
 

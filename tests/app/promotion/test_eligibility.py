@@ -15,7 +15,7 @@ from app.promotion.eligibility import EligibilityFacts
 from app.promotion.facts import collect, records, reported_engine
 from app.promotion.state_machine import EffectError, RefusalError
 from app.registry.registry import Registry
-from app.registry.values import Alias, Entry, KnownEngine, KnownReport, Revocation, Thing
+from app.registry.values import Alias, AuditEntry, KnownEngine, KnownReport, Revocation, Thing
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact
 from gates.contracts.verdict import Verdict
@@ -281,7 +281,7 @@ class Place:
         )  # fmt: skip
         self.registry.add_report(known, self.entry)
 
-    entry = Entry(at=AT, actor="test", verb="report", subject="annie")
+    entry = AuditEntry(at=AT, actor="test", verb="report", subject="annie")
 
     def facts(self, report: str | None = None, **gates: str) -> EligibilityFacts:
         found = records(self.registry, report or self.digest)

@@ -9,7 +9,7 @@ import pytest
 from app.promotion import overrides
 from app.promotion.overrides import VERB, WAIVABLE, WITHDRAWN, Override, OverrideError, new_override
 from app.registry.registry import Registry
-from app.registry.values import Entry
+from app.registry.values import AuditEntry
 from gates.report.statement import stamp
 
 NOW = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
@@ -71,8 +71,8 @@ def test_a_reason_is_one_line_whatever_was_typed() -> None:
     assert granted(reason="the host\n  is down").reason == "the host is down"
 
 
-def entry(verb: str, detail: dict[str, object]) -> Entry:
-    return Entry(at=stamp(NOW), actor="operator", verb=verb, subject="annie", detail=detail)
+def entry(verb: str, detail: dict[str, object]) -> AuditEntry:
+    return AuditEntry(at=stamp(NOW), actor="operator", verb=verb, subject="annie", detail=detail)
 
 
 def test_the_audit_is_where_overrides_are_kept_and_found_again(tmp_path: Path) -> None:

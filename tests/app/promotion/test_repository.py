@@ -24,7 +24,7 @@ from app.promotion.state_machine import (
 )
 from app.registry.errors import GenerationMoved, OperationUnderWay
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, KnownArtefact, KnownEngine, KnownReport
+from app.registry.values import AliasMove, AuditEntry, KnownArtefact, KnownEngine, KnownReport
 
 NOW = "2026-11-21T06:00:00Z"
 PLAN = OperationPlan(
@@ -35,7 +35,7 @@ PLAN = OperationPlan(
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
-    entry = Entry(at=NOW, actor="test", verb="found", subject="annie")
+    entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
     with Registry(tmp_path / "registry.sqlite") as it:
         for name in ("old", "new", "third"):
             it.add_engine(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
@@ -81,7 +81,7 @@ def test_the_alias_moves_with_the_commit_of_switching_and_not_before(registry: R
 def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) -> None:
     """The state is where it was, so its effect can be fed the failure, and what was begun is undone."""
     at = run_until(registry, OperationPhase.SWITCHING)
-    entry = Entry(at=NOW, actor="eve", verb="override", subject="annie")
+    entry = AuditEntry(at=NOW, actor="eve", verb="override", subject="annie")
     registry.move([AliasMove(model="annie", name="live", engine="third", generation=1)], entry)
     with pytest.raises(GenerationMoved):
         repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
@@ -121,7 +121,7 @@ def test_a_success_says_what_is_live(registry: Registry) -> None:
 
 
 def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeeded(registry: Registry) -> None:
-    entry = Entry(at=NOW, actor="test", verb="found", subject="annie")
+    entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
     for root in ("weights of bf16", "weights of new"):
         found = KnownArtefact(root=root, name="annie", format="f", base_model=None, parents={}, created=NOW)
         registry.add_artefact(found, entry)

@@ -21,12 +21,12 @@ from app.promotion.state_machine import (
     step,
 )
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, KnownEngine
+from app.registry.values import AliasMove, AuditEntry, KnownEngine
 from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from tests.app.promotion.stage import settings
 
 AT = "2026-11-21T06:00:00.000Z"
-ENTRY = Entry(at=AT, actor="test", verb="test", subject="annie")
+ENTRY = AuditEntry(at=AT, actor="test", verb="test", subject="annie")
 
 
 @pytest.fixture
