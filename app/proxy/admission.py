@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from app.errors.tree import Busy
 
 
-class Turnstile:
+class AdmissionQueue:
     """A cap on concurrent requests with a bounded, first-come queue. One event loop only.
 
     `on_change(in_flight, waiting)` is called after every change, for the gauges.

@@ -34,8 +34,8 @@ class ClientGone(Exception):
     """The caller closed the connection, or stopped reading; there is nobody to tell."""
 
 
-class Lifeline:
-    """`async with Lifeline(...) as line:` around the serving of one request.
+class Deadlines:
+    """`async with Deadlines(...) as line:` around the serving of one request.
 
     Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
     block: ClientGone, EngineTimeout (total_timeout), Draining, or what `fail` was told. Inside it, each engine that is asked has a
@@ -45,7 +45,7 @@ class Lifeline:
     `among` while the block runs.
     """
 
-    def __init__(self, receive: Receive, timeouts: Timeouts, among: set["Lifeline"] | None = None) -> None:
+    def __init__(self, receive: Receive, timeouts: Timeouts, among: set["Deadlines"] | None = None) -> None:
         self._receive = receive
         self._among = set() if among is None else among
         self._timeouts = timeouts

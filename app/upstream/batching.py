@@ -31,7 +31,7 @@ class Reader(Protocol):
         """`failed` raised as well: drop the connection."""
 
 
-class Round:
+class IOBatch:
     """Collects reads and writes. One per gateway and event loop."""
 
     def __init__(self) -> None:
@@ -94,13 +94,13 @@ class Round:
             _write(transport, data)
 
 
-def _run(round_: Round) -> None:
+def _run(batch: IOBatch) -> None:
     """Work off a round. If that fails as a whole, what is still queued is worked off in the next one."""
     try:
-        round_.work()
+        batch.work()
     finally:
-        if round_.has_work:
-            asyncio.get_running_loop().call_soon(_run, round_)
+        if batch.has_work:
+            asyncio.get_running_loop().call_soon(_run, batch)
 
 
 def _write(transport: asyncio.Transport, data: bytes) -> None:

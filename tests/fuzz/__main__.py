@@ -23,7 +23,9 @@ from tests.fuzz.worker import target_of
 CORPUS = Path(__file__).parent / "corpus"
 FOUND = Path(__file__).parent / "found"
 NAMES = (*TARGETS, "safetensors")
-TIMEOUT = 120  # seconds for one input, for what never ends: work is bounded by counting, and a busy machine is slow
+TIMEOUT = (
+    120  # seconds for one input, for what never ends: work is bounded by counting, and a busy machine is slow
+)
 MEMORY = 2048  # MiB
 
 

@@ -10,7 +10,7 @@ from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
 from app.api.messages import Messages
 from app.api.responses import Responses
-from app.api.surface import Asked, Surface
+from app.api.surface import ParsedRequest, Surface
 from app.stream.encode import ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.pipeline import Pipeline, StreamPolicy
@@ -58,7 +58,7 @@ def _value(text: str) -> Any:
 
 
 @cache
-def asked(surface: Surface, stream: bool, tools: bool) -> Asked:
+def asked(surface: Surface, stream: bool, tools: bool) -> ParsedRequest:
     """A request of this surface."""
     body: dict[str, Any] = {"model": "annie", "stream": stream}
     turn = [{"role": "user", "content": "Hi"}]

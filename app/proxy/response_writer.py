@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
 from typing import Any, cast
 
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -38,27 +38,27 @@ class _Uvicorn:
     it changes. `of` is None for any other server, and `write` is False when `send` must decide.
     """
 
-    def __init__(self, cycle: Any, round_: Round) -> None:
+    def __init__(self, cycle: Any, batch: IOBatch) -> None:
         self._cycle = cycle
-        self._round = round_
+        self._batch = batch
         self._flow = cycle.flow
         self._transport = cycle.transport
 
     @classmethod
-    def of(cls, send: Send, round_: Round) -> "_Uvicorn | None":
+    def of(cls, send: Send, batch: IOBatch) -> "_Uvicorn | None":
         cycle = getattr(send, "__self__", None)
         needed = ("flow", "transport", "disconnected", "chunked_encoding", "response_started")
-        return cls(cycle, round_) if all(hasattr(cycle, name) for name in needed) else None
+        return cls(cycle, batch) if all(hasattr(cycle, name) for name in needed) else None
 
     def write(self, body: bytes) -> bool:
         cycle = self._cycle
         if self._flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
             return False
-        self._round.write(self._transport, b"%x\r\n%b\r\n" % (len(body), body))
+        self._batch.write(self._transport, b"%x\r\n%b\r\n" % (len(body), body))
         return True
 
 
-class Outlet:
+class ResponseWriter:
     """Sends messages in order. `on_full` and `on_free` are called when a slow reader blocks it.
 
     `on_failed` is called with what a send raised that nobody waits for. The queue is bounded by what makes
@@ -68,13 +68,13 @@ class Outlet:
     def __init__(
         self,
         send: Send,
-        round_: Round,
+        batch: IOBatch,
         on_full: Callable[[], None],
         on_free: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._send = send
-        self._round = round_
+        self._batch = batch
         self._on_full = on_full
         self._on_free = on_free
         self._on_failed = on_failed
@@ -82,7 +82,7 @@ class Outlet:
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._abandoned = False
-        self._server = _Uvicorn.of(send, round_)
+        self._server = _Uvicorn.of(send, batch)
 
     def write(self, body: bytes) -> None:
         """More of a body whose head has been put."""
@@ -95,7 +95,7 @@ class Outlet:
         if self._task is not None:
             self._queue.append(message)
             return
-        self._round.flush()
+        self._batch.flush()
         coroutine = cast(Coroutine[Any, Any, None], self._send(message))
         try:
             waits_for = coroutine.send(None)
