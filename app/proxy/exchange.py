@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from app.api.engine_request import answer_policy
 from app.api.thinking_budget import ThoughtWatch
@@ -41,6 +42,9 @@ ANSWER_PATH = "/v1/completions"
 """Where an engine goes on from the tokens of a prompt and a thought."""
 CONTROL_PATH = "/v1/chat/completions/control"
 """Where llama-server is told to end a thought."""
+
+CAN_TURN_OFF: Final = frozenset(name for name, spec in DIALECTS.items() if spec.thinking(0))
+"""Dialects in which an engine can be told not to think."""
 
 
 class Exchange:
@@ -140,7 +144,7 @@ class Exchange:
         context, route = self._context, self._context.route
         context.calls = pipeline.call_sources
         context.audit.dropped = pipeline.dropped
-        told = bool(DIALECTS[route.dialect].thinking(0))
+        told = route.dialect in CAN_TURN_OFF
         if kind := unasked_thought(context.policy, context.audit.stripped, context.body, path, told):
             route.catch(kind)
 
