@@ -58,11 +58,11 @@ CALL_SIZE = 1024
 
 def _size_of(event: Text | Thought | CallStart | CallArguments | Finish) -> int:
     """Roughly the memory that a reply's event may take until the reply is over, in bytes."""
-    if isinstance(event, Text | Thought):
+    if type(event) is Text or type(event) is Thought:
         return DELTA_SIZE + len(event.text)
-    if isinstance(event, CallStart):
+    if type(event) is CallStart:
         return CALL_SIZE + len(event.name) + len(event.id or "")
-    return DELTA_SIZE + (len(event.fragment) if isinstance(event, CallArguments) else 0)
+    return DELTA_SIZE + (len(event.fragment) if type(event) is CallArguments else 0)
 
 
 class Spent(Struct, frozen=True):
