@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.proxy.response_writer import _Uvicorn
+from app.proxy.response_writer import ResponseWriter, uvicorn_cycle
 from app.server import bind
 from app.server import server as serving
 from app.upstream.batching import MAX_QUEUED_BYTES, IOBatch
@@ -182,10 +182,15 @@ async def test_the_pinned_server_is_written_to_without_its_coroutine() -> None:
     """When this fails, uvicorn has changed: see what its `send` does with a body chunk now."""
     known: list[bool] = []
 
+    async def refuse(message: Any) -> None:
+        raise AssertionError("not by the server's own `send`")
+
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        server = _Uvicorn.of(send, IOBatch())
+        writer = ResponseWriter(send, IOBatch(), *[lambda *_: None] * 3)
+        writer._send = refuse
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        known.append(server is not None and server.write(b"short way, "))
+        writer.write(b"short way, ")
+        known.append(uvicorn_cycle(send) is not None)
         await send({"type": "http.response.body", "body": b"long way"})
 
     server, listener = serving(app), bind(ANYWHERE, "listen")
