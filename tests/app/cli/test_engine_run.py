@@ -10,7 +10,7 @@ import pytest
 
 from app.__main__ import main
 from deploy.memory.lease import Lease, lease_path
-from tests.app.test_first_light import MODELS
+from tests.app.api.test_chat_live import MODELS
 
 NANO = f"""
 [gateway]

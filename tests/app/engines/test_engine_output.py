@@ -8,7 +8,7 @@ import pytest
 
 from app.config.config import parse
 from tests.app.house import House, config, run
-from tests.app.test_request_faults import attack, chokes
+from tests.app.proxy.test_request_faults import attack, chokes
 from tests.deploy.scripted import OK, Step, answer, scripted
 from tests.script import Head, Say, event, status
 from tests.scripted_engine import ScriptedEngine

@@ -9,7 +9,7 @@ import pytest
 from app.stream.clocks import Clocks
 from app.telemetry.reply_window import KEPT, Heard, ReplyWindow, ended_as, wait_of
 from tests.app.house import House, eventually
-from tests.app.test_failover import pair
+from tests.app.proxy.test_failover import pair
 from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text
 
 OK = Heard("ok")

@@ -11,7 +11,7 @@ from app.cli import doctor
 from deploy.core.errors import DockerError
 from deploy.doctor.evidence import Host
 
-DATA = Path(__file__).parents[1] / "data" / "doctor"
+DATA = Path(__file__).parents[2] / "data" / "doctor"
 HEALTHY = str(DATA / "healthy-spark.json")
 DOCKER = """
 [gateway]

@@ -18,7 +18,7 @@ from gates.contracts.errors import RunError
 from gates.run.ledger import read_samples
 from tests.app.house import run
 
-MODELS = Path(__file__).parents[2] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 NAMES = ("annie-nano-q4_k_m", "annie-nano-nvfp4", "stranger-nano-q4_k_m")
 pytestmark = [
     pytest.mark.engine,

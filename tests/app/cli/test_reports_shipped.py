@@ -8,7 +8,7 @@ import pytest
 
 from app.__main__ import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REPORT = ROOT / "docs" / "reports" / "nvfp4-vllm-vs-q4km-llama"
 FOLDER = ROOT / "models" / "annie-nano-nvfp4-hf"
 

@@ -16,7 +16,7 @@ from gates.artefact import artefact
 from gates.contracts.errors import ArtefactError, RunError, SuiteError
 from tests.gates.test_job import JOB
 
-MODELS = Path(__file__).parents[2] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 ANNIE = MODELS / "annie-nano-q4_k_m"
 
 

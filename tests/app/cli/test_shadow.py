@@ -10,7 +10,7 @@ from app.__main__ import main
 from app.shadow.record import Taken, redacted, render
 from app.shadow.store import Store
 
-MODELS = Path(__file__).parents[2] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 needs_models = pytest.mark.skipif(
     not (MODELS / "stranger-nano-q4_k_m").exists(), reason="the nano models are missing: make nano"
 )

@@ -20,7 +20,7 @@ from app.config.config import parse
 from app.conformance.suite import hang_up
 from tests.app.house import House, run
 
-MODELS = Path(__file__).parents[2] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.asyncio(loop_scope="module"),

@@ -13,8 +13,8 @@ from openai import AsyncOpenAI
 import app.engines.backend
 from app.config.config import ConfigError, parse
 from deploy.engine.probe import embedding_body
+from tests.app.api.test_chat_live import MODELS
 from tests.app.house import HELLO, House, config, eventually, run
-from tests.app.test_first_light import MODELS
 from tests.script import Step, status, vectors
 from tests.scripted_engine import ScriptedEngine, Seen
 

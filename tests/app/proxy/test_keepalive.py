@@ -19,7 +19,7 @@ from app.proxy.keepalive import Pulse
 from app.stream.clocks import Clocks
 from app.upstream.batching import Round
 from tests.app.house import HELLO, House, eventually, frames, house, run, said
-from tests.app.test_clocks import CONTENT, SENTENCE, THINK, TOKEN
+from tests.app.proxy.test_clocks import CONTENT, SENTENCE, THINK, TOKEN
 from tests.script import (
     DONE,
     CloseNow,

@@ -85,7 +85,7 @@ async def test_an_engine_is_watched_again_after_a_failure(
 
 
 def test_every_task_has_a_name_that_is_counted_from_the_start() -> None:
-    root = Path(__file__).parent.parent.parent
+    root = Path(__file__).parents[3]
     calls = [
         node
         for path in [*(root / "app").rglob("*.py"), *(root / "deploy").rglob("*.py")]

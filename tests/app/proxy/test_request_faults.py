@@ -13,9 +13,9 @@ import pytest
 from app.api.chat_completions import ChatCompletions
 from app.config.config import parse
 from app.engines import backend
+from tests.app.api.test_chat_live import MODELS
 from tests.app.house import Answer, House, house, run
-from tests.app.test_failover import pair
-from tests.app.test_first_light import MODELS
+from tests.app.proxy.test_failover import pair
 from tests.script import (
     DONE,
     CloseNow,

@@ -14,10 +14,10 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from app.config.config import parse
+from tests.app.api.test_chat_live import QUESTIONS, thoughts_of
 from tests.app.house import House, run
-from tests.app.test_first_light import QUESTIONS, thoughts_of
 
-MODELS = Path(__file__).parents[2] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.asyncio(loop_scope="module"),

@@ -9,7 +9,7 @@ import pytest
 
 from app.__main__ import main
 from deploy.drivers.url import UrlEngine
-from tests.app.test_first_light import MODELS
+from tests.app.api.test_chat_live import MODELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 QUICK = ("--rounds", "1", "--prompts", "1", "--length", "60", "--pause", "0", "--max-tokens", "24")
@@ -22,7 +22,7 @@ async def bench(*args: str) -> int:
 
 def settings(folder: Path) -> str:
     """The embedded default, with its state in the test's folder."""
-    text = (Path(__file__).parents[2] / "deploy" / "embedded.toml").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "deploy" / "embedded.toml").read_text("utf-8")
     path = folder / "manners.toml"
     path.write_text(
         f'[gateway]\nstate = "{folder}/state"\n' + text.replace("../models", str(MODELS)), "utf-8"

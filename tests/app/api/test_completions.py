@@ -11,7 +11,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 
 from tests.app.house import House, house
-from tests.app.test_failover import pair
+from tests.app.proxy.test_failover import pair
 from tests.script import DONE, CloseNow, Hang, Head, Reset, Say, Step, Wait, event, status, usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -24,7 +24,7 @@ from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ASKED = {"model": "annie", "messages": HELLO, "stream": True}
 
 

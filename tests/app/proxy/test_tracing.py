@@ -23,10 +23,10 @@ from app.config.config import ConfigError, parse
 from app.proxy import otel
 from app.proxy.otel import Spans
 from app.wiring import tracing_for
+from tests.app.cli.test_serve import serving, write
 from tests.app.house import ANYWHERE, House, config, run
-from tests.app.test_failover import FAULTS
-from tests.app.test_logs import CANARY, PLACES
-from tests.app.test_serve import serving, write
+from tests.app.proxy.test_failover import FAULTS
+from tests.app.telemetry.test_log import CANARY, PLACES
 from tests.script import (
     DONE,
     CloseNow,
@@ -440,7 +440,7 @@ print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "
 """
     ran = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )  # fmt: skip
     assert json.loads(ran.stdout) == []
 

@@ -20,8 +20,8 @@ from app.conformance.suite import NAMES, Result
 from app.conformance.table import ROWS
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.spec import EngineSpec
-from tests.app.test_command import write
-from tests.app.test_first_light import MODELS
+from tests.app.api.test_chat_live import MODELS
+from tests.app.cli.test_command import write
 from tests.script import reply
 from tests.scripted_engine import ScriptedEngine
 

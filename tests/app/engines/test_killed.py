@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from app.config.config import parse
+from tests.app.api.test_chat_live import MODELS
 from tests.app.house import House, eventually, run
-from tests.app.test_first_light import MODELS
 from tests.scale import scaled
 
 STREAMS = scaled(80, 200)

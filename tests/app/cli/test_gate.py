@@ -7,7 +7,7 @@ import pytest
 from app.__main__ import main
 from gates.artefact import artefact
 
-MODELS = Path(__file__).parents[2] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 
 
 def run(*argv: str) -> int:

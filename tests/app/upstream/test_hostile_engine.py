@@ -13,7 +13,7 @@ from app.upstream.batching import Round
 from app.upstream.client import Upstream
 from app.upstream.connection import MAX_EARLY_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, BodyReader, EngineReply
 from tests.app.house import House, eventually, house, said
-from tests.app.test_faults import fresh_connections
+from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.script import (
     DONE,
     CloseNow,
