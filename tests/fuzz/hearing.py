@@ -58,7 +58,7 @@ def _value(text: str) -> Any:
 
 
 @cache
-def asked(surface: Surface, stream: bool, tools: bool) -> Asked:
+def asked(surface: Any, stream: bool, tools: bool) -> Asked:
     """A request of this surface."""
     body: dict[str, Any] = {"model": "annie", "stream": stream}
     turn = [{"role": "user", "content": "Hi"}]

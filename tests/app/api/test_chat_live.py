@@ -151,7 +151,10 @@ async def test_a_tool_call_comes_in_its_field_and_its_result_is_spoken(
 
 @both
 async def test_thoughts_appear_only_where_the_model_says(client: AsyncOpenAI, stream: bool) -> None:
-    think = {"extra_body": {"chat_template_kwargs": {"enable_thinking": True}}, "stream": stream}
+    think: dict[str, Any] = {
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": True}},
+        "stream": stream,
+    }
     question = "What is 12 plus 25?"
     stripped = await ask(client, question, **think)
     assert stripped["content"] and not stripped.get("reasoning_content")

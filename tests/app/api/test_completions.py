@@ -12,6 +12,7 @@ from openai import AsyncOpenAI
 
 from tests.app.house import House, house
 from tests.app.proxy.test_failover import pair
+from tests.scale import PATIENCE
 from tests.script import DONE, CloseNow, Hang, Head, Reset, Say, Step, Wait, event, status, usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -213,7 +214,7 @@ async def test_a_caller_who_leaves_frees_the_engine(tmp_path: Path) -> None:
         asked = asyncio.create_task(home.client.post(f"{home.url}/v1/embeddings", json=body))
         seen = await home.engine.request()
         asked.cancel()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             await seen.gone.wait()
         assert (await home.booked())["outcome"] == "client_cancel"
         assert json.loads(seen.raw)["input"] == "x"

@@ -379,7 +379,8 @@ async def test_silence_in_mid_stream_is_told(tmp_path_factory: pytest.TempPathFa
 async def test_a_key_may_come_in_either_header(tmp_path_factory: pytest.TempPathFactory) -> None:
     """`x-api-key` as well as a bearer token; a wrong one is Anthropic's 401."""
     async with house(tmp_path_factory.mktemp("keys"), keys=("key-1",)) as home:
-        for arguments in ({"api_key": "key-1"}, {"auth_token": "key-1"}):
+        either: list[dict[str, Any]] = [{"api_key": "key-1"}, {"auth_token": "key-1"}]
+        for arguments in either:
             async with AsyncAnthropic(base_url=home.url, max_retries=0, **arguments) as right:
                 assert (await right.messages.create(**ASKED)).stop_reason == "end_turn"
         async with AsyncAnthropic(base_url=home.url, max_retries=0, api_key="key-2") as wrong:

@@ -10,6 +10,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 
 from tests.app.house import HELLO, TOOLS, House
+from tests.scale import PATIENCE
 from tests.script import (
     DONE,
     Hang,
@@ -195,7 +196,7 @@ async def test_closing_a_stream_stops_the_engine(home: House, client: AsyncOpenA
         if c.choices[0].delta.content:
             break
     await stream.close()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE):
         await (await home.engine.request()).gone.wait()
     assert (await home.booked())["outcome"] == "client_cancel"
 
@@ -208,7 +209,7 @@ async def test_the_first_words_are_not_held_back(home: House, client: AsyncOpenA
         Head(), Say(chunk({"role": "assistant", "content": None})), *words, Say(finish()), Say(DONE)
     )
     heard = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         async for c in await client.chat.completions.create(**ASKED, stream=True):
             if content := c.choices[0].delta.content:
                 heard.append(content)

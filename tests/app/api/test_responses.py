@@ -113,7 +113,7 @@ async def test_a_whole_response(home: House, client: AsyncOpenAI) -> None:
     assert (done.output_text, done.status, done.model) == ("Hello there.", "completed", "annie")
     assert done.usage is not None
     assert (done.usage.input_tokens, done.usage.output_tokens, done.usage.total_tokens) == (7, 2, 9)
-    assert done.id.startswith("resp_") and done.store is False  # type: ignore[attr-defined]
+    assert done.id.startswith("resp_") and done.store is False
 
 
 async def test_a_stream(home: House, client: AsyncOpenAI) -> None:
@@ -169,7 +169,8 @@ async def test_what_the_engine_is_asked(home: House, client: AsyncOpenAI) -> Non
 
 @pytest.mark.parametrize(("effort", "on"), [("none", False), ("high", True), (None, False)])
 async def test_thinking_is_switched(home: House, client: AsyncOpenAI, effort: str | None, on: bool) -> None:
-    await client.responses.create(**ASKED, **({} if effort is None else {"reasoning": {"effort": effort}}))
+    more: dict[str, Any] = {} if effort is None else {"reasoning": {"effort": effort}}
+    await client.responses.create(**ASKED, **more)
     assert (await home.engine.request()).body["chat_template_kwargs"] == {"enable_thinking": on}
 
 

@@ -295,9 +295,10 @@ def test_no_request_has_thousands_of_fields() -> None:
 
 def test_too_many_turns_are_not_looked_at_one_by_one() -> None:
     """Also where an API calls them otherwise."""
-    for surface, body, field in [
+    rows: list[tuple[Surface, dict[str, Any], str]] = [
         (CHAT, {"messages": [1] * 1000}, "messages"),
         (MESSAGES, {"messages": [1] * 1000, "max_tokens": 9}, "messages"),
         (RESPONSES, {"input": [1] * 1000}, "input"),
-    ]:
+    ]
+    for surface, body, field in rows:
         assert refusal(surface, {"model": "annie", **body}) == ("too_many_messages", field)

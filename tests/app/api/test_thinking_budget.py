@@ -35,9 +35,9 @@ from tests.scripted_engine import ScriptedEngine
 pytestmark = pytest.mark.asyncio
 
 PROMPT, CLOSING = [11, 12, 13], [198, 2043, 281]
-BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 3}}
-HURRY = {"thinking": {"type": "enabled", "budget_ms": 30}}
-USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+BUDGET: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": 3}}
+HURRY: dict[str, Any] = {"thinking": {"type": "enabled", "budget_ms": 30}}
+USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 @asynccontextmanager
@@ -153,7 +153,7 @@ async def test_calls_behind_an_ended_thought_are_calls(tmp_path: Path) -> None:
     "asked, left", [({"max_tokens": 40}, 37), ({"max_completion_tokens": 20}, 17), ({}, 91)]
 )
 async def test_the_answer_has_the_room_that_the_thought_left(
-    tmp_path: Path, asked: dict[str, int], left: int
+    tmp_path: Path, asked: dict[str, Any], left: int
 ) -> None:
     async with raw_vllm(tmp_path) as home:
         home.engine.play(*THOUGHT, Hang())

@@ -19,6 +19,7 @@ import pytest
 from app.config.config import Address
 from app.server import bind
 from tests.app.house import HELLO, frames, said
+from tests.scale import PATIENCE
 from tests.script import DONE, Hang, Head, Say, Until, finish, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -110,7 +111,7 @@ async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
         async with running.ask() as response:
             came = await response.content.readany()
             running.process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(PATIENCE):
                 while (await running.get("/readyz"))[0] == 200:
                     await asyncio.sleep(0.01)
             assert await running.get("/readyz") == (503, {"status": "draining"})
@@ -150,7 +151,7 @@ async def test_draining_has_an_end(tmp_path: Path) -> None:
         assert (said(chunks), last["error"]["code"]) == ("One", "draining")
         assert code == 0
         assert "Traceback" not in log
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             await (await engine.request()).gone.wait()
 
 

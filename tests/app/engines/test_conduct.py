@@ -196,7 +196,7 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
         said = "<think>SECRET</think>" if path == "/v1/completions" else BROKEN
         for _ in range(4):  # one more than would open the breaker
             home.engine.play(*says(*said))
-            body = {"model": "annie", "stream": stream, **SURFACES[path]}
+            body: dict[str, Any] = {"model": "annie", "stream": stream, **SURFACES[path]}
             async with home.client.post(home.url + path, json=body) as response:
                 raw = await response.text()
             assert response.status == 502 and "SECRET" not in raw
@@ -213,7 +213,7 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
 async def test_no_surface_speaks_a_broken_call_or_a_thought(tmp_path: Path, path: str, stream: bool) -> None:
     async with house(tmp_path) as home:
         home.engine.play(*says("Hi. ", *BROKEN, " Bye.<think>a<think>b</think>SECRET</think>"))
-        body = {"model": "annie", "stream": stream, **SURFACES[path]}
+        body: dict[str, Any] = {"model": "annie", "stream": stream, **SURFACES[path]}
         async with home.client.post(home.url + path, json=body) as response:
             raw = await response.text()
         assert response.status == 200 and "SECRET" not in raw and "tool_call>" not in raw

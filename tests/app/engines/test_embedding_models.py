@@ -15,6 +15,7 @@ from app.config.config import ConfigError, parse
 from deploy.engine.probe import embedding_body
 from tests.app.api.test_chat_live import MODELS
 from tests.app.house import HELLO, House, config, eventually, run
+from tests.scale import PATIENCE
 from tests.script import Step, status, vectors
 from tests.scripted_engine import ScriptedEngine, Seen
 
@@ -102,7 +103,7 @@ async def test_a_watched_engine_that_gives_no_vectors_gets_no_requests_until_it_
         assert line["reason"] == "error"
         assert (await embed(home))[1]["error"]["code"] == "no_engine"
         engine.vector = vectors(0.5)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while await ready(home) != 200:
                 await asyncio.sleep(0.01)
 
@@ -174,7 +175,7 @@ async def test_a_real_engine_embeds_for_a_real_client(tmp_path: Path) -> None:
     }
     nobody: Any = None
     async with run(parse(described, tmp_path), nobody) as home:
-        await eventually(lambda: home.gateway.pool.is_ready, 10)
+        await eventually(lambda: home.gateway.pool.is_ready, PATIENCE)
         async with AsyncOpenAI(base_url=home.url + "/v1", api_key="none", max_retries=0) as client:
             done = await client.embeddings.create(model="vectors", input=["Hello!", "Hello!", "Trains?"])
         one, same, other = (item.embedding for item in done.data)

@@ -14,7 +14,7 @@ import pytest
 from app.config.config import parse
 from tests.app.api.test_chat_live import MODELS
 from tests.app.house import House, eventually, run
-from tests.scale import scaled
+from tests.scale import PATIENCE, scaled
 
 STREAMS = scaled(80, 200)
 pytestmark = pytest.mark.engine
@@ -45,7 +45,14 @@ async def stream(
     """One caller: what it heard, how it ended, and who served it. `begun` are those who have heard a word."""
     message = {"role": "user", "content": f"What is the capital of France? This is question {number}."}
     body = {"model": "annie", "stream": True, "messages": [message], "max_tokens": 24}
-    heard = {"text": "", "finish": None, "error": None, "done": False, "status": 0, "engine": ""}
+    heard: dict[str, Any] = {
+        "text": "",
+        "finish": None,
+        "error": None,
+        "done": False,
+        "status": 0,
+        "engine": "",
+    }
     async with session.post(f"{house.url}/v1/chat/completions", json=body) as response:
         heard |= {"status": response.status, "engine": response.headers["x-manners-engine"]}
         async for line in response.content:
@@ -78,7 +85,7 @@ async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
             begun: set[int] = set()
             asked = [asyncio.create_task(stream(session, house, n, begun)) for n in range(STREAMS)]
             enough = random.Random(seed).randrange(STREAMS // 10, STREAMS // 2)
-            await eventually(lambda: len(begun) >= enough, 30)
+            await eventually(lambda: len(begun) >= enough, PATIENCE)
             os.kill(victim, signal.SIGKILL)
             replies = await asyncio.gather(*asked)
         whole = [r for r in replies if r["done"]]

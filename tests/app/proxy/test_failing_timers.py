@@ -17,6 +17,7 @@ from app.proxy.outlet import Outlet
 from app.stream.clocks import Clocks
 from app.upstream.batching import Round
 from tests.app.house import house
+from tests.scale import PATIENCE
 from tests.script import Hang, Head, Say, thought
 
 BODY = {"type": "http.response.body", "body": b"x", "more_body": True}
@@ -77,7 +78,7 @@ async def test_what_fails_beside_the_task_ends_it_with_our_error(
     start: Callable[[Lifeline, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def exchange() -> None:
-        async with asyncio.timeout(5), Lifeline(never, Timeouts()) as line, line.attempt():
+        async with asyncio.timeout(PATIENCE), Lifeline(never, Timeouts()) as line, line.attempt():
             start(line, monkeypatch)
             await never()
 
@@ -89,7 +90,7 @@ async def test_what_fails_beside_the_task_ends_it_with_our_error(
 
 async def test_a_server_that_fails_to_say_whether_the_caller_is_there_ends_the_exchange() -> None:
     with pytest.raises(MannersError, match="something went wrong in the gateway"):
-        async with asyncio.timeout(5), Lifeline(refuse, Timeouts()):
+        async with asyncio.timeout(PATIENCE), Lifeline(refuse, Timeouts()):
             await never()
 
 

@@ -11,6 +11,7 @@ import pytest
 from app.config.config import parse
 from app.engines.breaker import Breaker, State
 from tests.app.house import House, eventually, run
+from tests.scale import PATIENCE
 from tests.script import (
     CloseNow,
     Hang,
@@ -42,8 +43,8 @@ async def pair(base: Path, **model: Any) -> AsyncIterator[tuple[House, ScriptedE
             "models": {"annie": {"live": "live", "fallback": ["spare"], "timeouts": TIMEOUTS, **model}},
         }
         async with run(parse(tables, base), live) as house:
-            await eventually(lambda: all(s.url for s in house.gateway.pool.states().values()), 5)
-            await eventually(lambda: len(house.gateway.pool.states()) == 2, 5)
+            await eventually(lambda: all(s.url for s in house.gateway.pool.states().values()))
+            await eventually(lambda: len(house.gateway.pool.states()) == 2)
             yield house, live, spare
 
 
@@ -90,7 +91,7 @@ async def test_a_fallback_that_comes_up_while_the_live_engine_fails_answers(tmp_
         (other,) = (m for m in house.gateway.pool._backends.values() if m.spec.name == "spare")
         well, other.breaker = other.breaker, Breaker(State.OPEN, until=float("inf"))
         asking = asyncio.create_task(house.ask(stream=True))
-        await eventually(lambda: any(not seen.is_probe for seen in live.requests), 5)
+        await eventually(lambda: any(not seen.is_probe for seen in live.requests))
         other.breaker = well
         assert (await asking).headers["x-manners-engine"] == "spare"
 
@@ -150,6 +151,6 @@ async def test_an_engine_whose_probe_fails_too_is_left_alone_until_a_probe_sees_
         assert len(live.requests) == asked
         live.always(*reply("I am back."))
         live.probes = None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while (await house.ask(stream=True)).headers["x-manners-engine"] != "live":
                 await asyncio.sleep(0.05)

@@ -20,6 +20,7 @@ from app.stream.clocks import Clocks
 from app.upstream.batching import Round
 from tests.app.house import HELLO, House, eventually, frames, house, run, said
 from tests.app.proxy.test_clocks import CONTENT, SENTENCE, THINK, TOKEN
+from tests.scale import PATIENCE
 from tests.script import (
     DONE,
     CloseNow,
@@ -56,7 +57,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
 async def read_until(response: Any, enough: Callable[[bytes], bool]) -> bytes:
     """What has come when it is enough."""
     raw = b""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not enough(raw):
             part = await response.content.readany()
             assert part, raw
@@ -193,6 +194,16 @@ def two(base: Path, live: ScriptedEngine, spare: ScriptedEngine, **model: Any) -
     return parse(tables, base)
 
 
+def noting(calls: list[str], name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method, which writes its name down at each call."""
+
+    def noted(*args: Any) -> Any:
+        calls.append(name)
+        return plain(*args)
+
+    return noted
+
+
 LATE: dict[str, tuple[tuple[Step, ...], str]] = {
     "it never answers": ((Hang(),), "first_token_timeout"),
     "it gives no token": ((Head(), Say(role()), Hang()), "first_token_timeout"),
@@ -218,15 +229,13 @@ async def test_behind_a_sign_of_life_another_engine_may_still_answer(
     steps, reason = LATE[fault]
     lent: list[str] = []
     for name in ("lend", "take_back"):
-        plain = getattr(Pulse, name)
-        spy = lambda self, *a, name=name, plain=plain: (lent.append(name), plain(self, *a))[1]  # noqa: E731
-        monkeypatch.setattr(Pulse, name, spy)
+        monkeypatch.setattr(Pulse, name, noting(lent, name, getattr(Pulse, name)))
     async with (
         ScriptedEngine() as live,
         ScriptedEngine() as spare,
         run(two(tmp_path, live, spare), live) as home,
     ):
-        await eventually(lambda: len([s for s in home.gateway.pool.states().values() if s.url]) == 2, 5)
+        await eventually(lambda: len([s for s in home.gateway.pool.states().values() if s.url]) == 2)
         live.play(*steps)
         spare.play(Head(), Say(role()), Wait(3 * SOON), *reply("Hello.")[2:])
         async with home.begin(**THINK) as response:
@@ -297,7 +306,7 @@ async def test_a_caller_who_leaves_between_two_signs_frees_the_engine(home: Hous
     async with home.begin() as response:
         await read_until(response, lambda raw: COMMENT in raw)
         response.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await (await home.engine.request()).gone.wait()
     assert (await home.booked())["outcome"] == "client_cancel"
     assert home.is_quiet()
@@ -421,7 +430,7 @@ async def test_a_way_out_that_was_given_back_concerns_no_reply_any_more(caller: 
     assert calls == ["full"]
     pulse.take_back()
     caller.reads.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while pulse._line._full_since:
             await asyncio.sleep(0)
     assert calls == ["full"]
@@ -451,7 +460,7 @@ async def test_a_caller_who_does_not_read_is_sent_no_more(caller: Caller) -> Non
         pulse._look()
     assert (len(caller.sent), caller.signs) == (1, 0)  # the head waits, and the sign behind it
     caller.reads.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not caller.signs:
             await asyncio.sleep(0)
     pulse._look()

@@ -16,6 +16,7 @@ from app.engines import backend
 from tests.app.api.test_chat_live import MODELS
 from tests.app.house import Answer, House, house, run
 from tests.app.proxy.test_failover import pair
+from tests.scale import PATIENCE
 from tests.script import (
     DONE,
     CloseNow,
@@ -91,7 +92,7 @@ async def test_alone_it_is_a_probe_that_clears_the_engine(tmp_path: Path) -> Non
         chokes(home.engine, status(500))
         for _ in range(20):
             await attack(home)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while (await home.metrics())("manners_engine_faults_total", cause="request") < 20:
                 await asyncio.sleep(0.01)
         metrics = await home.metrics()
@@ -159,7 +160,7 @@ async def test_an_engine_whose_places_are_taken_is_not_broken(
         chokes(home.engine, status(500))
         probed = home.engine.probed
         await attack(home)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not (await home.metrics())("manners_engine_faults_total", cause="request"):
                 await asyncio.sleep(0.01)
         over.set()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.house import House, eventually, frames, house, said
+from tests.scale import PATIENCE
 from tests.script import DONE, Head, Say, finish, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -89,7 +90,7 @@ async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) ->
         print(f"engine paused after {said_by_then >> 10} KiB, memory +{grown >> 10} KiB")
         assert said_by_then < MOST
         assert grown < 2 * MOST
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             for _ in range(20):
                 assert (await home.ask(stream=True)).text == "Hello there."
         raw = await read_all(sock)
@@ -122,7 +123,7 @@ async def test_a_slow_reader_who_leaves_is_a_cancel(tmp_path: Path) -> None:
         start = time.perf_counter()
         sock.close()
         seen = await home.engine.request()
-        await asyncio.wait_for(seen.gone.wait(), 1)
+        await asyncio.wait_for(seen.gone.wait(), PATIENCE)
         print(f"blocked: the engine knew after {(time.perf_counter() - start) * 1000:.1f} ms")
         assert (await home.booked())["outcome"] == "client_cancel"
         assert home.is_quiet()
@@ -148,6 +149,6 @@ async def test_a_caller_who_asks_for_whole_replies_and_reads_none_keeps_no_place
             await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
             await loop.sock_sendall(sock, request * asked)
             await home.engine.request(2)
-            await eventually(home.is_quiet, 5)
+            await eventually(home.is_quiet)
             home.engine.forget()
             assert (await home.ask(stream=True)).text == "Hello there."

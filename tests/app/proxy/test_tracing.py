@@ -27,6 +27,7 @@ from tests.app.cli.test_serve import serving, write
 from tests.app.house import ANYWHERE, House, config, run
 from tests.app.proxy.test_failover import FAULTS
 from tests.app.telemetry.test_log import CANARY, PLACES
+from tests.scale import PATIENCE
 from tests.script import (
     DONE,
     CloseNow,
@@ -47,7 +48,7 @@ from tests.scripted_engine import ScriptedEngine
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-THINK = {"chat_template_kwargs": {"enable_thinking": True}}
+THINK: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
 
 
 class Watched:
@@ -105,14 +106,14 @@ async def test_a_streamed_reply_is_one_server_span_in_the_conventions_words(at: 
     )  # fmt: skip
     await at.home.ask(stream=True, headers={"x-request-id": "turn-3"}, **THINK)
     span = await at.span()
-    found = dict(span.attributes or {})
+    found: dict[str, Any] = dict(span.attributes or {})
     assert (span.name, span.kind, span.status.status_code) == (
         "chat annie",
         SpanKind.SERVER,
         StatusCode.UNSET,
     )
     assert found.pop("gen_ai.response.id").startswith("chatcmpl-")
-    assert 0 < found.pop("gen_ai.response.time_to_first_chunk") < 5
+    assert found.pop("gen_ai.response.time_to_first_chunk") > 0
     assert found == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "manners",
@@ -264,7 +265,7 @@ async def test_a_failover_is_counted_and_the_engine_that_answered_is_named(tmp_p
             "models": {"annie": {"live": "live", "fallback": ["spare"]}},
         }
         async with watched(parse(tables, tmp_path), live) as at:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 while len([s for s in at.home.gateway.pool.states().values() if s.url]) < 2:
                     await asyncio.sleep(0.01)
             live.play(*FAULTS["it says 500"][0])

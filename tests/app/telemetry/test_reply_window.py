@@ -10,6 +10,7 @@ from app.stream.clocks import Clocks
 from app.telemetry.reply_window import KEPT, Heard, ReplyWindow, ended_as, wait_of
 from tests.app.house import House, eventually
 from tests.app.proxy.test_failover import pair
+from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text
 
 OK = Heard("ok")
@@ -21,7 +22,7 @@ async def heard(home: House, *steps: Any, **more: Any) -> Heard:
     mark = reply_window.mark("annie", "scripted")
     home.engine.play(*steps)
     await home.ask(**more)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await reply_window.more("annie", "scripted", mark)
     (one,) = reply_window.after("annie", "scripted", mark)
     return one
@@ -82,7 +83,7 @@ async def test_a_fault_counts_against_the_engine_if_a_probe_fails_too(
 async def test_a_caller_who_gave_up_is_heard_with_how_long_it_waited(home: House) -> None:
     reply_window, mark = home.gateway.reply_window, home.gateway.reply_window.mark("annie", "scripted")
     home.engine.play(Head(), Say(role()), Hang())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         request = asyncio.create_task(home.ask(stream=True))
         await eventually(lambda: home.gateway.chat.in_flight)
         request.cancel()

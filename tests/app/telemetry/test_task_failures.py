@@ -12,7 +12,9 @@ import pytest
 from app.engines import backend
 from app.engines.breaker import Breaker, State
 from deploy.core.tasks import NAMES, spawn
+from deploy.engine.probe import probe
 from tests.app.house import House, house
+from tests.scale import PATIENCE
 
 SECRET = "my aunt's recipe"
 
@@ -63,7 +65,7 @@ async def test_an_engine_is_watched_again_after_a_failure(
 ) -> None:
     """Whatever it was, and whatever was thought of the engine: here the probe itself is broken, once."""
     monkeypatch.setattr(backend, "QUIET_SECONDS", 0.0)
-    probe, calls = backend.probe, 0
+    calls = 0
 
     async def breaks_once(*args: Any, **more: Any) -> Any:
         nonlocal calls
@@ -78,7 +80,7 @@ async def test_an_engine_is_watched_again_after_a_failure(
         watched.breaker = Breaker(State(state))
         line = await home.log.until(1, "task_failed")
         assert line["task"] == "engine_watch"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while calls < 3 or watched.breaker.state is not State.CLOSED:
                 await asyncio.sleep(0.01)
         assert (await home.ask()).text == "Hello there."
@@ -87,16 +89,12 @@ async def test_an_engine_is_watched_again_after_a_failure(
 def test_every_task_has_a_name_that_is_counted_from_the_start() -> None:
     root = Path(__file__).parents[3]
     calls = [
-        node
+        (node.func.id, node.args)
         for path in [*(root / "app").rglob("*.py"), *(root / "deploy").rglob("*.py")]
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
     at = {"spawn": 1, "supervise": 1, "report": 0}
-    named = [
-        call.args[at[call.func.id]]
-        for call in calls
-        if call.func.id in at and len(call.args) > at[call.func.id]
-    ]  # type: ignore[attr-defined]
+    named = [args[at[called]] for called, args in calls if called in at and len(args) > at[called]]
     used = {name.value for name in named if isinstance(name, ast.Constant)}
     assert used == set(NAMES)
