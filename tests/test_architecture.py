@@ -178,9 +178,9 @@ def test_few_broad_excepts_on_each_floor() -> None:
 SHORT_TASKS = {
     "app.conformance.gateway": 1,  # of a command, which awaits it
     "app.conformance.suite": 1,
-    "app.proxy.flow": 1,  # of one request: its end cancels it
+    "app.proxy.exchange": 1,  # of one request: its end cancels it
     "app.proxy.deadlines": 1,
-    "app.proxy.outlet": 1,
+    "app.proxy.response_writer": 1,
     "app.promotion.actor": 2,  # awaited: an operation, and a step of it
     "app.promotion.runner": 2,  # awaited, and shielded from who asked
     "app.promotion.warm": 2,

@@ -8,8 +8,8 @@ answers no probe any more, though its process lives, is put down and replaced.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,7 +19,7 @@ from app.errors.tree import EngineDown, UpstreamError
 from app.stream.conduct import Conduct, conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
 from deploy.core.errors import DeployError, EngineError
 from deploy.core.tasks import supervise
@@ -85,18 +85,9 @@ class Route:
     upstream: Upstream
     vouch: Callable[[], None]  # to be called when the engine gave a token; or a vector, if that is its kind
     blame: Callable[[UpstreamError], Judgement | None]  # to be called when it failed a request
-    _streams: set[Stream]
+    streams: set[Stream]  # replies that it is giving: tokens of them show that the engine lives
     conduct: Conduct = "unknown"
     catch: Callable[[str], None] = lambda kind: None  # to be called when it thought though told not to
-
-    @contextmanager
-    def serving(self, stream: Stream) -> Iterator[None]:
-        """Within this the engine gives a reply: tokens of it show that the engine lives."""
-        self._streams.add(stream)
-        try:
-            yield
-        finally:
-            self._streams.discard(stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +98,7 @@ class Surroundings:
     state_dir: Path
     metrics: Metrics
     log: Logger
-    round: Round
+    batch: IOBatch
 
 
 class Backend:
@@ -115,7 +106,7 @@ class Backend:
 
     def __init__(self, spec: EngineSpec, connect_timeout: float, around: Surroundings) -> None:
         self.spec = spec
-        self.upstream = Upstream(connect_timeout, around.round)
+        self.upstream = Upstream(connect_timeout, around.batch)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # when it last gave a token; monotonic seconds
         self.breaker = WELL

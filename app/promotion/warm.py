@@ -2,7 +2,7 @@
 
 The first request of a shape may compile a kernel, capture a graph or grow a cache, and no caller is to
 wait for that. A shape is a prompt's length, streamed or whole, with tools or without, alone or beside
-others. Round after round each is asked anew, with a prompt that no cache holds; it is settled when
+others. IOBatch after round each is asked anew, with a prompt that no cache holds; it is settled when
 the medians of its last rounds agree, or, on a host that others keep busy, when as many rounds again
 have brought nothing better. One reply is given up in the middle, as callers do.
 """

@@ -129,7 +129,7 @@ class NVFP4Linear(nn.Linear):
         return F.linear(fake.fake_dynamic(x, self.input_amax), self.fake_weight().to(x.dtype), bias)
 
     def hold(self) -> None:
-        """Round the weight now, and use the result until `drop` or the next `hold`. Not for learned scales."""
+        """IOBatch the weight now, and use the result until `drop` or the next `hold`. Not for learned scales."""
         if self.block_amax is not None:
             return
         held, self.held = self.held, None
@@ -180,7 +180,7 @@ def nvfp4_layers(model: nn.Module) -> dict[str, NVFP4Linear]:
 
 
 def hold_weights(model: nn.Module) -> None:
-    """Round every weight once, for all forwards until the next call; after each optimizer step."""
+    """IOBatch every weight once, for all forwards until the next call; after each optimizer step."""
     for layer in nvfp4_layers(model).values():
         layer.hold()
 

@@ -91,7 +91,7 @@ def step(scale: Tensor, tensor_scale: Tensor) -> Tensor:
 
 
 def quantize(weight: Tensor, tensor_scale: Tensor | None = None, scale: Tensor | None = None) -> Nvfp4:
-    """Round a tensor to NVFP4.
+    """IOBatch a tensor to NVFP4.
 
     weight: float [..., in], finite, in a multiple of 16. tensor_scale: float32 []; without one, from the weight's own
     amax. scale: float8_e4m3fn [..., in / 16], where a search has chosen it; without one, from each block's amax.

@@ -16,7 +16,7 @@ from quantizer.nvfp4 import blocks, grid
 
 
 def fake_dynamic(x: Tensor, amax: Tensor, limit: Tensor | None = None) -> Tensor:
-    """Round with block scales taken from `x` itself, under the tensor scale of a given amax.
+    """IOBatch with block scales taken from `x` itself, under the tensor scale of a given amax.
 
     x: float [..., in]. amax: float [], the calibrated largest magnitude; what lies beyond it saturates. limit: see
     above, broadcastable to x. Returns [..., in] in x's dtype.
@@ -26,7 +26,7 @@ def fake_dynamic(x: Tensor, amax: Tensor, limit: Tensor | None = None) -> Tensor
 
 
 def fake_static(x: Tensor, scale: Tensor, tensor_scale: Tensor, limit: Tensor | None = None) -> Tensor:
-    """Round with given scales.
+    """IOBatch with given scales.
 
     x: float [..., in]. scale: float8_e4m3fn [..., in / 16]. tensor_scale: float32 []. limit: see above, broadcastable
     to x. Returns [..., in] in x's dtype.
@@ -36,7 +36,7 @@ def fake_static(x: Tensor, scale: Tensor, tensor_scale: Tensor, limit: Tensor | 
 
 
 def fake_grid(x: Tensor) -> Tensor:
-    """Round numbers that are scaled already; beyond 6 they get no gradient.
+    """IOBatch numbers that are scaled already; beyond 6 they get no gradient.
 
     x: float [...]. Returns [...] in x's dtype.
     """
@@ -45,7 +45,7 @@ def fake_grid(x: Tensor) -> Tensor:
 
 
 def fake_learned(x: Tensor, block_amax: Tensor, tensor_scale: Tensor) -> Tensor:
-    """Round under block scales that learn: the gradient of a block's scale is the sum over its numbers of
+    """IOBatch under block scales that learn: the gradient of a block's scale is the sum over its numbers of
     (rounded - scaled), and of the end of the grid where a number lies beyond it (LSQ, arXiv 1902.08153).
 
     x: float [..., in]. block_amax: float32 [..., in / 16]. tensor_scale: float32 []. Returns [..., in] in x's dtype,

@@ -152,7 +152,7 @@ class House:
 
     def is_quiet(self) -> bool:
         """Whether no place is taken and nobody waits."""
-        return self.gateway.chat.in_flight == 0
+        return self.gateway.proxy.in_flight == 0
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,7 @@ async def test_a_caller_who_leaves_frees_the_engines_slot(
                 await asyncio.sleep(0)
             left = loop.time()
             await hang_up(request)
-    while await busy_slots(house) or house.gateway.chat.in_flight:
+    while await busy_slots(house) or house.gateway.proxy.in_flight:
         assert loop.time() - left < 5, "the engine goes on for nobody"
         await asyncio.sleep(0.002)
     record_property("seconds until the slot was free", loop.time() - left)

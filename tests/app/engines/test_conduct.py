@@ -171,7 +171,7 @@ async def test_a_family_can_be_switched_off(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------ nothing left
 
-SURFACES = {
+SURFACES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS},
     "/v1/messages": {
         "messages": [{"role": "user", "content": "Hi"}],

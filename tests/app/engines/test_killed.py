@@ -104,4 +104,4 @@ async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
         assert metrics("manners_requests_total") == STREAMS
         assert 0 < moved <= sum(r["engine"] == "spare" for r in replies)
         print(f"{len(whole)} whole, {len(broken)} told of the fault, {moved:.0f} moved unnoticed")
-        assert house.gateway.chat.in_flight == 0
+        assert house.gateway.proxy.in_flight == 0

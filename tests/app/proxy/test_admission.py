@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors.tree import Busy
-from app.proxy.admission import Turnstile
+from app.proxy.admission import AdmissionQueue
 from tests.app.house import HELLO, House, eventually, house
 from tests.script import Head, Say, Until, finish, reply, text
 
@@ -24,7 +24,7 @@ async def settle() -> None:
 
 async def test_places_are_given_in_the_order_of_arrival() -> None:
     """Also when places come free in another order than they were taken."""
-    turnstile = Turnstile(2, 9)
+    turnstile = AdmissionQueue(2, 9)
     order: list[int] = []
     leave = [asyncio.Event() for _ in range(6)]
 
@@ -46,7 +46,7 @@ async def test_places_are_given_in_the_order_of_arrival() -> None:
 
 async def test_a_latecomer_does_not_overtake_who_was_just_called() -> None:
     """Between a place coming free and its taker waking up, it is taken."""
-    turnstile = Turnstile(1, 9)
+    turnstile = AdmissionQueue(1, 9)
     async with turnstile.place(1):
         waiting = asyncio.create_task(turnstile._enter(1))
         await settle()
@@ -61,7 +61,7 @@ async def test_a_latecomer_does_not_overtake_who_was_just_called() -> None:
 
 async def test_a_place_that_was_given_to_somebody_who_just_left_goes_to_the_next() -> None:
     """Given and cancelled at one moment: the place must not go with the one who leaves."""
-    turnstile = Turnstile(1, 9)
+    turnstile = AdmissionQueue(1, 9)
     await turnstile._enter(1)
     waiting = [asyncio.create_task(turnstile._enter(5)) for _ in range(3)]
     await settle()
@@ -79,7 +79,7 @@ async def test_a_place_that_was_given_to_somebody_who_just_left_goes_to_the_next
 async def test_a_full_queue_says_no_at_once() -> None:
     """Code queue_full; without a queue, the first that finds no place."""
     for queue in (0, 2):
-        turnstile = Turnstile(1, queue)
+        turnstile = AdmissionQueue(1, queue)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(turnstile.place(5))
             waiting = [asyncio.create_task(turnstile._enter(5)) for _ in range(queue)]
@@ -95,7 +95,7 @@ async def test_a_full_queue_says_no_at_once() -> None:
 
 async def test_an_error_inside_frees_the_place() -> None:
     """Whatever ends the block."""
-    turnstile = Turnstile(1, 0)
+    turnstile = AdmissionQueue(1, 0)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             async with turnstile.place(1):
@@ -108,7 +108,7 @@ class Machine:
 
     def __init__(self, concurrency: int, queue: int) -> None:
         self.seen: list[tuple[int, int]] = []
-        self.turnstile = Turnstile(
+        self.turnstile = AdmissionQueue(
             concurrency, queue, lambda serving, waiting: self.seen.append((serving, waiting))
         )
         self.limits = (concurrency, queue)
@@ -214,7 +214,7 @@ async def test_the_gateway_holds_a_place_until_the_end_of_the_stream(
         metrics = await home.metrics()
         assert metrics("manners_in_flight", model="annie") == 2
         waiting = asyncio.create_task(home.ask(stream=True))
-        await eventually(lambda: home.gateway.chat.in_flight == 3)
+        await eventually(lambda: home.gateway.proxy.in_flight == 3)
         assert (await home.metrics())("manners_queue_depth", model="annie") == 1
         refused = await home.ask(stream=True)
         assert (refused.status, refused.error["code"], refused.error["type"]) == (
@@ -240,7 +240,7 @@ async def test_a_wait_in_vain_is_a_429_of_its_own(tmp_path_factory: pytest.TempP
         answers = await asyncio.gather(*(home.ask(stream=stream) for stream in (True, False)))
         assert [(a.status, a.error["code"]) for a in answers] == [(429, "queue_timeout")] * 2
         assert all(a.headers["retry-after"] == "1" for a in answers)
-        assert home.gateway.chat.in_flight == 1
+        assert home.gateway.proxy.in_flight == 1
 
 
 async def test_the_gateway_serves_in_the_order_of_arrival(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -253,7 +253,7 @@ async def test_the_gateway_serves_in_the_order_of_arrival(tmp_path_factory: pyte
         for number in range(10):
             messages = [*HELLO, {"role": "user", "content": str(number)}]
             tasks.append(asyncio.create_task(home.ask(home.body(messages=messages))))
-            await eventually(lambda n=number: home.gateway.chat.in_flight == n + 2)
+            await eventually(lambda n=number: home.gateway.proxy.in_flight == n + 2)
         home.engine.always(*reply("Yes."))
         done.set()
         await asyncio.gather(*tasks)

@@ -118,7 +118,7 @@ async def test_a_cancel_in_the_queue_frees_the_place_in_it(home: House) -> None:
     first = await connect(home, stream=True)
     seen = await home.engine.request()
     second = await connect(home, stream=True)
-    waiting = home.gateway.chat._turnstiles["annie"]
+    waiting = home.gateway.proxy._queues["annie"]
     await eventually(lambda: waiting.waiting == 1)
     left = await leave(second, reset=False)
     await eventually(lambda: waiting.waiting == 0)
@@ -140,7 +140,7 @@ async def test_who_waits_gets_the_place_of_who_left(home: House) -> None:
     await home.engine.request()
     home.engine.play(*reply("Two."))
     second = asyncio.create_task(home.ask(stream=True))
-    await eventually(lambda: home.gateway.chat._turnstiles["annie"].waiting == 1)
+    await eventually(lambda: home.gateway.proxy._queues["annie"].waiting == 1)
     await leave(first, reset=False)
     assert (await asyncio.wait_for(second, PATIENCE)).text == "Two."
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from app.config.config import Timeouts
 from app.errors.tree import EngineTimeout
-from app.proxy.deadlines import ClientGone, Lifeline
+from app.proxy.deadlines import ClientGone, Deadlines
 from tests.app.house import House, config, house, run, said
 from tests.scale import PATIENCE
 from tests.script import DONE, Hang, Head, Say, Step, Tell, Wait, chunk, finish, role, text, thought, usage
@@ -139,7 +139,7 @@ async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
 
     async def blocked() -> None:
         limits = Timeouts(first_token=9, idle=0.1, total=9)
-        async with Lifeline(for_ever, limits) as line, line.attempt():
+        async with Deadlines(for_ever, limits) as line, line.attempt():
             line.full()
             line.over()
             await for_ever()
@@ -152,7 +152,7 @@ async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
 
 async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing() -> None:
     """The idle time begins anew when the caller has caught up."""
-    async with Lifeline(for_ever, Timeouts(first_token=9, idle=0.2, total=9)) as line, line.attempt():
+    async with Deadlines(for_ever, Timeouts(first_token=9, idle=0.2, total=9)) as line, line.attempt():
         line.progress = time.perf_counter()
         for _ in range(3):
             line.full()
@@ -169,7 +169,7 @@ async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten() -> No
         return await leaves
 
     async def two_engines() -> None:
-        async with Lifeline(receive, Timeouts(first_token=0.05)) as line:
+        async with Deadlines(receive, Timeouts(first_token=0.05)) as line:
             with contextlib.suppress(EngineTimeout):
                 async with line.attempt():
                     await asyncio.sleep(0)  # the watcher waits

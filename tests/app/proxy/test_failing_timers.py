@@ -11,11 +11,11 @@ from app.api.surface import COMMENT
 from app.api.thinking_budget import ThoughtWatch
 from app.config.config import Timeouts
 from app.errors.tree import MannersError
-from app.proxy.deadlines import Lifeline
-from app.proxy.keepalive import Pulse
-from app.proxy.outlet import Outlet
+from app.proxy.deadlines import Deadlines
+from app.proxy.keepalive import KeepAlive
+from app.proxy.response_writer import ResponseWriter
 from app.stream.clocks import Clocks
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from tests.app.house import house
 from tests.scale import PATIENCE
 from tests.script import Hang, Head, Say, thought
@@ -40,28 +40,28 @@ def broken(*_: Any) -> Any:
     raise ZeroDivisionError
 
 
-def watching(line: Lifeline, patch: pytest.MonkeyPatch) -> None:
+def watching(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """The timer that looks for progress."""
     patch.setattr(line, "_overdue", broken)
     line._arm(0, 0)
 
 
-def keeping_alive(line: Lifeline, patch: pytest.MonkeyPatch) -> None:
+def keeping_alive(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """The timer of the signs of life."""
-    Pulse(0.001, COMMENT, 0, line, Round(), refuse).follow(Clocks(0), [])
+    KeepAlive(0.001, COMMENT, 0, line, IOBatch(), refuse).follow(Clocks(0), [])
 
 
-def sending(line: Lifeline, patch: pytest.MonkeyPatch) -> None:
+def sending(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """The task that writes to a slow reader."""
-    Outlet(refuse_late, Round(), line.full, line.free, line.fail).put(BODY)
+    ResponseWriter(refuse_late, IOBatch(), line.full, line.free, line.fail).put(BODY)
 
 
-def reading_on(line: Lifeline, patch: pytest.MonkeyPatch) -> None:
+def reading_on(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """What is called when the slow reader has caught up."""
-    Outlet(one_step, Round(), line.full, broken, line.fail).put(BODY)
+    ResponseWriter(one_step, IOBatch(), line.full, broken, line.fail).put(BODY)
 
 
-BESIDE: tuple[Callable[[Lifeline, pytest.MonkeyPatch], None], ...] = (
+BESIDE: tuple[Callable[[Deadlines, pytest.MonkeyPatch], None], ...] = (
     watching,
     keeping_alive,
     sending,
@@ -75,10 +75,10 @@ async def one_step(message: Any) -> None:
 
 @pytest.mark.parametrize("start", BESIDE, ids=lambda start: start.__name__)
 async def test_what_fails_beside_the_task_ends_it_with_our_error(
-    start: Callable[[Lifeline, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    start: Callable[[Deadlines, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def exchange() -> None:
-        async with asyncio.timeout(PATIENCE), Lifeline(never, Timeouts()) as line, line.attempt():
+        async with asyncio.timeout(PATIENCE), Deadlines(never, Timeouts()) as line, line.attempt():
             start(line, monkeypatch)
             await never()
 
@@ -90,13 +90,13 @@ async def test_what_fails_beside_the_task_ends_it_with_our_error(
 
 async def test_a_server_that_fails_to_say_whether_the_caller_is_there_ends_the_exchange() -> None:
     with pytest.raises(MannersError, match="something went wrong in the gateway"):
-        async with asyncio.timeout(PATIENCE), Lifeline(refuse, Timeouts()):
+        async with asyncio.timeout(PATIENCE), Deadlines(refuse, Timeouts()):
             await never()
 
 
 async def test_who_waits_for_the_last_byte_hears_that_it_was_not_sent() -> None:
     told: list[BaseException] = []
-    outlet = Outlet(refuse_late, Round(), lambda: None, lambda: None, told.append)
+    outlet = ResponseWriter(refuse_late, IOBatch(), lambda: None, lambda: None, told.append)
     outlet.put(BODY)
     with pytest.raises(ZeroDivisionError):
         await outlet.flushed()

@@ -14,10 +14,10 @@ from openai import AsyncOpenAI
 from app.api.surface import COMMENT
 from app.config.config import ConfigError, Timeouts, parse
 from app.errors.tree import EngineTimeout
-from app.proxy.deadlines import Lifeline
-from app.proxy.keepalive import Pulse
+from app.proxy.deadlines import Deadlines
+from app.proxy.keepalive import KeepAlive
 from app.stream.clocks import Clocks
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from tests.app.house import HELLO, House, eventually, frames, house, run, said
 from tests.app.proxy.test_clocks import CONTENT, SENTENCE, THINK, TOKEN
 from tests.scale import PATIENCE
@@ -229,7 +229,7 @@ async def test_behind_a_sign_of_life_another_engine_may_still_answer(
     steps, reason = LATE[fault]
     lent: list[str] = []
     for name in ("lend", "take_back"):
-        monkeypatch.setattr(Pulse, name, noting(lent, name, getattr(Pulse, name)))
+        monkeypatch.setattr(KeepAlive, name, noting(lent, name, getattr(KeepAlive, name)))
     async with (
         ScriptedEngine() as live,
         ScriptedEngine() as spare,
@@ -369,9 +369,9 @@ async def nobody() -> Any:
     return await asyncio.Event().wait()
 
 
-def pulse_of(caller: Caller, came: float) -> tuple[Pulse, Clocks]:
+def pulse_of(caller: Caller, came: float) -> tuple[KeepAlive, Clocks]:
     """A sign after an hour, for a request that came then, and whose engine is asked now."""
-    pulse = Pulse(3600.0, COMMENT, came, Lifeline(nobody, Timeouts()), Round(), caller.send)
+    pulse = KeepAlive(3600.0, COMMENT, came, Deadlines(nobody, Timeouts()), IOBatch(), caller.send)
     clocks = Clocks(came)
     pulse.follow(clocks, [(b"x-a", b"b")])
     return pulse, clocks
@@ -425,13 +425,13 @@ async def test_a_way_out_that_was_given_back_concerns_no_reply_any_more(caller: 
     pulse.take_back()
     caller.reads.clear()
     pulse.open()
-    assert pulse._line._full_since
+    assert pulse._deadlines._full_since
     pulse.lend(lambda: calls.append("full"), lambda: calls.append("free"))
     assert calls == ["full"]
     pulse.take_back()
     caller.reads.set()
     async with asyncio.timeout(PATIENCE):
-        while pulse._line._full_since:
+        while pulse._deadlines._full_since:
             await asyncio.sleep(0)
     assert calls == ["full"]
     pulse.close()
@@ -441,7 +441,7 @@ async def test_a_caller_who_reads_again_is_no_progress_of_an_engine_that_gave_no
     """It is late all the same, and told as what it is."""
 
     async def wait_for_a_token() -> None:
-        async with Lifeline(nobody, Timeouts(first_token=SOON, idle=SOON)) as line, line.attempt():
+        async with Deadlines(nobody, Timeouts(first_token=SOON, idle=SOON)) as line, line.attempt():
             line.full()
             line.free()
             await nobody()

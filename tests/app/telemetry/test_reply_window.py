@@ -85,7 +85,7 @@ async def test_a_caller_who_gave_up_is_heard_with_how_long_it_waited(home: House
     home.engine.play(Head(), Say(role()), Hang())
     async with asyncio.timeout(PATIENCE):
         request = asyncio.create_task(home.ask(stream=True))
-        await eventually(lambda: home.gateway.chat.in_flight)
+        await eventually(lambda: home.gateway.proxy.in_flight)
         request.cancel()
         await reply_window.more("annie", "scripted", mark)
     (one,) = reply_window.after("annie", "scripted", mark)

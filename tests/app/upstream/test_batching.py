@@ -7,10 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.proxy.outlet import _Uvicorn
+from app.proxy.response_writer import ResponseWriter, uvicorn_cycle
 from app.server import bind
 from app.server import server as serving
-from app.upstream.batching import MAX_QUEUED_BYTES, Round
+from app.upstream.batching import MAX_QUEUED_BYTES, IOBatch
 from tests.app.house import ANYWHERE
 
 
@@ -55,16 +55,16 @@ def raising(error: BaseException) -> Callable[[bytes], None]:
 
 async def test_writing_waits_until_every_read_is_worked_off() -> None:
     tape: list[str] = []
-    round_, a, b = Round(), Wire(tape, "a"), Wire(tape, "b")
+    batch, a, b = IOBatch(), Wire(tape, "a"), Wire(tape, "b")
 
     def work(wire: Any, data: bytes) -> None:
         tape.append(f"work {data.decode()}")
-        round_.write(wire, data)
+        batch.write(wire, data)
 
     to_a, to_b = Connection(lambda data: work(a, data)), Connection(lambda data: work(b, data))
-    round_.read(to_a, b"1")
-    round_.read(to_b, b"2")
-    round_.read(to_a, b"3")
+    batch.read(to_a, b"1")
+    batch.read(to_b, b"2")
+    batch.read(to_a, b"3")
     assert tape == []
     await asyncio.sleep(0)
     assert tape == ["work 1", "work 2", "work 3", "write a 1", "write b 2", "write a 3"]
@@ -72,13 +72,13 @@ async def test_writing_waits_until_every_read_is_worked_off() -> None:
 
 async def test_outside_of_a_round_writing_is_at_once_and_a_closed_wire_gets_nothing() -> None:
     tape: list[str] = []
-    round_ = Round()
+    batch = IOBatch()
     wire: Any = Wire(tape, "a")
-    round_.write(wire, b"1")
+    batch.write(wire, b"1")
     assert tape == ["write a 1"]
     closed: Any = Wire(tape, "b", closing=True)
-    round_.read(Connection(lambda data: round_.write(closed, data)), b"2")
-    round_.work()
+    batch.read(Connection(lambda data: batch.write(closed, data)), b"2")
+    batch.work()
     assert tape == ["write a 1"]
 
 
@@ -95,9 +95,9 @@ RAISED = [
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 async def test_a_read_that_raises_fails_its_own_connection_only(error: BaseException) -> None:
     tape: list[bytes] = []
-    round_, victim, other = Round(), Connection(raising(error)), Connection(tape.append)
+    batch, victim, other = IOBatch(), Connection(raising(error)), Connection(tape.append)
     for reader, data in ((other, b"1"), (victim, b"2"), (other, b"3")):
-        round_.read(reader, data)
+        batch.read(reader, data)
     await asyncio.sleep(0)
     assert tape == [b"1", b"3"]
     assert victim.told == [error]
@@ -107,40 +107,40 @@ async def test_a_read_that_raises_fails_its_own_connection_only(error: BaseExcep
 async def test_a_connection_that_cannot_be_failed_is_aborted() -> None:
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
-    round_, again = Round(), ValueError("again")
+    batch, again = IOBatch(), ValueError("again")
     victim = Connection(raising(ValueError("first")), fails=again)
-    round_.read(victim, b"1")
-    round_.work()
+    batch.read(victim, b"1")
+    batch.work()
     assert (victim.told, reported) == (["aborted"], [again])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
 async def test_what_ends_the_process_is_raised_when_everybody_has_been_served(error: BaseException) -> None:
     tape: list[str] = []
-    round_, wire = Round(), Wire(tape, "a")
+    batch, wire = IOBatch(), Wire(tape, "a")
     victim = Connection(raising(error))
-    round_.read(victim, b"1")
-    round_.read(Connection(lambda data: round_.write(wire, data)), b"2")  # type: ignore[arg-type]
+    batch.read(victim, b"1")
+    batch.read(Connection(lambda data: batch.write(wire, data)), b"2")  # type: ignore[arg-type]
     with pytest.raises(type(error)):
-        round_.work()
+        batch.work()
     assert tape == ["write a 2"]
     assert victim.told == [error]
 
 
 async def test_a_round_within_a_round_works_off_the_rest_and_writes_at_the_end_of_the_outer_one() -> None:
     tape: list[str] = []
-    round_, wire = Round(), Wire(tape, "a")
+    batch, wire = IOBatch(), Wire(tape, "a")
 
     def outer(data: bytes) -> None:
-        round_.work()  # as a connection does that is lost
+        batch.work()  # as a connection does that is lost
         tape.append("outer")
 
     def inner(data: bytes) -> None:
         tape.append("inner")
-        round_.write(wire, data)  # type: ignore[arg-type]
+        batch.write(wire, data)  # type: ignore[arg-type]
 
-    round_.read(Connection(outer), b"1")
-    round_.read(Connection(inner), b"2")
+    batch.read(Connection(outer), b"1")
+    batch.read(Connection(inner), b"2")
     await asyncio.sleep(0)
     assert tape == ["inner", "outer", "write a 2"]
 
@@ -158,23 +158,23 @@ class Broken(Wire):
 async def test_a_write_that_raises_ends_its_own_connection_only() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     tape: list[str] = []
-    round_, broken, well = Round(), Broken(tape, "a"), Wire(tape, "b")
+    batch, broken, well = IOBatch(), Broken(tape, "a"), Wire(tape, "b")
 
     def work(data: bytes) -> None:
         for wire in (broken, well):
-            round_.write(wire, data)  # type: ignore[arg-type]
+            batch.write(wire, data)  # type: ignore[arg-type]
 
-    round_.read(Connection(work), b"1")
-    round_.work()
+    batch.read(Connection(work), b"1")
+    batch.work()
     assert tape == ["abort a", "write b 1"]
 
 
 async def test_reads_do_not_pile_up_until_the_end_of_the_round() -> None:
     taken: list[int] = []
-    round_ = Round()
+    batch = IOBatch()
     reader = Connection(lambda data: taken.append(len(data)))
     for _ in range(9):
-        round_.read(reader, bytes(MAX_QUEUED_BYTES // 8))
+        batch.read(reader, bytes(MAX_QUEUED_BYTES // 8))
     assert sum(taken) > MAX_QUEUED_BYTES
 
 
@@ -182,10 +182,15 @@ async def test_the_pinned_server_is_written_to_without_its_coroutine() -> None:
     """When this fails, uvicorn has changed: see what its `send` does with a body chunk now."""
     known: list[bool] = []
 
+    async def refuse(message: Any) -> None:
+        raise AssertionError("not by the server's own `send`")
+
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        server = _Uvicorn.of(send, Round())
+        writer = ResponseWriter(send, IOBatch(), *[lambda *_: None] * 3)
+        writer._send = refuse
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        known.append(server is not None and server.write(b"short way, "))
+        writer.write(b"short way, ")
+        known.append(uvicorn_cycle(send) is not None)
         await send({"type": "http.response.body", "body": b"long way"})
 
     server, listener = serving(app), bind(ANYWHERE, "listen")

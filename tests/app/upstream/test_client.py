@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from app.errors.tree import EngineBroke, EngineDown, MannersError
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
 from app.upstream.connection import BodyReader, translate
 from tests.app.house import House
@@ -125,7 +125,7 @@ def full() -> Iterator[int]:
 
 async def test_an_engine_too_busy_to_accept_is_given_up_after_the_connect_timeout(full: int) -> None:
     """A host that answers nothing must not cost the whole patience of a caller."""
-    upstream = Upstream(0.2, Round())
+    upstream = Upstream(0.2, IOBatch())
     start = time.perf_counter()
     with pytest.raises(EngineDown) as caught:
         await ask(upstream, f"http://127.0.0.1:{full}")
@@ -136,7 +136,7 @@ async def test_an_engine_too_busy_to_accept_is_given_up_after_the_connect_timeou
 async def test_an_engine_is_not_given_up_because_we_had_no_time_ourselves(engine: ScriptedEngine) -> None:
     """The timer and the connection are found at once by a loop that was held up."""
     engine.always(*reply("Hello."))
-    upstream = Upstream(0.05, Round())
+    upstream = Upstream(0.05, IOBatch())
     asking = asyncio.create_task(ask(upstream, engine.url))
     await asyncio.sleep(0)  # it connects
     time.sleep(0.3)
@@ -147,13 +147,13 @@ async def test_an_engine_is_not_given_up_because_we_had_no_time_ourselves(engine
 async def test_a_name_that_does_not_exist_is_an_engine_that_is_down() -> None:
     """And no traceback."""
     with pytest.raises(EngineDown) as caught:
-        await ask(Upstream(1.0, Round()), "http://no-such-host.invalid:80")
+        await ask(Upstream(1.0, IOBatch()), "http://no-such-host.invalid:80")
     assert caught.value.code in ("connect_failed", "connect_timeout")
 
 
 async def test_a_caller_who_leaves_while_we_connect_leaves_no_connection(full: int) -> None:
     """Cancelled in the first phase of all."""
-    upstream = Upstream(5, Round())
+    upstream = Upstream(5, IOBatch())
     asking = asyncio.create_task(ask(upstream, f"http://127.0.0.1:{full}"))
     await asyncio.sleep(0.05)
     asking.cancel()
@@ -166,7 +166,7 @@ async def test_a_body_over_the_limit_is_refused(engine: ScriptedEngine) -> None:
     """A reply that does not stream is kept whole, so its size is limited."""
     reader = BodyReader(limit=10)
     engine.play(*status(200, b"x" * 11))
-    async with Upstream(1.0, Round()).ask(engine.url + "/v1/chat/completions", b"{}", {}) as answer:
+    async with Upstream(1.0, IOBatch()).ask(engine.url + "/v1/chat/completions", b"{}", {}) as answer:
         answer.pour(reader)
         with pytest.raises(EngineBroke, match="too large"):
             await reader.done
@@ -176,7 +176,7 @@ async def test_headers_that_could_split_the_request_are_not_sent(engine: Scripte
     """Whatever a caller wrote into its trace."""
     engine.always(*status(200, {}))
     await ask(
-        Upstream(1.0, Round()), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"}
+        Upstream(1.0, IOBatch()), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"}
     )
     seen = await engine.request()
     assert "x-evil" not in seen.headers and "traceparent" not in seen.headers

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from app.stream.pipeline import Pipeline
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
 from app.upstream.connection import MAX_EARLY_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, BodyReader, EngineReply
 from tests.app.house import House, eventually, house, said
@@ -233,7 +233,7 @@ async def test_a_head_that_comes_a_byte_at_a_time_runs_into_the_deadline(bounded
 
 async def test_bytes_that_nobody_asked_for_are_no_reply_to_the_next_request(home: House) -> None:
     """Not even if they came in the very round in which the connection is used again."""
-    engine_reply = EngineReply(Round())
+    engine_reply = EngineReply(IOBatch())
     transport = Recorded()
     engine_reply.connection_made(transport)  # type: ignore[arg-type]
     engine_reply.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx")
@@ -271,7 +271,7 @@ class Recorded:
 
 async def test_a_body_that_nobody_takes_yet_stops_the_reading() -> None:
     """Between the head and the sink the engine may send as much as it likes: it is not read."""
-    engine_reply, transport = EngineReply(Round()), Recorded()
+    engine_reply, transport = EngineReply(IOBatch()), Recorded()
     engine_reply.connection_made(transport)  # type: ignore[arg-type]
     head = engine_reply.send(b"GET")
     engine_reply.received(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -309,15 +309,15 @@ class Fussy:
 @pytest.mark.parametrize("length", [2, 9], ids=["whole", "cut"])
 async def test_a_sink_that_raises_hears_of_an_end_with_an_error(at: str, length: int) -> None:
     """A reply of which something was lost is never told as a clean one, and never left open."""
-    round_ = Round()
-    engine_reply, sink, transport = EngineReply(round_), Fussy(at), Recorded()
+    batch = IOBatch()
+    engine_reply, sink, transport = EngineReply(batch), Fussy(at), Recorded()
     engine_reply.connection_made(transport)  # type: ignore[arg-type]
     head = engine_reply.send(b"GET")
     engine_reply.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length)
     await head
     engine_reply.pour(sink)
     engine_reply.data_received(b"ok")
-    round_.work()
+    batch.work()
     engine_reply.connection_lost(None)
     assert sink.ended == ["upstream_malformed"] if at == "data" or length == 2 else ["upstream_truncated"]
     assert transport.aborted or at == "end"
@@ -331,7 +331,7 @@ async def test_an_engine_that_drops_every_connection_is_not_connected_to_for_eve
 
     server = await asyncio.start_server(drop, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    upstream = Upstream(1.0, Round())
+    upstream = Upstream(1.0, IOBatch())
     with pytest.raises(Exception, match="closed the connection") as caught:
         async with upstream.ask(f"http://127.0.0.1:{port}/x", b"{}", {}):
             pass
