@@ -194,7 +194,7 @@ STARTS_A_TASK = ("create_task", "ensure_future")
 
 
 def test_what_runs_in_the_background_is_begun_where_its_failure_is_seen() -> None:
-    found = {}
+    found: dict[str, int] = {}
     for name in (name for name in modules() if name.startswith(("app", "deploy", "gates"))):
         calls = [
             node

@@ -15,7 +15,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, U
 from yarl import URL
 
 from deploy.launcher.mounts import Identity, identify, sources
-from deploy.launcher.policy import ParsedRequest, Catalogue, Forbidden, check_ours, judge
+from deploy.launcher.policy import Catalogue, Forbidden, ParsedRequest, check_ours, judge
 
 MOST_BYTES = 1 << 20
 CALL_SECONDS = 3600.0

@@ -424,7 +424,7 @@ def request(data: bytes) -> None:
         surface.ignored(checked, dialect)
     if not isinstance(surface, PassThroughSurface):
         encoder, collector = surface.encoder(HEAD, checked), surface.collector(HEAD, checked)
-        events = [Text(0, "Hi."), Finish(0, "stop"), Done()]
+        events: list[Event] = [Text(0, "Hi."), Finish(0, "stop"), Done()]
         collector.feed(events)
         _json(collector.message())
         assert encoder.feed(events)

@@ -121,8 +121,9 @@ def test_another_name_another_engine_and_another_gateway_are_refused() -> None:
     body = deepcopy(asked.body)
     body["Labels"]["manners.instance"] = "f" * 12
     assert "Labels" in refused(replace(asked, body=body))
-    for nonsense in (None, [], "x", {}, {"Labels": {"manners.engine": "spark"}}):
-        refused(replace(asked, body=nonsense))
+    nonsense: list[Any] = [None, [], "x", {}, {"Labels": {"manners.engine": "spark"}}]
+    for body in nonsense:
+        refused(replace(asked, body=body))
 
 
 @pytest.mark.parametrize(

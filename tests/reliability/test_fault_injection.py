@@ -183,7 +183,7 @@ async def all_at_once(home: House) -> list[str]:
     home.gateway.pool.pardon()
     async with asyncio.timeout(40):
         found = await asyncio.gather(*(ask(home, n, n < STREAMED) for n in range(STREAMED + WHOLE)))
-    await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding, 5)
+    await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding)
     return found
 
 

@@ -177,7 +177,7 @@ def written(counted: Counted, module: str, kind: str, said: str, reasoning: str)
     """An encoder or collector in the middle of a reply; its end is asked for by an empty text."""
     events, head = counted("app.stream.events"), counted("app.stream.encode").ReplyHead
     made = getattr(counted(module), kind)
-    more = ({},) if module.endswith("responses") else ()
+    more: tuple[dict[str, Any], ...] = ({},) if module.endswith("responses") else ()
     writer = made(head("x_1", 1, "annie", reasoning, True), *more)
     writer.feed([events.CallStart(0, 0, "now", "x")] if "call" in said else [events.Text(0, "Hi.")])
 
