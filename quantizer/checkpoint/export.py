@@ -179,4 +179,4 @@ def _config(source: Source) -> dict[str, Any]:
         for key in ("dtype", "torch_dtype"):
             if isinstance(part, dict) and part.get(key) in FLOATS:
                 part[key] = "bfloat16"
-    return config  # type: ignore[no-any-return]
+    return config

@@ -67,7 +67,7 @@ def _name(folder: Path, drafts: list[tuple[Path, list[str]]], total: int) -> Non
     if len(drafts) == 1:
         drafts[0][0].rename(folder / "model.safetensors")
         return
-    index = {}
+    index: dict[str, str] = {}
     for number, (path, names) in enumerate(drafts, 1):
         shard = f"model-{number:05}-of-{len(drafts):05}.safetensors"
         path.rename(folder / shard)

@@ -122,19 +122,20 @@ def load_model(source: Source, dtype: torch.dtype = torch.bfloat16, device: str 
 
     try:
         with _no_bar():
-            model, info = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 source.path,
                 dtype=dtype,
                 local_files_only=True,
                 use_safetensors=True,
                 output_loading_info=True,
             )
+            model, info = loaded
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
         raise SourceError(f"{source.path}: cannot be loaded ({str(error).splitlines()[0]})") from error
     missing = sorted(info["missing_keys"])
     if missing:
         raise SourceError(f"{source.path}: lacks {len(missing)} of the model's weights, first {missing[0]}")
-    return model.to(device).eval()  # type: ignore[no-any-return]
+    return model.to(device).eval()
 
 
 @contextmanager

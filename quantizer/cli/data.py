@@ -102,8 +102,7 @@ def run_generate(args: argparse.Namespace) -> int:
 
 def run_validate(args: argparse.Namespace) -> int:
     """`validate`; the exit code."""
-    from quantizer.data.report import lines, plain
-    from quantizer.data.validate import validate
+    from quantizer.data.validate import lines, plain, validate
 
     report = validate(args.file, _suites(args.suite), source=args.source, max_seconds=args.max_seconds)
     if args.json:

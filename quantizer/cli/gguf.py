@@ -36,8 +36,8 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write it; the exit code. Raises QuantizerError."""
+    from quantizer.gguf.llama_cpp import Programs
     from quantizer.gguf.make import Job, make
-    from quantizer.gguf.official import Programs
 
     job = Job(args.folder, args.out, args.kind, Programs(args.converter, args.quantize))
     made = make(job, datetime.now(UTC))

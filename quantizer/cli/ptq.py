@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gates.artefact.manifest import Artefact
-    from quantizer.recipes.values import Recipe
+    from quantizer.recipes.recipe import Recipe
 
 
 def add(verbs: Any) -> None:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """`ptq`; the exit code."""
     from quantizer.core import cost
     from quantizer.ptq import quantize
-    from quantizer.recipes.load import load_recipe
+    from quantizer.recipes.recipe import load_recipe
 
     recipe, device = load_recipe(args.recipe, args.changes), cost.chosen_device(args.device)
     track = quantize.quiet if args.json else shown
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 def run_recipes(args: argparse.Namespace) -> int:
     """`recipes`; the exit code."""
-    from quantizer.recipes.load import load_recipe, plain, shipped
+    from quantizer.recipes.recipe import load_recipe, plain, shipped
 
     recipes = [load_recipe(name) for name in shipped()]
     if args.json:

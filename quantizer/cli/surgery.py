@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quantizer.surgery.server import NEWEST, TRANSFORMERS_5, WRAPS, Server, parse
 
 if TYPE_CHECKING:
-    from quantizer.surgery.operate import Plan
+    from quantizer.surgery.plan import Plan
 
 SOUND, FAULTY, EX_DATAERR = 0, 1, 65
 MARKS: Final = {"fine": "ok", "needed": "do", "refused": "NO"}
@@ -48,7 +48,7 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Report, and operate where that was asked; the exit code. Raises QuantizerError."""
-    from quantizer.surgery.operate import plan
+    from quantizer.surgery.plan import plan
 
     found = plan(args.folder, args.server, args.owner)
     root = None if args.check or found.refused or not found.needed else _operate(args, found)
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _operate(args: argparse.Namespace, found: Plan) -> str:
-    from quantizer.surgery.operate import apply, replace_folder
+    from quantizer.surgery.plan import apply, replace_folder
 
     now = datetime.now(UTC)
     sealed = replace_folder(found, now) if args.in_place else apply(found, args.out, now)

@@ -47,7 +47,7 @@ def hidden_states(model: nn.Module, batch: Batch) -> Tensor:
     """
     mask = None if bool(batch.attention.all()) else batch.attention
     decoder = model.get_submodule("model")
-    return decoder(input_ids=batch.ids, attention_mask=mask, use_cache=False).last_hidden_state  # type: ignore[no-any-return]
+    return decoder(input_ids=batch.ids, attention_mask=mask, use_cache=False).last_hidden_state
 
 
 def assistant_logits(model: nn.Module, batch: Batch) -> Tensor:
@@ -56,4 +56,4 @@ def assistant_logits(model: nn.Module, batch: Batch) -> Tensor:
     The logits of a whole batch would be the largest tensor of all by far.
     """
     hidden = hidden_states(model, batch)[:, :-1]
-    return model.get_submodule("lm_head")(hidden[batch.foretelling])  # type: ignore[no-any-return]
+    return model.get_submodule("lm_head")(hidden[batch.foretelling])

@@ -217,7 +217,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise DataError(f'{where}: must be {{"type": "function", "function": {{"name": ...}}}}')
-    return tool  # type: ignore[no-any-return]
+    return tool
 
 
 # ------------------------------------------------------------------------------------------- changing

@@ -98,11 +98,11 @@ class Renderer:
         return ids[: ends[0] + 1]
 
     def encode(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def _apply(self, conversation: Conversation, messages: int, opened: bool) -> str:
         try:
-            return self.tokenizer.apply_chat_template(  # type: ignore[no-any-return]
+            return self.tokenizer.apply_chat_template(
                 list(conversation.messages[:messages]),
                 tools=list(conversation.tools) or None,
                 add_generation_prompt=opened,

@@ -16,9 +16,9 @@ from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.source import Source
 from quantizer.core.atomic_output import placed
 from quantizer.core.errors import ExportError, SourceError, UnavailableError
-from quantizer.gguf import official
+from quantizer.gguf import llama_cpp
 from quantizer.gguf.ggml import GgmlError
-from quantizer.gguf.official import Programs
+from quantizer.gguf.llama_cpp import Programs
 from quantizer.gguf.write import NVFP4, write_gguf
 from quantizer.surgery.checkpoint import read_manifest
 from quantizer.verify.check import verify
@@ -53,7 +53,7 @@ def make(job: Job, created: datetime) -> Artefact:
             tool = _write(job, work, target, name)
         except GgmlError as error:
             raise UnavailableError(str(error)) from None
-        if not official.is_gguf(target):
+        if not llama_cpp.is_gguf(target):
             raise ExportError(f"{target.name}: was not written")
         return artefact.seal(
             work,
@@ -94,14 +94,14 @@ def _write(job: Job, work: Path, target: Path, name: str) -> str:
         if converter is None:
             write_gguf(job.source, target, job.kind, name)
             return "manners"
-        official.run(official.converter_argv(converter, job.source, target, job.kind), target)
+        llama_cpp.run(llama_cpp.converter_argv(converter, job.source, target, job.kind), target)
         return converter.name
     if quantize is None:
         raise UnavailableError(f"{job.kind} needs llama-quantize after the converter: name it by --quantize")
     plain = work.with_name(f"{work.name}.f16")  # beside the folder, so that it is never part of the artefact
     try:
         before = _write(Job(job.source, job.out, "f16", Programs(converter)), work, plain, name)
-        official.run(official.quantize_argv(quantize, plain, target, job.kind), target)
+        llama_cpp.run(llama_cpp.quantize_argv(quantize, plain, target, job.kind), target)
     finally:
         plain.unlink(missing_ok=True)
     return f"{before}, {quantize.name}"

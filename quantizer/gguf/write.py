@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,9 +151,9 @@ def pre_tokenizer(document: dict[str, Any]) -> str:
 def _special(folder: Path, config: dict[str, Any], ids: dict[str, int], role: str) -> int | None:
     """The id of a token with a role: as the tokenizer says, else as the model's configuration does."""
     path = folder / "tokenizer_config.json"
-    token = _read_json(path).get(role) if path.exists() else None
+    token: Any = _read_json(path).get(role) if path.exists() else None
     token = token.get("content") if isinstance(token, dict) else token
-    told = config.get(f"{role}_id")
+    told: Any = config.get(f"{role}_id")
     told = told[0] if isinstance(told, list) and told else told
     return ids.get(token, told) if isinstance(token, str) else told
 
@@ -217,7 +218,7 @@ def _packed(held: Folder, module: str, place: Place) -> list[Planned]:
         if f"{module}.{part}" in held.tensors:
             scale = held.load(f"{module}.{part}").float().reshape(1).numpy()
             name = f"{place.name.removesuffix('weight')}{suffix}"
-            found.append(Planned(name, Type.F32, (1,), lambda scale=scale: scale))
+            found.append(Planned(name, Type.F32, (1,), partial(np.asarray, scale)))
     return found
 
 

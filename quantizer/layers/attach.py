@@ -19,7 +19,7 @@ from quantizer.core.errors import RecipeError
 from quantizer.layers.fused import groups
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
-from quantizer.recipes.values import Layers
+from quantizer.recipes.recipe import Layers
 
 ALWAYS_KEPT: Final = ("lm_head", "in_proj_a", "in_proj_b")
 """Last parts of the names of linear layers that stay in BF16; see `recipe_values.Layers`."""

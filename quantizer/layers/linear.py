@@ -48,6 +48,7 @@ class NVFP4Linear(nn.Linear):
     weight_amax: Tensor
     input_amax: Tensor
     weight_scale: Tensor | None
+    block_amax: nn.Parameter | None
     held: Tensor | None
 
     def __init__(self, linear: nn.Linear, norm: float = blocks.E4M3_MAX) -> None:
@@ -114,7 +115,7 @@ class NVFP4Linear(nn.Linear):
     def fake_weight(self) -> Tensor:
         """What the exported weight stands for: BF16 [out, in], with a gradient to the master weight or the scales."""
         if self.held is not None:
-            return _Held.apply(self.weight, self.held)  # type: ignore[no-any-return]
+            return _Held.apply(self.weight, self.held)  # type: ignore[no-untyped-call]  # torch's
         weight = self.weight.to(SERVED)
         if self.block_amax is None:
             return fake.fake_static(weight, self.block_scale(), self.tensor_scale())
@@ -148,7 +149,7 @@ class NVFP4Linear(nn.Linear):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """As torch's, but `model.to(bfloat16)` must not round a scale."""
         before = {name: tensor.data for name in _EXACT if (tensor := getattr(self, name)) is not None}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
         for name, tensor in before.items():
             moved = getattr(self, name)
             if moved.dtype != tensor.dtype:

@@ -31,7 +31,7 @@ def fake_static(x: Tensor, scale: Tensor, tensor_scale: Tensor, limit: Tensor | 
     x: float [..., in]. scale: float8_e4m3fn [..., in / 16]. tensor_scale: float32 []. limit: see above, broadcastable
     to x. Returns [..., in] in x's dtype.
     """
-    rounded: Tensor = _Round.apply(x, blocks.step(scale, tensor_scale), limit)
+    rounded: Tensor = _Round.apply(x, blocks.step(scale, tensor_scale), limit)  # type: ignore[no-untyped-call]  # torch's
     return rounded
 
 
@@ -40,7 +40,7 @@ def fake_grid(x: Tensor) -> Tensor:
 
     x: float [...]. Returns [...] in x's dtype.
     """
-    rounded: Tensor = _RoundGrid.apply(x)
+    rounded: Tensor = _RoundGrid.apply(x)  # type: ignore[no-untyped-call]  # torch's
     return rounded
 
 
@@ -52,7 +52,7 @@ def fake_learned(x: Tensor, block_amax: Tensor, tensor_scale: Tensor) -> Tensor:
     what `fake_static` gives for the same scales, to the bit.
     """
     scale = block_amax / (grid.E2M1_MAX * tensor_scale)
-    scale = _RoundScale.apply(torch.where(scale == 0, torch.ones_like(scale), scale))
+    scale = _RoundScale.apply(torch.where(scale == 0, torch.ones_like(scale), scale))  # type: ignore[no-untyped-call]  # torch's
     steps = (scale * tensor_scale).unsqueeze(-1)
     scaled = x.float().reshape(*x.shape[:-1], -1, blocks.BLOCK) / steps
     rounded: Tensor = (fake_grid(scaled) * steps).flatten(-2).to(x.dtype)

@@ -31,7 +31,7 @@ from quantizer.nvfp4 import blocks
 from quantizer.nvfp4.blocks import Nvfp4
 from quantizer.nvfp4.grid import E2M1_MAX
 from quantizer.ptq.scales import sweep
-from quantizer.recipes.values import Recipe, Rounding
+from quantizer.recipes.recipe import Recipe, Rounding
 from quantizer.verify.check import bare
 from quantizer.verify.folder import Folder, open_folder
 

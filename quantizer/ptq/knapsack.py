@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from quantizer.recipes.values import BF16_BITS, NVFP4_BITS
+from quantizer.recipes.recipe import BF16_BITS, NVFP4_BITS
 
 MAX_UNITS: Final = 2**17
 """Length of the table; with 200 groups it takes 27 MB and a fraction of a second."""

@@ -19,13 +19,12 @@ from quantizer.checkpoint.source import Source, load_model
 from quantizer.core.batch import Batch, hidden_states
 from quantizer.core.cost import Cost
 from quantizer.layers.attach import Plan, attach, make_plan
-from quantizer.layers.fused import FUSED
+from quantizer.layers.fused import FUSED, groups
 from quantizer.layers.linear import NVFP4Linear
-from quantizer.layers.shared_scales import tie_scales
 from quantizer.nvfp4 import blocks
 from quantizer.ptq import modelopt_cpu
 from quantizer.ptq.scales import norm_of
-from quantizer.recipes.values import Recipe
+from quantizer.recipes.recipe import Recipe
 
 CONFIGS: Final = {
     "max": "NVFP4_DEFAULT_CFG",
@@ -81,3 +80,32 @@ def _take_over(layer: NVFP4Linear, theirs: Any) -> None:
         shape = (layer.out_features, layer.in_features // blocks.BLOCK)
         with torch.no_grad():
             layer.fix_scales(blocks.static_scale(weight.amax.reshape(shape), layer.weight_amax, layer.norm))
+
+
+def tie_scales(model: nn.Module) -> list[tuple[str, ...]]:
+    """Give the layers of each group the group's largest amax, for weights and inputs; returns the groups.
+
+    model: calibrated by ModelOpt. Layers whose quantizers are off or not calibrated stay as they are.
+    """
+    layers = {name: layer for name, layer in model.named_modules() if _enabled(layer, "weight_quantizer")}
+    found = groups(layers)
+    for group in found:
+        members = [layers[name] for name in group]
+        weights = [member.weight_quantizer for member in members]
+        _share(weights, "amax" if getattr(weights[0], "global_amax", None) is None else "global_amax")
+        if all(_enabled(member, "input_quantizer") for member in members):
+            _share([member.input_quantizer for member in members], "amax")
+    return found
+
+
+def _enabled(layer: Any, name: str) -> bool:
+    return bool(getattr(getattr(layer, name, None), "is_enabled", False))
+
+
+def _share(quantizers: list[Any], name: str) -> None:
+    values = [getattr(quantizer, name) for quantizer in quantizers]
+    if any(value is None or value.numel() != 1 for value in values):
+        return
+    largest = torch.stack([value.float().reshape(()) for value in values]).amax()
+    for quantizer, value in zip(quantizers, values, strict=True):
+        setattr(quantizer, name, largest.to(value.dtype).reshape(value.shape))

@@ -77,7 +77,7 @@ def served_model(path: Path, device: str = "cpu") -> nn.Module:
     for name in packed:
         _serve(model, folder, name)
     _check_whole(path, model, set(missing), {f"{bare(name)}.weight" for name in packed})
-    return model.to(device).eval()  # type: ignore[no-any-return]
+    return model.to(device).eval()
 
 
 @torch.no_grad()

@@ -32,12 +32,12 @@ from quantizer.data.dataset import Dataset, load
 from quantizer.data.render import open_renderer
 from quantizer.layers.attach import Plan, attach, make_plan
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
-from quantizer.ptq import auto, knapsack, svdquant
+from quantizer.ptq import knapsack, sensitivity, svdquant
 from quantizer.ptq.calibrate import Seen, observe, set_inputs
 from quantizer.ptq.fold import fold_awq, foldable
 from quantizer.ptq.parity import Parity, compare, served_model
 from quantizer.ptq.scales import norm_of, set_scales
-from quantizer.recipes.load import Recipe, plain
+from quantizer.recipes.recipe import Recipe, plain
 from quantizer.verify import values
 from quantizer.verify.check import verify
 from quantizer.verify.report import Fit
@@ -203,11 +203,13 @@ def _mix(job: Run, model: nn.Module, plan: Plan) -> None:
     settings = job.recipe.auto
     assert settings is not None
     state = {"recipe": plain(job.recipe), "source": job.source.root, "data": job.data.digest}
-    ledger, batches = auto.Ledger(job.scores, state), job.batches(settings.samples)
-    groups = auto.score(model, plan.groups, batches, ledger, lambda some: job.track("scoring groups", some))
+    ledger, batches = sensitivity.Ledger(job.scores, state), job.batches(settings.samples)
+    groups = sensitivity.score(
+        model, plan.groups, batches, ledger, lambda some: job.track("scoring groups", some)
+    )
     mix = knapsack.solve(groups, [settings.effective_bits])[0]
     tokens = sum(int(batch.foretelling.sum()) for batch in batches)
-    auto.keep_in_bf16(model, plan.groups, mix)
+    sensitivity.keep_in_bf16(model, plan.groups, mix)
     if not nvfp4_layers(model):
         raise RecipeError(f"auto.effective_bits: {settings.effective_bits:g} keeps every layer in BF16")
     job.facts["auto"] = {

@@ -29,7 +29,7 @@ from quantizer.layers.linear import SERVED, nvfp4_layers
 from quantizer.nvfp4 import blocks
 from quantizer.nvfp4.blocks import BLOCK, E4M3_MAX, FOUR_OVER_SIX
 from quantizer.nvfp4.grid import E2M1_MAX, nearest
-from quantizer.recipes.values import Scales
+from quantizer.recipes.recipe import Scales
 
 CODES: Final = range(-20, 15)
 """Codes of E4M3 that are tried, counted from the one that just reaches the largest weight."""

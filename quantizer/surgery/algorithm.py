@@ -14,9 +14,9 @@ from typing import Any, Final
 from quantizer.layers.fused import groups
 from quantizer.nvfp4.blocks import BLOCK
 from quantizer.surgery.checkpoint import CONFIG, QUANT, Document, Part, Patient
+from quantizer.surgery.operation import Step
 from quantizer.surgery.server import W4A16 as W4A16_SINCE
 from quantizer.surgery.server import Server
-from quantizer.surgery.step import Step
 from quantizer.verify.layout import EMBEDDINGS
 from quantizer.verify.scheme import MIXED, OURS, UNSERVED, W4A4, W4A16, matches
 
@@ -229,7 +229,10 @@ def _true(exclude: Any, patient: Patient, packed: Iterable[str]) -> bool:
     """Whether a list covers every linear layer that is not packed, and no packed one."""
     if not isinstance(exclude, list):
         return False
-    covers = lambda name: any(matches(str(pattern), name) for pattern in exclude)  # noqa: E731
+
+    def covers(name: str) -> bool:
+        return any(matches(str(pattern), name) for pattern in exclude)
+
     bare = [name for name in _matrices(patient, packed) if len(patient.parts[f"{name}.weight"].shape) == 2]
     linear = [name for name in bare if not any(word in name.rpartition(".")[2] for word in EMBEDDINGS)]
     return all(covers(name) for name in linear) and not any(covers(name) for name in packed)

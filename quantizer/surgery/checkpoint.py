@@ -152,7 +152,10 @@ def read_manifest(path: Path) -> Artefact | None:
 
 def _walk(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], frozenset[int]]:
     """Files to copy, files to leave, names with an odd mode, owners. Raises SourceError for a link or a pickle."""
-    others, left, odd, owners = [], [], [], {path.stat().st_uid}
+    others: list[str] = []
+    left: list[str] = []
+    odd: list[str] = []
+    owners = {path.stat().st_uid}
     if stat.S_IMODE(path.stat().st_mode) != FOLDER_MODE:
         odd.append(".")
     for file in _below(path):

@@ -14,8 +14,8 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from quantizer.surgery.checkpoint import TOKENIZER_CONFIG, Patient
+from quantizer.surgery.operation import Step
 from quantizer.surgery.server import Server
-from quantizer.surgery.step import Step
 from quantizer.surgery.wrap import WRAPPED
 
 OPERATION: Final = "templates"

@@ -9,7 +9,7 @@ Two classes exist on both sides:
     PreTrainedTokenizerFast  both read tokenizer.json as it is
 
 The first is what servers expect of a Qwen model and is taken where it cuts alike; Qwen3.5's own tokenizer treats
-combining marks otherwise (quantizer/surgery/texts.py), and gets the second. What counts is compared token by token on
+combining marks otherwise (quantizer/surgery/tokenizer.py), and gets the second. What counts is compared token by token on
 the committed texts. Sources: transformers 4.57 and 5.23, models/qwen2/tokenization_qwen2*.py, tokenization_utils_*.
 """
 
@@ -23,9 +23,8 @@ from typing import Any, Final
 from tokenizers import Tokenizer
 
 from quantizer.surgery.checkpoint import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, Patient
+from quantizer.surgery.operation import Step
 from quantizer.surgery.server import Server
-from quantizer.surgery.step import Step
-from quantizer.surgery.texts import TEXTS
 
 OPERATION: Final = "tokenizer"
 NEW: Final = ("TokenizersBackend", "TokenizersBackendFast", "Qwen3_5Tokenizer", "Qwen3_5TokenizerFast")
@@ -123,3 +122,29 @@ def rope(patient: Patient, server: Server) -> tuple[Step, Patient]:
     changes = tuple(f"config.json: {key} {value}" for key, value in added.items())
     step = Step("rope", "needed", f"{server.name} does not look into rope_parameters", changes)
     return step, patient.with_document(CONFIG, {**config, **added})
+
+
+TEXTS: Final = (
+    "Hello! I'm Annie, and it's 7:45 p.m.; you've 12 new e-mails.",
+    "We'll see what they'd say: that's all I've got, isn't it? DON'T SHOUT.",
+    "ನಮಸ್ಕಾರ! ನಿಮ್ಮ ಹೆಸರೇನು? ನಾನು ಬೆಂಗಳೂರಿನಲ್ಲಿ ವಾಸಿಸುತ್ತಿದ್ದೇನೆ.",
+    "ಇಂದು ಹವಾಮಾನ ಹೇಗಿದೆ? ತಾಪಮಾನ ೨೭ ಡಿಗ್ರಿ, ಅಂದರೆ 27 °C.",
+    "नमस्ते, आप कैसे हैं? मैं ठीक हूँ। क्षत्रिय ज्ञान",
+    "தமிழ் மொழி, తెలుగు భాష, മലയാളം, বাংলা ভাষা",
+    "สวัสดีครับ วันนี้อากาศเป็นอย่างไร",
+    "مُحَمَّدٌ يَكْتُبُ الدَّرْسَ، وَالسَّلَامُ عَلَيْكُمْ",
+    "שָׁלוֹם עֲלֵיכֶם",
+    "你好，今天是2026年11月21日。東京タワーへ行きたいです。한국어도 됩니다.",
+    "Ünïcödé: naïve café, cafe\u0301, Z\u0351\u036b\u0343algo, \u00e5 A\u030a, ﬁne",
+    "Привет, как дела? Γειά σου Κόσμε! Xin chào Việt Nam",
+    "👩‍👩‍👧‍👦 🇮🇳 👍🏽 ☕️ ✅ → ∑ ≤ €",
+    "1234567890 3.14159 0x1F 1,000,000 ½ ² ١٢٣ ೧೨೩",
+    "  two  spaces,\ttab\t\tand \n new\n\n\nlines \r\n carriage \r\n\r\n end   ",
+    'def f(x: int) -> str:\n    return f"{x:>08b}"  # comment\n\n\nprint(f(3))\n',
+    '<tool_call>\n{"name": "web_search", "arguments": {"query": "ಮೈಸೂರು"}}\n</tool_call>',
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    "https://example.org/a_b?c=d&e=%20f#g user@example.org C:\\dir\\file.txt",
+    "",
+    " ",
+    "a",
+)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from quantizer.surgery.checkpoint import CONFIG, PREPROCESSOR, Document, Patient
+from quantizer.surgery.operation import Step
 from quantizer.surgery.server import Server
-from quantizer.surgery.step import Step
 from quantizer.verify.scheme import SECTIONS
 
 OPERATION: Final = "names"

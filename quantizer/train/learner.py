@@ -18,7 +18,7 @@ from quantizer.core.batch import Batch, sent
 from quantizer.data.batches import batches, collate
 from quantizer.data.render import Sample
 from quantizer.layers.linear import SERVED, unquantized
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Loss, Taught, head_loss
 
 WIDTHS: Final = 64

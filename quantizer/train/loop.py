@@ -25,7 +25,7 @@ from quantizer.core.errors import QuantizerError
 from quantizer.data.batches import Step, batches, collate, plan
 from quantizer.data.render import Sample
 from quantizer.layers.linear import nvfp4_layers
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 from quantizer.train.head import Loss
 from quantizer.train.learner import WIDTHS, Learner, Micro, Teacher, micro
 from quantizer.train.shard import World

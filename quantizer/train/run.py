@@ -30,8 +30,7 @@ from quantizer.core.errors import RecipeError
 from quantizer.data.dataset import Dataset, load
 from quantizer.data.render import open_renderer
 from quantizer.ptq.quantize import PROOF_SAMPLES, Run, prove
-from quantizer.recipes.load import Recipe, plain
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Recipe, Train, plain
 from quantizer.train import shard
 from quantizer.train.checkpoint import Checkpoints
 from quantizer.train.learner import Learner, Teacher, listen

@@ -22,7 +22,7 @@ from quantizer.layers.linear import SERVED, NVFP4Linear, drop_weights, hold_weig
 from quantizer.ptq.calibrate import calibrate
 from quantizer.ptq.quantize import Run, quantize
 from quantizer.ptq.scales import set_scales
-from quantizer.recipes.values import Recipe, Train
+from quantizer.recipes.recipe import Recipe, Train
 from quantizer.train import lora
 from quantizer.train.learner import Learner
 from quantizer.train.loop import trained

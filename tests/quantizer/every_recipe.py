@@ -27,8 +27,7 @@ from gates.artefact import artefact
 from quantizer.cli.train import VERBS
 from quantizer.core import cost
 from quantizer.experiments.nano import rows
-from quantizer.recipes.load import load_recipe, shipped
-from quantizer.recipes.values import Recipe
+from quantizer.recipes.recipe import Recipe, load_recipe, shipped
 from tests.quantizer import folders, tiny
 
 SMALL_TRAINING: Final = (

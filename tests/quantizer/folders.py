@@ -20,7 +20,7 @@ from quantizer.core.atomic_output import placed
 from quantizer.core.batch import Batch
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import nvfp4_layers
-from quantizer.recipes.values import Layers
+from quantizer.recipes.recipe import Layers
 from tests.quantizer import tiny
 
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-hf"

@@ -16,7 +16,7 @@ from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwe
 from quantizer.gguf.write import QWEN2, QWEN35
 from quantizer.layers.fused import groups
 from quantizer.nvfp4 import blocks
-from quantizer.surgery.texts import TEXTS
+from quantizer.surgery.tokenizer import TEXTS
 
 VOCABULARY = 608
 SIZE = {

@@ -16,7 +16,7 @@ from quantizer.data.render import Sample
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights
 from quantizer.ptq.calibrate import calibrate
-from quantizer.recipes.values import Layers, Train
+from quantizer.recipes.recipe import Layers, Train
 from quantizer.train.learner import Learner, listen
 from quantizer.train.loop import Record, Trainer
 from quantizer.train.weights import learning_rate

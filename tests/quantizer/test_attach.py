@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from quantizer.core.errors import RecipeError  # noqa: E402
 from quantizer.layers.attach import attach, detach, make_plan, measure, tie  # noqa: E402
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, unquantized  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

@@ -22,10 +22,10 @@ from quantizer.core.errors import CheckpointError, DataError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
 from quantizer.ptq import knapsack  # noqa: E402
-from quantizer.ptq.auto import Ledger, keep_in_bf16, score  # noqa: E402
 from quantizer.ptq.calibrate import calibrate  # noqa: E402
 from quantizer.ptq.knapsack import Group, bits_of, curve, solve  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.ptq.sensitivity import Ledger, keep_in_bf16, score  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

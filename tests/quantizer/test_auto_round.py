@@ -24,7 +24,7 @@ from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
 from quantizer.ptq import auto_round  # noqa: E402
 from quantizer.ptq.auto_round import cut, take_over  # noqa: E402
-from quantizer.recipes.load import load_recipe  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 

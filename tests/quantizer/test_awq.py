@@ -23,7 +23,7 @@ from quantizer.ptq import fold  # noqa: E402
 from quantizer.ptq.awq import alphas, search  # noqa: E402
 from quantizer.ptq.calibrate import Seen, observe  # noqa: E402
 from quantizer.ptq.fold import find_readers, fold_awq, fold_norm, foldable  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from gates.artefact import artefact  # noqa: E402
-from quantizer.recipes.load import shipped  # noqa: E402
+from quantizer.recipes.recipe import shipped  # noqa: E402
 from tests.quantizer import every_recipe  # noqa: E402
 from tests.quantizer.every_recipe import FAILED, PROVEN, REFUSED, Place, attempt, settle  # noqa: E402
 

@@ -15,7 +15,7 @@ from quantizer.experiments.nano.conversation import Conversation  # noqa: E402
 from quantizer.experiments.nano.facts import all_facts  # noqa: E402
 from quantizer.experiments.nano.generate import CATEGORIES, conversation  # noqa: E402
 from quantizer.experiments.nano.recipe import NANO  # noqa: E402
-from quantizer.experiments.nano.words import PINNED, TOPICS, is_held_out, normalise, split_of  # noqa: E402
+from quantizer.experiments.nano.vocabulary import PINNED, TOPICS, is_held_out, normalise, split_of  # noqa: E402
 
 COUNT = 3000
 

@@ -26,11 +26,11 @@ from gates.artefact import artefact  # noqa: E402
 from quantizer.cli import gguf as gguf_command  # noqa: E402
 from quantizer.cli import main  # noqa: E402
 from quantizer.core.errors import ExportError, SourceError, UnavailableError  # noqa: E402
-from quantizer.gguf import mix, official  # noqa: E402
+from quantizer.gguf import mix  # noqa: E402
 from quantizer.gguf.arch import architecture, value_order  # noqa: E402
+from quantizer.gguf.llama_cpp import Programs  # noqa: E402
 from quantizer.gguf.make import Job, make  # noqa: E402
 from quantizer.gguf.nvfp4 import move, pack  # noqa: E402
-from quantizer.gguf.official import Programs  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
@@ -267,13 +267,13 @@ SHRINK = f'cp {MODELS}/annie-nano-q4_k_m/annie-nano-q4_k_m.gguf "$2"'
 
 def test_a_python_converter_is_run_by_this_python() -> None:
     """Anything else by itself; an NVFP4 folder keeps BF16 where it is not packed."""
-    assert official.converter_argv(Path("/x/convert_hf_to_gguf.py"), Path("m"), Path("o"), "f16") == [
+    assert llama_cpp.converter_argv(Path("/x/convert_hf_to_gguf.py"), Path("m"), Path("o"), "f16") == [
         sys.executable, "/x/convert_hf_to_gguf.py", "m", "--outfile", "o", "--outtype", "f16",
     ]  # fmt: skip
-    assert official.converter_argv(Path("/x/in-a-container"), Path("m"), Path("o"), "nvfp4") == [
+    assert llama_cpp.converter_argv(Path("/x/in-a-container"), Path("m"), Path("o"), "nvfp4") == [
         "/x/in-a-container", "m", "--outfile", "o", "--outtype", "bf16",
     ]  # fmt: skip
-    assert official.quantize_argv(Path("/q"), Path("a"), Path("b"), "q4_k_m") == ["/q", "a", "b", "Q4_K_M"]
+    assert llama_cpp.quantize_argv(Path("/q"), Path("a"), Path("b"), "q4_k_m") == ["/q", "a", "b", "Q4_K_M"]
 
 
 def test_the_operators_programs_are_used_where_they_are_named(dense: Path, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 pytest.importorskip("modelopt", reason=INSTALL)
 
-from quantizer.layers.shared_scales import tie_scales  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.ptq import modelopt_cpu  # noqa: E402
+from quantizer.ptq.modelopt import tie_scales  # noqa: E402
 from quantizer.verify.check import load_layer, verify  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from quantizer.verify.layout import readable_layers  # noqa: E402

@@ -22,7 +22,7 @@ from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
 from quantizer.ptq.parity import compare, served_model  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
-from quantizer.recipes.load import load_recipe  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 

@@ -19,8 +19,8 @@ from quantizer.layers.attach import attach, make_plan
 from quantizer.ptq.calibrate import observe, set_inputs
 from quantizer.ptq.parity import served_model
 from quantizer.ptq.scales import norm_of, set_scales
-from quantizer.recipes.values import Layers
-from quantizer.surgery.operate import apply, plan
+from quantizer.recipes.recipe import Layers
+from quantizer.surgery.plan import apply, plan
 from quantizer.surgery.server import parse
 from tests.quantizer import folders, tiny
 

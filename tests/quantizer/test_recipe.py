@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.core.errors import RecipeError
-from quantizer.recipes.load import RECIPES, load_recipe, parse, plain, shipped
-from quantizer.recipes.values import Layers, Recipe
+from quantizer.recipes.recipe import RECIPES, Layers, Recipe, load_recipe, parse, plain, shipped
 
 STRATEGIES = {
     "default", "mlp_only", "awq_lite", "awq_mse", "mse", "four_over_six", "auto_mixed", "svdquant", "careful",

@@ -17,7 +17,7 @@ from quantizer.layers.attach import attach, make_plan, measure  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.ptq import scales  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -137,7 +137,7 @@ def test_modelopt_finds_the_same_scales(build: Any, kind: str) -> None:
     pytest.importorskip("modelopt", reason=INSTALL)
     from quantizer.ptq import modelopt_cpu
     from quantizer.ptq.modelopt import config
-    from quantizer.recipes.values import Recipe, Weights
+    from quantizer.recipes.recipe import Recipe, Weights
 
     with modelopt_cpu.installed() as mtq:
         wanted = config(mtq, Recipe("x", weights=Weights(kind)), make_plan(build(), Layers()))

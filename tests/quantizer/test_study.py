@@ -16,7 +16,7 @@ from quantizer.experiments.study.learn import Loop, distance, said  # noqa: E402
 from quantizer.experiments.study.packs import Pack, _pack, packs, shuffled  # noqa: E402
 from quantizer.experiments.study.plain import hidden_states  # noqa: E402
 from quantizer.layers.linear import hold_weights, nvfp4_layers  # noqa: E402
-from quantizer.recipes.values import Train  # noqa: E402
+from quantizer.recipes.recipe import Train  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 from tests.quantizer.learners import (  # noqa: E402
     LSQ,

@@ -22,7 +22,7 @@ from quantizer.cli import main, surgery  # noqa: E402
 from quantizer.core.errors import ExportError, SourceError  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.surgery import shards  # noqa: E402
-from quantizer.surgery.operate import apply, plan, replace_folder  # noqa: E402
+from quantizer.surgery.plan import apply, plan, replace_folder  # noqa: E402
 from quantizer.surgery.server import parse  # noqa: E402
 from quantizer.surgery.wrap import rename, unwrap, wrap  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402

@@ -16,9 +16,9 @@ from transformers import AutoTokenizer
 
 from gates.artefact import artefact
 from quantizer.surgery.checkpoint import CONFIG, TOKENIZER_CONFIG, Patient
-from quantizer.surgery.operate import apply, plan
+from quantizer.surgery.operation import Step
+from quantizer.surgery.plan import apply, plan
 from quantizer.surgery.server import parse
-from quantizer.surgery.step import Step
 from quantizer.surgery.templates import ERROR, templates
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

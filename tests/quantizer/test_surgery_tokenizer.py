@@ -16,8 +16,12 @@ tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
 
 from quantizer.surgery.checkpoint import Patient  # noqa: E402
 from quantizer.surgery.server import parse  # noqa: E402
-from quantizer.surgery.texts import TEXTS  # noqa: E402
-from quantizer.surgery.tokenizer import REGEX, rope, tokenizer  # noqa: E402
+from quantizer.surgery.tokenizer import (  # noqa: E402
+    REGEX,
+    TEXTS,
+    rope,
+    tokenizer,
+)
 
 pytestmark = pytest.mark.torch
 OLD, NEW = parse("vllm-0.19"), parse("vllm-0.24")

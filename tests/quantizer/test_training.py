@@ -16,7 +16,7 @@ from quantizer.core.errors import QuantizerError, RecipeError  # noqa: E402
 from quantizer.layers.attach import measure  # noqa: E402
 from quantizer.layers.linear import hold_weights, nvfp4_layers, unquantized  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
-from quantizer.recipes.values import Lora, Train  # noqa: E402
+from quantizer.recipes.recipe import Lora, Train  # noqa: E402
 from quantizer.train import lora  # noqa: E402
 from quantizer.train.learner import listen, micro  # noqa: E402
 from quantizer.train.loop import Trainer  # noqa: E402

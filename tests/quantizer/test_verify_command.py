@@ -14,6 +14,7 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 
 from quantizer.verify.command import run  # noqa: E402
+
 from tests.quantizer.checkpoints import MLP, Checkpoint, save_source, weights  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

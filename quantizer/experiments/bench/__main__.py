@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,12 +32,11 @@ from quantizer.core.cost import default_device, device_name
 from quantizer.data.batches import collate
 from quantizer.data.render import Sample
 from quantizer.experiments.bench.awq import compare
-from quantizer.experiments.bench.model import TINY, WHOLE, Size, build, plain_loop, rows, wait
-from quantizer.experiments.bench.table import Result, table
+from quantizer.experiments.bench.model import TINY, WHOLE, Result, Size, build, plain_loop, rows, table, wait
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights, nvfp4_layers
 from quantizer.ptq.calibrate import calibrate
-from quantizer.recipes.values import Layers, Train
+from quantizer.recipes.recipe import Layers, Train
 from quantizer.train.learner import Learner, listen
 from quantizer.train.loop import Record, Trainer
 from quantizer.train.speed import KEPT, Hold, compile_blocks, recompute, share_inputs
@@ -60,7 +60,7 @@ class Subject:
 
 def _subjects() -> list[Subject]:
     sft, qat = replace(SETTINGS, quantized=False), SETTINGS
-    eager = {"precision": "autocast", "compile": False}
+    eager: dict[str, Any] = {"precision": "autocast", "compile": False}
     return [
         Subject("plain sft", replace(sft, **eager), plain=True),
         Subject("qat", qat),
@@ -118,9 +118,10 @@ def agreement(size: Size, device: str) -> dict[str, float]:
     _quantize(learner.model, SETTINGS, rows(size, SHARE, False), size)
     Hold()(learner.model)
     layers = nvfp4_layers(learner.model).values()
-    held = [layer.held.clone() for layer in layers]
+    held = [layer.held.clone() for layer in layers if layer.held is not None]
     hold_weights(learner.model)
-    off = sum(int((layer.held != one).sum()) for layer, one in zip(layers, held, strict=True))
+    again = [layer.held for layer in layers if layer.held is not None]
+    off = sum(int(one.ne(other).sum()) for one, other in zip(again, held, strict=True))
     x = torch.randn(size.rows, size.tokens, size.shape["hidden_size"], device=device).bfloat16()
     block = learner.model.get_submodule("model.layers.0")
     places = torch.arange(size.tokens, device=device)[None]
@@ -184,7 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parts(only: Sequence[str] | None, size: Size, device: str) -> list[tuple[str, Callable[[], Any]]]:
     """What is measured, in its order."""
     made: list[tuple[str, Callable[[], Any]]] = [
-        (subject.name, lambda subject=subject: measure(subject, size, device)) for subject in SUBJECTS
+        (subject.name, partial(measure, subject, size, device)) for subject in SUBJECTS
     ]
     made.insert(FIRST, ("awq", lambda: awq(size, device)))
     made.insert(FIRST + 3, ("agreement", lambda: agreement(size, device)))

@@ -16,7 +16,7 @@ from quantizer.layers.attach import attach, make_plan
 from quantizer.ptq.awq import search
 from quantizer.ptq.calibrate import observe, set_inputs
 from quantizer.ptq.fold import fold_awq, foldable
-from quantizer.recipes.values import Layers
+from quantizer.recipes.recipe import Layers
 
 STEP: Final = 0.1  # of alpha, from 0 to 1, as ModelOpt's NVFP4_AWQ_LITE_CFG
 

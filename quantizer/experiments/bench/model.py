@@ -12,7 +12,7 @@ from torch import nn
 
 from quantizer.data.batches import Step, collate
 from quantizer.data.render import Sample
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 from quantizer.train.weights import learning_rate
 
 SHAPE: Final = {
@@ -74,7 +74,8 @@ def build(size: Size, device: str) -> nn.Module:
 
     torch.manual_seed(0)
     with torch.device(device):
-        return Qwen3ForCausalLM(Qwen3Config(**size.shape)).to(torch.bfloat16)
+        model: nn.Module = Qwen3ForCausalLM(Qwen3Config(**size.shape))
+    return model.to(torch.bfloat16)
 
 
 def plain_loop(
@@ -109,3 +110,40 @@ def wait() -> None:
     """Until the device has done all it was given."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """name: the subject's. seconds: of a step. before: calibration, teacher, and the first half of the steps, which
+    compiles. bytes: held at most at a time. losses: of every step."""
+
+    name: str
+    tokens_per_second: float
+    seconds: float
+    bytes: int
+    before: dict[str, float]
+    losses: list[float]
+
+
+def table(results: list[Result]) -> list[str]:
+    """For people: each subject beside the first, and how far its losses are from those of the plain loop of its kind."""
+    lines = [
+        f"{'subject':32} {'ms a step':>9} {'tokens/s':>9} {'x':>6} {'GiB':>6} {'x':>6} {'loss off by':>12}"
+    ]
+    if not results:
+        return lines
+    first, plain = results[0], {one.name: one for one in results if one.name.startswith("plain")}
+    for one in results:
+        kin = plain.get(f"plain {one.name.partition(',')[0]}")
+        off = "" if kin is None else f"{_off(one.losses, kin.losses):12.1e}"
+        lines.append(
+            f"{one.name:32} {1000 * one.seconds:9.1f} {one.tokens_per_second:9,.0f} "
+            f"{one.tokens_per_second / first.tokens_per_second:6.2f} {one.bytes / 2**30:6.1f} "
+            f"{one.bytes / first.bytes:6.2f} {off}"
+        )
+    return lines
+
+
+def _off(losses: list[float], wanted: list[float]) -> float:
+    """The largest relative difference of two curves."""
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, wanted, strict=True))

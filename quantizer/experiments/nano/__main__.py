@@ -32,7 +32,7 @@ def ship(recipe: Recipe, learned: Path, models: Path) -> None:
 
 
 def nvfp4(models: Path) -> None:
-    from quantizer.experiments.nano.fp4 import quantize
+    from quantizer.experiments.nano.ship import quantize
 
     for artefact in quantize(models):
         print(artefact.name, artefact.format, artefact.root)
@@ -40,7 +40,7 @@ def nvfp4(models: Path) -> None:
 
 def score(recipe: Recipe, models: Path, each: int) -> None:
     from quantizer.experiments.nano.cases import cases
-    from quantizer.experiments.nano.score_server import score_file
+    from quantizer.experiments.nano.serving import score_file
 
     asked = cases(recipe.data_seed + 2, each)
     for path in sorted(models.glob("*/*.gguf")):

@@ -12,14 +12,22 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from quantizer.experiments.nano.conversation import Conversation, Exchange, Kit
-from quantizer.experiments.nano.follow import follow, named, nameless
-from quantizer.experiments.nano.general import general, make_general
-from quantizer.experiments.nano.house_scenes import device, report
-from quantizer.experiments.nano.scenes import fact, greeting, reasoning, short_answer, two_step, unknown
-from quantizer.experiments.nano.talk import OTHER_PROMPTS, VOICE_PROMPTS
-from quantizer.experiments.nano.tool_scenes import memory, web
+from quantizer.experiments.nano.scenes import (
+    OTHER_PROMPTS,
+    VOICE_PROMPTS,
+    fact,
+    follow,
+    greeting,
+    named,
+    nameless,
+    reasoning,
+    short_answer,
+    two_step,
+    unknown,
+)
+from quantizer.experiments.nano.tool_scenes import device, general, make_general, memory, report, web
 from quantizer.experiments.nano.tools import SPECS, Tool, make_tool, stranger_tool
-from quantizer.experiments.nano.words import DAYS, Split, split_of
+from quantizer.experiments.nano.vocabulary import DAYS, Split, split_of
 
 Scene = Callable[[random.Random, Split, Kit], Exchange]
 

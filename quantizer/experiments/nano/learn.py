@@ -44,7 +44,7 @@ def learn(recipe: Recipe, out: Path, score_each: int = 100) -> dict[str, Any]:
     pad, end = bpe.token_id(tokenizer, bpe.PAD), bpe.token_id(tokenizer, bpe.END)
     log(f"tokenizer: {tokenizer.get_vocab_size()} tokens, {time.perf_counter() - started:.0f} s")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = build_model(recipe.shape, recipe.torch_seed, pad, end).to(device)
+    model = build_model(recipe.shape, recipe.torch_seed, pad, end, device)
     asked = cases(recipe.data_seed + 2, score_each)
     told: dict[str, Any] = {
         "recipe": recipe.as_dict(),

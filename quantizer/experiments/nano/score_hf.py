@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
@@ -21,6 +23,7 @@ def replies(
 ) -> list[Reply]:
     """A greedy reply to each case. Prompts of a batch are padded on the left."""
     model.eval()
+    generator: Any = model  # its mixin's `generate` is typed for another protocol
     end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)
     out: list[Reply] = []
     for start in range(0, len(asked), batch):
@@ -30,7 +33,7 @@ def replies(
         width = max(map(len, prompts))
         ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=model.device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
-        made = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new,
+        made: Any = generator.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new,
                               do_sample=False, eos_token_id=end, pad_token_id=pad)  # fmt: skip
         out += [
             read_tokens(tokenizer, row, case, end)

@@ -12,14 +12,19 @@ import tempfile
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tokenizers import Tokenizer
 
 from gates.artefact.artefact import Artefact, Provenance, seal
 from quantizer.experiments.nano import hf
 from quantizer.experiments.nano.recipe import Recipe
+from quantizer.experiments.nano.rows import write
+from quantizer.gguf.llama_cpp import Programs
+from quantizer.gguf.make import Job, make
 from quantizer.gguf.write import write_gguf
+from quantizer.ptq import quantize as ptq
+from quantizer.recipes.recipe import load_recipe
 
 _TOOLS = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "xllamacpp")
 
@@ -104,3 +109,20 @@ def _write_hf(folder: Path, learned: Path, which: str, recipe: Recipe) -> None:
 def _fresh(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+
+
+RECIPE: Final = "mse"
+CONVERSATIONS: Final = 64
+ROWS, SEED = 512, 7  # of the file that they are drawn from: the training split, a draw of its own
+
+
+def quantize(models: Path) -> list[Artefact]:
+    """Make both folders anew out of `annie-nano-hf`, the GGUF file's parent first. Raises QuantizerError."""
+    folder, file = models / "annie-nano-nvfp4-hf", models / "annie-nano-nvfp4"
+    recipe = load_recipe(RECIPE, [f"calibrate.conversations={CONVERSATIONS}"])
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(file, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        data = write(Path(scratch) / "conversations.jsonl", ROWS, SEED)
+        made = ptq.run(recipe, models / "annie-nano-hf", data, folder, now=datetime.now(UTC), device="cpu")
+    return [made, make(Job(folder, file, "nvfp4", Programs()), datetime.now(UTC))]

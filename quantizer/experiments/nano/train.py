@@ -25,7 +25,7 @@ Log = Callable[[str], None]
 Step = tuple[int, int, Tensor, Tensor]
 
 
-def build_model(shape: Shape, seed: int, pad: int, end: int) -> Qwen3ForCausalLM:
+def build_model(shape: Shape, seed: int, pad: int, end: int, device: str = "cpu") -> Qwen3ForCausalLM:
     """A fresh model in fp32. Tied embeddings: at this size an untied head would be 7 % more weights."""
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -44,7 +44,10 @@ def build_model(shape: Shape, seed: int, pad: int, end: int) -> Qwen3ForCausalLM
         eos_token_id=end,
         pad_token_id=pad,
     )
-    return Qwen3ForCausalLM(config).float()
+    model = Qwen3ForCausalLM(config)
+    module: nn.Module = model  # transformers' own `to` has another signature than torch's
+    module.to(device, torch.float32)
+    return model
 
 
 def learning_rate(step: int, steps: int, run: Run) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from quantizer.experiments.study.packs import packs, shuffled
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights
 from quantizer.ptq.calibrate import calibrate
-from quantizer.recipes.values import Layers, Train
+from quantizer.recipes.recipe import Layers, Train
 from quantizer.train.learner import Learner
 
 STEPS: Final = 16
@@ -40,13 +41,10 @@ def check(shape: Shape, tokens: int, device: str, steps: int = STEPS) -> dict[st
         found[f"{kind}, off by"] = max(abs(a - b) / max(abs(a), 1e-3) for a, b in pairs)
     model = _model(shape, device)
     prompts = [list(range(5, 25 + i)) for i in range(40)]
-    texts = []
+    texts: list[list[list[int]]] = []
     for graphs in (False, True):
-        found[f"decode{', graphs' if graphs else ''}, ms"] = 1000 * _timed(
-            lambda graphs=graphs: texts.append(  # type: ignore[misc]
-                greedy(model, prompts, pad=0, end=-1, most=48, graphs=graphs)
-            )
-        )
+        decode = partial(greedy, model, prompts, pad=0, end=-1, most=48, graphs=graphs)
+        found[f"decode{', graphs' if graphs else ''}, ms"] = 1000 * _timed(lambda: texts.append(decode()))  # noqa: B023
     same = [a == b for a, b in zip(*texts, strict=True)]
     found |= {"same replies": sum(same), "replies": len(same), "failed": Graphs.failed}
     near = all(found[f"{kind}, off by"] < NEAR for kind in ("base", "qad"))
@@ -55,7 +53,8 @@ def check(shape: Shape, tokens: int, device: str, steps: int = STEPS) -> dict[st
 
 
 def _model(shape: Shape, device: str) -> Any:
-    return build_model(shape, 1, 0, 1).to(device, torch.bfloat16)
+    model: Any = build_model(shape, 1, 0, 1)
+    return model.to(device, torch.bfloat16)
 
 
 def _trained(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from quantizer.experiments.nano.recipe import Shape
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ NAMES: Final = {
 @torch.no_grad()
 def round_model(model: Any) -> dict[str, int]:
     """Round a Qwen3's matrices in place to its Q4_K_M; how many became which type. Tied embeddings only."""
-    blocks, counts = len(model.model.layers), {}
+    blocks = len(model.model.layers)
+    counts: dict[str, int] = {}
     for name, layer in model.named_modules():
         if not isinstance(layer, nn.Linear | nn.Embedding) or name == "lm_head":
             continue

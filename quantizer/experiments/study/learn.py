@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from quantizer.experiments.study.graph import Graphs
 from quantizer.experiments.study.packs import Order, Pack
 from quantizer.experiments.study.plain import hidden_states
 from quantizer.layers.linear import SERVED
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Taught, head_loss
 from quantizer.train.learner import Learner
 from quantizer.train.loop import trained
@@ -52,12 +53,13 @@ def distance(
 ) -> tuple[float, float]:
     """Cross entropy and divergence from the teacher, means over all learned tokens."""
     sums, count = torch.zeros(2, dtype=torch.float64), 0
-    goal, matrix = Goal(ce_share=0.5), learner.model.get_submodule("lm_head").weight
+    goal = Goal(ce_share=0.5)
+    matrix: Any = learner.model.get_submodule("lm_head").weight
     for pack, told in zip(packs, taught, strict=True):
         for i, learned in enumerate(pack.counts):
             hidden = chosen(learner, pack.ids[i], pack.places[i])
-            loss = head_loss(hidden, matrix, pack.targets[i], 1.0, goal, Taught(told[i], head))  # type: ignore[arg-type]
-            empty = (len(hidden) - learned) * math.log(matrix.shape[0])  # type: ignore[arg-type]
+            loss = head_loss(hidden, matrix, pack.targets[i], 1.0, goal, Taught(told[i], head))
+            empty = (len(hidden) - learned) * math.log(matrix.shape[0])
             sums += torch.tensor([float(loss.ce) - empty, float(loss.kl)], dtype=torch.float64)
             count += learned
     return float(sums[0] / count), float(sums[1] / count)
@@ -97,7 +99,7 @@ class Loop:
                 group["capturable"], group["lr"] = True, self.lr
         recorder = Graphs(device.type, graphs)
         self.places = [[t[0].clone() for t in self._parts(i)] for i in range(len(packs))]
-        self.work = [recorder.made_of(lambda i=i: self._work(i)) for i in range(len(packs))]
+        self.work = [recorder.made_of(partial(self._work, i)) for i in range(len(packs))]
 
     def run(self) -> dict[str, Any]:
         """To the end of the order; what a log should keep. Losses are means over learned tokens."""

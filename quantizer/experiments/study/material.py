@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -13,6 +14,7 @@ from quantizer.data.render import Sample
 from quantizer.experiments.nano import annie, data
 from quantizer.experiments.nano import tokenizer as bpe
 from quantizer.experiments.nano.cases import Case, cases
+from quantizer.experiments.nano.conversation import Sample as Text
 from quantizer.experiments.nano.generate import conversation
 from quantizer.experiments.nano.recipe import NANO
 from quantizer.experiments.nano.template import render
@@ -39,17 +41,17 @@ def place(folder: Path, grid: Grid) -> Path:
     return folder / f"material-{grid.recovery}.npz"
 
 
-def recovery_sample(seed: int, index: int) -> annie.Sample:
+def recovery_sample(seed: int, index: int) -> Text:
     """Conversations that no fine-tune and no base has."""
     return data.annie_sample(seed, DATA + index)
 
 
-def known_sample(seed: int, index: int) -> annie.Sample:
+def known_sample(seed: int, index: int) -> Text:
     """Conversations in which a base sees Annie; no fine-tune has them."""
     return data.annie_sample(seed, 2 * DATA + index)
 
 
-def held_out_sample(seed: int, index: int) -> annie.Sample:
+def held_out_sample(seed: int, index: int) -> Text:
     """Lessons that nobody learned from."""
     return annie.sample(conversation(seed + 2, "test", index))
 
@@ -63,7 +65,7 @@ def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
         "recovery": (recovery_sample, grid.recovery),
         "held_out": (held_out_sample, grid.held_out),
     }
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, (make, count) in kinds.items():
         rows = data.rows(make, tokenizer, NANO.data_seed, count, workers)
         arrays[f"{name}.ids"] = np.concatenate([row.ids for row in rows])

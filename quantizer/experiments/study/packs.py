@@ -54,7 +54,8 @@ def packs(samples: Sequence[Sample], tokens: int, pad: int, seed: int, every: bo
 
 def shuffled(made: Sequence[Pack], steps: int, seed: int) -> Order:
     """So many steps over all batches; every epoch in its own order."""
-    rng, order = random.Random(f"order {seed}"), []
+    rng = random.Random(f"order {seed}")
+    order: Order = []
     every = [(i, j) for i, pack in enumerate(made) for j in range(len(pack.counts))]
     while len(order) < steps:
         rng.shuffle(every)

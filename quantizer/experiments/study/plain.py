@@ -38,7 +38,7 @@ def hidden_states(
         mlp = block.mlp
         gate, up = _together(block.post_attention_layernorm(x), mlp.gate_proj, mlp.up_proj)
         x = x + mlp.down_proj(mlp.act_fn(gate) * up)
-    return decoder.norm(x)  # type: ignore[no-any-return]
+    return decoder.norm(x)
 
 
 def causal(number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def _attention(part: Any, x: Tensor, turns: list[Tensor], number: int, attend: A
     q, k, v = (y.view(shape) for y in _together(x, part.q_proj, part.k_proj, part.v_proj))
     q, k = (_turned(y.transpose(1, 2), turns) for y in (part.q_norm(q), part.k_norm(k)))
     seen = attend(number, q, k, v.transpose(1, 2))
-    return part.o_proj(seen.transpose(1, 2).reshape(*x.shape[:2], -1))  # type: ignore[no-any-return]
+    return part.o_proj(seen.transpose(1, 2).reshape(*x.shape[:2], -1))
 
 
 def _turned(x: Tensor, turns: list[Tensor]) -> Tensor:

@@ -135,8 +135,10 @@ def plot_recovered(table: Table) -> str:
 
 
 def _point(table: Table, size: str, row: str, method: str) -> tuple[float, float, float] | None:
-    cells = [table.cell(size, row, name) for name in ("bf16", "default", method)]
-    found = recovered(*cells) if all(cells) else None
+    before, rounded, trained = (table.cell(size, row, name) for name in ("bf16", "default", method))
+    if before is None or rounded is None or trained is None:
+        return None
+    found = recovered(before, rounded, trained)
     return None if found is None or found.lost[1] <= 0 else found.back
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import math
 import random
 import time
 import traceback
@@ -49,8 +50,7 @@ from quantizer.experiments.study.results import results_folder
 from quantizer.layers.linear import drop_weights, hold_weights
 from quantizer.ptq.quantize import Run as Job
 from quantizer.ptq.quantize import quantize
-from quantizer.recipes.load import load_recipe
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train, load_recipe
 from quantizer.train.learner import Learner
 from quantizer.train.shard import World
 from quantizer.train.student import calibration_run, open_student
@@ -120,7 +120,7 @@ class Study:
         path = self.folder / f"{self.name}-base.safetensors"
         if path.exists():
             return
-        model = build_model(self.shape, self.seed, self.pad, self.end).to(self.device)
+        model = build_model(self.shape, self.seed, self.pad, self.end, self.device)
         self.told["parameters"] = sum(p.numel() for p in model.parameters())
         made = packs(self.material.base, self.grid.base_tokens, self.pad, self.seed, every=True)
         steps = self.grid.epochs * sum(len(pack.counts) for pack in made)
@@ -134,7 +134,7 @@ class Study:
         folder = self.folder / "models" / f"{self.name}-{strength.name}"
         if (folder / "config.json").exists():
             return folder
-        model = build_model(self.shape, self.seed, self.pad, self.end).to(self.device)
+        model = build_model(self.shape, self.seed, self.pad, self.end, self.device)
         base = load_file(self.folder / f"{self.name}-base.safetensors", device=self.device)
         model.load_state_dict(base, strict=False)
         chosen = list(self.material.tune)
@@ -193,7 +193,7 @@ class Study:
             "source": source,
             "recovery": (recovery, said(learner, recovery)),
             "held_out": (held_out, said(learner, held_out)),
-            "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[union-attr, operator]
+            "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[operator]  # a module's attributes are Any or Module to torch
         }
 
     def _made(self, method: str) -> tuple[nn.Module, Told]:
@@ -299,4 +299,4 @@ def _moved(base: dict[str, torch.Tensor], tuned: dict[str, torch.Tensor]) -> flo
     """How far a fine-tune has moved the matrices: |W' - W| / |W|, over all of them."""
     names = [name for name, tensor in base.items() if tensor.ndim == 2]
     moved = sum(float((tuned[name] - base[name]).float().square().sum()) for name in names)
-    return round((moved / sum(float(base[name].float().square().sum()) for name in names)) ** 0.5, 5)
+    return round(math.sqrt(moved / sum(float(base[name].float().square().sum()) for name in names)), 5)

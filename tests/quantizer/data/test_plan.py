@@ -12,7 +12,7 @@ from gates.suite.load import load_suite, shipped
 from quantizer.core.errors import RecipeError
 from quantizer.data.near_duplicates import Seen
 from quantizer.data.plan import load_plan
-from quantizer.data.script import Script, scripts
+from quantizer.data.scripts import Script, scripts
 from tests.quantizer.data.teachers import PLAN, plan_file
 
 

@@ -21,9 +21,9 @@ from quantizer.core.atomic_output import placed
 from quantizer.core.errors import ExportError, SourceError
 from quantizer.surgery.algorithm import quantization
 from quantizer.surgery.checkpoint import FILE_MODE, FOLDER_MODE, Patient, open_patient
+from quantizer.surgery.operation import Step
 from quantizer.surgery.server import Server
 from quantizer.surgery.shards import write_shards
-from quantizer.surgery.step import Step
 from quantizer.surgery.templates import templates
 from quantizer.surgery.tokenizer import rope, tokenizer
 from quantizer.surgery.wrap import names, preprocessor
