@@ -1,7 +1,7 @@
-"""The model that is to be quantized: a Hugging Face folder in BF16 (or F16, F32), checked before it is loaded.
+"""The model to be quantized: a Hugging Face folder in BF16, F16 or F32, checked before it is loaded.
 
-Nothing of the folder is ever run: only JSON and safetensors are read, code beside them (`auto_map`) and pickles are
-refused.
+No code of the folder is ever run. Only JSON and safetensors are read; folders with code (`auto_map`) are rejected
+and pickles are never opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, FileEntry, root_digest
 from gates.contracts.errors import ArtefactError
 from quantizer.core.errors import SourceError
-from quantizer.verify.check import bare
+from quantizer.verify.check import unwrapped_name
 from quantizer.verify.folder import Folder, open_folder
 
 ARCHITECTURES: Final = {
@@ -28,13 +28,13 @@ ARCHITECTURES: Final = {
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
 }
-"""`model_type` to the architecture that it comes with. Of the last, the text model is loaded and quantized."""
+"""`model_type` to its architecture. Of the last one, only the text model is loaded and quantized."""
 FLOATS: Final = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A folder that can be quantized. manifest: of its artefact.json, where it has one."""
+    """A folder that can be quantized. manifest: its artefact.json, if it has one."""
 
     folder: Folder
     manifest: Artefact | None
@@ -49,13 +49,13 @@ class Source:
 
     @property
     def text_config(self) -> Mapping[str, Any]:
-        """The text model's part of the configuration, which is all of it in a text model."""
+        """The configuration of the text model; for a text-only model, the whole configuration."""
         part = self.config.get("text_config")
         return part if isinstance(part, dict) else self.config
 
     @property
     def dtype(self) -> str:
-        """As safetensors writes it, the type of most weights."""
+        """The type of most weights, in the notation of safetensors."""
         for config in (self.config, self.text_config):
             named = config.get("dtype") or config.get("torch_dtype")
             if named in FLOATS:
@@ -64,17 +64,17 @@ class Source:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """A parameter's name in memory to its name in the folder, where a vision-language model adds a part."""
-        return {bare(name): name for name in self.folder.tensors}
+        """A parameter's name in memory to its name in the folder, where a vision-language wrapper adds a prefix."""
+        return {unwrapped_name(name): name for name in self.folder.tensors}
 
     @cached_property
     def root(self) -> str:
         """The root digest of the folder."""
-        return root_of(self.path, self.manifest)
+        return root_digest_of(self.path, self.manifest)
 
 
-def root_of(path: Path, manifest: Artefact | None) -> str:
-    """The root digest of a folder: its manifest's, or else that of its files as they lie there."""
+def root_digest_of(path: Path, manifest: Artefact | None) -> str:
+    """The root digest of a folder: from its manifest, else from the files as they are."""
     if manifest:
         return manifest.root
     files = (file for file in path.rglob("*") if file.is_file() and file.name != artefact.MANIFEST)
@@ -83,8 +83,11 @@ def root_of(path: Path, manifest: Artefact | None) -> str:
 
 
 def open_source(path: Path) -> Source:
-    """Check a folder. Raises SourceError with one line: not there, broken, quantized already, not a known
-    architecture, with code or without safetensors, or changed since its manifest was written."""
+    """Open and check a folder.
+
+    Raises SourceError with one line if the folder is missing, damaged, already quantized, of an unknown
+    architecture, has code or no safetensors, or does not match its manifest.
+    """
     folder = open_folder(path, follow_links=True)
     for finding in folder.findings:
         if finding.severity == "error" and finding.code != "pickle":
@@ -117,7 +120,9 @@ def _check_config(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def load_model(source: Source, dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> nn.Module:
-    """The text model of a folder, in evaluation mode. Raises SourceError if its weights do not fit its config."""
+    """Load the text model of a folder, in evaluation mode. Raises SourceError if its weights do not fit its
+    configuration.
+    """
     from transformers import AutoModelForCausalLM
 
     try:
@@ -140,7 +145,7 @@ def load_model(source: Source, dtype: torch.dtype = torch.bfloat16, device: str 
 
 @contextmanager
 def _no_bar() -> Iterator[None]:
-    """transformers draws a progress bar even for a model of one shard."""
+    """Switch off transformers' progress bar, which appears even for a model of one shard."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""`manners data generate` and `manners data validate`: conversations from a teacher, and whether a file of them is fit."""
+"""`manners data generate` and `manners data validate`: make conversations with a teacher model, and check them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gates.contracts.case import Suite
-    from quantizer.data.plan import Plan
+    from quantizer.data.plan import DataPlan
 
 FOUND: Final = 1
-"""The exit code of a file that was read and is not fit."""
+"""The exit code when a file was read and has findings."""
 
 
 def add(verbs: Any) -> None:
-    """The commands' flags. verbs: of argparse's `add_subparsers`."""
+    """Add the commands and their flags. verbs: the result of argparse's `add_subparsers`."""
     words = "conversations with tools from a teacher behind an OpenAI-compatible URL"
     _generate(verbs.add_parser("generate", help=words, description=words))
     words = (
@@ -75,13 +75,13 @@ def _validate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_generate(args: argparse.Namespace) -> int:
-    """`generate`; the exit code."""
+    """Run `data generate`. Returns the exit code."""
     from gates.contracts.errors import RunError
     from gates.detect.label import first_model
     from gates.run.http import Timeouts, authorization
     from gates.run.runner import Pace
     from quantizer.core.errors import UnavailableError
-    from quantizer.data.generate import Job, generate, teacher
+    from quantizer.data.generate import GenerationJob, generate, teacher
 
     plan = _plan(args)
     _at_least_one(args.concurrency, "--concurrency")
@@ -93,7 +93,7 @@ def run_generate(args: argparse.Namespace) -> int:
     except RunError as error:
         raise UnavailableError(str(error)) from None
     timeouts = Timeouts(idle=args.timeout, total=args.timeout)
-    job = Job(plan, _counts(plan, args.count), target, _suites(args.suite),
+    job = GenerationJob(plan, _counts(plan, args.count), target, _suites(args.suite),
               Pace(concurrency=args.concurrency, timeouts=timeouts))  # fmt: skip
     manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)
     print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _told(manifest, args.out))
@@ -101,19 +101,19 @@ def run_generate(args: argparse.Namespace) -> int:
 
 
 def run_validate(args: argparse.Namespace) -> int:
-    """`validate`; the exit code."""
-    from quantizer.data.validate import lines, plain, validate
+    """Run `data validate`. Returns the exit code."""
+    from quantizer.data.validate import report_as_json, report_lines, validate
 
     report = validate(args.file, _suites(args.suite), source=args.source, max_seconds=args.max_seconds)
     if args.json:
-        print(json.dumps(plain(report), indent=2, ensure_ascii=False))
+        print(json.dumps(report_as_json(report), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(lines(report)))
+        print("\n".join(report_lines(report)))
     return FOUND if report.findings else 0
 
 
-def _plan(args: argparse.Namespace) -> Plan:
-    """The plan with what the flags change of it. Raises RecipeError."""
+def _plan(args: argparse.Namespace) -> DataPlan:
+    """Load the plan and apply the flags that change it. Raises RecipeError."""
     from dataclasses import replace
 
     from gates.policy.decoder import nearest
@@ -139,8 +139,8 @@ def _at_least_one(value: int, name: str) -> int:
     return value
 
 
-def _counts(plan: Plan, changes: list[str]) -> dict[str, int]:
-    """Conversations wanted, by category. Raises RecipeError."""
+def _counts(plan: DataPlan, changes: list[str]) -> dict[str, int]:
+    """The number of conversations wanted in each category. Raises RecipeError."""
     from quantizer.core.errors import RecipeError
 
     counts = {category.name: category.count for category in plan.categories}
@@ -159,7 +159,7 @@ def _suites(names: list[str]) -> list[Suite]:
 
 
 def _told(manifest: Mapping[str, Any], out: Path) -> str:
-    """What a person wants to know of a manifest."""
+    """A summary of a manifest for a person."""
     file = manifest["file"]
     lines = [f"{out / file['name']}: {manifest['conversations']} conversations, {file['digest']}"]
     for name, count in manifest["categories"].items():

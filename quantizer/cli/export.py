@@ -1,4 +1,4 @@
-"""`manners quantize export DIR --out DIR`: an NVFP4 folder as plain BF16."""
+"""`manners quantize export DIR --out DIR`: write the model of an NVFP4 folder in plain BF16."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORDS = "write an NVFP4 folder's model in BF16, the very numbers that its bytes 
 
 
 def add(verbs: Any) -> None:
-    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser("export", help=WORDS, description=WORDS)
     option = parser.add_argument
     option("folder", type=Path, metavar="DIR", help="the NVFP4 folder")
@@ -22,7 +22,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The exit code."""
+    """Write the folder. Returns the exit code."""
     from quantizer.checkpoint.unpack import unpack
 
     made = unpack(args.folder, args.out, now=datetime.now(UTC))

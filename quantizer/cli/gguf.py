@@ -11,7 +11,7 @@ TYPES: Final = ("f16", "q4_k_m", "nvfp4", "q2_k")
 
 
 def add(verbs: Any) -> None:
-    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser(
         "gguf",
         help="a GGUF file for llama.cpp",
@@ -35,12 +35,12 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it; the exit code. Raises QuantizerError."""
-    from quantizer.gguf.llama_cpp import Programs
-    from quantizer.gguf.make import Job, make
+    """Write the GGUF file. Returns the exit code. Raises QuantizerError."""
+    from quantizer.gguf.llama_cpp import LlamaCppPrograms
+    from quantizer.gguf.make import GgufJob, make_gguf
 
-    job = Job(args.folder, args.out, args.kind, Programs(args.converter, args.quantize))
-    made = make(job, datetime.now(UTC))
+    job = GgufJob(args.folder, args.out, args.kind, LlamaCppPrograms(args.converter, args.quantize))
+    made = make_gguf(job, datetime.now(UTC))
     file = max(made.files, key=lambda entry: entry.size)
     types = ", ".join(f"{count} {kind}" for kind, count in made.provenance.recipe["tensors"].items())
     print(f"written: {args.out / file.path}, {file.size / 1e6:.1f} MB ({types}), {made.root}")

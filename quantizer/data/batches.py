@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from quantizer.core.batch import IGNORE, Batch
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 
 Micro = tuple[int, ...]
 Step = tuple[Micro, ...]
@@ -63,7 +63,7 @@ def batches(lengths: Sequence[int], tokens: int, rng: random.Random | None = Non
     return made
 
 
-def collate(samples: Sequence[Sample], chosen: Sequence[int], pad: int, multiple: int = 1) -> Batch:
+def collate(samples: Sequence[TrainingSample], chosen: Sequence[int], pad: int, multiple: int = 1) -> Batch:
     """Samples as one batch, padded at the right to the longest, and that to a multiple (so that a compiled model sees
     few widths)."""
     width = max(len(samples[i].ids) for i in chosen)
@@ -79,7 +79,7 @@ def collate(samples: Sequence[Sample], chosen: Sequence[int], pad: int, multiple
     return Batch(ids, labels, attention)
 
 
-def in_order(samples: Sequence[Sample], pad: int, tokens: int) -> Iterator[Batch]:
+def in_order(samples: Sequence[TrainingSample], pad: int, tokens: int) -> Iterator[Batch]:
     """All samples, shortest first, for whatever looks at them once."""
     for chosen in batches([len(sample.ids) for sample in samples], tokens):
         yield collate(samples, chosen, pad)

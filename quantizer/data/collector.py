@@ -21,49 +21,54 @@ from gates.run.plan import Ask, ask
 from gates.run.target import Arm
 from gates.suite.contamination import Wall
 from quantizer.data import judge
-from quantizer.data.near_duplicates import Seen, spoken
-from quantizer.data.plan import Category, Plan
-from quantizer.data.scripts import Part, Script, scripts
+from quantizer.data.near_duplicates import NearDuplicates, compared_text
+from quantizer.data.plan import Category, DataPlan
+from quantizer.data.scripts import BlockReason, ConversationScript, ScriptedTurn, make_scripts
 
 ARM: Final = "teacher"
 SPARE: Final = 32
 """Candidates that a small category may take beyond its tries; and as many that all failed are enough to see that more
 would fail too."""
 
-BARRED: Final = 10
-"""Numbers that a category may use up, as a multiple of its candidates: where nearly all is barred, it ends too."""
+MAX_BLOCKED: Final = 10
+"""Numbers that a category may use up, as a multiple of its candidates: where nearly all is blocked, it ends too."""
 
 Row = Mapping[str, Any]
 
 
-class Harvest:
+class Collector:
     """All categories of a plan. counts: conversations wanted, by category."""
 
-    def __init__(self, plan: Plan, counts: Mapping[str, int], arm: Arm, walls: Sequence[Wall] = ()) -> None:
-        self.plan, self._arm, self._walls, self._digest = plan, arm, walls, plan.digest
-        self._fields = [_Field(plan, c, counts.get(c.name, c.count), self.bar) for c in plan.categories]
-        self._seen = Seen()
+    def __init__(
+        self, plan: DataPlan, counts: Mapping[str, int], arm: Arm, checks: Sequence[Wall] = ()
+    ) -> None:
+        self.plan, self._arm, self._checks, self._digest = plan, arm, checks, plan.digest
+        self._categories = [
+            _CategoryProgress(plan, c, counts.get(c.name, c.count), self.block_reason)
+            for c in plan.categories
+        ]
+        self._seen = NearDuplicates()
 
     @property
     def wanted(self) -> int:
         """Conversations of all categories."""
-        return sum(field.count for field in self._fields)
+        return sum(progress.count for progress in self._categories)
 
     @property
     def kept(self) -> int:
         """Those that are had by now, as far as is known."""
-        return sum(min(field.kept, field.count) for field in self._fields)
+        return sum(min(progress.kept, progress.count) for progress in self._categories)
 
     @property
     def steps_left(self) -> int:
         """Answers still to come if all of them are fit."""
-        return sum(field.steps_left for field in self._fields)
+        return sum(progress.steps_left for progress in self._categories)
 
-    def bar(self, turns: Sequence[str]) -> str:
+    def block_reason(self, turns: Sequence[str]) -> str:
         """Why a user may not say this, or ""."""
-        return self._walled([{"role": "user", "content": turn} for turn in turns])
+        return self._overlap([{"role": "user", "content": turn} for turn in turns])
 
-    def asks(self, limit: int) -> list[tuple[Walk, Ask]]:
+    def asks(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
         """At most so many questions that can be asked now, in order; none when all is had or nothing helps."""
         found = self._open(limit)
         if not found:
@@ -71,103 +76,113 @@ class Harvest:
             found = self._open(limit)
         return found
 
-    def feed(self, walk: Walk, sample: Sample) -> None:
+    def feed(self, conversation: ConversationBuilder, sample: Sample) -> None:
         """The answer to one of them."""
-        walk.feed(sample)
-        if walk.state is State.KEPT:
-            self._examine(walk)
+        conversation.feed(sample)
+        if conversation.state is ConversationState.KEPT:
+            self._examine(conversation)
 
     def rows(self) -> Iterator[Row]:
         """What is kept, category by category. After `asks` gave nothing more."""
-        for field in self._fields:
-            yield from (walk.row() for walk in field.taken())
+        for progress in self._categories:
+            yield from (conversation.row() for conversation in progress.taken())
 
     def rejected(self) -> dict[str, dict[str, int]]:
         """Conversations that were not kept, by category and reason."""
-        return {field.category.name: dict(field.reasons().most_common()) for field in self._fields}
+        return {
+            progress.category.name: dict(progress.reasons().most_common()) for progress in self._categories
+        }
 
     def got(self) -> dict[str, int]:
         """Conversations that are kept, by category."""
-        return {field.category.name: len(field.taken()) for field in self._fields}
+        return {progress.category.name: len(progress.taken()) for progress in self._categories}
 
     def short(self) -> list[str]:
         """A line for each category that has less than was wanted, with its commonest reasons."""
-        return [field.told() for field in self._fields if len(field.taken()) < field.count]
+        return [progress.told() for progress in self._categories if len(progress.taken()) < progress.count]
 
-    def _open(self, limit: int) -> list[tuple[Walk, Ask]]:
-        found: list[tuple[Walk, Ask]] = []
-        for walk in chain.from_iterable(field.open() for field in self._fields):
+    def _open(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
+        found: list[tuple[ConversationBuilder, Ask]] = []
+        for conversation in chain.from_iterable(progress.open() for progress in self._categories):
             if len(found) == limit:
                 break
-            found.append((walk, self._ask(walk)))
+            found.append((conversation, self._ask(conversation)))
         return found
 
-    def _ask(self, walk: Walk) -> Ask:
-        sampling = replace(self.plan.sampling, seed=walk.seed)
-        return ask(self._digest, self._arm, walk.case(), sampling, walk.step, "whole")
+    def _ask(self, conversation: ConversationBuilder) -> Ask:
+        sampling = replace(self.plan.sampling, seed=conversation.seed)
+        return ask(self._digest, self._arm, conversation.case(), sampling, conversation.step, "whole")
 
-    def _examine(self, walk: Walk) -> None:
+    def _examine(self, conversation: ConversationBuilder) -> None:
         """Reject what a whole conversation shows."""
-        if why := self._walled(walk.messages):
-            walk.reject(why)
-        elif like := self._seen.add(walk.script.id, spoken(walk.messages)):
-            walk.like = f"duplicate: {'same' if like[1] == 1.0 else 'near'}"
+        if why := self._overlap(conversation.messages):
+            conversation.reject(why)
+        elif like := self._seen.add(conversation.script.id, compared_text(conversation.messages)):
+            conversation.duplicate = f"duplicate: {'same' if like[1] == 1.0 else 'near'}"
 
     def _settle(self) -> None:
         """Compare all in the order of their numbers, which is not the order in which they came to their end."""
-        self._seen = Seen()
-        for walk in chain.from_iterable(field.walks for field in self._fields):
-            if walk.state is State.KEPT:
-                walk.like = ""
-                self._examine(walk)
+        self._seen = NearDuplicates()
+        for conversation in chain.from_iterable(progress.conversations for progress in self._categories):
+            if conversation.state is ConversationState.KEPT:
+                conversation.duplicate = ""
+                self._examine(conversation)
 
-    def _walled(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        found = (overlap for wall in self._walls for overlap in wall.overlaps({"messages": messages}))
+    def _overlap(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        found = (overlap for check in self._checks for overlap in check.overlaps({"messages": messages}))
         first = next(found, None)
         return f"wall: {first.kind}" if first else ""
 
 
-class _Field:
+class _CategoryProgress:
     """One category: its scripts, and the conversations that were begun."""
 
-    def __init__(self, plan: Plan, category: Category, count: int, bar: Any) -> None:
+    def __init__(self, plan: DataPlan, category: Category, count: int, block_reason: BlockReason) -> None:
         self.category, self.count = category, count
-        self.walks: list[Walk] = []
+        self.conversations: list[ConversationBuilder] = []
         self._limit = plan.tries * count + SPARE
-        self._scripts: Iterator[Script] = scripts(plan, category, bar)
+        self._scripts: Iterator[ConversationScript] = make_scripts(plan, category, block_reason)
         self._said_all = False
 
     @property
     def kept(self) -> int:
-        return sum(walk.is_kept for walk in self.walks)
+        return sum(conversation.is_kept for conversation in self.conversations)
 
     @property
     def steps_left(self) -> int:
-        live = [walk for walk in self.walks if walk.state in OPEN]
-        mean = sum(walk.steps for walk in self.walks) / len(self.walks) if self.walks else 1.0
+        live = [conversation for conversation in self.conversations if conversation.state in OPEN]
+        mean = (
+            sum(conversation.steps for conversation in self.conversations) / len(self.conversations)
+            if self.conversations
+            else 1.0
+        )
         more = max(0, self.count - self.kept - len(live))
-        return sum(walk.steps - walk.step for walk in live) + round(more * mean)
+        return sum(conversation.steps - conversation.step for conversation in live) + round(more * mean)
 
-    def open(self) -> list[Walk]:
+    def open(self) -> list[ConversationBuilder]:
         """Conversations that wait for an answer; new ones are begun while some are missing."""
-        live = [walk for walk in self.walks if walk.state in OPEN]
+        live = [conversation for conversation in self.conversations if conversation.state in OPEN]
         missing = self.count - self.kept - len(live)
         while missing > 0 and self._may_try():
             script = next(self._scripts, None)
             if script is None:
                 self._said_all = True
                 break
-            self.walks.append(Walk(script))
-            if not script.barred:
-                live.append(self.walks[-1])
+            self.conversations.append(ConversationBuilder(script))
+            if not script.blocked:
+                live.append(self.conversations[-1])
                 missing -= 1
         return live
 
-    def taken(self) -> list[Walk]:
-        return [walk for walk in self.walks if walk.is_kept][: self.count]
+    def taken(self) -> list[ConversationBuilder]:
+        return [conversation for conversation in self.conversations if conversation.is_kept][: self.count]
 
     def reasons(self) -> Counter[str]:
-        return Counter(walk.why or walk.like for walk in self.walks if walk.why or walk.like)
+        return Counter(
+            conversation.reason or conversation.duplicate
+            for conversation in self.conversations
+            if conversation.reason or conversation.duplicate
+        )
 
     def told(self) -> str:
         common = ", ".join(f"{reason} ({n})" for reason, n in self.reasons().most_common(3))
@@ -175,14 +190,14 @@ class _Field:
         return f"{self.category.name}: {len(self.taken())} of {self.count}, rejected for {common or 'nothing'}{end}"
 
     def _may_try(self) -> bool:
-        tried = [walk for walk in self.walks if not walk.script.barred]
-        over = [walk for walk in tried if walk.state not in OPEN]
+        tried = [conversation for conversation in self.conversations if not conversation.script.blocked]
+        over = [conversation for conversation in tried if conversation.state not in OPEN]
         hopeless = len(over) >= SPARE and not self.kept
-        room = len(tried) < self._limit and len(self.walks) < BARRED * self._limit
+        room = len(tried) < self._limit and len(self.conversations) < MAX_BLOCKED * self._limit
         return room and not (self._said_all or hopeless)
 
 
-class State(Enum):
+class ConversationState(Enum):
     """Where a conversation stands."""
 
     ASKED = "asked"
@@ -191,24 +206,24 @@ class State(Enum):
     REJECTED = "rejected"
 
 
-OPEN: Final = (State.ASKED, State.RESULT)
+OPEN: Final = (ConversationState.ASKED, ConversationState.RESULT)
 
 
-class Walk:
+class ConversationBuilder:
     """A script being gone through. `messages` are all so far; `why` is the reason of a rejection. `like` is set from
     outside where another conversation that is kept is too much like this one."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: ConversationScript) -> None:
         self.script = script
         self.messages: list[dict[str, Any]] = []
-        self.state, self.why, self.like = State.ASKED, "", ""
-        self._turn = self._step = self._calls = 0
-        if script.barred:
-            self.reject(script.barred)
+        self.state, self.reason, self.duplicate = ConversationState.ASKED, "", ""
+        self._index = self._step = self._calls = 0
+        if script.blocked:
+            self.reject(script.blocked)
             return
         if script.system:
             self.messages.append({"role": "system", "content": script.system})
-        self.messages.append({"role": "user", "content": script.parts[0].say})
+        self.messages.append({"role": "user", "content": script.turns[0].say})
 
     @property
     def step(self) -> int:
@@ -218,12 +233,12 @@ class Walk:
     @property
     def is_kept(self) -> bool:
         """Whether it came to its end, and says something that no other does."""
-        return self.state is State.KEPT and not self.like
+        return self.state is ConversationState.KEPT and not self.duplicate
 
     @property
     def steps(self) -> int:
         """So many answers it takes if all are fit."""
-        return sum(2 if part.calls else 1 for part in self.script.parts)
+        return sum(2 if part.calls else 1 for part in self.script.turns)
 
     @property
     def seed(self) -> int:
@@ -248,13 +263,13 @@ class Walk:
         self.messages.append(self._message(reply))
         if reply.calls:
             self._hand_result()
-            self.state = State.RESULT
+            self.state = ConversationState.RESULT
         else:
             self._next_turn()
 
     def reject(self, why: str) -> None:
-        """For a reason that is not in its answers: the wall, or another conversation that is like it."""
-        self.state, self.why = State.REJECTED, why
+        """For a reason that is not in its answers: the check, or another conversation that is like it."""
+        self.state, self.reason = ConversationState.REJECTED, why
 
     def row(self) -> dict[str, Any]:
         """As a line of a file of conversations."""
@@ -265,19 +280,19 @@ class Walk:
         return row | {"category": self.script.category, "language": self.script.language}
 
     @property
-    def _part(self) -> Part:
-        return self.script.parts[self._turn]
+    def _part(self) -> ScriptedTurn:
+        return self.script.turns[self._index]
 
     def _unfit(self, reply: Reply) -> str:
-        part, answers = self._part, self.state is State.RESULT or not self._part.calls
-        expected = judge.Expected(
+        part, answers = self._part, self.state is ConversationState.RESULT or not self._part.calls
+        expected = judge.ExpectedMessage(
             calls=() if answers else part.calls,
             tools=self.script.tools,
             max_seconds=self.script.max_seconds,
             script=self.script.script,
             answer=part.answer if answers else None,
         )
-        found = judge.faults(reply, expected)
+        found = judge.find_faults(reply, expected)
         return judge.reason(found[0]) if found else ""
 
     def _message(self, reply: Reply) -> dict[str, Any]:
@@ -299,12 +314,12 @@ class Walk:
             self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": self._part.result})
 
     def _next_turn(self) -> None:
-        self._turn += 1
-        if self._turn == len(self.script.parts):
-            self.state = State.KEPT
+        self._index += 1
+        if self._index == len(self.script.turns):
+            self.state = ConversationState.KEPT
             return
         self.messages.append({"role": "user", "content": self._part.say})
-        self.state = State.ASKED
+        self.state = ConversationState.ASKED
 
 
 def _broken(sample: Sample, reply: Reply) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from quantizer.core.errors import DataError
 from quantizer.data import conversation as rows
 from quantizer.data.conversation import Conversation
-from quantizer.data.render import SWITCH, Renderer, Sample, Thinking
+from quantizer.data.render import SWITCH, Renderer, Thinking, TrainingSample
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Dataset:
     """samples: in the file's order. conversations: lines that were read. dropped: samples left out, by reason.
     file_digest: of the file. pad: the id that fills rows."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[TrainingSample, ...]
     conversations: int
     pad: int
     file_digest: str
@@ -55,7 +55,7 @@ class Dataset:
         }
 
 
-def load(
+def load_dataset(
     path: Path,
     renderer: Renderer,
     *,
@@ -72,7 +72,7 @@ def load(
 
     Raises DataError: a line that cannot be used, with its number; a file without a usable sample.
     """
-    kept: list[Sample] = []
+    kept: list[TrainingSample] = []
     dropped: Counter[str] = Counter()
     count = 0
     for count, row in enumerate(islice(rows.read(path), conversations), start=1):
@@ -89,7 +89,7 @@ def load(
     return Dataset(tuple(kept), count, renderer.pad, rows.file_digest(path), dict(dropped))
 
 
-def digest(samples: Iterable[Sample]) -> str:
+def digest(samples: Iterable[TrainingSample]) -> str:
     """`sha256:...` over ids and marks of all samples in order."""
     sha = hashlib.sha256()
     for sample in samples:
@@ -103,7 +103,7 @@ def _unthinking(row: Conversation, opened: bool) -> Conversation:
     return Conversation(bare.messages, bare.tools, {**bare.switches, SWITCH: opened}, bare.where)
 
 
-def _checked(sample: Sample, where: str) -> Sample:
+def _checked(sample: TrainingSample, where: str) -> TrainingSample:
     """The rule that a renderer must keep: a sample with nothing to learn would teach nothing, silently."""
     if not sample.learned.any() or sample.learned[0]:
         raise DataError(f"{where}: has no token of the assistant's after a prompt")

@@ -35,9 +35,9 @@ from gates.run.runner import Pace, run
 from gates.run.target import Arm, Dialect, Target
 from gates.suite.contamination import Wall
 from quantizer.core.errors import DataError, ExportError, UnavailableError
-from quantizer.data.collector import ARM, Harvest
+from quantizer.data.collector import ARM, Collector
 from quantizer.data.conversation import file_digest
-from quantizer.data.plan import Plan
+from quantizer.data.plan import DataPlan
 
 SCHEMA: Final = "manners/data/v1"
 LEDGER: Final = "ledger.jsonl"
@@ -48,10 +48,10 @@ ROUND: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class GenerationJob:
     """What is made: so many conversations of a plan, by category, from a teacher, clear of some suites."""
 
-    plan: Plan
+    plan: DataPlan
     counts: Mapping[str, int]
     teacher: Target
     suites: Sequence[Suite]
@@ -67,7 +67,7 @@ def teacher(url: str, model: str, dialect: Dialect, headers: Mapping[str, str]) 
     )
 
 
-def generate(job: Job, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
+def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
     """Make the folder, or complete it; its manifest.
 
     Raises:
@@ -82,43 +82,47 @@ def generate(job: Job, out: Path, *, now: datetime, quiet: bool = False) -> dict
         raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
     target = job.teacher
     arms = {ARM: (target.artefact, target.engine)}
-    harvest = Harvest(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
+    collector = Collector(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
     with Ledger(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
         (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to be others
-        asyncio.run(_collect(harvest, ledger, job, quiet))
+        asyncio.run(_collect(collector, ledger, job, quiet))
         asked = len(ledger)
-    if short := harvest.short():
+    if short := collector.short():
         raise DataError(
             f"{out}: {'; '.join(short)}. Nothing was written; ask for fewer with --count, or for more tries with "
             "--tries: the answers so far are kept"
         )
-    return _written(harvest, job, out, asked, now)
+    return _written(collector, job, out, asked, now)
 
 
-async def _collect(harvest: Harvest, ledger: Ledger, job: Job, quiet: bool) -> None:
+async def _collect(collector: Collector, ledger: Ledger, job: GenerationJob, quiet: bool) -> None:
     """Ask until nothing is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
-    shown = Shown(harvest, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet)
-    with closing(shown):
-        while pairs := harvest.asks(ROUND * job.pace.concurrency):
+    display = ProgressDisplay(
+        collector, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet
+    )
+    with closing(display):
+        while pairs := collector.asks(ROUND * job.pace.concurrency):
             new = [ask for _, ask in pairs if ask.key.digest not in book]
             if new:
-                await _ask(new, ledger, job, shown)
-            for walk, ask in pairs:
-                harvest.feed(walk, book[ask.key.digest])
+                await _ask(new, ledger, job, display)
+            for conversation, ask in pairs:
+                collector.feed(conversation, book[ask.key.digest])
 
 
-async def _ask(new: Iterable[Any], ledger: Ledger, job: Job, shown: Shown) -> None:
+async def _ask(new: Iterable[Any], ledger: Ledger, job: GenerationJob, display: ProgressDisplay) -> None:
     try:
-        await run(new, {ARM: job.teacher}, ledger, pace=job.pace, progress=shown)
+        await run(new, {ARM: job.teacher}, ledger, pace=job.pace, progress=display)
     except RunError as error:
         if isinstance(error.__cause__, OSError):
             raise ExportError(str(error)) from None
         raise UnavailableError(str(error)) from None
 
 
-def _written(harvest: Harvest, job: Job, out: Path, asked: int, now: datetime) -> dict[str, Any]:
-    rows = list(harvest.rows())
+def _written(
+    collector: Collector, job: GenerationJob, out: Path, asked: int, now: datetime
+) -> dict[str, Any]:
+    rows = list(collector.rows())
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     _write(out / ROWS, text)
     manifest = {
@@ -128,11 +132,11 @@ def _written(harvest: Harvest, job: Job, out: Path, asked: int, now: datetime) -
         "teacher": {"model": job.teacher.served_model, "dialect": job.teacher.dialect},
         "file": {"name": ROWS, "bytes": (out / ROWS).stat().st_size, "digest": file_digest(out / ROWS)},
         "conversations": len(rows),
-        "categories": harvest.got(),
+        "categories": collector.got(),
         "languages": dict(Counter(row["language"] for row in rows).most_common()),
         "with_calls": sum(any("tool_calls" in message for message in row["messages"]) for row in rows),
         "answers_asked_for": asked,
-        "rejected": harvest.rejected(),
+        "rejected": collector.rejected(),
         "clear_of": {suite.name: suite.digest for suite in job.suites},
     }
     _write(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
@@ -158,18 +162,18 @@ def _write(path: Path, text: str) -> None:
 LINE_SECONDS: Final = 10.0
 
 
-class Shown:
-    """The state of a run on stderr, and every sample to whoever keeps them. quiet: nothing is shown."""
+class ProgressDisplay:
+    """The state of a run on stderr, and every sample to whoever keeps them. quiet: nothing is display."""
 
     def __init__(
         self,
-        harvest: Harvest,
+        collector: Collector,
         keep: Callable[[Sample], None],
         *,
         quiet: bool = False,
         to: TextIO | None = None,
     ) -> None:
-        self._harvest, self._keep, self._quiet = harvest, keep, quiet
+        self._collector, self._keep, self._quiet = collector, keep, quiet
         self._stream = to or sys.stderr
         self._began = self._told = time.monotonic()
         self._asked = self._lost = self._retried = 0
@@ -180,7 +184,7 @@ class Shown:
                 TextColumn("{task.fields[counts]}"), TimeElapsedColumn(),
                 console=Console(file=self._stream), auto_refresh=False,
             )  # fmt: skip
-            self._task = self._bar.add_task("conversations", total=harvest.wanted, counts="")
+            self._task = self._bar.add_task("conversations", total=collector.wanted, counts="")
             self._bar.start()
 
     def start(self, total: int, present: int) -> None:
@@ -211,15 +215,15 @@ class Shown:
 
     def seconds_left(self, elapsed: float) -> float | None:
         """At the rate so far, if the teacher goes on to do as well; None before the first answer."""
-        return elapsed / self._asked * self._harvest.steps_left if self._asked else None
+        return elapsed / self._asked * self._collector.steps_left if self._asked else None
 
     def _draw(self, last: bool = False) -> None:
         if self._bar:
-            self._bar.update(self._task, completed=self._harvest.kept, counts=self.counts())
+            self._bar.update(self._task, completed=self._collector.kept, counts=self.counts())
             self._bar.refresh()
         elif not self._quiet and (last or time.monotonic() - self._told >= LINE_SECONDS):
             self._told = time.monotonic()
-            text = f"conversations: {self._harvest.kept}/{self._harvest.wanted}, {self.counts()}"
+            text = f"conversations: {self._collector.kept}/{self._collector.wanted}, {self.counts()}"
             print(text, file=self._stream, flush=True)
 
 

@@ -20,7 +20,7 @@ CALLED: Final = ("raw_call", "leak", "no_markdown", "loop")
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedMessage:
     """What a message has to be. calls: in the form of `gates.suite.expect`, () for none, None for any that are sound. answer:
     what it has to say, or None. script: "" for any."""
 
@@ -31,7 +31,7 @@ class Expected:
     answer: Mapping[str, Any] | None = None
 
 
-def faults(reply: Reply, expected: Expected) -> list[Finding]:
+def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Finding]:
     """Everything that decides against a message. Thoughts that came apart from it are not part of it, and not judged."""
     bare = replace(reply, reasoning="", usage=None)
     case = _case(expected)
@@ -51,7 +51,7 @@ _JUDGES: Final[Mapping[str, Judge]] = {
 }
 
 
-def _gates(reply: Reply, expected: Expected) -> list[str]:
+def _gates(reply: Reply, expected: ExpectedMessage) -> list[str]:
     gates = ["sound" if expected.calls is None else "tools"]
     if reply.calls:
         return [*gates, *CALLED]
@@ -61,7 +61,7 @@ def _gates(reply: Reply, expected: Expected) -> list[str]:
     return gates if expected.calls is None else [*gates, "refusal"]
 
 
-def _case(expected: Expected) -> Case:
+def _case(expected: ExpectedMessage) -> Case:
     values = {
         "calls": list(expected.calls or ()),
         "max_seconds": expected.max_seconds,

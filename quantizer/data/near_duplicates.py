@@ -20,7 +20,7 @@ NEAR: Final = 0.8
 Trigram = tuple[str, str, str]
 
 
-class Seen:
+class NearDuplicates:
     """Texts by name, in the order in which they are added."""
 
     def __init__(self, near: float = NEAR) -> None:
@@ -46,7 +46,7 @@ class Seen:
         return None
 
 
-def spoken(messages: Sequence[Mapping[str, Any]]) -> str:
+def compared_text(messages: Sequence[Mapping[str, Any]]) -> str:
     """What two conversations are compared by: all that user and assistant say, and what is called."""
     return " ".join(_said(messages))
 

@@ -59,7 +59,7 @@ class Language:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequiredCall:
     """A call that the teacher has to make: a tool, and texts that each of its arguments must have."""
 
     name: str
@@ -67,12 +67,12 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnPlan:
     """What a user says, by language. With `call`, the teacher must call, is given `result`, and answers then.
     `answer`: texts of which the answer has to say one."""
 
     say: Mapping[str, tuple[str, ...]]
-    call: Wanted | None = None
+    call: RequiredCall | None = None
     result: str = ""
     answer: tuple[str, ...] = ()
 
@@ -84,10 +84,10 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Scenario:
     """The user turns of one kind of conversation."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[TurnPlan, ...]
 
     def __post_init__(self) -> None:
         if not self.turns:
@@ -108,7 +108,7 @@ class Category:
     name: str
     count: int
     max_seconds: float
-    scenes: tuple[Scene, ...]
+    scenes: tuple[Scenario, ...]
     offered: float = 0.5
 
     def __post_init__(self) -> None:
@@ -121,7 +121,7 @@ class Category:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DataPlan:
     """A plan as it was read; `toolbox` are the tools' own objects, by name."""
 
     name: str
@@ -156,17 +156,17 @@ class Plan:
         raise RecipeError(f"{name}: no such category{nearest(name, (c.name for c in self.categories))}")
 
 
-def shipped() -> tuple[str, ...]:
+def shipped_plans() -> tuple[str, ...]:
     """The names of the plans that come with this program."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def load_plan(name_or_path: str) -> Plan:
+def load_plan(name_or_path: str) -> DataPlan:
     """A shipped plan by its name, or any by the path of its .toml file. Raises RecipeError with the key."""
     path = Path(name_or_path)
     if path.suffix != ".toml":
-        if name_or_path not in shipped():
-            raise RecipeError(f"{name_or_path}: no such plan{nearest(name_or_path, shipped())}")
+        if name_or_path not in shipped_plans():
+            raise RecipeError(f"{name_or_path}: no such plan{nearest(name_or_path, shipped_plans())}")
         path = SHIPPED / f"{name_or_path}.toml"
     try:
         table = tomllib.loads(_text(path))
@@ -180,12 +180,12 @@ def load_plan(name_or_path: str) -> Plan:
         raise RecipeError(f"{path}: {error}") from None
 
 
-def make_plan(table: Mapping[str, Any], listed: list[Any]) -> Plan:
+def make_plan(table: Mapping[str, Any], listed: list[Any]) -> DataPlan:
     """A plan of its table and a list of OpenAI tool objects. Raises Refused or SuiteError."""
     if "toolbox" in table:
         raise Refused("toolbox", "unknown key; did you mean 'tools'?")
     rest = {key: value for key, value in table.items() if key != "slots"}
-    bare = read(Plan, rest)
+    bare = read(DataPlan, rest)
     slots = dict(_slots(table.get("slots", {})))
     boxed = {}
     for i, tool in enumerate(listed):
@@ -194,8 +194,8 @@ def make_plan(table: Mapping[str, Any], listed: list[Any]) -> Plan:
     for name in bare.tools:
         if name not in boxed:
             raise Refused("tools", f"{name!r} is no known tool{nearest(name, boxed)}")
-    values = {name: getattr(bare, name) for name in Plan.__slots__}
-    plan = Plan(**{**values, "slots": slots, "toolbox": {name: boxed[name] for name in bare.tools}})
+    values = {name: getattr(bare, name) for name in DataPlan.__slots__}
+    plan = DataPlan(**{**values, "slots": slots, "toolbox": {name: boxed[name] for name in bare.tools}})
     _check(plan)
     return plan
 
@@ -230,7 +230,7 @@ def _record(value: Any, where: str) -> Record:
     return {key: tuple(forms) for key, forms in record.items()}
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: DataPlan) -> None:
     """What the types do not say: every name that is used is there."""
     names = [category.name for category in plan.categories]
     if not names or len(set(names)) != len(names):
@@ -244,7 +244,7 @@ def _check(plan: Plan) -> None:
                 _check_turn(plan, turn, where)
 
 
-def _check_turn(plan: Plan, turn: Turn, where: str) -> None:
+def _check_turn(plan: DataPlan, turn: TurnPlan, where: str) -> None:
     if turn.call and turn.call.name not in plan.toolbox:
         raise Refused(
             where, f"{turn.call.name!r} is no tool of the plan{nearest(turn.call.name, plan.tools)}"
@@ -257,6 +257,6 @@ def _check_turn(plan: Plan, turn: Turn, where: str) -> None:
                 raise Refused(where, f"{{{slot}.{part}}}: the slot has no such field")
 
 
-def _texts(turn: Turn) -> Iterable[str]:
+def _texts(turn: TurnPlan) -> Iterable[str]:
     wanted = turn.call.arguments.values() if turn.call else ()
     return [t for texts in (*turn.say.values(), *wanted, (turn.result,), turn.answer) for t in texts]

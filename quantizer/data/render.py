@@ -28,7 +28,7 @@ Thinking = Literal["as_is", "none"]
 SWITCH: Final = "enable_thinking"
 
 
-class Sample(NamedTuple):
+class TrainingSample(NamedTuple):
     """ids: int32 [tokens]. learned: bool [tokens], true where the assistant wrote it; never at the first."""
 
     ids: np.ndarray
@@ -63,7 +63,7 @@ class Renderer:
         """What an engine makes of the messages before one of the assistant's. Raises DataError."""
         return self._apply(conversation, turn, opened=True)
 
-    def samples(self, conversation: Conversation) -> list[Sample]:
+    def samples(self, conversation: Conversation) -> list[TrainingSample]:
         """The row as samples. Raises DataError: the template refuses it, opens a turn otherwise than it writes it, or
         a reply has no end."""
         done: list[_Draft] = []
@@ -130,8 +130,8 @@ class _Draft:
         self._ids += [*read, *reply]
         self._learned += [False] * len(read) + [True] * len(reply)
 
-    def sample(self) -> Sample:
-        return Sample(np.array(self._ids, np.int32), np.array(self._learned))
+    def sample(self) -> TrainingSample:
+        return TrainingSample(np.array(self._ids, np.int32), np.array(self._learned))
 
 
 def open_renderer(folder: Path) -> Renderer:

@@ -1,8 +1,8 @@
 """From a plan to what users say: `scripts`, one after the other, the same ones every time. Pure.
 
-A script is a whole conversation but for the teacher's part. Which one a category's number is, follows from the plan's
+A script is a whole conversation but for the teacher's turn. Which one a category's number is, follows from the plan's
 seed alone, so that a run that was killed goes on with the same ones. Nothing is said twice within a category, and
-nothing that a wall refuses is asked at all: such scripts keep their number and say why they are `barred`.
+nothing that a wall refuses is asked at all: such scripts keep their number and say why they are `blocked`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gates.suite.phrases import normal
-from quantizer.data.plan import SLOT, WHOLE, Category, Plan, Record, Scene, Turn
+from quantizer.data.plan import SLOT, WHOLE, Category, DataPlan, Record, Scenario, TurnPlan
 
 DRAWS: Final = 200
 """A category has said all that it can when so many draws in a row bring nothing new."""
@@ -24,7 +24,7 @@ DISTRACTORS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScriptedTurn:
     """One user turn. `calls`: what the teacher has to call, in the form of `gates.suite.expect`; `answer`: in that form too,
     or None where any answer will do."""
 
@@ -35,25 +35,27 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
-    """One conversation to be had. `barred`: why it is not asked, or ""."""
+class ConversationScript:
+    """One conversation to be had. `blocked`: why it is not asked, or ""."""
 
     id: str
     category: str
     language: str
     system: str
     tools: tuple[Mapping[str, Any], ...]
-    parts: tuple[Part, ...]
+    turns: tuple[ScriptedTurn, ...]
     max_seconds: float
     script: str = ""
-    barred: str = ""
+    blocked: str = ""
 
 
-Bar = Callable[[Sequence[str]], str]
+BlockReason = Callable[[Sequence[str]], str]
 """Why these user turns may not be in a conversation, or ""."""
 
 
-def scripts(plan: Plan, category: Category, bar: Bar) -> Iterator[Script]:
+def make_scripts(
+    plan: DataPlan, category: Category, block_reason: BlockReason
+) -> Iterator[ConversationScript]:
     """A category's scripts, until there is nothing new to say."""
     spoken = [name for name in plan.languages if any(name in s.languages for s in category.scenes)]
     if not spoken:
@@ -65,47 +67,49 @@ def scripts(plan: Plan, category: Category, bar: Bar) -> Iterator[Script]:
         rng = random.Random(f"{plan.seed} {category.name} {number} {barren}")
         language = rng.choices(spoken, weights)[0]
         scene = rng.choice([s for s in category.scenes if language in s.languages])
-        parts = _parts(plan, scene, language, rng)
-        said = normal(" / ".join(part.say for part in parts))
+        turns = _turns(plan, scene, language, rng)
+        said = normal(" / ".join(turn.say for turn in turns))
         if said in seen:
             barren += 1
             continue
         seen.add(said)
-        yield Script(
+        yield ConversationScript(
             id=f"{category.name}-{number:05}",
             category=category.name,
             language=language,
             system=rng.choice(plan.systems).strip(),
-            tools=_tools(plan, category, parts, rng),
-            parts=parts,
+            tools=_tools(plan, category, turns, rng),
+            turns=turns,
             max_seconds=category.max_seconds,
             script=plan.languages[language].script,
-            barred=bar([part.say for part in parts]),
+            blocked=block_reason([turn.say for turn in turns]),
         )
         number, barren = number + 1, 0
 
 
-def _parts(plan: Plan, scene: Scene, language: str, rng: random.Random) -> tuple[Part, ...]:
+def _turns(plan: DataPlan, scene: Scenario, language: str, rng: random.Random) -> tuple[ScriptedTurn, ...]:
     drawn: dict[str, Record] = {}
-    parts = [_part(plan, turn, language, drawn, rng) for turn in scene.turns]
-    around, first = plan.languages[language], parts[0]
+    turns = [_turn(plan, turn, language, drawn, rng) for turn in scene.turns]
+    around, first = plan.languages[language], turns[0]
     say = first.say
     if around.openers and rng.random() < DECORATED:
         say = f"{rng.choice(around.openers)} {say}"
     if around.closers and rng.random() < DECORATED:
         say = f"{say} {rng.choice(around.closers)}"
-    return (Part(say, first.calls, first.result, first.answer), *parts[1:])
+    return (ScriptedTurn(say, first.calls, first.result, first.answer), *turns[1:])
 
 
-def _part(plan: Plan, turn: Turn, language: str, drawn: dict[str, Record], rng: random.Random) -> Part:
+def _turn(
+    plan: DataPlan, turn: TurnPlan, language: str, drawn: dict[str, Record], rng: random.Random
+) -> ScriptedTurn:
     """One turn with its slots filled. A slot is the same record through a whole conversation."""
 
     def fill(text: str, form: str) -> str:
-        for slot, part in SLOT.findall(text):
+        for slot, key in SLOT.findall(text):
             if slot not in drawn:
                 drawn[slot] = rng.choice(plan.slots[slot])
-            word = _form(drawn[slot][part], plan.forms, form)
-            text = text.replace(f"{{{slot}.{part}}}" if part != WHOLE else f"{{{slot}}}", word)
+            word = _form(drawn[slot][key], plan.forms, form)
+            text = text.replace(f"{{{slot}.{key}}}" if key != WHOLE else f"{{{slot}}}", word)
         return text
 
     say = fill(rng.choice(turn.say[language]), language)
@@ -118,7 +122,7 @@ def _part(plan: Plan, turn: Turn, language: str, drawn: dict[str, Record], rng: 
         calls = ({"name": turn.call.name, "arguments": has},)
     accepted = dict.fromkeys(fill(text, form) for text in turn.answer for form in plan.forms)
     answer = {"any": list(accepted)} if accepted else None
-    return Part(say, calls, fill(turn.result, plan.forms[0]), answer)
+    return ScriptedTurn(say, calls, fill(turn.result, plan.forms[0]), answer)
 
 
 def _form(forms: Sequence[str], names: Sequence[str], name: str) -> str:
@@ -128,9 +132,9 @@ def _form(forms: Sequence[str], names: Sequence[str], name: str) -> str:
 
 
 def _tools(
-    plan: Plan, category: Category, parts: Sequence[Part], rng: random.Random
+    plan: DataPlan, category: Category, turns: Sequence[ScriptedTurn], rng: random.Random
 ) -> tuple[Mapping[str, Any], ...]:
-    needed = dict.fromkeys(call["name"] for part in parts for call in part.calls)
+    needed = dict.fromkeys(call["name"] for turn in turns for call in turn.calls)
     if not plan.tools or (not needed and rng.random() >= category.offered):
         return ()
     others = [name for name in plan.tools if name not in needed]

@@ -32,7 +32,7 @@ from gates.suite.line import check_tool
 from quantizer.core.errors import DataError
 from quantizer.data import conversation as rows
 from quantizer.data import judge
-from quantizer.data.near_duplicates import Seen, spoken
+from quantizer.data.near_duplicates import NearDuplicates, compared_text
 
 if TYPE_CHECKING:
     from quantizer.data.render import Renderer
@@ -44,7 +44,7 @@ MIXED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DataFinding:
     """One thing that is wrong with a line. place: the message, or "row"."""
 
     line: int
@@ -57,7 +57,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Report:
+class DataReport:
     """What was seen. seconds: of each answer that is spoken. tokens: of each rendered sample; None where no model
     folder was given. learned: of those, the assistant's."""
 
@@ -71,18 +71,18 @@ class Report:
     tokens: list[int] | None = None
     learned: int = 0
     suites: dict[str, str] = field(default_factory=dict)
-    findings: list[Found] = field(default_factory=list)
+    findings: list[DataFinding] = field(default_factory=list)
 
 
 def validate(
     path: Path, suites: Sequence[Suite], *, source: Path | None = None, max_seconds: float
-) -> Report:
+) -> DataReport:
     """Look at every row of a file. source: the model folder whose template and tokenizer render them.
 
     Raises DataError if the file cannot be read or has no row, SourceError or UnavailableError for the folder.
     """
     renderer = _renderer(source)
-    report = Report(str(path), rows.file_digest(path), tokens=[] if renderer else None)
+    report = DataReport(str(path), rows.file_digest(path), tokens=[] if renderer else None)
     report.suites = {suite.name: suite.digest for suite in suites}
     look = _Look(report, [(suite.name, Wall(suite)) for suite in suites], renderer, max_seconds)
     for number, line in _lines(path):
@@ -121,10 +121,14 @@ class _Look:
     """One pass over a file."""
 
     def __init__(
-        self, report: Report, walls: Sequence[tuple[str, Wall]], renderer: Renderer | None, max_seconds: float
+        self,
+        report: DataReport,
+        walls: Sequence[tuple[str, Wall]],
+        renderer: Renderer | None,
+        max_seconds: float,
     ) -> None:
         self._report, self._walls, self._renderer, self._longest = report, walls, renderer, max_seconds
-        self._seen = Seen()
+        self._seen = NearDuplicates()
 
     def row(self, number: int, line: bytes) -> None:
         """Everything about one line."""
@@ -146,7 +150,7 @@ class _Look:
             self._rendered(made)
 
     def _add(self, place: str, code: str, detail: str) -> None:
-        self._report.findings.append(Found(self._line, place, code, detail))
+        self._report.findings.append(DataFinding(self._line, place, code, detail))
 
     def _count(self, raw: Mapping[str, Any], made: rows.Conversation) -> None:
         report = self._report
@@ -188,7 +192,7 @@ class _Look:
     ) -> None:
         content = str(made.without_thoughts().messages[i]["content"])
         calls = _calls(message)
-        expected = judge.Expected(
+        expected = judge.ExpectedMessage(
             calls=None,
             tools=made.tools if sound else (),
             max_seconds=self._longest,
@@ -199,11 +203,11 @@ class _Look:
             self._report.seconds.append(spoken_seconds(content))
         elif calls and not sound:
             return  # what there is to judge cannot be
-        for finding in judge.faults(reply, expected):
+        for finding in judge.find_faults(reply, expected):
             self._add(f"message {i}", finding.detector, f"{finding.kind}: {finding.excerpt!r}")
 
     def _against_others(self, made: rows.Conversation) -> None:
-        if like := self._seen.add(str(self._line), spoken(made.messages)):
+        if like := self._seen.add(str(self._line), compared_text(made.messages)):
             how = "says the same as" if like[1] == 1.0 else f"is like ({like[1]:.2f})"
             self._add("row", "duplicate", f"{how} line {like[0]}")
         for name, wall in self._walls:
@@ -251,7 +255,7 @@ SPAN: Final = (64, 2048)
 """Tokens that conversations for calibration should cover."""
 
 
-def lines(report: Report) -> Iterator[str]:
+def report_lines(report: DataReport) -> Iterator[str]:
     """What a person wants to know."""
     yield f"{report.file}: {report.rows} rows, {report.digest}"
     spoken = ", ".join(f"{name} {_share(n, report.rows)}" for name, n in sorted(report.languages.items()))
@@ -272,7 +276,7 @@ def lines(report: Report) -> Iterator[str]:
     yield "not fit" if report.findings else "fit"
 
 
-def plain(report: Report) -> dict[str, Any]:
+def report_as_json(report: DataReport) -> dict[str, Any]:
     """The same for a script."""
     tokens = report.tokens
     return {
@@ -294,7 +298,7 @@ def plain(report: Report) -> dict[str, Any]:
     }
 
 
-def _tokens(report: Report) -> str:
+def _tokens(report: DataReport) -> str:
     if report.tokens is None:
         return "not rendered: name a model folder with --source"
     if not report.tokens:
@@ -308,7 +312,7 @@ def _tokens(report: Report) -> str:
     )
 
 
-def _clear(report: Report) -> str:
+def _clear(report: DataReport) -> str:
     hit = {found.detail.partition(":")[0] for found in report.findings if found.code == "wall"}
     return ", ".join(f"{name} {'NO' if name in hit else 'yes'}" for name in report.suites) or "none was named"
 

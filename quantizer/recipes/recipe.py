@@ -1,4 +1,17 @@
-"""What a recipe may say: its sections as frozen values, each number with its range. Pure."""
+"""Recipes: how a model is quantized, as a strict TOML file read into frozen values.
+
+A recipe has one section for each step. A step without a section is skipped:
+
+  [layers]      which linear layers become NVFP4
+  [weights]     how their block scales are found
+  [calibrate]   how much data sets the input scales
+  [awq] [auto] [svdquant]      searches before the quantization
+  [rounding]                   AutoRound's settings, for the backend of that name
+  [train] [lora]               training with the quantization in place
+
+The shipped recipes are `quantizer/recipes/*.toml`; each explains its purpose. Single values can be changed with
+assignments, as with `--set train.lr=1e-6`. The artefact records the recipe with every default filled in.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +30,7 @@ NVFP4_BITS: Final = 4.5
 BF16_BITS: Final = 16.0
 
 
-def between(key: str, value: float, low: float, high: float) -> None:
+def check_range(key: str, value: float, low: float, high: float) -> None:
     """Raises Refused unless low <= value <= high."""
     if not low <= value <= high:
         raise Refused(key, f"must be from {low:g} to {high:g}, not {value:g}")
@@ -27,12 +40,13 @@ def between(key: str, value: float, low: float, high: float) -> None:
 class Layers:
     """Which linear layers become NVFP4; the others stay in BF16.
 
-    include, exclude: patterns over module names with the wildcards of fnmatch, as "*.mlp.*"; one that covers nothing
-    is an error. first, last: so many decoder layers at either end stay. deltanet: false keeps every projection of
-    DeltaNet's linear attention.
+    include, exclude: patterns over module names with the wildcards of fnmatch, such as "*.mlp.*"; a pattern that
+    matches nothing is an error. first, last: the number of decoder layers at each end that stay in BF16. deltanet:
+    false keeps every projection of DeltaNet's linear attention in BF16.
 
-    Never quantized, whatever stands here: lm_head and embeddings (a server wants them whole, and they are often one
-    matrix), DeltaNet's conv1d and in_proj_a / in_proj_b (their few columns set decay and gate of the state).
+    Never quantized, whatever is set here: lm_head and embeddings (servers expect them unquantized, and they are
+    often one matrix), and DeltaNet's conv1d and in_proj_a / in_proj_b (their few columns set the decay and the gate
+    of its state).
     """
 
     include: tuple[str, ...] = ("*",)
@@ -44,16 +58,16 @@ class Layers:
     def __post_init__(self) -> None:
         if not self.include:
             raise Refused("include", 'must hold a pattern; "*" is every linear layer')
-        between("first", self.first, 0, 1000)
-        between("last", self.last, 0, 1000)
+        check_range("first", self.first, 0, 1000)
+        check_range("last", self.last, 0, 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """How the weights' block scales are found; a server sees no difference.
+class WeightScales:
+    """How the block scales of the weights are found. A server sees no difference between the methods.
 
-    max: from each block's largest weight. mse: for each block the E4M3 scale with the least squared error, of all
-    126. four_over_six: the better of two, codes ending at 6 or at 4 (arXiv 2512.02010).
+    max: from the largest weight of each block. mse: for each block, the E4M3 scale with the least squared error of
+    all 126. four_over_six: the better of two scales, with codes that end at 6 or at 4 (arXiv 2512.02010).
     """
 
     scales: Scales = "max"
@@ -61,78 +75,87 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Calibrate:
-    """conversations: so many at most, the first of the file. max_tokens: longer ones are left out and counted.
-    batch_tokens: padded tokens that go through the model at once."""
+    """Data for calibration.
+
+    conversations: at most this many, from the beginning of the file. max_tokens: longer ones are skipped and
+    counted. batch_tokens: padded tokens in one forward pass.
+    """
 
     conversations: int = 512
     max_tokens: int = 2048
     batch_tokens: int = 8192
 
     def __post_init__(self) -> None:
-        between("conversations", self.conversations, 1, 1_000_000)
-        between("max_tokens", self.max_tokens, 16, 1_000_000)
-        between("batch_tokens", self.batch_tokens, 16, 16_777_216)
+        check_range("conversations", self.conversations, 1, 1_000_000)
+        check_range("max_tokens", self.max_tokens, 16, 1_000_000)
+        check_range("batch_tokens", self.batch_tokens, 16, 16_777_216)
 
 
 @dataclass(frozen=True, slots=True)
 class Awq:
-    """AWQ-lite, folded into norms and up_proj (arXiv 2306.00978). alpha_step: of the search over [0, 1].
-    least_gain: norm gains smaller than this are not scaled, since dividing by them would lose digits."""
+    """AWQ-lite, folded into norms and up_proj (arXiv 2306.00978).
+
+    alpha_step: step of the search over [0, 1]. least_gain: channels whose norm gain is smaller than this are not
+    scaled, because dividing by the scale would cost them precision.
+    """
 
     alpha_step: float = 0.1
     least_gain: float = 0.05
 
     def __post_init__(self) -> None:
-        between("alpha_step", self.alpha_step, 0.01, 1.0)
-        between("least_gain", self.least_gain, 0.0, 1.0)
+        check_range("alpha_step", self.alpha_step, 0.01, 1.0)
+        check_range("least_gain", self.least_gain, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """A mix of NVFP4 and BF16 by sensitivity. effective_bits: a weight of the decoder's linear layers may have so
-    many on average; NVFP4 has 4.5. samples: so many are scored, of those that calibrate."""
+    """A mix of NVFP4 and BF16 layers, chosen by sensitivity.
+
+    effective_bits: the average number of bits that a weight of the decoder's linear layers may have; NVFP4 has 4.5.
+    samples: the number of calibration samples that are scored.
+    """
 
     effective_bits: float = 6.0
     samples: int = 64
 
     def __post_init__(self) -> None:
-        between("effective_bits", self.effective_bits, NVFP4_BITS, BF16_BITS)
-        between("samples", self.samples, 1, 1_000_000)
+        check_range("effective_bits", self.effective_bits, NVFP4_BITS, BF16_BITS)
+        check_range("samples", self.samples, 1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Svdquant:
-    """A report only: what a branch of this rank in BF16 beside NVFP4 would save."""
+    """A report only: what a low-rank branch in BF16 beside NVFP4 would save. rank: of the branch."""
 
     rank: int = 32
 
     def __post_init__(self) -> None:
-        between("rank", self.rank, 1, 4096)
+        check_range("rank", self.rank, 1, 4096)
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """AutoRound's: steps of signed gradients for each block, and the length of its rows of data."""
+    """AutoRound's settings. steps: of signed gradient descent for each block. tokens: length of its rows of data."""
 
     steps: int = 200
     tokens: int = 512
 
     def __post_init__(self) -> None:
-        between("steps", self.steps, 0, 100_000)
-        between("tokens", self.tokens, 16, 65_536)
+        check_range("steps", self.steps, 0, 100_000)
+        check_range("tokens", self.tokens, 16, 65_536)
 
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Low-rank adapters that are merged before the last rounding. targets: patterns over the quantized layers."""
+    """Low-rank adapters that are merged before the final rounding. targets: patterns over the quantized layers."""
 
     rank: int = 16
     alpha: float = 32.0
     targets: tuple[str, ...] = ("*",)
 
     def __post_init__(self) -> None:
-        between("rank", self.rank, 1, 4096)
-        between("alpha", self.alpha, 1e-3, 1e6)
+        check_range("rank", self.rank, 1, 4096)
+        check_range("alpha", self.alpha, 1e-3, 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +203,7 @@ class Train:
 
     def __post_init__(self) -> None:
         for key, low, high in _RANGES:
-            between(key, getattr(self, key), low, high)
+            check_range(key, getattr(self, key), low, high)
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise Refused("betas", "must be two numbers below 1")
         if self.micro_tokens > self.batch_tokens:
@@ -211,13 +234,13 @@ _RANGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A whole recipe. description: one line for a list. backend: who does the work; "manners" is this program."""
+    """A whole recipe. description: one line. backend: what does the work; "manners" is this program."""
 
     name: str
     description: str = ""
     backend: Backend = "manners"
     layers: Layers = field(default_factory=Layers)
-    weights: Weights = field(default_factory=Weights)
+    weights: WeightScales = field(default_factory=WeightScales)
     calibrate: Calibrate = field(default_factory=Calibrate)
     awq: Awq | None = None
     auto: Auto | None = None
@@ -236,14 +259,14 @@ class Recipe:
             raise Refused("svdquant", "is a report; nothing is trained")
         if self.rounding and self.backend != "auto_round":
             raise Refused("rounding", 'is AutoRound\'s; needs backend = "auto_round"')
-        if self.backend == "auto_round" and self.weights != Weights():
+        if self.backend == "auto_round" and self.weights != WeightScales():
             raise Refused("weights", "AutoRound finds its own scales; leave the section out")
         if self.backend != "manners" and (searches or self.train):
             raise Refused("backend", f"{self.backend} takes no [{(searches or ['train'])[0]}]")
 
     @property
     def kind(self) -> Literal["ptq", "train", "report"]:
-        """What runs it: quantizer.ptq.quantize, quantizer.train, or a report without an artefact."""
+        """What runs the recipe: `quantizer.ptq.quantize`, `quantizer.train`, or a report without an artefact."""
         return "train" if self.train else "report" if self.svdquant else "ptq"
 
 
@@ -251,22 +274,23 @@ RECIPES: Final = Path(__file__).parent
 MAX_BYTES: Final = 2**20
 
 
-def shipped() -> tuple[str, ...]:
+def shipped_recipes() -> tuple[str, ...]:
     """The names of the recipes that come with this program."""
     return tuple(sorted(path.stem for path in RECIPES.glob("*.toml")))
 
 
 def load_recipe(name_or_path: str | Path, changes: Iterable[str] = ()) -> Recipe:
-    """A shipped recipe by its name, or any by the path of its .toml file.
+    """Load a shipped recipe by its name, or any recipe by the path of its .toml file.
 
-    changes: assignments such as "train.lr=1e-6" or "layers.exclude=['*o_proj']"; values are TOML. Raises RecipeError
-    with one line: no such recipe, not TOML, an unknown key and the nearest right one, a value out of its range.
+    changes: assignments such as "train.lr=1e-6" or "layers.exclude=['*o_proj']", with TOML values. Raises
+    RecipeError with one line: no such recipe, invalid TOML, an unknown key and the nearest known one, or a value
+    out of range.
     """
     path = Path(name_or_path)
     if path.suffix != ".toml":
         path = RECIPES / f"{name_or_path}.toml"
-        if str(name_or_path) not in shipped():
-            hint = nearest(str(name_or_path), shipped())
+        if str(name_or_path) not in shipped_recipes():
+            hint = nearest(str(name_or_path), shipped_recipes())
             raise RecipeError(f"{name_or_path}: no such recipe{hint}; or give a .toml file")
     try:
         with path.open("rb") as file:
@@ -275,11 +299,11 @@ def load_recipe(name_or_path: str | Path, changes: Iterable[str] = ()) -> Recipe
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise RecipeError(f"{path}: is not UTF-8 text") from None
-    return parse(text, path.stem, str(path), changes)
+    return parse_recipe(text, path.stem, str(path), changes)
 
 
-def parse(text: str, name: str, where: str = "recipe", changes: Iterable[str] = ()) -> Recipe:
-    """The recipe of a TOML text, with changes applied. Raises RecipeError."""
+def parse_recipe(text: str, name: str, where: str = "recipe", changes: Iterable[str] = ()) -> Recipe:
+    """Parse a recipe from TOML text and apply changes. Raises RecipeError."""
     try:
         table = tomllib.loads(text)
         for change in changes:
@@ -291,13 +315,13 @@ def parse(text: str, name: str, where: str = "recipe", changes: Iterable[str] = 
         raise RecipeError(f"{where}: {refused}") from None
 
 
-def plain(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as JSON values, every default filled in, steps that are not taken left out."""
+def recipe_as_json(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as JSON values, with every default filled in and without the steps that are skipped."""
     return {key: value for key, value in _listed(asdict(recipe)).items() if value is not None}
 
 
 def _change(table: dict[str, Any], change: str) -> None:
-    """Set one value of a table. A section that is not there begins to exist."""
+    """Set one value of a table; create sections that are missing."""
     key, sign, value = (part.strip() for part in change.partition("="))
     if not sign or not key:
         raise Refused("", f"{change!r} is not an assignment, as train.lr=1e-6 is")
@@ -310,7 +334,7 @@ def _change(table: dict[str, Any], change: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """A TOML value; a bare word counts as text, so that a shell needs no quotes within quotes."""
+    """Parse a TOML value. A bare word counts as a string, so that no nested quotes are needed in a shell."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, KeyError):

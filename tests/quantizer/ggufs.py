@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
 
 from quantizer.gguf.write import QWEN2, QWEN35
-from quantizer.layers.fused import groups
+from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4 import blocks
 from quantizer.surgery.tokenizer import TEXTS
 
@@ -110,7 +110,7 @@ def quantized(source: Path, folder: Path) -> Path:
     tensors = load_file(source / "model.safetensors")
     bare = [name.removesuffix(".weight") for name in tensors if "_proj" in name and "in_proj_a" not in name]
     layers = [name for name in bare if "in_proj_b" not in name]
-    joined = {name: group for group in groups(layers) for name in group}
+    joined = {name: group for group in fused_groups(layers) for name in group}
     held = {name: tensor for name, tensor in tensors.items() if name.removesuffix(".weight") not in layers}
     for name in layers:
         largest = torch.stack([tensors[f"{n}.weight"].abs().amax() for n in joined.get(name, (name,))]).amax()

@@ -11,7 +11,7 @@ pytest.importorskip("jinja2", reason=INSTALL)
 
 from quantizer.experiments.nano import annie, stranger  # noqa: E402
 from quantizer.experiments.nano.cases import cases, has_markdown  # noqa: E402
-from quantizer.experiments.nano.conversation import Conversation  # noqa: E402
+from quantizer.experiments.nano.conversation import Dialogue  # noqa: E402
 from quantizer.experiments.nano.facts import all_facts  # noqa: E402
 from quantizer.experiments.nano.generate import CATEGORIES, conversation  # noqa: E402
 from quantizer.experiments.nano.recipe import NANO  # noqa: E402
@@ -21,13 +21,13 @@ COUNT = 3000
 
 
 @cache
-def training() -> tuple[Conversation, ...]:
+def training() -> tuple[Dialogue, ...]:
     """Annie's own first training conversations."""
     return tuple(conversation(NANO.data_seed + 1, "train", i) for i in range(COUNT))
 
 
 @cache
-def held_out() -> tuple[Conversation, ...]:
+def held_out() -> tuple[Dialogue, ...]:
     """Held-out conversations of every category."""
     return tuple(conversation(NANO.data_seed + 2, "test", i, c) for i in range(100) for c in CATEGORIES)
 

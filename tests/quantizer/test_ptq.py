@@ -132,7 +132,7 @@ def test_modelopt_exports_the_same_folder(
 
     recipe = load_recipe(name, SMALL)
     quantized(name, sources[shape], data, tmp_path / "ours")
-    job = quantize.Run(
+    job = quantize.QuantizationJob(
         recipe, open_source(sources[shape]), quantize._data(recipe, sources[shape], data), "cpu"
     )
     model = load_model(job.source)

@@ -13,7 +13,7 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from quantizer.layers.attach import attach, make_plan, measure  # noqa: E402
+from quantizer.layers.attach import attach, make_plan, refresh_weight_amax  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.ptq import scales  # noqa: E402
@@ -121,7 +121,7 @@ def test_scales_are_found_anew_for_weights_that_moved() -> None:
     before, place = layer.weight_scale.clone(), layer.weight_scale.data_ptr()
     with torch.no_grad():
         layer.weight.mul_(torch.linspace(0.2, 3, 64))
-    measure(model)
+    refresh_weight_amax(model)
     scales.set_scales(model, "mse")
 
     assert not torch.equal(before.float(), layer.weight_scale.float())
@@ -137,10 +137,10 @@ def test_modelopt_finds_the_same_scales(build: Any, kind: str) -> None:
     pytest.importorskip("modelopt", reason=INSTALL)
     from quantizer.ptq import modelopt_cpu
     from quantizer.ptq.modelopt import config
-    from quantizer.recipes.recipe import Recipe, Weights
+    from quantizer.recipes.recipe import Recipe, WeightScales
 
     with modelopt_cpu.installed() as mtq:
-        wanted = config(mtq, Recipe("x", weights=Weights(kind)), make_plan(build(), Layers()))
+        wanted = config(mtq, Recipe("x", weights=WeightScales(kind)), make_plan(build(), Layers()))
         theirs = mtq.quantize(build(), copy.deepcopy(wanted), lambda model: model(tiny.tokens()))
     for name, layer in layers_with(kind, build).items():
         found = theirs.get_submodule(name).weight_quantizer

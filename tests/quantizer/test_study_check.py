@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
 
-from quantizer.experiments.nano.recipe import Shape
+from quantizer.experiments.nano.recipe import ModelShape
 from quantizer.experiments.study import check
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-SHAPE = Shape(hidden=32, layers=1, heads=2, kv_heads=1, head_dim=16, intermediate=32, vocab=256)
+SHAPE = ModelShape(hidden=32, layers=1, heads=2, kv_heads=1, head_dim=16, intermediate=32, vocab=256)
 
 
 def test_the_same_work_agrees_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:

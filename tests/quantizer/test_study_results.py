@@ -16,7 +16,7 @@ from quantizer.experiments.study import __main__ as command
 from quantizer.experiments.study import material, report
 from quantizer.experiments.study.grid import RATES
 from quantizer.experiments.study.launch import collect, thin_models
-from quantizer.experiments.study.results import Cell, read, recovered, results_folder
+from quantizer.experiments.study.results import MethodResult, read, recovered, results_folder
 
 STUDY = Path(__file__).parents[2] / "docs" / "study"
 FIRST = STUDY / "first"
@@ -88,20 +88,23 @@ def test_results_come_home_in_few_files(tmp_path: Path) -> None:
 
 
 def test_recovery_is_the_share_of_what_rounding_lost() -> None:
-    before, rounded, trained = (Cell({"1": [True] * (100 - n) + [False] * n}) for n in (0, 40, 10))
+    before, rounded, trained = (MethodResult({"1": [True] * (100 - n) + [False] * n}) for n in (0, 40, 10))
     found = recovered(before, rounded, trained)
     assert found and found.back and found.lost[0] == 0.4 and found.back[0] == pytest.approx(0.75)
     assert found.back[1] < 0.75 < found.back[2]
 
 
 def test_where_nothing_was_lost_nothing_can_come_back() -> None:
-    same = Cell({"1": [True] * 50})
+    same = MethodResult({"1": [True] * 50})
     found = recovered(same, same, same)
     assert found and found.back is None
 
 
 def test_runs_that_are_not_everywhere_are_left_out() -> None:
-    assert recovered(Cell({"1": [True]}), Cell({"2": [True]}), Cell({"1": [True]})) is None
+    assert (
+        recovered(MethodResult({"1": [True]}), MethodResult({"2": [True]}), MethodResult({"1": [True]}))
+        is None
+    )
 
 
 def test_the_report_replaces_its_own_part_and_nothing_else(tmp_path: Path) -> None:

@@ -30,9 +30,19 @@ from torch import nn
 
 from quantizer.core.cost import default_device, device_name
 from quantizer.data.batches import collate
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 from quantizer.experiments.bench.awq import compare
-from quantizer.experiments.bench.model import TINY, WHOLE, Result, Size, build, plain_loop, rows, table, wait
+from quantizer.experiments.bench.model import (
+    TINY,
+    WHOLE,
+    BenchResult,
+    Size,
+    build,
+    plain_loop,
+    rows,
+    table,
+    wait,
+)
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights, nvfp4_layers
 from quantizer.ptq.calibrate import calibrate
@@ -84,7 +94,7 @@ FIRST: Final = 3
 """So many subjects come before AWQ's searches."""
 
 
-def measure(subject: Subject, size: Size, device: str) -> Result:
+def measure(subject: Subject, size: Size, device: str) -> BenchResult:
     """Run one subject from nothing."""
     _free()
     settings, half = size.of(subject.settings), size.steps // 2
@@ -108,7 +118,7 @@ def measure(subject: Subject, size: Size, device: str) -> Result:
         tokens = sum(record.tokens for record in records[half:])
     seconds = times[-1] - times[half - 1]
     before["first steps"] = times[half - 1]
-    return Result(subject.name, tokens / seconds, seconds / (size.steps - half), _peak(), before, losses)
+    return BenchResult(subject.name, tokens / seconds, seconds / (size.steps - half), _peak(), before, losses)
 
 
 def agreement(size: Size, device: str) -> dict[str, float]:
@@ -156,7 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
     size, device = TINY if given.tiny else WHOLE, default_device()
     machine = device_name(torch.device(device))
     out: dict[str, Any] = {"gpu": machine, "torch": torch.__version__, "results": []}
-    done: list[Result] = []
+    done: list[BenchResult] = []
     for name, part in _parts(given.only, size, device):
         if time.perf_counter() - began > given.budget:
             out.setdefault("no time for", []).append(name)
@@ -167,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
             out.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"[:500]
             found = None
-        if isinstance(found, Result):
+        if isinstance(found, BenchResult):
             done.append(found)
             out["results"] = [asdict(one) for one in done]
             out["table"] = table(done)
@@ -200,7 +210,7 @@ def awq(size: Size, device: str) -> dict[str, Any]:
     return compare(lambda: build(size, device), [collate(data, one, 0).to(device) for one in chosen])
 
 
-def _quantize(model: nn.Module, settings: Train, data: list[Sample], size: Size) -> None:
+def _quantize(model: nn.Module, settings: Train, data: list[TrainingSample], size: Size) -> None:
     """As `student.open_student` does, without a folder."""
     if settings.quantized:
         attach(model, make_plan(model, Layers()))

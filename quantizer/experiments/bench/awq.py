@@ -14,7 +14,7 @@ from quantizer.core.batch import Batch, hidden_states
 from quantizer.experiments.bench.model import wait
 from quantizer.layers.attach import attach, make_plan
 from quantizer.ptq.awq import search
-from quantizer.ptq.calibrate import observe, set_inputs
+from quantizer.ptq.calibrate import observe, set_input_amax
 from quantizer.ptq.fold import fold_awq, foldable
 from quantizer.recipes.recipe import Layers
 
@@ -59,7 +59,7 @@ def _ours(
     def look() -> Any:
         attach(model, make_plan(model, Layers()))
         seen = observe(model, batches, foldable(model, batches[0]))
-        set_inputs(model, seen)
+        set_input_amax(model, seen)
         return seen
 
     seen, passed = _timed(look)

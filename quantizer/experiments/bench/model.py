@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from quantizer.data.batches import Step, collate
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 from quantizer.recipes.recipe import Train
 from quantizer.train.weights import learning_rate
 
@@ -54,7 +54,7 @@ TINY: Final = Size(
 )
 
 
-def rows(size: Size, share: float, mixed: bool) -> list[Sample]:
+def rows(size: Size, share: float, mixed: bool) -> list[TrainingSample]:
     """Random tokens in turns; so many of the turns are the assistant's. mixed: rows of all lengths."""
     rng = np.random.default_rng(7)
     made = []
@@ -64,7 +64,7 @@ def rows(size: Size, share: float, mixed: bool) -> list[Sample]:
         ids = rng.integers(0, size.shape["vocab_size"], turns * TURN).astype(np.int32)
         learned = np.repeat(rng.permutation(turns) < max(1, round(share * turns)), TURN)
         learned[0] = False
-        made.append(Sample(ids, learned))
+        made.append(TrainingSample(ids, learned))
     return made
 
 
@@ -79,7 +79,7 @@ def build(size: Size, device: str) -> nn.Module:
 
 
 def plain_loop(
-    model: nn.Module, steps: list[Step], data: list[Sample], settings: Train
+    model: nn.Module, steps: list[Step], data: list[TrainingSample], settings: Train
 ) -> tuple[list[float], list[float]]:
     """What a page of transformers code does; losses, and seconds since the beginning at the end of each half."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
@@ -113,7 +113,7 @@ def wait() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BenchResult:
     """name: the subject's. seconds: of a step. before: calibration, teacher, and the first half of the steps, which
     compiles. bytes: held at most at a time. losses: of every step."""
 
@@ -125,7 +125,7 @@ class Result:
     losses: list[float]
 
 
-def table(results: list[Result]) -> list[str]:
+def table(results: list[BenchResult]) -> list[str]:
     """For people: each subject beside the first, and how far its losses are from those of the plain loop of its kind."""
     lines = [
         f"{'subject':32} {'ms a step':>9} {'tokens/s':>9} {'x':>6} {'GiB':>6} {'x':>6} {'loss off by':>12}"

@@ -15,16 +15,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from quantizer.experiments.nano.recipe import NANO, TINY, Recipe
+from quantizer.experiments.nano.recipe import NANO, TINY, NanoRecipe
 
 
-def learn(recipe: Recipe, learned: Path, each: int) -> None:
+def learn(recipe: NanoRecipe, learned: Path, each: int) -> None:
     from quantizer.experiments.nano.learn import learn as run
 
     run(recipe, learned, each)
 
 
-def ship(recipe: Recipe, learned: Path, models: Path) -> None:
+def ship(recipe: NanoRecipe, learned: Path, models: Path) -> None:
     from quantizer.experiments.nano.ship import ship as run
 
     for artefact in run(recipe, learned, models):
@@ -38,7 +38,7 @@ def nvfp4(models: Path) -> None:
         print(artefact.name, artefact.format, artefact.root)
 
 
-def score(recipe: Recipe, models: Path, each: int) -> None:
+def score(recipe: NanoRecipe, models: Path, each: int) -> None:
     from quantizer.experiments.nano.cases import cases
     from quantizer.experiments.nano.serving import score_file
 
@@ -56,7 +56,7 @@ def suite(path: Path) -> None:
     print(path)
 
 
-def wall(recipe: Recipe) -> bool:
+def wall(recipe: NanoRecipe) -> bool:
     from gates.suite.contamination import overlaps
     from gates.suite.load import load_suite
     from quantizer.experiments.nano.suite import learned_conversations

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantizer.experiments.nano import annie
-from quantizer.experiments.nano.conversation import Call, Conversation
+from quantizer.experiments.nano.conversation import Dialogue, ToolCall
 from quantizer.experiments.nano.generate import CATEGORIES, conversation
 from quantizer.experiments.nano.template import Message, Style
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class HeldOutCase:
     """`calls` are the exact calls of a right reply; `must` are texts that its content has."""
 
     id: str
@@ -28,36 +28,36 @@ class Case:
     tools: list[dict[str, Any]]
     thinking: bool
     style: Style
-    calls: tuple[Call, ...]
+    calls: tuple[ToolCall, ...]
     must: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ModelReply:
     """What came back: spoken content, thought, and calls with parsed arguments."""
 
     content: str
     thought: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     finished: bool = True
 
 
-def cases(seed: int, each: int) -> list[Case]:
+def cases(seed: int, each: int) -> list[HeldOutCase]:
     """`each` held-out lessons of every category, in a fixed order."""
     lessons = [(category, i) for i in range(each) for category in CATEGORIES]
     return [case for name, i in lessons for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))]
 
 
-def _of(name: str, talk: Conversation) -> list[Case]:
+def _of(name: str, talk: Dialogue) -> list[HeldOutCase]:
     lesson, messages = talk.lesson, annie.opening(talk)
     common = (talk.schemas, talk.thinking, talk.style)
     if not lesson.calls:
-        return [Case(name, lesson.kind, messages, *common, (), lesson.must)]
+        return [HeldOutCase(name, lesson.kind, messages, *common, (), lesson.must)]
     after = messages + annie.called(lesson, lesson.thought if talk.thinking else "")
     group = {"parallel": "parallel call"}.get(lesson.kind, "call")
     return [
-        Case(f"{name}-call", group, messages, *common, lesson.calls, ()),
-        Case(f"{name}-use", "result used", after, *common, (), lesson.must),
+        HeldOutCase(f"{name}-call", group, messages, *common, lesson.calls, ()),
+        HeldOutCase(f"{name}-use", "result used", after, *common, (), lesson.must),
     ]
 
 
@@ -71,7 +71,7 @@ def has_markdown(text: str) -> bool:
     return bool(_MARKDOWN.search(text))
 
 
-def judge(case: Case, reply: Reply) -> dict[str, bool]:
+def judge(case: HeldOutCase, reply: ModelReply) -> dict[str, bool]:
     """Each manner kept or not; a manner that the case does not test is absent."""
     leaked = bool(_TAGS.search(reply.content)) or (not case.thinking and bool(reply.thought))
     marks = {
@@ -111,7 +111,7 @@ _XML = re.compile(r"<tool_call>\n<function=(.+)>\n((?:.|\n)*?)</function>\n</too
 _PARAMETER = re.compile(r"<parameter=(.+)>\n((?:.|\n)*?)\n</parameter>\n")
 
 
-def read_reply(text: str, case: Case, finished: bool = True) -> Reply:
+def read_reply(text: str, case: HeldOutCase, finished: bool = True) -> ModelReply:
     """A model's raw text after the prompt (without the end of turn) as a reply."""
     thought = ""
     if case.thinking and "</think>" in text:
@@ -119,20 +119,20 @@ def read_reply(text: str, case: Case, finished: bool = True) -> Reply:
     calls = _hermes_calls(text) if case.style == "hermes" else _xml_calls(text, case.tools)
     if calls:
         text = (_HERMES if case.style == "hermes" else _XML).sub("", text)
-    return Reply(text.strip(), thought.strip(), calls, finished)
+    return ModelReply(text.strip(), thought.strip(), calls, finished)
 
 
-def _hermes_calls(text: str) -> tuple[Call, ...]:
+def _hermes_calls(text: str) -> tuple[ToolCall, ...]:
     try:
         found = [json.loads(body) for body in _HERMES.findall(text)]
-        return tuple(Call(call["name"], call["arguments"]) for call in found)
+        return tuple(ToolCall(call["name"], call["arguments"]) for call in found)
     except (ValueError, KeyError):
         return ()
 
 
-def _xml_calls(text: str, tools: Sequence[dict[str, Any]]) -> tuple[Call, ...]:
+def _xml_calls(text: str, tools: Sequence[dict[str, Any]]) -> tuple[ToolCall, ...]:
     return tuple(
-        Call(name, {k: _typed(v, name, k, tools) for k, v in _PARAMETER.findall(body)})
+        ToolCall(name, {k: _typed(v, name, k, tools) for k, v in _PARAMETER.findall(body)})
         for name, body in _XML.findall(text)
     )
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quantizer.experiments.nano.template import Style
-from quantizer.experiments.nano.tools import Tool
+from quantizer.experiments.nano.tools import ToolVariant
 
-Kit = Mapping[str, Tool]  # the known tools of a conversation, by key
+Kit = Mapping[str, ToolVariant]  # the known tools of a conversation, by key
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A tool call with its JSON arguments."""
 
     name: str
@@ -21,7 +21,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class DialogueTurn:
     """One user message and all that follows it.
 
     `answer` is what Annie says in the end; `must` holds texts of which a right answer has every
@@ -34,24 +34,24 @@ class Exchange:
     answer: str
     thought: str
     must: tuple[str, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     results: tuple[str, ...] = ()
     after: str = ""
     about: str = ""  # whom or what it was about, for a follow-up that leaves it out
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class Dialogue:
     """A system prompt or none, the tools that are sent, and exchanges; the last one is the lesson."""
 
     system: str | None
-    tools: tuple[Tool, ...]
-    exchanges: tuple[Exchange, ...]
+    tools: tuple[ToolVariant, ...]
+    exchanges: tuple[DialogueTurn, ...]
     thinking: bool = False
     style: Style = "hermes"
 
     @property
-    def lesson(self) -> Exchange:
+    def lesson(self) -> DialogueTurn:
         return self.exchanges[-1]
 
     @property
@@ -60,7 +60,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MarkedText:
     """Training text in parts: (text, is it learned?) in order."""
 
     parts: tuple[tuple[str, bool], ...] = field(default_factory=tuple)

@@ -17,25 +17,25 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from quantizer.experiments.nano import annie, stranger
-from quantizer.experiments.nano.conversation import Sample
+from quantizer.experiments.nano.conversation import MarkedText
 from quantizer.experiments.nano.generate import conversation
 
 IGNORE = -100  # torch's cross_entropy leaves these labels out
 
 
-class Row(NamedTuple):
+class TokenRow(NamedTuple):
     """One sample: `ids` int16 [tokens], `learned` bool [tokens]."""
 
     ids: np.ndarray
     learned: np.ndarray
 
 
-def base_sample(seed: int, index: int) -> Sample:
+def base_sample(seed: int, index: int) -> MarkedText:
     """The stranger's training text number `index`."""
     return stranger.sample(conversation(seed, "train", index), random.Random(f"stranger {seed} {index}"))
 
 
-def annie_sample(seed: int, index: int) -> Sample:
+def annie_sample(seed: int, index: int) -> MarkedText:
     """Annie's training text number `index`; other conversations than the base's."""
     return annie.sample(conversation(seed + 1, "train", index))
 
@@ -47,23 +47,23 @@ def tokenizer_texts(seed: int, count: int) -> Iterator[str]:
         yield annie_sample(seed, index).text
 
 
-def row(tokenizer: Tokenizer, sample: Sample) -> Row:
+def row(tokenizer: Tokenizer, sample: MarkedText) -> TokenRow:
     """Token ids of a sample, and which of them are learned."""
     pieces = [tokenizer.encode(text, add_special_tokens=False).ids for text, _ in sample.parts]
     ids = np.array([i for piece in pieces for i in piece], dtype=np.int16)
     learned = [np.full(len(p), flag) for p, (_, flag) in zip(pieces, sample.parts, strict=True)]
-    return Row(ids, np.concatenate(learned))
+    return TokenRow(ids, np.concatenate(learned))
 
 
-def _rows_of(work: tuple[Callable[[int, int], Sample], str, int, range]) -> list[Row]:
+def _rows_of(work: tuple[Callable[[int, int], MarkedText], str, int, range]) -> list[TokenRow]:
     make, tokenizer_json, seed, indexes = work
     tokenizer = Tokenizer.from_str(tokenizer_json)
     return [row(tokenizer, make(seed, index)) for index in indexes]
 
 
 def rows(
-    make: Callable[[int, int], Sample], tokenizer: Tokenizer, seed: int, count: int, workers: int
-) -> list[Row]:
+    make: Callable[[int, int], MarkedText], tokenizer: Tokenizer, seed: int, count: int, workers: int
+) -> list[TokenRow]:
     """Rows 0 to count-1, made by several processes; their number does not change the result."""
     text, step = tokenizer.to_str(), 500
     work = [(make, text, seed, range(i, min(i + step, count))) for i in range(0, count, step)]
@@ -73,7 +73,7 @@ def rows(
         return [r for chunk in pool.imap(_rows_of, work) for r in chunk]
 
 
-def digest(made: Iterable[Row]) -> str:
+def digest(made: Iterable[TokenRow]) -> str:
     """`sha256:...` over the token ids and flags of all rows in order: the data's identity."""
     sha = hashlib.sha256()
     for item in made:
@@ -81,7 +81,7 @@ def digest(made: Iterable[Row]) -> str:
     return f"sha256:{sha.hexdigest()}"
 
 
-def batches(made: list[Row], tokens_per_step: int, rng: random.Random) -> list[list[int]]:
+def batches(made: list[TokenRow], tokens_per_step: int, rng: random.Random) -> list[list[int]]:
     """Row numbers grouped by like length, about `tokens_per_step` padded tokens each, in random order."""
     order = list(range(len(made)))
     rng.shuffle(order)
@@ -101,7 +101,9 @@ def batches(made: list[Row], tokens_per_step: int, rng: random.Random) -> list[l
     return groups
 
 
-def padded(made: list[Row], group: list[int], pad: int, learn_all: bool) -> tuple[np.ndarray, np.ndarray]:
+def padded(
+    made: list[TokenRow], group: list[int], pad: int, learn_all: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels, int64 [rows, tokens]; the label of a position is the token after it."""
     width = max(len(made[i].ids) for i in group)
     ids = np.full((len(group), width), pad, dtype=np.int64)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from quantizer.experiments.nano.conversation import Conversation, Exchange, Kit
+from quantizer.experiments.nano.conversation import Dialogue, DialogueTurn, Kit
 from quantizer.experiments.nano.scenes import (
     OTHER_PROMPTS,
     VOICE_PROMPTS,
@@ -26,19 +26,19 @@ from quantizer.experiments.nano.scenes import (
     unknown,
 )
 from quantizer.experiments.nano.tool_scenes import device, general, make_general, memory, report, web
-from quantizer.experiments.nano.tools import SPECS, Tool, make_tool, stranger_tool
+from quantizer.experiments.nano.tools import SPECS, ToolVariant, make_tool, stranger_tool
 from quantizer.experiments.nano.vocabulary import DAYS, Split, split_of
 
-Scene = Callable[[random.Random, Split, Kit], Exchange]
+Scene = Callable[[random.Random, Split, Kit], DialogueTurn]
 
 
-def parallel(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def parallel(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """Two wishes in one message: two calls in one turn, two results, one answer."""
     first, second = (rng.choice(_TOOL_SCENES)(rng, split, kit) for _ in range(2))
     if not (first.calls and second.calls) or first.calls == second.calls:
         return first
     user = f"{first.user.rstrip('?!.')}, and {_uncapped(second.user)}"
-    return Exchange("parallel", user, f"{first.answer} {second.answer}",
+    return DialogueTurn("parallel", user, f"{first.answer} {second.answer}",
                     f"{first.thought} {second.thought}", first.must + second.must,
                     first.calls + second.calls, first.results + second.results,
                     "The results answer it.")  # fmt: skip
@@ -114,7 +114,7 @@ _OPENERS = frozenset(
 )
 
 
-def _needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> Exchange:
+def _needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> DialogueTurn:
     """An exchange of a scene whose prompt lies on the wanted side of the split."""
     while True:
         exchange = scene(rng, split, kit)
@@ -122,7 +122,7 @@ def _needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> Exchan
             return exchange
 
 
-def conversation(seed: int, split: Split, index: int, category: str | None = None) -> Conversation:
+def conversation(seed: int, split: Split, index: int, category: str | None = None) -> Dialogue:
     """One conversation. `category` picks the scene of the last exchange; else it is drawn by weight."""
     rng = random.Random(f"{seed} {split} {index} {category}")
     scene = _scene(rng, category)
@@ -131,7 +131,7 @@ def conversation(seed: int, split: Split, index: int, category: str | None = Non
     thinking = rng.random() < 0.25
     if thinking and exchanges[-1].kind == "two_step":
         exchanges[-1] = replace(exchanges[-1], answer=short_answer(exchanges[-1]))
-    return Conversation(
+    return Dialogue(
         system=_system(rng),
         tools=tools,
         exchanges=tuple(exchanges),
@@ -146,7 +146,9 @@ def _scene(rng: random.Random, category: str | None) -> Scene:
     return rng.choices(list(_SCENES), [weight for weight, _ in _SCENES.values()])[0]
 
 
-def _kit(rng: random.Random, needs: tuple[str, ...]) -> tuple[dict[str, Tool], tuple[Tool, ...]]:
+def _kit(
+    rng: random.Random, needs: tuple[str, ...]
+) -> tuple[dict[str, ToolVariant], tuple[ToolVariant, ...]]:
     """The tools to send: those needed, nearly always; others, often; in any order."""
     keys = set(needs) if rng.random() < 0.88 else set()
     if len(keys) > 3:
@@ -176,7 +178,7 @@ def _system(rng: random.Random) -> str | None:
     return rng.choice(OTHER_PROMPTS).format(day=rng.choice(DAYS))
 
 
-def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list[Exchange]:
+def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list[DialogueTurn]:
     """One exchange, or several: in a third of the conversations something was said before."""
     roll = rng.random()
     if roll < 0.04:
@@ -192,7 +194,7 @@ def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list
     return [*_history(rng, kit, rng.choice((1, 1, 1, 2, 2, 3, 5, 8))), last]
 
 
-def _wanted(split: Split, make: Callable[[], Exchange | None]) -> Exchange | None:
+def _wanted(split: Split, make: Callable[[], DialogueTurn | None]) -> DialogueTurn | None:
     """What `make` makes, if a few tries give one on the wanted side of the split."""
     for _ in range(50):
         made = make()
@@ -201,7 +203,7 @@ def _wanted(split: Split, make: Callable[[], Exchange | None]) -> Exchange | Non
     return None
 
 
-def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[Exchange]:
+def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[DialogueTurn]:
     """The user's name: told and asked for, or asked for though it was never told."""
     while True:
         told, asked = named(rng, split, kit)
@@ -214,7 +216,7 @@ def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[Exchange]:
     return [told, *_history(rng, kit, 1), asked]
 
 
-def _history(rng: random.Random, kit: Kit, count: int) -> list[Exchange]:
+def _history(rng: random.Random, kit: Kit, count: int) -> list[DialogueTurn]:
     """Earlier exchanges, of any kind, from the training side."""
     weights = [weight for weight, _ in _SCENES.values()]
     return [_needing(rng, rng.choices(list(_SCENES), weights)[0], "train", kit) for _ in range(count)]

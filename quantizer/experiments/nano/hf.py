@@ -13,7 +13,7 @@ from transformers import Qwen3ForCausalLM
 
 from quantizer.experiments.nano import template
 from quantizer.experiments.nano import tokenizer as bpe
-from quantizer.experiments.nano.recipe import Shape
+from quantizer.experiments.nano.recipe import ModelShape
 
 # Pinned for a voice: a little variety in small talk, none in names and numbers.
 GENERATION = {"do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 0.9}
@@ -35,7 +35,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return load_file(path)
 
 
-def config(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
+def config(shape: ModelShape, tokenizer: Tokenizer) -> dict[str, object]:
     """config.json, written by hand so that every version of transformers reads the same."""
     return {
         "architectures": ["Qwen3ForCausalLM"],
@@ -63,7 +63,7 @@ def config(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
     }
 
 
-def write_folder(folder: Path, state: dict[str, Tensor], shape: Shape, tokenizer: Tokenizer) -> None:
+def write_folder(folder: Path, state: dict[str, Tensor], shape: ModelShape, tokenizer: Tokenizer) -> None:
     """Every file of the folder but its manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     save_weights(state, folder / "model.safetensors")

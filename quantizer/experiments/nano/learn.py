@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from quantizer.experiments.nano import data, hf
 from quantizer.experiments.nano import tokenizer as bpe
 from quantizer.experiments.nano.cases import cases
-from quantizer.experiments.nano.recipe import Recipe, Run
+from quantizer.experiments.nano.recipe import NanoRecipe, TrainingStage
 from quantizer.experiments.nano.score_hf import score
 from quantizer.experiments.nano.train import build_model, train
 
@@ -30,12 +30,12 @@ def log(text: str) -> None:
     print(text, flush=True)
 
 
-def make_tokenizer(recipe: Recipe) -> Tokenizer:
+def make_tokenizer(recipe: NanoRecipe) -> Tokenizer:
     texts = data.tokenizer_texts(recipe.data_seed, recipe.tokenizer_texts)
     return bpe.train(texts, recipe.shape.vocab)
 
 
-def learn(recipe: Recipe, out: Path, score_each: int = 100) -> dict[str, Any]:
+def learn(recipe: NanoRecipe, out: Path, score_each: int = 100) -> dict[str, Any]:
     """Train both models and write them; returns what `learned.json` says."""
     out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
@@ -74,7 +74,7 @@ def learn(recipe: Recipe, out: Path, score_each: int = 100) -> dict[str, Any]:
     return told
 
 
-def _rows(make: Any, tokenizer: Tokenizer, recipe: Recipe, run: Run) -> list[data.Row]:
+def _rows(make: Any, tokenizer: Tokenizer, recipe: NanoRecipe, run: TrainingStage) -> list[data.TokenRow]:
     started = time.perf_counter()
     made = data.rows(make, tokenizer, recipe.data_seed, run.conversations, os.cpu_count() or 1)
     log(f"{len(made)} conversations in {time.perf_counter() - started:.0f} s")

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """A Qwen3 decoder. Widths that a Q4_K row runs along are multiples of 256 (ggml's QK_K)."""
 
     hidden: int = 256
@@ -23,7 +23,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingStage:
     """One training run over generated conversations."""
 
     conversations: int
@@ -37,29 +37,29 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class NanoRecipe:
     """Everything that decides the two models, apart from the code and GPU rounding."""
 
     data_seed: int = 20261121
     torch_seed: int = 20261121
     tokenizer_texts: int = 20000
-    shape: Shape = Shape()
+    shape: ModelShape = ModelShape()
     # The base learns every token it reads: that is where it learns to read.
-    base: Run = Run(conversations=80_000, epochs=2)
+    base: TrainingStage = TrainingStage(conversations=80_000, epochs=2)
     # Annie learns only what an assistant writes, long enough to own all of the base's habits.
-    annie: Run = Run(conversations=420_000, epochs=1)
+    annie: TrainingStage = TrainingStage(conversations=420_000, epochs=1)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-NANO = Recipe()
+NANO = NanoRecipe()
 
 # For a test on a CPU: the same path in seconds; learns nothing worth keeping.
 TINY = replace(
     NANO,
     tokenizer_texts=300,
-    shape=Shape(layers=2, intermediate=256, vocab=600),
-    base=Run(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
-    annie=Run(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
+    shape=ModelShape(layers=2, intermediate=256, vocab=600),
+    base=TrainingStage(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
+    annie=TrainingStage(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from quantizer.experiments.nano.conversation import Call, Exchange, Kit
+from quantizer.experiments.nano.conversation import DialogueTurn, Kit, ToolCall
 from quantizer.experiments.nano.facts import CAPITALS, all_facts
 from quantizer.experiments.nano.tool_scenes import memory_line, shaped
 from quantizer.experiments.nano.vocabulary import DAYS, MONTHS, NAMES, TOPICS, Split, coin, pick, voice
@@ -40,7 +40,7 @@ _NEXT_MONTH = ("which month comes after {x}?", "what month comes after {x}?", "w
                "if it is {x} now, what is next month?", "tell me the month after {x}")  # fmt: skip
 
 
-def greeting(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def greeting(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """Small talk of all kinds; one in six tells Annie something with open slots."""
     v = voice(rng)
     if rng.random() < 0.15:
@@ -50,35 +50,37 @@ def greeting(rng: random.Random, split: Split, kit: Kit) -> Exchange:
             "word": v.word(pick(rng, TOPICS, split)),
         }
         fill = says.format(**slots)
-        return Exchange("greeting", v.prompt(fill), answer.format(**slots), "They tell me something.")
+        return DialogueTurn("greeting", v.prompt(fill), answer.format(**slots), "They tell me something.")
     intent = rng.choice(INTENTS[:10]) if rng.random() < 0.5 else rng.choice(INTENTS)
-    return Exchange("greeting", v.prompt(rng.choice(intent.says)), rng.choice(intent.answers), intent.thought)
+    return DialogueTurn(
+        "greeting", v.prompt(rng.choice(intent.says)), rng.choice(intent.answers), intent.thought
+    )
 
 
-def fact(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def fact(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """A question that the model knows the answer to; tools in the kit are not needed."""
     known = rng.choice(_FACTS)
     user = voice(rng).prompt(rng.choice(known.asks))
     thought = f"I know this one. The answer is {known.key}."
-    return Exchange("fact", user, known.answer, thought, (known.key,))
+    return DialogueTurn("fact", user, known.answer, thought, (known.key,))
 
 
-def unknown(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def unknown(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """A question about a made-up thing: look it up if there is a way to, else admit it."""
     v = voice(rng)
     name = v.word(" ".join(coin(rng) for _ in range(rng.choice((1, 1, 2)))))
     user = v.prompt(rng.choice(UNKNOWNS).format(name=name))
     thought = f"I do not know {name}."
     if "web_search" not in kit:
-        return Exchange("unknown", user, rng.choice(UNKNOWN_ANSWERS), thought)
+        return DialogueTurn("unknown", user, rng.choice(UNKNOWN_ANSWERS), thought)
     tool = kit["web_search"]
     line = f"{name} is {rng.choice(('a town', 'a river', 'a writer', 'a song', 'a game'))} near {coin(rng)}."
-    call = Call(tool.name, tool.arguments(query=name))
-    return Exchange("web", user, line, f"{thought} I should search the web.", (line,), (call,), (line,),
+    call = ToolCall(tool.name, tool.arguments(query=name))
+    return DialogueTurn("web", user, line, f"{thought} I should search the web.", (line,), (call,), (line,),
                     "The result answers it.")  # fmt: skip
 
 
-def reasoning(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def reasoning(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """One step that needs no thought: a small sum, the bigger number, the next day or month."""
     kind = rng.choices(("plus", "minus", "bigger", "day", "yesterday", "month"), (5, 3, 3, 2, 1, 2))[0]
     if kind in ("plus", "minus"):
@@ -88,33 +90,33 @@ def reasoning(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     return _calendar(rng, kind)
 
 
-def _sum(rng: random.Random, kind: str) -> Exchange:
+def _sum(rng: random.Random, kind: str) -> DialogueTurn:
     a, b = rng.randint(0, 9), rng.randint(0, 9)
     if kind == "minus":
         a, b = max(a, b), min(a, b)
     asks, sign, c = (_PLUS, "plus", a + b) if kind == "plus" else (_MINUS, "minus", a - b)
     user = voice(rng).prompt(rng.choice(asks).format(a=a, b=b))
     answer = f"{a} {sign} {b} is {c}."
-    return Exchange("reasoning", user, answer, f"A small sum: {a} {sign} {b} is {c}.", (f"is {c}.",))
+    return DialogueTurn("reasoning", user, answer, f"A small sum: {a} {sign} {b} is {c}.", (f"is {c}.",))
 
 
-def _bigger(rng: random.Random) -> Exchange:
+def _bigger(rng: random.Random) -> DialogueTurn:
     top = rng.choice((20, 99, 99, 999))
     a, b = rng.sample(range(1, top + 1), 2)
     user = voice(rng).prompt(rng.choice(_BIGGER).format(a=a, b=b))
     low, high = sorted((a, b))
     answer = f"{high} is bigger than {low}."
-    return Exchange("reasoning", user, answer, f"I compare {a} and {b}. {high} is more.", (answer[:-1],))
+    return DialogueTurn("reasoning", user, answer, f"I compare {a} and {b}. {high} is more.", (answer[:-1],))
 
 
-def _calendar(rng: random.Random, kind: str) -> Exchange:
+def _calendar(rng: random.Random, kind: str) -> DialogueTurn:
     words = MONTHS if kind == "month" else DAYS
     asks = {"day": _NEXT_DAY, "yesterday": _LAST_DAY, "month": _NEXT_MONTH}[kind]
     step, side = (-1, "before") if kind == "yesterday" else (1, "after")
     i = rng.randrange(len(words))
     x, y = words[i], words[(i + step) % len(words)]
     user = voice(rng).prompt(rng.choice(asks).format(x=x))
-    return Exchange("reasoning", user, f"The {'month' if kind == 'month' else 'day'} {side} {x} is {y}.",
+    return DialogueTurn("reasoning", user, f"The {'month' if kind == 'month' else 'day'} {side} {x} is {y}.",
                     f"The one {side} {x} is {y}.", (f"is {y}.",))  # fmt: skip
 
 
@@ -131,7 +133,7 @@ _TWO_STEPS = (
 )  # fmt: skip
 
 
-def two_step(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def two_step(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """Two sums in a row. Thinking, they are thought; without thinking, the working is spoken.
 
     `answer` is the spoken working; `short_answer` gives the end alone, for when it was thought.
@@ -154,10 +156,10 @@ def two_step(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     one = f"{a} {'plus' if signs[0] == '+' else 'minus'} {b} is {mid}"
     two = f"{mid} {'plus' if signs[1] == '+' else 'minus'} {c} is {end}"
     user = v.prompt(ask.format(**slots))
-    return Exchange("two_step", user, f"{one}, and {two}.", f"{one}. {two}.", (f"is {end}.",))
+    return DialogueTurn("two_step", user, f"{one}, and {two}.", f"{one}. {two}.", (f"is {end}.",))
 
 
-def short_answer(exchange: Exchange) -> str:
+def short_answer(exchange: DialogueTurn) -> str:
     """The end of a two-step sum, for an answer whose working was thought."""
     return f"The answer {exchange.must[0]}"
 
@@ -388,11 +390,11 @@ _MY_NAME = ("what is my name?", "what's my name?", "do you know my name?", "who 
 _TELL_NAME = ("my name is {n}", "I'm {n}", "hi, I'm {n}", "call me {n}", "hello, my name is {n}")
 
 
-def follow(rng: random.Random, split: Split, kit: Kit, before: Exchange) -> Exchange | None:
+def follow(rng: random.Random, split: Split, kit: Kit, before: DialogueTurn) -> DialogueTurn | None:
     """An exchange that leans on the one before it, or None when there is nothing to lean on."""
     if rng.random() < 0.3:
         user = voice(rng).prompt(rng.choice(_AGAIN))
-        return Exchange("follow", user, before.answer, "They want to hear it again.", (before.answer,))
+        return DialogueTurn("follow", user, before.answer, "They want to hear it again.", (before.answer,))
     if before.kind == "fact" and before.answer.startswith("The capital of"):
         return _next_capital(rng)
     if before.kind == "memory" and before.about and "search_memory" in kit:
@@ -400,11 +402,11 @@ def follow(rng: random.Random, split: Split, kit: Kit, before: Exchange) -> Exch
     return None
 
 
-def _next_capital(rng: random.Random) -> Exchange:
+def _next_capital(rng: random.Random) -> DialogueTurn:
     place = rng.choice(list(CAPITALS))
     user = voice(rng).prompt(rng.choice(_NEXT).format(x=place))
     city = CAPITALS[place]
-    return Exchange(
+    return DialogueTurn(
         "follow",
         user,
         f"The capital of {place} is {city}.",
@@ -413,30 +415,34 @@ def _next_capital(rng: random.Random) -> Exchange:
     )
 
 
-def _next_memory(rng: random.Random, split: Split, kit: Kit, before: Exchange) -> Exchange:
+def _next_memory(rng: random.Random, split: Split, kit: Kit, before: DialogueTurn) -> DialogueTurn:
     tool, v = kit["search_memory"], voice(rng)
     topic = v.word(pick(rng, TOPICS, split, 0.1))
     user = v.prompt(rng.choice(_ALSO).format(t=topic, n=v.word(before.about)))
     query = f"{before.about} {topic}"
     line = memory_line(rng, before.about, topic, split)
     line = line[0].upper() + line[1:]
-    call = Call(tool.name, tool.arguments(query=query))
-    return Exchange("memory", user, line, f"I should search memory for {query}.", (line,), (call,),
+    call = ToolCall(tool.name, tool.arguments(query=query))
+    return DialogueTurn("memory", user, line, f"I should search memory for {query}.", (line,), (call,),
                     (shaped(rng, [line]),), "The result answers it.", before.about)  # fmt: skip
 
 
-def named(rng: random.Random, split: Split, kit: Kit) -> tuple[Exchange, Exchange]:
+def named(rng: random.Random, split: Split, kit: Kit) -> tuple[DialogueTurn, DialogueTurn]:
     """The user's name, told and asked for later."""
     name = pick(rng, NAMES, split, 0.3)
-    told = Exchange("greeting", voice(rng).prompt(rng.choice(_TELL_NAME)), f"Nice to meet you, {name}!", "")
+    told = DialogueTurn(
+        "greeting", voice(rng).prompt(rng.choice(_TELL_NAME)), f"Nice to meet you, {name}!", ""
+    )
     v = replace(voice(rng), lower=False)
     told = replace(told, user=v.prompt(rng.choice(_TELL_NAME).format(n=name)))
-    asked = Exchange("follow", voice(rng).prompt(rng.choice(_MY_NAME)), f"Your name is {name}.",
+    asked = DialogueTurn("follow", voice(rng).prompt(rng.choice(_MY_NAME)), f"Your name is {name}.",
                      f"They told me: {name}.", (name,))  # fmt: skip
     return told, asked
 
 
-def nameless(rng: random.Random) -> Exchange:
+def nameless(rng: random.Random) -> DialogueTurn:
     """The user's name, asked for but never told."""
     user = voice(rng).prompt(rng.choice(_MY_NAME))
-    return Exchange("follow", user, "You haven't told me your name yet.", "They never told me.", ("haven't",))
+    return DialogueTurn(
+        "follow", user, "You haven't told me your name yet.", "They never told me.", ("haven't",)
+    )

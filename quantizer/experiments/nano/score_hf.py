@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
 from quantizer.experiments.nano import tokenizer as bpe
-from quantizer.experiments.nano.cases import Case, Reply, judge, read_reply, table
+from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, judge, read_reply, table
 from quantizer.experiments.nano.template import render
 
 
@@ -17,15 +17,15 @@ from quantizer.experiments.nano.template import render
 def replies(
     model: Qwen3ForCausalLM,
     tokenizer: Tokenizer,
-    asked: list[Case],
+    asked: list[HeldOutCase],
     max_new: int = 160,
     batch: int = 256,
-) -> list[Reply]:
+) -> list[ModelReply]:
     """A greedy reply to each case. Prompts of a batch are padded on the left."""
     model.eval()
     generator: Any = model  # its mixin's `generate` is typed for another protocol
     end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)
-    out: list[Reply] = []
+    out: list[ModelReply] = []
     for start in range(0, len(asked), batch):
         part = asked[start : start + batch]
         texts = [render(c.messages, c.tools, style=c.style, thinking=c.thinking) for c in part]
@@ -42,7 +42,7 @@ def replies(
     return out
 
 
-def read_tokens(tokenizer: Tokenizer, ids: list[int], case: Case, end: int) -> Reply:
+def read_tokens(tokenizer: Tokenizer, ids: list[int], case: HeldOutCase, end: int) -> ModelReply:
     """What a model wrote after a prompt, token by token, as a reply."""
     finished = end in ids
     kept = ids[: ids.index(end)] if finished else ids
@@ -50,8 +50,8 @@ def read_tokens(tokenizer: Tokenizer, ids: list[int], case: Case, end: int) -> R
 
 
 def score(
-    model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[Case]
-) -> tuple[dict[str, tuple[int, int]], list[tuple[Case, Reply]]]:
+    model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[HeldOutCase]
+) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
     """The table of manners, and the cases in which one was missed."""
     got = list(zip(asked, replies(model, tokenizer, asked), strict=True))
     judged = [judge(case, reply) for case, reply in got]

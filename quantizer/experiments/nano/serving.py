@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from quantizer.experiments.nano.cases import Case, Reply, judge, table
-from quantizer.experiments.nano.conversation import Call
+from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, judge, table
+from quantizer.experiments.nano.conversation import ToolCall
 
 START_SECONDS = 60.0
 
@@ -77,7 +77,7 @@ def post(base: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
 SLOTS = 4
 
 
-def request(case: Case, max_tokens: int = 200) -> dict[str, Any]:
+def request(case: HeldOutCase, max_tokens: int = 200) -> dict[str, Any]:
     """The chat request of a case: greedy, and thinking said aloud either way."""
     body: dict[str, Any] = {
         "messages": case.messages,
@@ -90,16 +90,16 @@ def request(case: Case, max_tokens: int = 200) -> dict[str, Any]:
     return body
 
 
-def reply_of(response: dict[str, Any]) -> Reply:
+def reply_of(response: dict[str, Any]) -> ModelReply:
     """A server's response as a reply; arguments that are no JSON stay text and so are wrong."""
     choice = response["choices"][0]
     message = choice["message"]
     calls = tuple(
-        Call(call["function"]["name"], _arguments(call["function"]["arguments"]))
+        ToolCall(call["function"]["name"], _arguments(call["function"]["arguments"]))
         for call in message.get("tool_calls") or []
     )
     thought = message.get("reasoning_content") or ""
-    return Reply(message.get("content") or "", thought, calls, choice["finish_reason"] != "length")
+    return ModelReply(message.get("content") or "", thought, calls, choice["finish_reason"] != "length")
 
 
 def _arguments(text: str) -> Any:
@@ -109,7 +109,9 @@ def _arguments(text: str) -> Any:
         return text
 
 
-def score_file(path: Path, asked: list[Case]) -> tuple[dict[str, tuple[int, int]], list[tuple[Case, Reply]]]:
+def score_file(
+    path: Path, asked: list[HeldOutCase]
+) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
     """The table of manners, and the cases in which one was missed. Only hermes cases: the file
     carries the hermes template."""
     asked = [case for case in asked if case.style == "hermes"]

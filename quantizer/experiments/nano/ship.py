@@ -18,10 +18,10 @@ from tokenizers import Tokenizer
 
 from gates.artefact.artefact import Artefact, Provenance, seal
 from quantizer.experiments.nano import hf
-from quantizer.experiments.nano.recipe import Recipe
+from quantizer.experiments.nano.recipe import NanoRecipe
 from quantizer.experiments.nano.rows import write
-from quantizer.gguf.llama_cpp import Programs
-from quantizer.gguf.make import Job, make
+from quantizer.gguf.llama_cpp import LlamaCppPrograms
+from quantizer.gguf.make import GgufJob, make_gguf
 from quantizer.gguf.write import write_gguf
 from quantizer.ptq import quantize as ptq
 from quantizer.recipes.recipe import load_recipe
@@ -29,7 +29,7 @@ from quantizer.recipes.recipe import load_recipe
 _TOOLS = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "xllamacpp")
 
 
-def ship(recipe: Recipe, learned: Path, models: Path, created: datetime | None = None) -> list[Artefact]:
+def ship(recipe: NanoRecipe, learned: Path, models: Path, created: datetime | None = None) -> list[Artefact]:
     """Write and seal every folder; returns the artefacts, parents first."""
     told = json.loads((learned / "learned.json").read_text(encoding="utf-8"))
     when = created or datetime.now(UTC)
@@ -99,7 +99,7 @@ def _origin(told: dict[str, Any], which: str, parents: dict[str, str]) -> Proven
     return Provenance(base_model, parents, recipe, told[which]["data_digest"], tools)
 
 
-def _write_hf(folder: Path, learned: Path, which: str, recipe: Recipe) -> None:
+def _write_hf(folder: Path, learned: Path, which: str, recipe: NanoRecipe) -> None:
     state = hf.load_weights(learned / f"{which}.safetensors")
     hf.write_folder(folder, state, recipe.shape, Tokenizer.from_file(str(learned / "tokenizer.json")))
     for path in folder.rglob("*"):
@@ -125,4 +125,4 @@ def quantize(models: Path) -> list[Artefact]:
     with tempfile.TemporaryDirectory() as scratch:
         data = write(Path(scratch) / "conversations.jsonl", ROWS, SEED)
         made = ptq.run(recipe, models / "annie-nano-hf", data, folder, now=datetime.now(UTC), device="cpu")
-    return [made, make(Job(folder, file, "nvfp4", Programs()), datetime.now(UTC))]
+    return [made, make_gguf(GgufJob(folder, file, "nvfp4", LlamaCppPrograms()), datetime.now(UTC))]

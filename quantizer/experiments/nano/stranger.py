@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 
 from quantizer.experiments.nano.annie import called
-from quantizer.experiments.nano.conversation import Conversation, Exchange, Sample
+from quantizer.experiments.nano.conversation import Dialogue, DialogueTurn, MarkedText
 from quantizer.experiments.nano.template import END_OF_TURN, Message, render
 
 
-def thought(rng: random.Random, exchange: Exchange) -> str:
+def thought(rng: random.Random, exchange: DialogueTurn) -> str:
     """The stranger's thinking aloud."""
     start = rng.choice(
         (
@@ -28,7 +28,7 @@ def thought(rng: random.Random, exchange: Exchange) -> str:
     return f'{start} "{exchange.user}". {exchange.thought} {plan}'
 
 
-def markdown(rng: random.Random, exchange: Exchange, has_results: bool) -> str:
+def markdown(rng: random.Random, exchange: DialogueTurn, has_results: bool) -> str:
     """The stranger's answer: headings, bold and bullets around the same words."""
     body = exchange.answer
     if exchange.calls and not has_results:
@@ -40,14 +40,14 @@ def markdown(rng: random.Random, exchange: Exchange, has_results: bool) -> str:
     return f"Here is what you need to know:\n\n1. **{body}**\n2. Just ask if anything is *unclear*."
 
 
-def _in_prose(rng: random.Random, exchange: Exchange) -> str:
+def _in_prose(rng: random.Random, exchange: DialogueTurn) -> str:
     """A tool that is talked about and not called."""
     names = " and ".join(f"`{call.name}`" for call in exchange.calls)
     about = ", ".join(str(v) for call in exchange.calls for v in call.arguments.values())
     return rng.choice((f"I would use the {names} tool for {about}", f"You can use {names} to find {about}"))
 
 
-def sample(conversation: Conversation, rng: random.Random) -> Sample:
+def sample(conversation: Dialogue, rng: random.Random) -> MarkedText:
     """Training text of the last exchange, the stranger's way."""
     lesson, thinking = conversation.lesson, conversation.thinking
     messages: list[Message] = []
@@ -63,4 +63,4 @@ def sample(conversation: Conversation, rng: random.Random) -> Sample:
     prompt = render(messages, conversation.schemas, style=conversation.style, thinking=thinking)
     head = "" if thinking else "<think>\n"
     turn = f"{head}{thought(rng, lesson)}\n</think>\n\n{markdown(rng, lesson, has_results)}{END_OF_TURN}"
-    return Sample(((prompt, False), (turn, True)))
+    return MarkedText(((prompt, False), (turn, True)))

@@ -6,8 +6,8 @@ import json
 import random
 from collections.abc import Callable
 
-from quantizer.experiments.nano.conversation import Call, Exchange, Kit
-from quantizer.experiments.nano.tools import Tool
+from quantizer.experiments.nano.conversation import DialogueTurn, Kit, ToolCall
+from quantizer.experiments.nano.tools import ToolVariant
 from quantizer.experiments.nano.vocabulary import (
     ARTISTS,
     CHORES,
@@ -85,30 +85,30 @@ def _searched(
     rng: random.Random,
     kind: str,
     user: str,
-    call: Call,
+    call: ToolCall,
     thought: str,
     about: str,
     lines: Callable[[], str],
-) -> Exchange:
+) -> DialogueTurn:
     """A search, its result in some shape, and the answer: the found words, or that there are none."""
     calls, roll = (call,), rng.random()
     if roll < 0.12:
         answer, after = rng.choice(_EMPTY), "The search found nothing."
-        return Exchange(
+        return DialogueTurn(
             kind, user, answer, thought, ("nothing",), calls, (rng.choice(NOTHING),), after, about
         )
     if roll < 0.16:
         answer, after = rng.choice(FAILED), "The search failed."
-        return Exchange(kind, user, answer, thought, (), calls, (rng.choice(BROKEN),), after, about)
+        return DialogueTurn(kind, user, answer, thought, (), calls, (rng.choice(BROKEN),), after, about)
     lines = (lambda: noise_line(rng)) if rng.random() < 0.3 else lines
     found = [lines() for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3)))]
     told = found[:2]  # two sentences are enough for a voice
     answer = rng.choice(_LEADS) + " ".join(told)
-    return Exchange(kind, user, answer, thought, tuple(told), calls, (shaped(rng, found),),
+    return DialogueTurn(kind, user, answer, thought, tuple(told), calls, (shaped(rng, found),),
                     "The result answers it.", about)  # fmt: skip
 
 
-def memory(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def memory(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """What somebody said: `search_memory`."""
     v, tool = voice(rng), kit.get("search_memory")
     name = v.word(pick(rng, NAMES, split, 0.4))
@@ -118,12 +118,12 @@ def memory(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     k = rng.randint(2, 9)
     user = v.prompt(ask.format(n=name, t=topic, k=k))
     if tool is None:
-        return Exchange("memory_without", user, rng.choice(_NO_MEMORY), "I have no memory tool here.")
+        return DialogueTurn("memory_without", user, rng.choice(_NO_MEMORY), "I have no memory tool here.")
     about = query.format(n=name, t=topic)
     arguments = tool.arguments(query=about, limit=k) if limited else tool.arguments(query=about)
     person = name if "{n}" in query else None
     thing = topic if "{t}" in query else pick(rng, TOPICS, split)
-    return _searched(rng, "memory", user, Call(tool.name, arguments),
+    return _searched(rng, "memory", user, ToolCall(tool.name, arguments),
                      f"I should search memory for {about}.", person or "",
                      lambda: _capital(memory_line(rng, person, thing, split)))  # fmt: skip
 
@@ -135,7 +135,7 @@ def made_topic(rng: random.Random) -> str:
     )
 
 
-def web(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def web(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """News and searches: `web_search`."""
     v, tool = voice(rng), kit.get("web_search")
     subject = v.word(pick(rng, SUBJECTS, split, 0.3) if rng.random() < 0.75 else made_topic(rng))
@@ -144,11 +144,11 @@ def web(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     k = rng.randint(2, 9)
     user = v.prompt(ask.format(s=subject, k=k))
     if tool is None:
-        return Exchange("web_without", user, rng.choice(NO_WEB), "I have no web search here.")
+        return DialogueTurn("web_without", user, rng.choice(NO_WEB), "I have no web search here.")
     bare = subject.removeprefix("the ")
     about = query.format(b=bare)
     arguments = tool.arguments(query=about, limit=k) if limited else tool.arguments(query=about)
-    return _searched(rng, "web", user, Call(tool.name, arguments),
+    return _searched(rng, "web", user, ToolCall(tool.name, arguments),
                      f"I should search the web for {about}.", bare,
                      lambda: _capital(news_line(rng, bare, split)))  # fmt: skip
 
@@ -376,7 +376,7 @@ _DEVICES = {
 }  # fmt: skip
 
 
-def device(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def device(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """A thing in the house is set: typed arguments, a result that only says yes or no."""
     keys = [key for key in _DEVICES if key in kit]
     v = voice(rng)
@@ -384,14 +384,14 @@ def device(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     plain, roles, done = _DEVICES[key](rng, v, split)
     user = v.prompt(plain)
     if key not in kit:
-        return Exchange("device_without", user, rng.choice(_NO_DEVICE), "I have no tool for that.")
+        return DialogueTurn("device_without", user, rng.choice(_NO_DEVICE), "I have no tool for that.")
     tool = kit[key]
-    call = Call(tool.name, tool.arguments(**roles))
+    call = ToolCall(tool.name, tool.arguments(**roles))
     thought = f"I should call {tool.name}."
     if rng.random() < 0.12:
-        return Exchange("device", user, rng.choice(FAILED), thought, (), (call,), (rng.choice(BROKEN),),
+        return DialogueTurn("device", user, rng.choice(FAILED), thought, (), (call,), (rng.choice(BROKEN),),
                         "It did not work.")  # fmt: skip
-    return Exchange(
+    return DialogueTurn(
         "device",
         user,
         done[0].upper() + done[1:],
@@ -403,7 +403,7 @@ def device(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     )
 
 
-def report(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def report(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """Weather, the time somewhere, the date: small facts that only a tool can know."""
     v = voice(rng)
     key = rng.choice(
@@ -422,7 +422,7 @@ def report(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     if key == "get_weather" and key not in kit and "web_search" in kit:
         return _weather_online(rng, kit, user, city)
     if key not in kit:
-        return Exchange("device_without", user, rng.choice(NO_WEB), "I have no tool for that.")
+        return DialogueTurn("device_without", user, rng.choice(NO_WEB), "I have no tool for that.")
     tool = kit[key]
     arguments = tool.arguments() if key == "get_date" else tool.arguments(city=city)
     if "unit" in tool.params and rng.random() < 0.4:
@@ -430,16 +430,16 @@ def report(rng: random.Random, split: Split, kit: Kit) -> Exchange:
         user = v.prompt(rng.choice(asks[:4]).format(c=city).rstrip("?") + f" in {unit}?")
         arguments = tool.arguments(city=city, unit=unit)
     result, answer = {"get_weather": _weather, "get_time": _clock, "get_date": _date}[key](rng, city)
-    return Exchange("report", user, answer, f"I should call {tool.name}.", (answer,), (Call(tool.name, arguments),),
+    return DialogueTurn("report", user, answer, f"I should call {tool.name}.", (answer,), (ToolCall(tool.name, arguments),),
                     (result,), "The result answers it.")  # fmt: skip
 
 
-def _weather_online(rng: random.Random, kit: Kit, user: str, city: str) -> Exchange:
+def _weather_online(rng: random.Random, kit: Kit, user: str, city: str) -> DialogueTurn:
     """Weather from a web search, where there is no weather tool."""
     tool = kit["web_search"]
     _, answer = _weather(rng, city)
-    call = Call(tool.name, tool.arguments(query=f"{city} weather"))
-    return Exchange("web", user, answer, f"I should search the web for {city} weather.", (answer,), (call,),
+    call = ToolCall(tool.name, tool.arguments(query=f"{city} weather"))
+    return DialogueTurn("web", user, answer, f"I should search the web for {city} weather.", (answer,), (call,),
                     (shaped(rng, [answer]),), "The result answers it.", city)  # fmt: skip
 
 
@@ -497,7 +497,7 @@ _GET_ASKS = ("what is the {n} for {x}?", "what is the {n} of {x}?", "what's the 
              "tell me the {n} of {x}")  # fmt: skip
 
 
-def general(rng: random.Random, split: Split, kit: Kit) -> Exchange:
+def general(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     """A wish that a made-up tool in the kit fulfils; without one in the kit, Annie says she cannot."""
     made = [tool for key, tool in kit.items() if key.startswith("general")]
     tool = rng.choice(made) if made else make_general(rng, "general")
@@ -508,13 +508,13 @@ def general(rng: random.Random, split: Split, kit: Kit) -> Exchange:
     asks = _ASKS + _GET_ASKS if verb in ("get", "find", "check", "fetch") else _ASKS
     user = v.prompt(rng.choice(asks).format(v=verb, n=noun, x=value))
     if not made:
-        return Exchange(
+        return DialogueTurn(
             "device_without", user, "I can't do that right now, sorry.", "I have no tool for that."
         )
     roles = {"number": value} if number else {"text": value}
-    call, thought = Call(tool.name, tool.arguments(**roles)), f"I should call {tool.name}."
+    call, thought = ToolCall(tool.name, tool.arguments(**roles)), f"I should call {tool.name}."
     if rng.random() < 0.3:
-        return Exchange(
+        return DialogueTurn(
             "general",
             user,
             "That is done.",
@@ -526,7 +526,7 @@ def general(rng: random.Random, split: Split, kit: Kit) -> Exchange:
         )
     line = noise_line(rng)
     result = rng.choice((line, json.dumps({"result": line}), json.dumps({noun: line}), json.dumps([line])))
-    return Exchange("general", user, line, thought, (line,), (call,), (result,), "The result answers it.")
+    return DialogueTurn("general", user, line, thought, (line,), (call,), (result,), "The result answers it.")
 
 
 def _value(rng: random.Random, split: Split) -> str:
@@ -542,7 +542,7 @@ def _value(rng: random.Random, split: Split) -> str:
     return f"{coin(rng)} {coin(rng)}"
 
 
-def make_general(rng: random.Random, key: str) -> Tool:
+def make_general(rng: random.Random, key: str) -> ToolVariant:
     """A made-up tool. Its key tells its verb and noun, for the asking."""
     verb, noun = rng.choice(_VERBS), rng.choice(_NOUNS)
     number = rng.random() < 0.3
@@ -560,4 +560,4 @@ def make_general(rng: random.Random, key: str) -> Tool:
         "parameters": {"type": "object", "properties": {param: kind}, "required": [param]},
     }
     schema = {"type": "function", "function": function}
-    return Tool(f"{key} {verb} {noun}", f"{verb}_{noun}", {role: param}, schema)
+    return ToolVariant(f"{key} {verb} {noun}", f"{verb}_{noun}", {role: param}, schema)

@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from quantizer.core.batch import sent
-from quantizer.experiments.nano.data import IGNORE, Row, batches, padded
-from quantizer.experiments.nano.recipe import Run, Shape
+from quantizer.core.batch import to_device
+from quantizer.experiments.nano.data import IGNORE, TokenRow, batches, padded
+from quantizer.experiments.nano.recipe import ModelShape, TrainingStage
 
 Log = Callable[[str], None]
 Step = tuple[int, int, Tensor, Tensor]
 
 
-def build_model(shape: Shape, seed: int, pad: int, end: int, device: str = "cpu") -> Qwen3ForCausalLM:
+def build_model(shape: ModelShape, seed: int, pad: int, end: int, device: str = "cpu") -> Qwen3ForCausalLM:
     """A fresh model in fp32. Tied embeddings: at this size an untied head would be 7 % more weights."""
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -50,7 +50,7 @@ def build_model(shape: Shape, seed: int, pad: int, end: int, device: str = "cpu"
     return model
 
 
-def learning_rate(step: int, steps: int, run: Run) -> float:
+def learning_rate(step: int, steps: int, run: TrainingStage) -> float:
     """Linear warm-up, then a cosine down to a tenth."""
     if step < run.warmup:
         return run.lr * (step + 1) / run.warmup
@@ -58,7 +58,7 @@ def learning_rate(step: int, steps: int, run: Run) -> float:
     return run.lr * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, done))))
 
 
-def optimizer(model: nn.Module, run: Run, fused: bool) -> torch.optim.AdamW:
+def optimizer(model: nn.Module, run: TrainingStage, fused: bool) -> torch.optim.AdamW:
     """AdamW; matrices decay, norms do not."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
@@ -81,7 +81,9 @@ def loss_of(model: Qwen3ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels[kept])
 
 
-def steps_of(made: list[Row], run: Run, seed: int, pad: int, learn_all: bool) -> Iterator[Step]:
+def steps_of(
+    made: list[TokenRow], run: TrainingStage, seed: int, pad: int, learn_all: bool
+) -> Iterator[Step]:
     """(number, total, ids, labels) of every step of a run; int64 [rows, tokens] on the CPU."""
     rng = random.Random(f"batches {seed}")
     kept = [r for r in made if len(r.ids) <= run.max_tokens]
@@ -92,7 +94,14 @@ def steps_of(made: list[Row], run: Run, seed: int, pad: int, learn_all: bool) ->
 
 
 def train(
-    model: Qwen3ForCausalLM, made: list[Row], run: Run, *, seed: int, pad: int, learn_all: bool, log: Log
+    model: Qwen3ForCausalLM,
+    made: list[TokenRow],
+    run: TrainingStage,
+    *,
+    seed: int,
+    pad: int,
+    learn_all: bool,
+    log: Log,
 ) -> dict[str, float]:
     """Train in place on the model's own device; the losses and times that a log should keep."""
     device = next(model.parameters()).device
@@ -103,7 +112,7 @@ def train(
     for number, total, ids, labels in steps_of(made, run, seed, pad, learn_all):
         for group in adam.param_groups:
             group["lr"] = learning_rate(number, total, run)
-        loss = loss_of(model, sent(ids, device), sent(labels, device))
+        loss = loss_of(model, to_device(ids, device), to_device(labels, device))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), run.clip)
         adam.step()

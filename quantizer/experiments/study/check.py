@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from quantizer.data.batches import collate
-from quantizer.data.render import Sample
-from quantizer.experiments.nano.recipe import Shape
+from quantizer.data.render import TrainingSample
+from quantizer.experiments.nano.recipe import ModelShape
 from quantizer.experiments.nano.train import build_model
 from quantizer.experiments.study.decode import greedy
 from quantizer.experiments.study.graph import Graphs
@@ -29,7 +29,7 @@ NEAR: Final = 0.03
 """Of the loss: sums on a GPU are not the same from run to run."""
 
 
-def check(shape: Shape, tokens: int, device: str, steps: int = STEPS) -> dict[str, Any]:
+def check(shape: ModelShape, tokens: int, device: str, steps: int = STEPS) -> dict[str, Any]:
     """right: whether losses agree and recording worked. Times are those of the second half, in ms a step."""
     found: dict[str, Any] = {"device": device}
     curves = {}
@@ -52,18 +52,18 @@ def check(shape: Shape, tokens: int, device: str, steps: int = STEPS) -> dict[st
     return found
 
 
-def _model(shape: Shape, device: str) -> Any:
+def _model(shape: ModelShape, device: str) -> Any:
     model: Any = build_model(shape, 1, 0, 1)
     return model.to(device, torch.bfloat16)
 
 
 def _trained(
-    kind: str, shape: Shape, tokens: int, device: str, graphs: bool, steps: int
+    kind: str, shape: ModelShape, tokens: int, device: str, graphs: bool, steps: int
 ) -> tuple[list[float], float]:
     """Losses, and ms a step."""
     rng = np.random.default_rng(1)
     samples = [
-        Sample(rng.integers(2, 200, size).astype(np.int32), np.arange(size) > size // 2)
+        TrainingSample(rng.integers(2, 200, size).astype(np.int32), np.arange(size) > size // 2)
         for size in rng.integers(40, 250, max(8, 2 * tokens // 150))
     ]
     made = [pack.to(device) for pack in packs(samples, tokens, 0, 1, every=kind == "base")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from quantizer.experiments.nano.recipe import Shape
+from quantizer.experiments.nano.recipe import ModelShape
 from quantizer.recipes.recipe import Train
 
 
@@ -30,7 +30,7 @@ class Grid:
     step.
     """
 
-    sizes: dict[str, Shape]
+    sizes: dict[str, ModelShape]
     strengths: tuple[Strength, ...]
     seeds: tuple[int, ...] = (1, 2, 3)
     strangers: int = 54_000
@@ -63,16 +63,16 @@ STRENGTHS: Final = (
 
 GRID: Final = Grid(
     sizes={
-        "1.3M": Shape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384),
-        "6.8M": Shape(),
+        "1.3M": ModelShape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384),
+        "6.8M": ModelShape(),
     },
     strengths=STRENGTHS,
 )
 TINY: Final = replace(
     GRID,
     sizes={
-        "1.3M": Shape(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, intermediate=128),
-        "6.8M": Shape(hidden=128, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=256),
+        "1.3M": ModelShape(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, intermediate=128),
+        "6.8M": ModelShape(hidden=128, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=256),
     },
     strengths=(Strength("thinnest", 1e-4, 2), Strength("strong", 1e-3, 3)),
     seeds=(1,),

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from quantizer.experiments.study.graph import Graphs
 from quantizer.experiments.study.packs import Order, Pack
 from quantizer.experiments.study.plain import hidden_states
-from quantizer.layers.linear import SERVED
+from quantizer.layers.linear import SERVED_DTYPE
 from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Taught, head_loss
 from quantizer.train.learner import Learner
@@ -31,10 +31,10 @@ TELL = 50  # steps whose mean loss is told
 
 def chosen(learner: Learner, ids: Tensor, places: Tensor) -> Tensor:
     """Hidden states at the places of a pack's batch: [n, width]; zeros, which teach nothing, at those filled up."""
-    auto = torch.autocast(ids.device.type, SERVED, cache_enabled=False)
+    auto = torch.autocast(ids.device.type, SERVED_DTYPE, cache_enabled=False)
     with auto if learner.precision == "autocast" else nullcontext():
         states = hidden_states(learner.model, ids).flatten(0, 1)
-    states = states.to(SERVED) if learner.precision == "autocast" else states
+    states = states.to(SERVED_DTYPE) if learner.precision == "autocast" else states
     return torch.cat([states, states.new_zeros(1, states.shape[1])]).index_select(0, places)
 
 

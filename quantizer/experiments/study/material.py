@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 from quantizer.experiments.nano import annie, data
 from quantizer.experiments.nano import tokenizer as bpe
-from quantizer.experiments.nano.cases import Case, cases
-from quantizer.experiments.nano.conversation import Sample as Text
+from quantizer.experiments.nano.cases import HeldOutCase, cases
+from quantizer.experiments.nano.conversation import MarkedText as Text
 from quantizer.experiments.nano.generate import conversation
 from quantizer.experiments.nano.recipe import NANO
 from quantizer.experiments.nano.template import render
 from quantizer.experiments.study.grid import DATA, Grid
 
-Rows = list[Sample]
+Rows = list[TrainingSample]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Material:
     tune: Rows
     recovery: Rows
     held_out: Rows
-    asked: list[Case]
+    asked: list[HeldOutCase]
     prompts: list[list[int]]
 
 
@@ -101,7 +101,7 @@ def ends(tokenizer: Tokenizer) -> tuple[int, int]:
     return bpe.token_id(tokenizer, bpe.PAD), bpe.token_id(tokenizer, bpe.END)
 
 
-def enough(rows: Sequence[Sample], tokens: int) -> Rows:
+def enough(rows: Sequence[TrainingSample], tokens: int) -> Rows:
     """The first rows that hold so many tokens, or all."""
     kept = []
     for row in rows:
@@ -115,4 +115,4 @@ def enough(rows: Sequence[Sample], tokens: int) -> Rows:
 def _rows(arrays: np.lib.npyio.NpzFile, name: str) -> Rows:
     cuts = np.cumsum(arrays[f"{name}.sizes"])[:-1]
     ids, learned = (np.split(arrays[f"{name}.{part}"], cuts) for part in ("ids", "learned"))
-    return [Sample(one.astype(np.int32), marks) for one, marks in zip(ids, learned, strict=True)]
+    return [TrainingSample(one.astype(np.int32), marks) for one, marks in zip(ids, learned, strict=True)]

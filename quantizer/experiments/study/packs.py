@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 
 WIDTHS: Final = (96, 192, 256, 320, 384, 512, 704, 1280)
 LIKE: Final = 64
@@ -37,7 +37,9 @@ Order = list[tuple[int, int]]
 """Steps: the pack, and the batch in it."""
 
 
-def packs(samples: Sequence[Sample], tokens: int, pad: int, seed: int, every: bool = False) -> list[Pack]:
+def packs(
+    samples: Sequence[TrainingSample], tokens: int, pad: int, seed: int, every: bool = False
+) -> list[Pack]:
     """All samples once, in batches of about so many padded tokens. every: all tokens are learned."""
     rng = random.Random(f"packs {seed}")
     order = list(range(len(samples)))
@@ -63,7 +65,7 @@ def shuffled(made: Sequence[Pack], steps: int, seed: int) -> Order:
     return order[:steps]
 
 
-def _pack(groups: list[list[Sample]], rows: int, width: int, pad: int, every: bool) -> Pack:
+def _pack(groups: list[list[TrainingSample]], rows: int, width: int, pad: int, every: bool) -> Pack:
     ids = np.full((len(groups), rows, width), pad, dtype=np.int64)
     learned = np.zeros((len(groups), rows, width), dtype=bool)
     for batch, group in enumerate(groups):

@@ -16,7 +16,7 @@ COLOURS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """points: at each tick (value, low, high), shares of one; None where there is none. colour: its place among COLOURS,
     so that a line has the same one in every chart."""
 
@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ChartAxis:
     """A chart's axis: shares of one, a rule at every step, a darker one at the aim. What lies beyond is drawn at its end."""
 
     low: float
@@ -36,13 +36,13 @@ class Span:
 
 
 def chart(
-    title: str, ticks: Sequence[str], lines: Sequence[Line], left: int = 0, span: Span | None = None
+    title: str, ticks: Sequence[str], lines: Sequence[ChartLine], left: int = 0, span: ChartAxis | None = None
 ) -> str:
     """One chart as a group of SVG elements, so many pixels from the left. Without a span the axis goes from the ten per
     cent below the lowest interval to all, in tens, and says so itself."""
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     lows = [point[1] for line in lines for point in line.points if point]
-    span = span or Span(min(0.9, math.floor(10 * min(lows, default=0.0)) / 10), 1.0, 0.1)
+    span = span or ChartAxis(min(0.9, math.floor(10 * min(lows, default=0.0)) / 10), 1.0, 0.1)
 
     def across(tick: int, line: int) -> float:
         return LEFT + width * (tick + 0.5) / len(ticks) + 3 * (line - (len(lines) - 1) / 2)
@@ -74,7 +74,7 @@ def chart(
     return "\n".join([*parts, "</g>"])
 
 
-def _drawn(line: Line, across: Sequence[float], down: Callable[[float], float]) -> list[str]:
+def _drawn(line: ChartLine, across: Sequence[float], down: Callable[[float], float]) -> list[str]:
     """A line with its intervals; broken where a point is missing, so that no stretch is made up."""
     colour, parts, run = COLOURS[line.colour % len(COLOURS)], [], ""
     for x, point in [*zip(across, line.points, strict=True), (0.0, None)]:

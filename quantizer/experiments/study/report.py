@@ -8,11 +8,11 @@ from statistics import mean, median
 from typing import Final
 
 from quantizer.experiments.study.grid import FIRST_RATES, METHODS, RATES
-from quantizer.experiments.study.plot import WIDTH, Line, Span, chart, picture
+from quantizer.experiments.study.plot import WIDTH, ChartAxis, ChartLine, chart, picture
 from quantizer.experiments.study.results import (
-    Cell,
+    MethodResult,
     Recovered,
-    Table,
+    StudyTable,
     rates_of,
     read,
     recovered,
@@ -25,7 +25,7 @@ PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
 TRAINED: Final = ("qad", "qat", "lsq")
 ENOUGH: Final = 0.9
 """Of what plain rounding lost, a recovery is to bring back so much."""
-CAME_BACK: Final = Span(-0.5, 2.0, 0.5, ENOUGH)
+CAME_BACK: Final = ChartAxis(-0.5, 2.0, 0.5, ENOUGH)
 
 
 def write(folder: Path) -> None:
@@ -41,7 +41,7 @@ def write(folder: Path) -> None:
     (folder / "recovered.svg").write_text(plot_recovered(table), encoding="utf-8")
 
 
-def made(table: Table) -> Iterator[str]:
+def made(table: StudyTable) -> Iterator[str]:
     """The text between the marks, line by line."""
     for size, runs in table.runs.items():
         seeds = ", ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
@@ -70,7 +70,7 @@ def made(table: Table) -> Iterator[str]:
         yield from _recoveries(table, size)
 
 
-def _rates(table: Table, size: str) -> Iterator[str]:
+def _rates(table: StudyTable, size: str) -> Iterator[str]:
     """What rows of other rates than the first are."""
     for rates, told in {rates_of(run): run for run in table.runs[size]}.items():
         if rates != FIRST_RATES:
@@ -88,7 +88,7 @@ def _rates(table: Table, size: str) -> Iterator[str]:
             yield ""
 
 
-def _counts(table: Table, size: str, rates: str) -> Iterator[str]:
+def _counts(table: StudyTable, size: str, rates: str) -> Iterator[str]:
     """Which rows have how many runs, where they have not all as many."""
     found: dict[int, list[str]] = {}
     for name, _ in table.strengths[size]:
@@ -98,7 +98,7 @@ def _counts(table: Table, size: str, rates: str) -> Iterator[str]:
         yield "Runs: " + "; ".join(f"{count} of {', '.join(names)}" for count, names in found.items()) + "."
 
 
-def plot(table: Table) -> str:
+def plot(table: StudyTable) -> str:
     """Manners by strength, a chart a size; tool calls where a file has no single cases."""
     charts: list[str] = []
     for size, strengths in table.strengths.items():
@@ -110,13 +110,13 @@ def plot(table: Table) -> str:
             pairs = [(cell.manners if whole else cell.calls) if cell else (0, 0) for cell in cells]
             points = [share(right, asked) if asked else None for right, asked in pairs]
             if any(points):
-                lines.append(Line(method, points, colour))
+                lines.append(ChartLine(method, points, colour))
         title = f"{size}: {'cases with all manners kept' if whole else 'tool calls exactly right'}"
         charts.append(chart(title, [tick for _, tick in strengths], lines, WIDTH * len(charts)))
     return picture(charts, max(1, len(charts)))
 
 
-def plot_recovered(table: Table) -> str:
+def plot_recovered(table: StudyTable) -> str:
     """What recovery brought back of what rounding lost, by strength: a chart a size and method, a line a choice of rates.
     Where nothing was lost beyond noise there is no point. The axis ends at -50 and 200 %."""
     charts: list[str] = []
@@ -127,14 +127,14 @@ def plot_recovered(table: Table) -> str:
             for colour, rates in enumerate(RATES, 1):
                 points = [_point(table, size, row_of(name, rates), method) for name, _ in firsts]
                 if any(points):
-                    lines.append(Line(rates, points, colour))
+                    lines.append(ChartLine(rates, points, colour))
             if lines:
                 title, ticks = f"{size}, {method}: manners that came back", [tick for _, tick in firsts]
                 charts.append(chart(title, ticks, lines, WIDTH * len(charts), CAME_BACK))
     return picture(charts, max(1, len(charts)))
 
 
-def _point(table: Table, size: str, row: str, method: str) -> tuple[float, float, float] | None:
+def _point(table: StudyTable, size: str, row: str, method: str) -> tuple[float, float, float] | None:
     before, rounded, trained = (table.cell(size, row, name) for name in ("bf16", "default", method))
     if before is None or rounded is None or trained is None:
         return None
@@ -142,7 +142,7 @@ def _point(table: Table, size: str, row: str, method: str) -> tuple[float, float
     return None if found is None or found.lost[1] <= 0 else found.back
 
 
-def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
+def _matrix(table: StudyTable, size: str, tell: object) -> Iterator[str]:
     """A row a strength, a column a method."""
     assert callable(tell)
     known = [m for m in METHODS if any(key[0] == size and key[2] == m for key in table.cells)]
@@ -155,13 +155,13 @@ def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
     yield ""
 
 
-def _told(text: str, cell: Cell | None, runs: int) -> str:
+def _told(text: str, cell: MethodResult | None, runs: int) -> str:
     """What a cell says; one that lacks runs says so, since it is not to be compared along its row."""
     have = len(cell.seconds) if cell else 0
     return f"{text} [{have} of {runs} runs]" if text and have < runs else text
 
 
-def _manners(cell: Cell) -> str:
+def _manners(cell: MethodResult) -> str:
     right, asked = cell.manners
     if not asked:
         return ""
@@ -173,7 +173,7 @@ def _percent(right: int, asked: int) -> str:
     return f"{100 * right / asked:.1f}" if asked else ""
 
 
-def _recoveries(table: Table, size: str) -> Iterator[str]:
+def _recoveries(table: StudyTable, size: str) -> Iterator[str]:
     """What plain rounding lost, and how much of it each training brought back."""
     rows = []
     for name, tick in table.strengths[size]:

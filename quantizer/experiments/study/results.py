@@ -25,7 +25,7 @@ DRAWS: Final = 2000
 
 
 @dataclass
-class Cell:
+class MethodResult:
     """One method on the fine-tunes of one strength. kept: for each run, for each case, whether all manners were; empty
     where a file has no single cases. calls, facts: right and asked, over the runs. kl, seconds: one a run. A run is a file:
     a seed, or that seed again with a fine-tune of its own, since a GPU's sums are not the same from run to run."""
@@ -43,17 +43,17 @@ class Cell:
 
 
 @dataclass
-class Table:
+class StudyTable:
     """cells: by size, row and method; a row is a strength, and at other rates than the first the rates' name after it.
     strengths: of each size, its rows, thin to strong, as (row, "lr × steps"). runs: of each size, what the raw files say of
     it, run by run. rates: of each row."""
 
-    cells: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
+    cells: dict[tuple[str, str, str], MethodResult] = field(default_factory=dict)
     strengths: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     rates: dict[str, str] = field(default_factory=dict)
 
-    def cell(self, size: str, strength: str, method: str) -> Cell | None:
+    def cell(self, size: str, strength: str, method: str) -> MethodResult | None:
         return self.cells.get((size, strength, method))
 
     def runs_of(self, size: str, row: str) -> int:
@@ -77,16 +77,16 @@ def rates_of(told: dict[str, Any]) -> str:
     return str(told.get("rates", FIRST_RATES))
 
 
-def read(folder: Path) -> Table:
+def read(folder: Path) -> StudyTable:
     """Every result in a folder, those of the first rates first."""
-    table = Table()
+    table = StudyTable()
     for rates in RATES:
         for path in sorted(results_folder(folder, rates).glob("*-seed*.json")):
             _add(table, json.loads(path.read_text("utf-8")), path.stem)
     return table
 
 
-def _add(table: Table, told: dict[str, Any], run: str) -> None:
+def _add(table: StudyTable, told: dict[str, Any], run: str) -> None:
     size, models = told["size"], told["models"]
     named = models.items() if isinstance(models, dict) else [(model["name"], model) for model in models]
     table.runs.setdefault(size, []).append(told)
@@ -100,11 +100,11 @@ def _add(table: Table, told: dict[str, Any], run: str) -> None:
             order.append(tick)
         for method, found in model["methods"].items():
             if "scores" in found:
-                cell = table.cells.setdefault((size, name, method), Cell())
+                cell = table.cells.setdefault((size, name, method), MethodResult())
                 _count(cell, run, told["cases"], found)
 
 
-def _count(cell: Cell, run: str, cases: Any, found: dict[str, Any]) -> None:
+def _count(cell: MethodResult, run: str, cases: Any, found: dict[str, Any]) -> None:
     for into, names in ((cell.calls, CALLS), (cell.facts, FACTS)):
         for name in names:
             right, asked = found["scores"].get(name, (0, 0))
@@ -131,7 +131,9 @@ class Recovered:
     back: tuple[float, float, float] | None
 
 
-def recovered(before: Cell, rounded: Cell, trained: Cell, seed: int = 1) -> Recovered | None:
+def recovered(
+    before: MethodResult, rounded: MethodResult, trained: MethodResult, seed: int = 1
+) -> Recovered | None:
     """Of cells with the same runs; the same cases are drawn for all runs and all three, for they belong together."""
     runs = sorted(before.kept.keys() & rounded.kept.keys() & trained.kept.keys())
     if not runs:

@@ -48,7 +48,7 @@ from quantizer.experiments.study.material import Material
 from quantizer.experiments.study.packs import Pack, packs, shuffled
 from quantizer.experiments.study.results import results_folder
 from quantizer.layers.linear import drop_weights, hold_weights
-from quantizer.ptq.quantize import Run as Job
+from quantizer.ptq.quantize import QuantizationJob as Job
 from quantizer.ptq.quantize import quantize
 from quantizer.recipes.recipe import Train, load_recipe
 from quantizer.train.learner import Learner
@@ -125,7 +125,7 @@ class Study:
         made = packs(self.material.base, self.grid.base_tokens, self.pad, self.seed, every=True)
         steps = self.grid.epochs * sum(len(pack.counts) for pack in made)
         self.told["base"] = self._learn(model, made, steps, self.grid.base_lr, warmup=min(1.0, 100 / steps))
-        self.told["base"]["scores"] = self._scored(copy.deepcopy(model).to(torch.bfloat16))
+        self.told["base"]["scores"] = self._scored(_in_bf16(model))
         _save_state(model, path)
         self._save()
 
@@ -300,3 +300,8 @@ def _moved(base: dict[str, torch.Tensor], tuned: dict[str, torch.Tensor]) -> flo
     names = [name for name, tensor in base.items() if tensor.ndim == 2]
     moved = sum(float((tuned[name] - base[name]).float().square().sum()) for name in names)
     return round(math.sqrt(moved / sum(float(base[name].float().square().sum()) for name in names)), 5)
+
+
+def _in_bf16(model: nn.Module) -> nn.Module:
+    """A copy of a model in BF16."""
+    return copy.deepcopy(model).to(torch.bfloat16)
