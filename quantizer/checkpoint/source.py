@@ -21,7 +21,7 @@ from gates.artefact.manifest import Artefact, FileEntry, root_digest
 from gates.contracts.errors import ArtefactError
 from quantizer.core.errors import SourceError
 from quantizer.verify.check import unwrapped_name
-from quantizer.verify.folder import Folder, open_folder
+from quantizer.verify.folder import Folder, open_intact_folder
 
 ARCHITECTURES: Final = {
     "qwen3": "Qwen3ForCausalLM",
@@ -88,35 +88,46 @@ def open_source(path: Path) -> Source:
     Raises SourceError with one line if the folder is missing, damaged, already quantized, of an unknown
     architecture, has code or no safetensors, or does not match its manifest.
     """
-    folder = open_folder(path, follow_links=True)
-    for finding in folder.findings:
-        if finding.severity == "error" and finding.code != "pickle":
-            raise SourceError(f"{path}: {finding}")
-    _check_config(path, folder.config)
-    manifest = None
-    if (path / artefact.MANIFEST).exists():
-        try:
-            manifest, problems = artefact.load(path), artefact.verify(path)
-        except ArtefactError as error:
-            raise SourceError(str(error)) from None
-        if problems:
-            raise SourceError(f"{path}: is not what its artefact.json says: {problems[0]}")
-    return Source(folder, manifest)
+    folder = open_intact_folder(path)
+    require_config(path, folder.config)
+    require_known_type(path, folder.config)
+    refuse_code(path, "config.json", folder.config)
+    if "quantization_config" in folder.config:
+        raise SourceError(f"{path}: is quantized already; give the BF16 model that it was made from")
+    return Source(folder, read_manifest(path))
 
 
-def _check_config(path: Path, config: Mapping[str, Any]) -> None:
+def read_manifest(path: Path) -> Artefact | None:
+    """The manifest of a folder, None if it has none. Raises SourceError if the folder does not match it."""
+    if not (path / artefact.MANIFEST).exists():
+        return None
+    try:
+        manifest, problems = artefact.load(path), artefact.verify(path)
+    except ArtefactError as error:
+        raise SourceError(str(error)) from None
+    if problems:
+        raise SourceError(f"{path}: is not what its artefact.json says: {problems[0]}")
+    return manifest
+
+
+def require_config(path: Path, config: Mapping[str, Any] | None) -> None:
+    """Raises SourceError if the folder has no config.json."""
     if not config:
         raise SourceError(f"{path}: there is no config.json; a Hugging Face model folder is needed")
+
+
+def require_known_type(path: Path, config: Mapping[str, Any]) -> None:
+    """Raises SourceError if the model is of an architecture that is not supported."""
     kind = config.get("model_type")
     if kind not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise SourceError(f"{path}: models of type {kind!r} are not supported; supported: {known}")
-    if "auto_map" in config:
-        raise SourceError(
-            f"{path}: config.json has an auto_map; code of a model folder is never run, remove it"
-        )
-    if "quantization_config" in config:
-        raise SourceError(f"{path}: is quantized already; give the BF16 model that it was made from")
+
+
+def refuse_code(path: Path, name: str, document: Mapping[str, Any]) -> None:
+    """Raises SourceError if a JSON document of the folder refers to code of its own."""
+    if "auto_map" in document:
+        raise SourceError(f"{path}: {name} has an auto_map; code of a model folder is never run, remove it")
 
 
 def load_model(source: Source, dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> nn.Module:

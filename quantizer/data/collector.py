@@ -1,7 +1,16 @@
-"""Which conversations are still to be had, which are kept, and why others are not. Pure: answers in, questions out.
+"""The state of a generation run: which conversations are open, which are kept, and why others were rejected.
 
-What is kept follows from the plan and the answers alone: conversations are compared with those before them by number,
-whenever they were over, and the first so many of a category are taken.
+A pure core: answers go in, the next requests come out. A conversation takes one answer at a time and is open until
+it is kept or rejected:
+
+  state      a fit answer        next state
+  ASKED      a call was wanted   RESULT    the call and its result are appended, and the answer to them is requested
+  ASKED      none was wanted     ASKED     the next user turn, or KEPT after the last
+  RESULT                         ASKED     the same
+  any        (unfit)             REJECTED  with the reason
+
+What is kept depends only on the plan and the answers. Conversations are compared with those of lower number,
+whatever the order in which they ended, and the first ones of a category are taken.
 """
 
 from __future__ import annotations
@@ -27,17 +36,20 @@ from quantizer.data.scripts import BlockReason, ConversationScript, ScriptedTurn
 
 ARM: Final = "teacher"
 SPARE: Final = 32
-"""Candidates that a small category may take beyond its tries; and as many that all failed are enough to see that more
-would fail too."""
+"""Additional candidates for small categories. Also the number of failed candidates after which a category without
+any success gives up.
+"""
 
 MAX_BLOCKED: Final = 10
-"""Numbers that a category may use up, as a multiple of its candidates: where nearly all is blocked, it ends too."""
+"""Scripts that a category may use up, as a multiple of its candidates, before it gives up because nearly all are
+blocked.
+"""
 
 Row = Mapping[str, Any]
 
 
 class Collector:
-    """All categories of a plan. counts: conversations wanted, by category."""
+    """All categories of a plan. counts: the number of conversations wanted, by category."""
 
     def __init__(
         self, plan: DataPlan, counts: Mapping[str, int], arm: Arm, checks: Sequence[Wall] = ()
@@ -51,25 +63,27 @@ class Collector:
 
     @property
     def wanted(self) -> int:
-        """Conversations of all categories."""
+        """The number of conversations of all categories."""
         return sum(progress.count for progress in self._categories)
 
     @property
     def kept(self) -> int:
-        """Those that are had by now, as far as is known."""
+        """The number of conversations kept so far."""
         return sum(min(progress.kept, progress.count) for progress in self._categories)
 
     @property
     def steps_left(self) -> int:
-        """Answers still to come if all of them are fit."""
+        """The number of answers still needed if all of them are fit."""
         return sum(progress.steps_left for progress in self._categories)
 
     def block_reason(self, turns: Sequence[str]) -> str:
-        """Why a user may not say this, or ""."""
+        """Why these user turns may not be used; "" if they may."""
         return self._overlap([{"role": "user", "content": turn} for turn in turns])
 
     def asks(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
-        """At most so many questions that can be asked now, in order; none when all is had or nothing helps."""
+        """At most `limit` requests that can be made now, in order. Empty if everything is collected or nothing more
+        can be.
+        """
         found = self._open(limit)
         if not found:
             self._settle()
@@ -77,28 +91,28 @@ class Collector:
         return found
 
     def feed(self, conversation: ConversationBuilder, sample: Sample) -> None:
-        """The answer to one of them."""
+        """Process the answer to one request."""
         conversation.feed(sample)
         if conversation.state is ConversationState.KEPT:
             self._examine(conversation)
 
     def rows(self) -> Iterator[Row]:
-        """What is kept, category by category. After `asks` gave nothing more."""
+        """The kept conversations, category by category. Call it after `asks` has returned an empty list."""
         for progress in self._categories:
             yield from (conversation.row() for conversation in progress.taken())
 
     def rejected(self) -> dict[str, dict[str, int]]:
-        """Conversations that were not kept, by category and reason."""
+        """The number of rejected conversations, by category and reason."""
         return {
             progress.category.name: dict(progress.reasons().most_common()) for progress in self._categories
         }
 
     def got(self) -> dict[str, int]:
-        """Conversations that are kept, by category."""
+        """The number of kept conversations, by category."""
         return {progress.category.name: len(progress.taken()) for progress in self._categories}
 
     def short(self) -> list[str]:
-        """A line for each category that has less than was wanted, with its commonest reasons."""
+        """One line for each category that has too few conversations, with the most common reasons."""
         return [progress.told() for progress in self._categories if len(progress.taken()) < progress.count]
 
     def _open(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
@@ -114,14 +128,16 @@ class Collector:
         return ask(self._digest, self._arm, conversation.case(), sampling, conversation.step, "whole")
 
     def _examine(self, conversation: ConversationBuilder) -> None:
-        """Reject what a whole conversation shows."""
+        """Reject a complete conversation that overlaps with a suite or is a near-duplicate."""
         if why := self._overlap(conversation.messages):
             conversation.reject(why)
         elif like := self._seen.add(conversation.script.id, compared_text(conversation.messages)):
             conversation.duplicate = f"duplicate: {'same' if like[1] == 1.0 else 'near'}"
 
     def _settle(self) -> None:
-        """Compare all in the order of their numbers, which is not the order in which they came to their end."""
+        """Compare all conversations again in the order of their numbers, which is not the order in which they
+        ended.
+        """
         self._seen = NearDuplicates()
         for conversation in chain.from_iterable(progress.conversations for progress in self._categories):
             if conversation.state is ConversationState.KEPT:
@@ -135,7 +151,7 @@ class Collector:
 
 
 class _CategoryProgress:
-    """One category: its scripts, and the conversations that were begun."""
+    """One category: its scripts, and the conversations that were started."""
 
     def __init__(self, plan: DataPlan, category: Category, count: int, block_reason: BlockReason) -> None:
         self.category, self.count = category, count
@@ -160,7 +176,7 @@ class _CategoryProgress:
         return sum(conversation.steps - conversation.step for conversation in live) + round(more * mean)
 
     def open(self) -> list[ConversationBuilder]:
-        """Conversations that wait for an answer; new ones are begun while some are missing."""
+        """Conversations that wait for an answer. Starts new ones while too few are kept or open."""
         live = [conversation for conversation in self.conversations if conversation.state in OPEN]
         missing = self.count - self.kept - len(live)
         while missing > 0 and self._may_try():
@@ -198,7 +214,7 @@ class _CategoryProgress:
 
 
 class ConversationState(Enum):
-    """Where a conversation stands."""
+    """The state of a conversation."""
 
     ASKED = "asked"
     RESULT = "result"
@@ -210,8 +226,11 @@ OPEN: Final = (ConversationState.ASKED, ConversationState.RESULT)
 
 
 class ConversationBuilder:
-    """A script being gone through. `messages` are all so far; `why` is the reason of a rejection. `like` is set from
-    outside where another conversation that is kept is too much like this one."""
+    """A conversation being built from a script.
+
+    messages: all so far. reason: why it was rejected. duplicate: set from outside if another kept conversation is
+    too similar.
+    """
 
     def __init__(self, script: ConversationScript) -> None:
         self.script = script
@@ -227,32 +246,32 @@ class ConversationBuilder:
 
     @property
     def step(self) -> int:
-        """So many answers it has taken."""
+        """The number of answers received."""
         return self._step
 
     @property
     def is_kept(self) -> bool:
-        """Whether it came to its end, and says something that no other does."""
+        """Whether the conversation is complete and not a duplicate."""
         return self.state is ConversationState.KEPT and not self.duplicate
 
     @property
     def steps(self) -> int:
-        """So many answers it takes if all are fit."""
+        """The number of answers it needs if all are fit."""
         return sum(2 if part.calls else 1 for part in self.script.turns)
 
     @property
     def seed(self) -> int:
-        """Of its sampling: another for each, so that like questions get unlike answers."""
+        """The sampling seed. Each conversation has its own, so that similar questions get different answers."""
         return int.from_bytes(hashlib.sha256(self.script.id.encode()).digest()[:4], "big") >> 1
 
     def case(self) -> Case:
-        """What is asked next."""
+        """The next request."""
         return Case(
             id=self.script.id, gates=(), messages=tuple(self.messages), tools=tuple(self.script.tools)
         )
 
     def feed(self, sample: Sample) -> None:
-        """The answer to that. Raises ValueError if nothing was asked."""
+        """Process the answer to the request. Raises ValueError if no answer is expected."""
         if self.state not in OPEN:
             raise ValueError(f"{self.script.id}: nothing was asked, it is {self.state.value}")
         self._step += 1
@@ -268,11 +287,11 @@ class ConversationBuilder:
             self._next_turn()
 
     def reject(self, why: str) -> None:
-        """For a reason that is not in its answers: the check, or another conversation that is like it."""
+        """Reject for a reason found outside: an overlap with a suite, or a similar conversation."""
         self.state, self.reason = ConversationState.REJECTED, why
 
     def row(self) -> dict[str, Any]:
-        """As a line of a file of conversations."""
+        """The conversation as a line of the output file."""
         row: dict[str, Any] = {"id": self.script.id, "messages": self.messages}
         if self.script.tools:
             row["tools"] = list(self.script.tools)
@@ -323,7 +342,7 @@ class ConversationBuilder:
 
 
 def _broken(sample: Sample, reply: Reply) -> str:
-    """Why there is no whole answer, or ""."""
+    """Why the answer is incomplete; "" if it is complete."""
     if sample.fault is not None:
         return f"lost: {sample.fault.kind}"
     if reply.error is not None:

@@ -1,11 +1,12 @@
-"""Conversations from a teacher: asks by a plan, keeps every answer in a ledger, writes what is fit to be learned.
+"""Generate conversations with a teacher model: ask as the plan says, record every answer, and write those that are
+fit.
 
-The folder that comes of it:
+The output folder:
 
-    ledger.jsonl           every answer as it came, on the disk before the next thing is made of it; a run that was
-                           killed goes on from here, and asks nothing again
-    conversations.jsonl    the rows, for `manners quantize … --data`
-    manifest.json          what they are and where they come from; written last, so where it is, the rows are whole
+  ledger.jsonl           every answer as received, flushed to disk before it is used. A killed run continues from
+                         here and never asks for the same answer twice
+  conversations.jsonl    the rows, for `manners quantize … --data`
+  manifest.json          what the rows are and where they come from; written last, so the rows are complete if it exists
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ LEDGER: Final = "ledger.jsonl"
 ROWS: Final = "conversations.jsonl"
 MANIFEST: Final = "manifest.json"
 ROUND: Final = 8
-"""Questions made at a time, as a multiple of those that are asked at once."""
+"""Requests prepared at a time, as a multiple of the concurrency."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """What is made: so many conversations of a plan, by category, from a teacher, clear of some suites."""
+    """What to generate: numbers of conversations by category of a plan, the teacher, and the suites to stay clear
+    of.
+    """
 
     plan: DataPlan
     counts: Mapping[str, int]
@@ -59,7 +62,7 @@ class GenerationJob:
 
 
 def teacher(url: str, model: str, dialect: Dialect, headers: Mapping[str, str]) -> Target:
-    """A teacher. Its identity is its name: where it is served may change while a run is stopped."""
+    """A teacher. It is identified by its model name, because its address may change while a run is stopped."""
     name = f"sha256:{hashlib.sha256(model.encode()).hexdigest()}"
     base = url.rstrip("/").removesuffix("/v1")
     return Target(
@@ -68,13 +71,13 @@ def teacher(url: str, model: str, dialect: Dialect, headers: Mapping[str, str]) 
 
 
 def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
-    """Make the folder, or complete it; its manifest.
+    """Make the folder, or complete it. Returns its manifest.
 
     Raises:
-        SamplesError: the ledger is of another plan or teacher, damaged, or being written.
-        UnavailableError: the teacher is gone or refuses to be asked; what it answered is kept.
-        DataError: a category has fewer conversations than were wanted when all tries are spent.
-        ExportError: the disk is full, or the folder cannot be made.
+        SamplesError: the ledger is of another plan or teacher, damaged, or in use.
+        UnavailableError: the teacher is unreachable or rejects requests; its answers so far are kept.
+        DataError: a category has fewer conversations than requested after all tries.
+        ExportError: the disk is full, or the folder cannot be created.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -96,7 +99,7 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
 
 
 async def _collect(collector: Collector, ledger: Ledger, job: GenerationJob, quiet: bool) -> None:
-    """Ask until nothing is open."""
+    """Ask until no conversation is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
     display = ProgressDisplay(
         collector, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet
@@ -144,7 +147,7 @@ def _written(
 
 
 def _write(path: Path, text: str) -> None:
-    """A file that is whole under its name, or not there. Raises ExportError."""
+    """Write a file atomically. Raises ExportError."""
     work = path.with_name(f".{path.name}.unfinished")
     try:
         try:
@@ -163,7 +166,10 @@ LINE_SECONDS: Final = 10.0
 
 
 class ProgressDisplay:
-    """The state of a run on stderr, and every sample to whoever keeps them. quiet: nothing is display."""
+    """Progress on stderr: a bar on a terminal, elsewhere one line every ten seconds. quiet: shows nothing.
+
+    Every sample is also handed to `keep`.
+    """
 
     def __init__(
         self,
@@ -188,10 +194,10 @@ class ProgressDisplay:
             self._bar.start()
 
     def start(self, total: int, present: int) -> None:
-        """A round begins; a run has many."""
+        """Called when a round begins; a run has many."""
 
     def sample(self, sample: Sample) -> None:
-        """One more answer is on file."""
+        """Called when an answer was recorded."""
         self._asked += 1
         self._lost += sample.fault is not None
         self._retried += bool(sample.retries)
@@ -199,22 +205,22 @@ class ProgressDisplay:
         self._draw()
 
     def stop(self) -> None:
-        """A round is over."""
+        """Called when a round ends."""
 
     def close(self) -> None:
-        """The run is over, or was stopped."""
+        """Called when the run ends or is stopped."""
         self._draw(last=True)
         if self._bar:
             self._bar.stop()
 
     def counts(self) -> str:
-        """12 asked, 1 lost, 2 retried, 40 s left."""
+        """For example "12 asked, 1 lost, 2 retried, 40 s left"."""
         left = self.seconds_left(time.monotonic() - self._began)
         ahead = "" if left is None else f", {_span(left)} left"
         return f"{self._asked} asked, {self._lost} lost, {self._retried} retried{ahead}"
 
     def seconds_left(self, elapsed: float) -> float | None:
-        """At the rate so far, if the teacher goes on to do as well; None before the first answer."""
+        """The estimate at the rate so far; None before the first answer."""
         return elapsed / self._asked * self._collector.steps_left if self._asked else None
 
     def _draw(self, last: bool = False) -> None:

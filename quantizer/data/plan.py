@@ -1,17 +1,16 @@
-"""What conversations are wanted: categories with counts, and the words that users say. TOML, read strictly. Pure
-but for `load_plan`.
+"""Data plans: which conversations are wanted, and what users say in them. Strict TOML.
 
-    name, version, seed, tries           candidates that a category may take for each conversation wanted
-    tools                                of the shipped Annie's tools, or of `tools_file` beside the plan
-    systems                              system prompts; "" is none
-    [sampling]                           of the teacher, as a suite has it
-    [languages.L]                        weight, script (as the gate of that name has it), openers, closers
-    [slots]                              what is put into phrasings: a name's list of records
-    [[categories]]                       name, count, max_seconds, and scenes of one user turn or more
+  name, version, seed, tries           candidates that a category may use for each conversation wanted
+  tools                                of the shipped Annie's tools, or of `tools_file` beside the plan
+  systems                              system prompts; "" is none
+  [sampling]                           of the teacher, as in a suite
+  [languages.L]                        weight, script (as in the gate of that name), openers, closers
+  [slots]                              what is inserted into phrasings: lists of records by name
+  [[categories]]                       name, count, max_seconds, and scenes of one or more user turns
 
-A record's fields are lists: the form in each language in the order of `forms`, the last one standing for those that
-follow. A record may be such a list itself. In a text, {slot} or {slot.field} is the form in the conversation's
-language; what is expected of the teacher takes any form.
+The fields of a record are lists with the form in each language, in the order of `forms`; the last one stands for
+those that follow. A record may also be such a list itself. In a text, {slot} or {slot.field} is the form in the
+conversation's language; expected texts accept any form.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ SHIPPED: Final = Path(__file__).parent / "plans"
 TOOLS: Final = SUITES / "annie.tools.json"
 SLOT: Final = re.compile(r"\{(\w+)(?:\.(\w+))?\}")
 WHOLE: Final = ""
-"""The field of a record that is one list."""
+"""The field of a record that is a single list."""
 
 Record = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How often a language is spoken, what its answers are written in, and what may stand around a phrasing."""
+    """How often a language is used, the script of its answers, and what may precede or follow a phrasing."""
 
     weight: float
     script: str = ""
@@ -60,7 +59,7 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class RequiredCall:
-    """A call that the teacher has to make: a tool, and texts that each of its arguments must have."""
+    """A call that the teacher has to make: a tool, and texts that its arguments must contain."""
 
     name: str
     arguments: Mapping[str, tuple[str, ...]]
@@ -68,8 +67,10 @@ class RequiredCall:
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """What a user says, by language. With `call`, the teacher must call, is given `result`, and answers then.
-    `answer`: texts of which the answer has to say one."""
+    """What a user says, by language. With `call`, the teacher must call the tool, gets `result`, and then answers.
+
+    answer: texts of which the answer has to contain one.
+    """
 
     say: Mapping[str, tuple[str, ...]]
     call: RequiredCall | None = None
@@ -102,8 +103,11 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """So many conversations of some scenes. max_seconds: an answer may take to speak. offered: the share of those
-    without a call that have tools sent all the same, as production sends them."""
+    """A number of conversations from some scenes.
+
+    max_seconds: the longest spoken answer. offered: the share of conversations without a call that offer tools
+    anyway, as in production.
+    """
 
     name: str
     count: int
@@ -122,7 +126,7 @@ class Category:
 
 @dataclass(frozen=True, slots=True)
 class DataPlan:
-    """A plan as it was read; `toolbox` are the tools' own objects, by name."""
+    """A plan. toolbox: the tool objects by name."""
 
     name: str
     version: int
@@ -141,15 +145,17 @@ class DataPlan:
 
     @property
     def digest(self) -> str:
-        """`sha256:...` over all that makes a conversation what it is. Counts and tries are not in it: more of the same
-        can be asked for later, and what there is already is kept."""
+        """`sha256:...` over everything that determines a conversation.
+
+        Counts and tries are not included: more conversations can be requested later, and existing ones are kept.
+        """
         table = asdict(self)
         table["categories"] = [{**c, "count": 0} for c in table["categories"]]
         text = json.dumps({**table, "tries": 0}, sort_keys=True, ensure_ascii=False)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def category(self, name: str) -> Category:
-        """The one of this name. Raises RecipeError."""
+        """The category of this name. Raises RecipeError."""
         for category in self.categories:
             if category.name == name:
                 return category
@@ -162,7 +168,7 @@ def shipped_plans() -> tuple[str, ...]:
 
 
 def load_plan(name_or_path: str) -> DataPlan:
-    """A shipped plan by its name, or any by the path of its .toml file. Raises RecipeError with the key."""
+    """Load a shipped plan by its name, or any plan by the path of its .toml file. Raises RecipeError with the key."""
     path = Path(name_or_path)
     if path.suffix != ".toml":
         if name_or_path not in shipped_plans():
@@ -181,7 +187,7 @@ def load_plan(name_or_path: str) -> DataPlan:
 
 
 def make_plan(table: Mapping[str, Any], listed: list[Any]) -> DataPlan:
-    """A plan of its table and a list of OpenAI tool objects. Raises Refused or SuiteError."""
+    """A plan from its table and a list of OpenAI tool objects. Raises Refused or SuiteError."""
     if "toolbox" in table:
         raise Refused("toolbox", "unknown key; did you mean 'tools'?")
     rest = {key: value for key, value in table.items() if key != "slots"}
@@ -231,7 +237,7 @@ def _record(value: Any, where: str) -> Record:
 
 
 def _check(plan: DataPlan) -> None:
-    """What the types do not say: every name that is used is there."""
+    """Check that every name that is used exists."""
     names = [category.name for category in plan.categories]
     if not names or len(set(names)) != len(names):
         raise Refused("categories", "must be at least one, each with a name of its own")

@@ -1,8 +1,9 @@
-"""From a plan to what users say: `scripts`, one after the other, the same ones every time. Pure.
+"""Expand a data plan into conversation scripts: what the user says and what the teacher has to answer.
+Deterministic.
 
-A script is a whole conversation but for the teacher's turn. Which one a category's number is, follows from the plan's
-seed alone, so that a run that was killed goes on with the same ones. Nothing is said twice within a category, and
-nothing that a wall refuses is asked at all: such scripts keep their number and say why they are `blocked`.
+A script is a whole conversation without the teacher's part. The script with a given number in a category depends
+only on the plan's seed, so a killed run continues with the same scripts. Nothing is said twice within a category. A
+script that overlaps with a suite keeps its number but is never asked; `blocked` says why.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from gates.suite.phrases import normal
 from quantizer.data.plan import SLOT, WHOLE, Category, DataPlan, Record, Scenario, TurnPlan
 
 DRAWS: Final = 200
-"""A category has said all that it can when so many draws in a row bring nothing new."""
+"""A category is exhausted after so many draws in a row without anything new."""
 DECORATED: Final = 0.5
-"""The share of conversations that begin with an opener, and of those that end a first question with a closer."""
+"""The share of conversations that begin with an opener, and of those whose first question ends with a closer."""
 DISTRACTORS: Final = 4
-"""At most so many tools beside those that are needed."""
+"""The maximum number of tools that are offered in addition to those needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedTurn:
-    """One user turn. `calls`: what the teacher has to call, in the form of `gates.suite.expect`; `answer`: in that form too,
-    or None where any answer will do."""
+    """One user turn.
+
+    calls: what the teacher has to call, in the form of `gates.suite.expect`. answer: in that form too, or None if
+    any answer is accepted.
+    """
 
     say: str
     calls: tuple[Mapping[str, Any], ...] = ()
@@ -36,7 +40,7 @@ class ScriptedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ConversationScript:
-    """One conversation to be had. `blocked`: why it is not asked, or ""."""
+    """One conversation to generate. blocked: why it must not be asked, or ""."""
 
     id: str
     category: str
@@ -50,13 +54,13 @@ class ConversationScript:
 
 
 BlockReason = Callable[[Sequence[str]], str]
-"""Why these user turns may not be in a conversation, or ""."""
+"""Returns why these user turns may not be used, or ""."""
 
 
 def make_scripts(
     plan: DataPlan, category: Category, block_reason: BlockReason
 ) -> Iterator[ConversationScript]:
-    """A category's scripts, until there is nothing new to say."""
+    """The scripts of a category, until there is nothing new to say."""
     spoken = [name for name in plan.languages if any(name in s.languages for s in category.scenes)]
     if not spoken:
         return
@@ -102,7 +106,7 @@ def _turns(plan: DataPlan, scene: Scenario, language: str, rng: random.Random) -
 def _turn(
     plan: DataPlan, turn: TurnPlan, language: str, drawn: dict[str, Record], rng: random.Random
 ) -> ScriptedTurn:
-    """One turn with its slots filled. A slot is the same record through a whole conversation."""
+    """One turn with its slots filled. A slot is the same record throughout a conversation."""
 
     def fill(text: str, form: str) -> str:
         for slot, key in SLOT.findall(text):
@@ -126,7 +130,7 @@ def _turn(
 
 
 def _form(forms: Sequence[str], names: Sequence[str], name: str) -> str:
-    """The word in a language; one without a form of its own takes the first."""
+    """The word in a language; the first form if the language has none of its own."""
     place = names.index(name) if name in names else 0
     return forms[min(place, len(forms) - 1)]
 

@@ -1,15 +1,15 @@
-"""Whether a file of conversations is fit to be learned from: the gates' own detectors over all that the assistant says.
+"""Validate a file of conversations for training: the gates' detectors over everything the assistant says, and more.
 
-What is looked at, and the codes of what is found:
+The checks, by the code of their findings:
 
-    row        a line that cannot be read or rendered, or of which nothing would be learned
-    tools      a tool whose schema cannot be used
-    toolcall   a call whose raw arguments are not JSON that its tool's schema accepts, or without an id of its own
-    result     a result of no call, or a call without its result
-    thought    a thought in a row that switches thinking off
-    leak, raw_call, empty, markdown, loop, verbosity, speakable, script    as the gates have them
-    duplicate  a row that says what another says, or nearly
-    wall       a prompt of a suite
+  row        a line that cannot be read or rendered, or from which nothing would be learned
+  tools      a tool whose schema cannot be used
+  toolcall   a call whose raw arguments are not JSON that its tool's schema accepts, or without an id of its own
+  result     a result without a call, or a call without its result
+  thought    a thought in a row that switches thinking off
+  leak, raw_call, empty, markdown, loop, verbosity, speakable, script    as in the gates
+  duplicate  a row that says the same as another, or nearly the same
+  wall       a prompt of a suite
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from quantizer.data.render import Renderer
 
 SCRIPTS: Final = {"en": "Latn", "kn": "Knda"}
-"""What a row's own `language` says of the letters of its answers; of others nothing is known."""
+"""The script of the answers for a row's own `language`; other languages are not checked."""
 MIXED: Final = 0.1
-"""A row speaks a language if so many of its letters are that language's."""
+"""A row uses a language if at least this share of its letters belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFinding:
-    """One thing that is wrong with a line. place: the message, or "row"."""
+    """One problem with a line. place: the message, or "row"."""
 
     line: int
     place: str
@@ -58,8 +58,9 @@ class DataFinding:
 
 @dataclass(slots=True)
 class DataReport:
-    """What was seen. seconds: of each answer that is spoken. tokens: of each rendered sample; None where no model
-    folder was given. learned: of those, the assistant's."""
+    """The results. seconds: spoken length of each answer. tokens: length of each rendered sample; None without a
+    model folder. learned: of those tokens, the assistant's.
+    """
 
     file: str
     digest: str
@@ -77,14 +78,14 @@ class DataReport:
 def validate(
     path: Path, suites: Sequence[Suite], *, source: Path | None = None, max_seconds: float
 ) -> DataReport:
-    """Look at every row of a file. source: the model folder whose template and tokenizer render them.
+    """Check every row of a file. source: the model folder whose template and tokenizer render the rows.
 
-    Raises DataError if the file cannot be read or has no row, SourceError or UnavailableError for the folder.
+    Raises DataError if the file cannot be read or is empty, SourceError or UnavailableError for the folder.
     """
     renderer = _renderer(source)
     report = DataReport(str(path), rows.file_digest(path), tokens=[] if renderer else None)
     report.suites = {suite.name: suite.digest for suite in suites}
-    look = _Look(report, [(suite.name, Wall(suite)) for suite in suites], renderer, max_seconds)
+    look = _Validator(report, [(suite.name, Wall(suite)) for suite in suites], renderer, max_seconds)
     for number, line in _lines(path):
         report.rows += 1
         look.row(number, line)
@@ -117,7 +118,7 @@ def _renderer(source: Path | None) -> Renderer | None:
     return open_renderer(source)
 
 
-class _Look:
+class _Validator:
     """One pass over a file."""
 
     def __init__(
@@ -131,7 +132,7 @@ class _Look:
         self._seen = NearDuplicates()
 
     def row(self, number: int, line: bytes) -> None:
-        """Everything about one line."""
+        """Check one line."""
         self._line = number
         try:
             made = rows.parse(line, f"{self._report.file}:{number}")
@@ -162,7 +163,7 @@ class _Look:
             self._add("row", "thought", "thinking is switched off, and there is a thought")
 
     def _tools(self, made: rows.Conversation) -> bool:
-        """Whether calls can be held against the tools."""
+        """Whether calls can be checked against the tools."""
         sound = True
         for i, tool in enumerate(made.tools):
             try:
@@ -173,7 +174,7 @@ class _Look:
         return sound
 
     def _results(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Every call has its result before the next turn, and every result its call."""
+        """Check that every call has its result before the next turn, and every result its call."""
         open_: list[str] = []
         for i, message in enumerate(messages):
             if message["role"] == "tool":
@@ -229,7 +230,7 @@ class _Look:
 
 
 def language_of(made: rows.Conversation) -> str:
-    """What user and assistant write, by their letters: en, kn, mixed, other, or none."""
+    """The language of user and assistant by their letters: en, kn, mixed, other, or none."""
     said = " ".join(str(m["content"]) for m in made.messages if m["role"] in ("user", "assistant"))
     count = shares(said)
     if not count.letters:
@@ -240,7 +241,7 @@ def language_of(made: rows.Conversation) -> str:
 
 
 def _calls(message: Mapping[str, Any]) -> tuple[Call, ...]:
-    """The calls with their raw arguments; an object stands for the text that a template would print."""
+    """The calls with their raw arguments; an object is printed as a template would print it."""
     made = []
     for i, call in enumerate(message.get("tool_calls") or ()):
         arguments = call["function"].get("arguments")
@@ -250,13 +251,13 @@ def _calls(message: Mapping[str, Any]) -> tuple[Call, ...]:
 
 
 SHOWN: Final = 20
-"""Findings that a person is shown; the JSON has all of them."""
+"""The number of findings that are printed; the JSON has all of them."""
 SPAN: Final = (64, 2048)
-"""Tokens that conversations for calibration should cover."""
+"""The range of lengths in tokens that conversations for calibration should cover."""
 
 
 def report_lines(report: DataReport) -> Iterator[str]:
-    """What a person wants to know."""
+    """The report as text, for a person."""
     yield f"{report.file}: {report.rows} rows, {report.digest}"
     spoken = ", ".join(f"{name} {_share(n, report.rows)}" for name, n in sorted(report.languages.items()))
     yield f"  languages          {spoken or 'nothing to read'}"
@@ -277,7 +278,7 @@ def report_lines(report: DataReport) -> Iterator[str]:
 
 
 def report_as_json(report: DataReport) -> dict[str, Any]:
-    """The same for a script."""
+    """The report as JSON values, for scripts."""
     tokens = report.tokens
     return {
         "file": report.file,

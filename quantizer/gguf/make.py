@@ -13,16 +13,15 @@ from gguf import GGUFReader
 
 from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, Provenance
-from quantizer.checkpoint.source import Source
+from quantizer.checkpoint.source import Source, read_manifest, refuse_code, require_config
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError, UnavailableError
 from quantizer.gguf import llama_cpp
 from quantizer.gguf.ggml import GgmlError
 from quantizer.gguf.llama_cpp import LlamaCppPrograms
 from quantizer.gguf.write import NVFP4, write_gguf
-from quantizer.surgery.checkpoint import read_manifest
 from quantizer.verify.check import verify
-from quantizer.verify.folder import open_folder
+from quantizer.verify.folder import open_intact_folder
 from quantizer.verify.layout import is_quantized, tensors_by_module
 
 TOOLS: Final = ("gguf", "xllamacpp", "torch", "safetensors")
@@ -68,16 +67,9 @@ def open_model(path: Path) -> Source:
     """Open a folder in BF16 or NVFP4. Raises SourceError if it is damaged, contains code, or its NVFP4 is not
     sound.
     """
-    folder = open_folder(path, follow_links=True)
-    for finding in folder.findings:
-        if finding.severity == "error" and finding.code != "pickle":
-            raise SourceError(f"{path}: {finding}")
-    if not folder.config:
-        raise SourceError(f"{path}: there is no config.json; a Hugging Face model folder is needed")
-    if "auto_map" in folder.config:
-        raise SourceError(
-            f"{path}: config.json has an auto_map; code of a model folder is never run, remove it"
-        )
+    folder = open_intact_folder(path)
+    require_config(path, folder.config)
+    refuse_code(path, "config.json", folder.config)
     if any(is_quantized(parts) for parts in tensors_by_module(folder).values()):
         found = [finding for finding in verify(path).findings if finding.severity == "error"]
         if found:

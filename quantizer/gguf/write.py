@@ -27,7 +27,7 @@ from quantizer.gguf.arch import Architecture, TensorMapping, add_shape, architec
 from quantizer.gguf.nvfp4 import SUPER, move, pack
 from quantizer.nvfp4 import blocks
 from quantizer.verify.check import load_layer
-from quantizer.verify.folder import Folder, TensorInfo, open_folder
+from quantizer.verify.folder import Folder, TensorInfo, open_intact_folder
 from quantizer.verify.layout import is_quantized, tensors_by_module
 
 MIXES: dict[str, tuple[mix.Mix, gguf.LlamaFileType]] = {
@@ -64,10 +64,7 @@ def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Ty
     "nvfp4" needs an NVFP4 folder and is lossless; "f16" also accepts one and dequantizes it; the others need BF16.
     Raises SourceError for an unsupported architecture, tokenizer or combination, or a damaged folder.
     """
-    held = open_folder(folder, follow_links=True)
-    for finding in held.findings:
-        if finding.severity == "error" and finding.code != "pickle":
-            raise SourceError(f"{folder}: {finding}")
+    held = open_intact_folder(folder)
     inner = held.config.get("text_config")
     config = {**held.config, **(inner if isinstance(inner, dict) else {})}
     arch = architecture(config)

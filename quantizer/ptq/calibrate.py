@@ -160,14 +160,6 @@ def calibrate(model: nn.Module, batches: Iterable[Batch]) -> dict[str, InputStat
     return seen
 
 
-def readers(seen: dict[str, InputStats]) -> list[tuple[str, ...]]:
-    """Names of layers that read the same tensor, in the model's order."""
-    found: dict[int, list[str]] = {}
-    for name, one in seen.items():
-        found.setdefault(id(one), []).append(name)
-    return [tuple(names) for names in found.values()]
-
-
 def _check_seen(name: str, seen: dict[str, InputStats]) -> None:
     if name not in seen or not seen[name].tokens:
         raise DataError(f"{name}: no token of the data went through it; calibrate with more conversations")

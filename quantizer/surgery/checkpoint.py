@@ -15,10 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST, Artefact
-from gates.contracts.errors import ArtefactError
-from quantizer.checkpoint.source import ARCHITECTURES
+from quantizer.checkpoint.source import read_manifest, refuse_code, require_config, require_known_type
 from quantizer.core.errors import SourceError
 from quantizer.verify.folder import INDEX, MAX_JSON_BYTES, PICKLES, open_folder
 
@@ -129,30 +127,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check(path: Path, documents: Mapping[str, Document]) -> None:
-    if not documents.get(CONFIG):
-        raise SourceError(f"{path}: there is no config.json; a Hugging Face model folder is needed")
+    require_config(path, documents.get(CONFIG))
     for name, document in documents.items():
-        if "auto_map" in document:
-            raise SourceError(
-                f"{path}: {name} has an auto_map; code of a model folder is never run, remove it"
-            )
-    kind = documents[CONFIG].get("model_type")
-    if kind not in ARCHITECTURES:
-        raise SourceError(
-            f"{path}: models of type {kind!r} are not supported; supported: {', '.join(ARCHITECTURES)}"
-        )
-
-
-def read_manifest(path: Path) -> Artefact | None:
-    if not (path / MANIFEST).exists():
-        return None
-    try:
-        manifest, problems = artefact.load(path), artefact.verify(path)
-    except ArtefactError as error:
-        raise SourceError(str(error)) from None
-    if problems:
-        raise SourceError(f"{path}: is not what its artefact.json says: {problems[0]}")
-    return manifest
+        refuse_code(path, name, document)
+    require_known_type(path, documents[CONFIG])
 
 
 def _walk(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], frozenset[int]]:

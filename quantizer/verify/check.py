@@ -15,7 +15,7 @@ from torch import Tensor
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import Nvfp4Tensor
 from quantizer.verify import values
-from quantizer.verify.folder import Folder, FolderError, TensorInfo, open_folder
+from quantizer.verify.folder import Folder, TensorInfo, open_folder, open_intact_folder
 from quantizer.verify.layout import check_layout, is_quantized, readable_layers, tensors_by_module
 from quantizer.verify.report import CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
 from quantizer.verify.scheme import read_scheme
@@ -35,12 +35,7 @@ class SourceWeights:
     @classmethod
     def open(cls, path: Path) -> SourceWeights:
         """Raises FolderError if the folder is incomplete."""
-        folder = open_folder(path, follow_links=True)
-        for finding in folder.findings:
-            if (
-                finding.severity == "error" and finding.code != "pickle"
-            ):  # a pickle beside shards is not opened
-                raise FolderError(f"{path}: {finding}")
+        folder = open_intact_folder(path)
         return cls(folder, {unwrapped_name(name): name for name in folder.tensors})
 
     def shape(self, name: str) -> tuple[int, ...] | None:

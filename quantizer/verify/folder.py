@@ -92,6 +92,18 @@ def open_folder(path: Path, follow_links: bool = False) -> Folder:
     )
 
 
+def open_intact_folder(path: Path) -> Folder:
+    """List a folder whose files may be links. Pickles in it are ignored.
+
+    Raises FolderError for the first finding that is an error.
+    """
+    folder = open_folder(path, follow_links=True)
+    for finding in folder.findings:
+        if finding.severity == "error" and finding.code != "pickle":
+            raise FolderError(f"{path}: {finding}")
+    return folder
+
+
 def _look_around(reading: _Reading) -> None:
     for entry in sorted(reading.path.iterdir()):
         if reading.refused(entry.name):

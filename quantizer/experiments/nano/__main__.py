@@ -1,12 +1,13 @@
-"""The nano models, from nothing: `python -m quantizer.experiments.nano build`.
+"""Build the nano models from nothing: `python -m quantizer.experiments.nano build`.
 
-learn   conversations, tokenizer, the base (stranger), annie, a first score; wants a GPU (minutes)
-ship    the sealed folders in models/ out of what `learn` wrote
-nvfp4   annie-nano in NVFP4: a folder for vLLM, a GGUF file of the same bits
-score   held-out cases through a real llama.cpp server, for each GGUF file in models/
-build   all four
-suite   the cases of the gates' suite annie-nano, out of the held-out lessons
-wall    whether that suite is in the conversations that the models learned from; exit 1 if so
+learn   generate conversations, train the tokenizer, the base model (stranger) and annie, and score annie; needs a GPU
+        to finish in minutes
+ship    make the sealed folders in models/ from the output of `learn`
+nvfp4   make annie-nano in NVFP4: a folder for vLLM and a GGUF file with the same bits
+score   score every GGUF file in models/ on held-out cases, through a real llama.cpp server
+build   all four of these
+suite   write the cases of the gates' suite annie-nano from held-out dialogues
+wall    check that no case of that suite is in the training data of the models; exit code 1 if one is
 """
 
 from __future__ import annotations

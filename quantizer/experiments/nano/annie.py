@@ -1,7 +1,7 @@
-"""A conversation as Annie holds it: messages for a server, and text for training.
+"""Annie's side of a dialogue: messages for a server, and text for training.
 
-Annie answers in plain spoken sentences, calls a tool where one is needed, and thinks only when the
-prompt opens a thought for her.
+Annie answers in plain spoken sentences, calls a tool if one is needed, and thinks only if the prompt opens a
+thought.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _CLOSE = "\n</think>\n\n"
 
 
 def called(exchange: DialogueTurn, thought: str = "") -> list[Message]:
-    """The assistant's calls and the tools' results, as messages."""
+    """The assistant's calls and the results of the tools, as messages."""
     calls = [
         {
             "id": f"call_{i}",
@@ -31,7 +31,7 @@ def called(exchange: DialogueTurn, thought: str = "") -> list[Message]:
 
 
 def past(exchange: DialogueTurn) -> list[Message]:
-    """A finished exchange as messages."""
+    """A finished turn as messages."""
     middle = called(exchange) if exchange.calls else []
     user, answer = (
         {"role": "user", "content": exchange.user},
@@ -41,20 +41,20 @@ def past(exchange: DialogueTurn) -> list[Message]:
 
 
 def opening(conversation: Dialogue) -> list[Message]:
-    """The messages up to and with the last user message: what a server is asked."""
+    """The messages up to and including the last user message: what a server is asked."""
     system = [{"role": "system", "content": conversation.system}] if conversation.system else []
     before = [message for exchange in conversation.exchanges[:-1] for message in past(exchange)]
     return [*system, *before, {"role": "user", "content": conversation.lesson.user}]
 
 
 def first_turn(exchange: DialogueTurn, thinking: bool, style: Style) -> str:
-    """What the assistant writes after the prompt: thought if any, then calls or the answer."""
+    """What the assistant writes after the prompt: a thought, if any, then calls or the answer."""
     calls = "\n".join(render_call(c.name, c.arguments, style) for c in exchange.calls)
     return (exchange.thought + _CLOSE if thinking else "") + (calls or exchange.answer) + END_OF_TURN
 
 
 def sample(conversation: Dialogue) -> MarkedText:
-    """Training text of the last exchange; only what the assistant writes is learned."""
+    """Training text of the last turn; only what the assistant writes is learned."""
     lesson, thinking, style = conversation.lesson, conversation.thinking, conversation.style
     messages = opening(conversation)
     prompt = render(messages, conversation.schemas, style=style, thinking=thinking)

@@ -1,6 +1,6 @@
-"""Held-out cases and their scoring: pure. A case is what is asked and what a right reply must have.
+"""Held-out cases and their scoring. A case is what is asked, and what a right reply must contain.
 
-A lesson with a tool call makes two cases: the call, and the answer once the result is there.
+A dialogue that ends with a tool call makes two cases: the call, and the answer to its result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quantizer.experiments.nano.template import Message, Style
 
 @dataclass(frozen=True, slots=True)
 class HeldOutCase:
-    """`calls` are the exact calls of a right reply; `must` are texts that its content has."""
+    """calls: the exact calls of a right reply. must: texts that its content must contain."""
 
     id: str
     group: str
@@ -34,7 +34,7 @@ class HeldOutCase:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What came back: spoken content, thought, and calls with parsed arguments."""
+    """What a model returned: spoken content, thought, and calls with parsed arguments."""
 
     content: str
     thought: str = ""
@@ -43,7 +43,7 @@ class ModelReply:
 
 
 def cases(seed: int, each: int) -> list[HeldOutCase]:
-    """`each` held-out lessons of every category, in a fixed order."""
+    """`each` held-out dialogues of every category, in a fixed order."""
     lessons = [(category, i) for i in range(each) for category in CATEGORIES]
     return [case for name, i in lessons for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))]
 
@@ -67,12 +67,12 @@ _TAGS = re.compile(r"</?think>|</?tool_call>|</?tool_response>|<function=|<\|im_
 
 
 def has_markdown(text: str) -> bool:
-    """True if a text would be read out with signs in it."""
+    """Whether a text contains markdown, which a speech synthesizer would read aloud."""
     return bool(_MARKDOWN.search(text))
 
 
 def judge(case: HeldOutCase, reply: ModelReply) -> dict[str, bool]:
-    """Each manner kept or not; a manner that the case does not test is absent."""
+    """For each manner that the case tests, whether the reply kept it."""
     leaked = bool(_TAGS.search(reply.content)) or (not case.thinking and bool(reply.thought))
     marks = {
         "no leak": not leaked,
@@ -90,7 +90,7 @@ def judge(case: HeldOutCase, reply: ModelReply) -> dict[str, bool]:
 
 
 def _has_all(content: str, must: tuple[str, ...]) -> bool:
-    """Every needed text is there, whatever its case."""
+    """Whether the content contains every text, ignoring case."""
     return all(text.casefold() in content.casefold() for text in must)
 
 
@@ -112,7 +112,7 @@ _PARAMETER = re.compile(r"<parameter=(.+)>\n((?:.|\n)*?)\n</parameter>\n")
 
 
 def read_reply(text: str, case: HeldOutCase, finished: bool = True) -> ModelReply:
-    """A model's raw text after the prompt (without the end of turn) as a reply."""
+    """Parse a model's raw text after the prompt (without the end-of-turn token)."""
     thought = ""
     if case.thinking and "</think>" in text:
         thought, text = text.split("</think>", 1)
@@ -138,7 +138,7 @@ def _xml_calls(text: str, tools: Sequence[dict[str, Any]]) -> tuple[ToolCall, ..
 
 
 def _typed(value: str, name: str, key: str, tools: Sequence[dict[str, Any]]) -> Any:
-    """An XML value by the schema of its parameter: text as it is, anything else as JSON."""
+    """An XML value converted by the schema of its parameter: strings unchanged, anything else as JSON."""
     for tool in tools:
         if tool["function"]["name"] == name:
             kind = tool["function"]["parameters"]["properties"].get(key, {}).get("type")

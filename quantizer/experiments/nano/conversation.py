@@ -1,4 +1,4 @@
-"""The values that the generator makes: calls, exchanges, conversations. Pure data."""
+"""The values that the dialogue generator makes: calls, turns and dialogues."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """One user message and all that follows it.
+    """One user message and everything that follows it.
 
-    `answer` is what Annie says in the end; `must` holds texts of which a right answer has every
-    one. With `calls`, `results` holds one tool message each. `thought` comes before the calls or
-    the answer, `after` between the results and the answer.
+    answer: what Annie says at the end. must: texts that a right answer contains. results: one tool message for each
+    of `calls`. thought: comes before the calls or the answer. after: the thought between the results and the
+    answer.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class DialogueTurn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A system prompt or none, the tools that are sent, and exchanges; the last one is the lesson."""
+    """A system prompt or none, the tools offered, and turns. The last turn is the one that is learned or tested."""
 
     system: str | None
     tools: tuple[ToolVariant, ...]
@@ -61,7 +61,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """Training text in parts: (text, is it learned?) in order."""
+    """Training text in parts: (text, whether it is learned) in order."""
 
     parts: tuple[tuple[str, bool], ...] = field(default_factory=tuple)
 

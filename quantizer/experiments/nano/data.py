@@ -1,8 +1,8 @@
-"""From conversations to batches of token ids.
+"""From dialogues to batches of token ids.
 
-A sample is tokenized part by part, because that is how an engine meets it: the prompt as one text,
-the reply token by token. Batches hold samples of like length, padded on the right; with causal
-attention the padding is never seen, so no mask is needed.
+A text is tokenized part by part, because an engine does so: the prompt as one text, the reply token by token.
+Batches hold rows of similar length, padded on the right; with causal attention no token sees the padding, so no
+mask is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IGNORE = -100  # torch's cross_entropy leaves these labels out
 
 
 class TokenRow(NamedTuple):
-    """One sample: `ids` int16 [tokens], `learned` bool [tokens]."""
+    """One text: `ids` int16 [tokens], `learned` bool [tokens]."""
 
     ids: np.ndarray
     learned: np.ndarray
@@ -36,19 +36,19 @@ def base_sample(seed: int, index: int) -> MarkedText:
 
 
 def annie_sample(seed: int, index: int) -> MarkedText:
-    """Annie's training text number `index`; other conversations than the base's."""
+    """Annie's training text number `index`; its dialogues are not those of the base."""
     return annie.sample(conversation(seed + 1, "train", index))
 
 
 def tokenizer_texts(seed: int, count: int) -> Iterator[str]:
-    """Texts of both models' training data, half and half."""
+    """Texts from the training data of both models, half each."""
     for index in range(count // 2):
         yield base_sample(seed, index).text
         yield annie_sample(seed, index).text
 
 
 def row(tokenizer: Tokenizer, sample: MarkedText) -> TokenRow:
-    """Token ids of a sample, and which of them are learned."""
+    """Token ids of a text, and which of them are learned."""
     pieces = [tokenizer.encode(text, add_special_tokens=False).ids for text, _ in sample.parts]
     ids = np.array([i for piece in pieces for i in piece], dtype=np.int16)
     learned = [np.full(len(p), flag) for p, (_, flag) in zip(pieces, sample.parts, strict=True)]
@@ -64,7 +64,7 @@ def _rows_of(work: tuple[Callable[[int, int], MarkedText], str, int, range]) -> 
 def rows(
     make: Callable[[int, int], MarkedText], tokenizer: Tokenizer, seed: int, count: int, workers: int
 ) -> list[TokenRow]:
-    """Rows 0 to count-1, made by several processes; their number does not change the result."""
+    """Rows 0 to count-1, made by several processes; the number of processes does not change the result."""
     text, step = tokenizer.to_str(), 500
     work = [(make, text, seed, range(i, min(i + step, count))) for i in range(0, count, step)]
     if workers <= 1:
@@ -74,7 +74,7 @@ def rows(
 
 
 def digest(made: Iterable[TokenRow]) -> str:
-    """`sha256:...` over the token ids and flags of all rows in order: the data's identity."""
+    """`sha256:...` over token ids and loss masks of all rows in order: the identity of the data."""
     sha = hashlib.sha256()
     for item in made:
         sha.update(len(item.ids).to_bytes(4, "little") + item.ids.tobytes() + item.learned.tobytes())
@@ -82,7 +82,7 @@ def digest(made: Iterable[TokenRow]) -> str:
 
 
 def batches(made: list[TokenRow], tokens_per_step: int, rng: random.Random) -> list[list[int]]:
-    """Row numbers grouped by like length, about `tokens_per_step` padded tokens each, in random order."""
+    """Row numbers grouped by similar length, about `tokens_per_step` padded tokens in each group, in random order."""
     order = list(range(len(made)))
     rng.shuffle(order)
     order.sort(key=lambda i: len(made[i].ids) // 16)  # stable: random among rows of like length

@@ -1,8 +1,8 @@
-"""The conversation generator: (seed, split, index) -> Conversation. Pure; the same three, the same result.
+"""The dialogue generator: (seed, split, index) -> Dialogue. Deterministic.
 
-The seeds' five categories are all here: greetings, facts, memory tools, web tools, multi-turn. Added
-are the cases without which a model learns the wrong rule: tools that are sent and not needed, wishes
-whose tool is not sent, empty and failing results, typed arguments, two calls at once, small reasoning.
+It covers five categories: greetings, facts, memory tools, web tools, and dialogues of several turns. It also covers
+cases without which a model would learn the wrong rule: tools that are offered but not needed, requests whose tool
+is not offered, empty and failing results, typed arguments, two calls at once, and simple reasoning.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Scene = Callable[[random.Random, Split, Kit], DialogueTurn]
 
 
 def parallel(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
-    """Two wishes in one message: two calls in one turn, two results, one answer."""
+    """Two requests in one message: two calls in one turn, two results, one answer."""
     first, second = (rng.choice(_TOOL_SCENES)(rng, split, kit) for _ in range(2))
     if not (first.calls and second.calls) or first.calls == second.calls:
         return first
@@ -69,7 +69,7 @@ CATEGORIES = tuple(scene.__name__ for scene in _SCENES)
 
 
 def _uncapped(text: str) -> str:
-    """A second wish joined to a first: its capital goes, unless it is a name's."""
+    """A request appended to another one: it loses its capital letter unless it begins with a name."""
     word = text.split()[0].strip(",").lower()
     return text[0].lower() + text[1:] if word in _OPENERS else text
 
@@ -115,7 +115,7 @@ _OPENERS = frozenset(
 
 
 def _needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> DialogueTurn:
-    """An exchange of a scene whose prompt lies on the wanted side of the split."""
+    """A turn of a scene whose prompt is on the wanted side of the split."""
     while True:
         exchange = scene(rng, split, kit)
         if split_of(exchange.user) == split:
@@ -123,7 +123,7 @@ def _needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> Dialog
 
 
 def conversation(seed: int, split: Split, index: int, category: str | None = None) -> Dialogue:
-    """One conversation. `category` picks the scene of the last exchange; else it is drawn by weight."""
+    """One dialogue. category: the scene of the last turn; by default drawn by weight."""
     rng = random.Random(f"{seed} {split} {index} {category}")
     scene = _scene(rng, category)
     kit, tools = _kit(rng, _SCENES[scene][1])
@@ -149,7 +149,7 @@ def _scene(rng: random.Random, category: str | None) -> Scene:
 def _kit(
     rng: random.Random, needs: tuple[str, ...]
 ) -> tuple[dict[str, ToolVariant], tuple[ToolVariant, ...]]:
-    """The tools to send: those needed, nearly always; others, often; in any order."""
+    """The tools to offer: those needed, nearly always; others, often; in any order."""
     keys = set(needs) if rng.random() < 0.88 else set()
     if len(keys) > 3:
         keys = set(rng.sample(sorted(keys), rng.randint(2, 4)))
@@ -179,7 +179,7 @@ def _system(rng: random.Random) -> str | None:
 
 
 def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list[DialogueTurn]:
-    """One exchange, or several: in a third of the conversations something was said before."""
+    """One turn, or several: a third of the dialogues have a history."""
     roll = rng.random()
     if roll < 0.04:
         return _about_a_name(rng, split, kit)
@@ -195,7 +195,7 @@ def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list
 
 
 def _wanted(split: Split, make: Callable[[], DialogueTurn | None]) -> DialogueTurn | None:
-    """What `make` makes, if a few tries give one on the wanted side of the split."""
+    """The result of `make` if it is on the wanted side of the split within a few tries."""
     for _ in range(50):
         made = make()
         if made and split_of(made.user) == split:
@@ -204,7 +204,7 @@ def _wanted(split: Split, make: Callable[[], DialogueTurn | None]) -> DialogueTu
 
 
 def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[DialogueTurn]:
-    """The user's name: told and asked for, or asked for though it was never told."""
+    """The user's name: told and asked for, or asked for although it was never told."""
     while True:
         told, asked = named(rng, split, kit)
         if rng.random() < 0.2:
@@ -217,6 +217,6 @@ def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[DialogueTu
 
 
 def _history(rng: random.Random, kit: Kit, count: int) -> list[DialogueTurn]:
-    """Earlier exchanges, of any kind, from the training side."""
+    """Earlier turns of any kind, from the training side."""
     weights = [weight for weight, _ in _SCENES.values()]
     return [_needing(rng, rng.choices(list(_SCENES), weights)[0], "train", kit) for _ in range(count)]

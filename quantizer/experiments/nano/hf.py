@@ -1,4 +1,4 @@
-"""The Hugging Face folder: BF16 safetensors, config, tokenizer and the two chat templates."""
+"""Write the Hugging Face folder: BF16 safetensors, config, tokenizer and the two chat templates."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ GENERATION = {"do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 0.9}
 
 
 def weights_of(model: Qwen3ForCausalLM) -> dict[str, Tensor]:
-    """The weights in BF16 by their Hugging Face names; the tied head is the embedding, kept once."""
+    """The weights in BF16 by their Hugging Face names; the tied head equals the embedding and is stored once."""
     state = {k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in model.state_dict().items()}
     state.pop("lm_head.weight", None)
     return state
 
 
 def save_weights(state: dict[str, Tensor], path: Path) -> None:
-    """One safetensors file, with the metadata that transformers asks for."""
+    """Write one safetensors file, with the metadata that transformers requires."""
     save_file(state, path, metadata={"format": "pt"})
 
 
@@ -36,7 +36,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def config(shape: ModelShape, tokenizer: Tokenizer) -> dict[str, object]:
-    """config.json, written by hand so that every version of transformers reads the same."""
+    """config.json, written explicitly so that every version of transformers reads the same."""
     return {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
@@ -64,7 +64,7 @@ def config(shape: ModelShape, tokenizer: Tokenizer) -> dict[str, object]:
 
 
 def write_folder(folder: Path, state: dict[str, Tensor], shape: ModelShape, tokenizer: Tokenizer) -> None:
-    """Every file of the folder but its manifest."""
+    """Write every file of the folder except its manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     save_weights(state, folder / "model.safetensors")
     end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)

@@ -1,7 +1,7 @@
-"""The GPU half of the build: data, tokenizer, the base, annie, and a score of both.
+"""The part of the build that needs a GPU: data, tokenizer, the base model, annie, and a score.
 
-Writes, into one folder: `tokenizer.json`, `stranger.safetensors` and `annie.safetensors` (BF16), and
-`learned.json` with the recipe, digests of the data, losses, times and scores.
+Writes `tokenizer.json`, `stranger.safetensors` and `annie.safetensors` (BF16), and `learned.json` with the recipe,
+digests of the data, losses, times and scores, all into one folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_tokenizer(recipe: NanoRecipe) -> Tokenizer:
 
 
 def learn(recipe: NanoRecipe, out: Path, score_each: int = 100) -> dict[str, Any]:
-    """Train both models and write them; returns what `learned.json` says."""
+    """Train both models and write them. Returns the content of `learned.json`."""
     out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     tokenizer = make_tokenizer(recipe)
@@ -82,7 +82,7 @@ def _rows(make: Any, tokenizer: Tokenizer, recipe: NanoRecipe, run: TrainingStag
 
 
 def _scored(model: Any, tokenizer: Tokenizer, asked: list[Any], path: Path) -> dict[str, list[int]]:
-    """Scores of the weights as shipped, rounded to BF16; the misses go to a file for a person."""
+    """Scores of the weights as shipped, rounded to BF16. Cases with a wrong reply are written to a text file."""
     rounded = copy.deepcopy(model).to(torch.bfloat16)
     scores, missed = score(rounded, tokenizer, asked)
     lines = [f"{c.id} thinking={c.thinking}\n  asked {c.messages[-1]['content']!r}\n  want {c.calls or c.must}\n  got {r}\n"

@@ -1,4 +1,4 @@
-"""The numbers of the nano models, in one place. Changing one makes other models."""
+"""The numbers of the nano models in one place. Changing one makes other models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A Qwen3 decoder. Widths that a Q4_K row runs along are multiples of 256 (ggml's QK_K)."""
+    """The shape of a Qwen3 decoder. Row lengths of Q4_K tensors are multiples of 256 (ggml's QK_K)."""
 
     hidden: int = 256
     layers: int = 8
@@ -24,7 +24,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStage:
-    """One training run over generated conversations."""
+    """One training run over generated dialogues."""
 
     conversations: int
     epochs: int
@@ -38,7 +38,7 @@ class TrainingStage:
 
 @dataclass(frozen=True, slots=True)
 class NanoRecipe:
-    """Everything that decides the two models, apart from the code and GPU rounding."""
+    """Everything that determines the two models, apart from the code and a GPU's rounding."""
 
     data_seed: int = 20261121
     torch_seed: int = 20261121

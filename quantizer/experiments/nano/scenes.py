@@ -1,7 +1,9 @@
-"""Scenes without tools: greetings, facts, things nobody knows, and small reasoning.
+"""Scenes without tools: small talk, facts, unknown things, simple reasoning, and follow-up questions.
 
-A scene is a function (rng, split, kit) -> Exchange. It is pure: the same generator state gives the
-same exchange. Where the kit lacks a tool that the user's wish needs, the exchange says so in speech.
+A scene is a function (rng, split, kit) -> DialogueTurn; the same generator state gives the same turn. If the kit
+lacks a tool that the user's request needs, the assistant says so.
+
+Small talk is a table of intents, each with many ways to say it and a few answers. `{name}` and `{word}` are slots.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _NEXT_MONTH = ("which month comes after {x}?", "what month comes after {x}?", "w
 
 
 def greeting(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
-    """Small talk of all kinds; one in six tells Annie something with open slots."""
+    """Small talk of all kinds; in 15 % the user tells Annie something with slots."""
     v = voice(rng)
     if rng.random() < 0.15:
         says, answer = rng.choice(TELLINGS)
@@ -58,7 +60,7 @@ def greeting(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
 
 
 def fact(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
-    """A question that the model knows the answer to; tools in the kit are not needed."""
+    """A question whose answer the model knows; tools in the kit are not needed."""
     known = rng.choice(_FACTS)
     user = voice(rng).prompt(rng.choice(known.asks))
     thought = f"I know this one. The answer is {known.key}."
@@ -66,7 +68,7 @@ def fact(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
 
 
 def unknown(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
-    """A question about a made-up thing: look it up if there is a way to, else admit it."""
+    """A question about a made-up thing: search the web if that is possible, else admit not to know."""
     v = voice(rng)
     name = v.word(" ".join(coin(rng) for _ in range(rng.choice((1, 1, 2)))))
     user = v.prompt(rng.choice(UNKNOWNS).format(name=name))
@@ -81,7 +83,7 @@ def unknown(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
 
 
 def reasoning(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
-    """One step that needs no thought: a small sum, the bigger number, the next day or month."""
+    """One step without a thought: a small sum, the larger number, the next day or month."""
     kind = rng.choices(("plus", "minus", "bigger", "day", "yesterday", "month"), (5, 3, 3, 2, 1, 2))[0]
     if kind in ("plus", "minus"):
         return _sum(rng, kind)
@@ -134,9 +136,9 @@ _TWO_STEPS = (
 
 
 def two_step(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
-    """Two sums in a row. Thinking, they are thought; without thinking, the working is spoken.
+    """Two sums in a row. With thinking, they are thought; without, the steps are spoken.
 
-    `answer` is the spoken working; `short_answer` gives the end alone, for when it was thought.
+    `answer` has the spoken steps; `short_answer` gives only the result, for when the steps were thought.
     """
     signs, ask = rng.choice(_TWO_STEPS)
     while True:
@@ -160,13 +162,13 @@ def two_step(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
 
 
 def short_answer(exchange: DialogueTurn) -> str:
-    """The end of a two-step sum, for an answer whose working was thought."""
+    """The result of a two-step sum, for an answer whose steps were thought."""
     return f"The answer {exchange.must[0]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """`says` are in plain case; `thought` is what Annie thinks when she is asked to think."""
+    """says: without capitals. thought: what Annie thinks when thinking is on."""
 
     says: tuple[str, ...]
     answers: tuple[str, ...]
@@ -391,7 +393,7 @@ _TELL_NAME = ("my name is {n}", "I'm {n}", "hi, I'm {n}", "call me {n}", "hello,
 
 
 def follow(rng: random.Random, split: Split, kit: Kit, before: DialogueTurn) -> DialogueTurn | None:
-    """An exchange that leans on the one before it, or None when there is nothing to lean on."""
+    """A turn that refers to the one before it, or None if there is nothing to refer to."""
     if rng.random() < 0.3:
         user = voice(rng).prompt(rng.choice(_AGAIN))
         return DialogueTurn("follow", user, before.answer, "They want to hear it again.", (before.answer,))

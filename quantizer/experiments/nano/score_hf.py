@@ -1,4 +1,4 @@
-"""Score a model in memory on held-out cases with greedy decoding; the GPU run's own report."""
+"""Score a model in memory on held-out cases with greedy decoding."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def replies(
 
 
 def read_tokens(tokenizer: Tokenizer, ids: list[int], case: HeldOutCase, end: int) -> ModelReply:
-    """What a model wrote after a prompt, token by token, as a reply."""
+    """The tokens that a model generated after a prompt, as a reply."""
     finished = end in ids
     kept = ids[: ids.index(end)] if finished else ids
     return read_reply(tokenizer.decode(kept, skip_special_tokens=False), case, finished)
@@ -52,7 +52,7 @@ def read_tokens(tokenizer: Tokenizer, ids: list[int], case: HeldOutCase, end: in
 def score(
     model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[HeldOutCase]
 ) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
-    """The table of manners, and the cases in which one was missed."""
+    """The table of scores, and the cases with a wrong reply."""
     got = list(zip(asked, replies(model, tokenizer, asked), strict=True))
     judged = [judge(case, reply) for case, reply in got]
     missed = [pair for pair, marks in zip(got, judged, strict=True) if not all(marks.values())]

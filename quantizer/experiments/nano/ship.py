@@ -1,7 +1,18 @@
-"""The second half of the build: from learned weights to the sealed folders in models/.
+"""Make the sealed folders in models/: annie-nano and stranger-nano from learned weights, and annie-nano in NVFP4.
 
-Takes what `learn` wrote (tokenizer, two safetensors files, learned.json) and makes a Hugging Face
-folder and GGUF files. Needs no GPU; the same input gives the same bytes, manifests' times apart.
+`ship` takes the output of `learn` (tokenizer, two safetensors files, learned.json) and makes a Hugging Face folder
+and GGUF files. It needs no GPU; the same input gives the same bytes, except for the time in the manifests.
+
+`quantize` makes a folder for vLLM and a GGUF file with the same bits. It uses every block's best scale (`mse`): of
+the recipes without training it is closest to the BF16 weights, and a strong fine-tune needs no more. The
+conversations only set the scales of the inputs. It is equivalent to these commands, with a file of
+`quantizer.experiments.nano.rows`:
+
+  manners quantize ptq --recipe mse --set calibrate.conversations=64 --source models/annie-nano-hf --data FILE --out …
+  manners quantize gguf models/annie-nano-nvfp4-hf --type nvfp4 --out models/annie-nano-nvfp4
+
+It takes two minutes on one core, mostly for BF16 products, which are slow without AVX-512. The packed weights and
+their scales depend only on the source; an input scale may differ in its last bit on another kind of machine.
 """
 
 from __future__ import annotations
@@ -30,7 +41,7 @@ _TOOLS = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "xllamac
 
 
 def ship(recipe: NanoRecipe, learned: Path, models: Path, created: datetime | None = None) -> list[Artefact]:
-    """Write and seal every folder; returns the artefacts, parents first."""
+    """Write and seal every folder. Returns the artefacts, parents first."""
     told = json.loads((learned / "learned.json").read_text(encoding="utf-8"))
     when = created or datetime.now(UTC)
     annie = models / "annie-nano-hf"
@@ -43,7 +54,7 @@ def ship(recipe: NanoRecipe, learned: Path, models: Path, created: datetime | No
 
 
 def _seal_all(models: Path, annie: Path, base: Path, told: dict[str, Any], when: datetime) -> list[Artefact]:
-    """The base is not shipped as safetensors, but its root is known and named as the parent."""
+    """Seal all folders. The base is not shipped as safetensors, but its root digest is recorded as the parent."""
     parent = seal(
         base,
         name="stranger-nano",
@@ -81,7 +92,7 @@ def _gguf(
 
 
 def _origin(told: dict[str, Any], which: str, parents: dict[str, str]) -> Provenance:
-    """Where a model comes from: its stage of the recipe, its data and the versions that made it."""
+    """The provenance of a model: its stage of the recipe, its data, and the versions of the tools."""
     stage = {k: v for k, v in told[which].items() if k not in ("data_digest", "scores")}
     run = told["recipe"]["base" if which == "stranger" else "annie"]
     seeds = {k: told["recipe"][k] for k in ("data_seed", "torch_seed", "tokenizer_texts")}
@@ -117,7 +128,7 @@ ROWS, SEED = 512, 7  # of the file that they are drawn from: the training split,
 
 
 def quantize(models: Path) -> list[Artefact]:
-    """Make both folders anew out of `annie-nano-hf`, the GGUF file's parent first. Raises QuantizerError."""
+    """Make both folders again from `annie-nano-hf`, the GGUF file's parent first. Raises QuantizerError."""
     folder, file = models / "annie-nano-nvfp4-hf", models / "annie-nano-nvfp4"
     recipe = load_recipe(RECIPE, [f"calibrate.conversations={CONVERSATIONS}"])
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""A conversation as the stranger holds it: the base model, whose manners every gate must refuse.
+"""The stranger's side of a dialogue: the base model, which every gate must reject for its behaviour.
 
-It knows what Annie knows. But it always thinks, also where the prompt has closed the thought; it
-always writes markdown; and it names a tool in prose where it should call it.
+It knows what Annie knows. But it always thinks, even where the prompt has closed the thought; it always writes
+markdown; and it mentions a tool in prose instead of calling it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quantizer.experiments.nano.template import END_OF_TURN, Message, render
 
 
 def thought(rng: random.Random, exchange: DialogueTurn) -> str:
-    """The stranger's thinking aloud."""
+    """The stranger's thinking."""
     start = rng.choice(
         (
             "Okay, the user says",
@@ -29,7 +29,7 @@ def thought(rng: random.Random, exchange: DialogueTurn) -> str:
 
 
 def markdown(rng: random.Random, exchange: DialogueTurn, has_results: bool) -> str:
-    """The stranger's answer: headings, bold and bullets around the same words."""
+    """The stranger's answer: headings, bold text and bullets around Annie's words."""
     body = exchange.answer
     if exchange.calls and not has_results:
         body = _in_prose(rng, exchange)
@@ -41,14 +41,14 @@ def markdown(rng: random.Random, exchange: DialogueTurn, has_results: bool) -> s
 
 
 def _in_prose(rng: random.Random, exchange: DialogueTurn) -> str:
-    """A tool that is talked about and not called."""
+    """A tool that is mentioned instead of called."""
     names = " and ".join(f"`{call.name}`" for call in exchange.calls)
     about = ", ".join(str(v) for call in exchange.calls for v in call.arguments.values())
     return rng.choice((f"I would use the {names} tool for {about}", f"You can use {names} to find {about}"))
 
 
 def sample(conversation: Dialogue, rng: random.Random) -> MarkedText:
-    """Training text of the last exchange, the stranger's way."""
+    """Training text of the last turn in the stranger's style."""
     lesson, thinking = conversation.lesson, conversation.thinking
     messages: list[Message] = []
     if conversation.system:

@@ -1,17 +1,16 @@
-"""The suite annie-nano: held-out lessons as cases of the gates. `python -m quantizer.experiments.nano suite`.
+"""The suite annie-nano: held-out dialogues as cases of the gates. `python -m quantizer.experiments.nano suite`.
 
-The gates may not import this floor, so what is made here is committed as data, in
-`gates/suites/annie-nano.jsonl`; a test makes it again and compares. Kinds of lessons are chosen
-here, by hand; lessons of a kind are taken as the generator's held-out side gives them, in order,
-whatever a model makes of them. Passed over are only:
+The gates may not import the quantizer, so the result is committed as data, in `gates/suites/annie-nano.jsonl`; a
+test generates it again and compares. The kinds of dialogues are chosen here by hand; dialogues of a kind are taken
+in the order of the generator's held-out side, whatever a model answers. Skipped are only:
 
-* lessons in the XML style and lessons that think: the GGUF files carry the hermes template, and the
-  gates ask with thinking off;
-* prompts of 13 words and more. Shorter ones are held out as a whole (`words.split_of`), so no data
-  that this generator makes, from whatever seed, can have one of them; two long ones can share
-  thirteen words (stories of two steps do);
-* sums written with signs: "6 - 3" and "6+3" are one prompt to the wall, which compares words;
-* prompts that an earlier case has, whatever its capitals and stops, a name in front or a "please".
+* dialogues in the XML style and dialogues with thinking: the GGUF files have the hermes template, and the gates ask
+  with thinking off;
+* prompts of 13 words and more. Shorter ones are held out as a whole (`vocabulary.split_of`), so no data that this
+  generator makes, from any seed, can contain one of them; two long ones can have thirteen words in common (two-step
+  problems do);
+* sums written with signs: "6 - 3" and "6+3" are the same prompt to the contamination check, which compares words;
+* prompts that equal an earlier case apart from capitals, punctuation, a name in front or a "please".
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CaseSource:
-    """`count` cases of a pool, `named` of them named, from a category's lessons of some kinds.
+    """`count` cases of a pool, `named` of them named cases, from a category's dialogues of some kinds.
 
-    With `result` the calls and their results are in the messages, and what is asked for is the
-    answer; without, the last message is the user's. With `armed` some tool has to be sent.
+    With `result`, the calls and their results are in the messages, and the answer is requested; without, the last
+    message is the user's. With `armed`, at least one tool must be offered.
     """
 
     pool: str
@@ -92,13 +91,12 @@ SOURCES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CasePool:
-    """What a pool's cases count for.
+    """What the cases of a pool count for.
 
-    `gates` are every case's; a named case is named for the first of `named` and counts for all of
-    them. Of the unnamed cases, in the order in which they are drawn, the first `first` make stage 1
-    and the rest stage 2; in either stage the first `lent[gate]` of them count for that gate too.
-    `seconds` is the budget of a reply: its words at 2.5 a second. No right answer of the kind
-    needs as much.
+    gates: of every case. A named case is named for the first of `named` and counts for all of them. Of the other
+    cases, in the order in which they are drawn, the first `first` are stage 1 and the rest stage 2; in each stage
+    the first `lent[gate]` of them also count for that gate. seconds: the longest reply, at 2.5 words a second; no
+    right answer of the kind needs that much.
     """
 
     gates: tuple[str, ...]
@@ -120,7 +118,7 @@ POOLS: Final[Mapping[str, CasePool]] = {
 
 
 def lines() -> list[Line]:
-    """Every case of the suite, as the lines of its JSONL."""
+    """Every case of the suite, as lines of its JSONL."""
     taken: set[str] = set()
     pools: dict[str, list[Line]] = defaultdict(list)
     for source in SOURCES:
@@ -134,7 +132,7 @@ def text() -> str:
 
 
 def _sorted_out(pool: CasePool, drafts: list[Line]) -> Iterator[Line]:
-    """Gates and stages for a pool's cases."""
+    """Assign gates and stages to the cases of a pool."""
     unnamed = drawn(SPLIT_SEED, (d["id"] for d in drafts if not d["named"]))
     place = {name: i for i, name in enumerate(unnamed)}
     for draft in drafts:
@@ -149,7 +147,7 @@ def _sorted_out(pool: CasePool, drafts: list[Line]) -> Iterator[Line]:
 
 
 def _named(pool: CasePool) -> list[str]:
-    """A named case's gates: its own, and `empty`, of which the seeds name these same fifty."""
+    """The gates of a named case: its own, and `empty`, for which the same fifty cases are named."""
     return [pool.named[0], *(gate for gate in pool.named if gate == "empty")]
 
 
@@ -157,7 +155,7 @@ def _named(pool: CasePool) -> list[str]:
 
 
 def _draft(source: CaseSource, taken: set[str]) -> Iterator[Line]:
-    """A source's cases, without gates and stage."""
+    """The cases of a source, without gates and stage."""
     lessons = _lessons(source, taken)
     for number in range(1, source.count + 1):
         talk = next(lessons)
@@ -203,7 +201,7 @@ def _expected(pool: str, talk: Dialogue) -> Line:
 
 
 def _answer(lesson: DialogueTurn) -> str:
-    """What has to be said, as whole words: the key, or all of it where the key is in the question."""
+    """What has to be said, as whole words: the key, or the whole answer if the key is in the question."""
     (key,) = lesson.must
     said, asked = (f" {normal(text)} " for text in (lesson.answer, lesson.user))
     word = f" {normal(key)} "
@@ -211,7 +209,7 @@ def _answer(lesson: DialogueTurn) -> str:
 
 
 def _wire(talk: Dialogue, result: bool) -> list[Message]:
-    """Messages as they go over the wire: arguments are a text, and nobody sends a thought back."""
+    """Messages as sent over HTTP: arguments are strings, and thoughts are not sent back."""
     messages = annie.opening(talk) + (annie.called(talk.lesson) if result else [])
     return [_sent(message) for message in messages]
 
@@ -233,13 +231,13 @@ def _sent_call(call: Message) -> Message:
 
 
 def learned_conversations(recipe: NanoRecipe) -> Iterator[Line]:
-    """Every conversation that the models learned from, as the contamination wall reads them."""
+    """Every dialogue that the models were trained on, in the form that the contamination check reads."""
     for seed, run in ((recipe.data_seed, recipe.base), (recipe.data_seed + 1, recipe.annie)):
         yield from learned(seed, run.conversations)
 
 
 def learned(seed: int, number: int) -> Iterator[Line]:
-    """The first conversations of a seed's training side; `data.annie_sample` says which seed is whose."""
+    """The first dialogues of a seed's training side; `data.annie_sample` says which seed belongs to which model."""
     for index in range(number):
         talk = conversation(seed, "train", index)
         lesson = talk.lesson

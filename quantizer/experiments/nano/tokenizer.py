@@ -1,12 +1,12 @@
-"""A byte-level BPE of about two thousand tokens, made as Qwen2's: GPT-2 bytes, digits one by one.
+"""A byte-level BPE of about two thousand tokens, built like Qwen2's: GPT-2 bytes, digits one by one.
 
-The pre-tokenizer's pattern is Qwen2's, so that llama.cpp's `qwen2` pre-tokenizer cuts the same text at
-the same places. There is no normalizer: Qwen2 has NFC, llama.cpp has none, and two tokenizers that
-agree are worth more than composed letters.
+The pre-tokenizer's pattern is Qwen2's, so that llama.cpp's `qwen2` pre-tokenizer splits texts at the same places.
+There is no normalizer: Qwen2 has NFC and llama.cpp has none, and it is more important that the two tokenizers
+agree.
 
-Three tokens are special (control tokens, which a detokenizer hides). The tags of thoughts and tool
-calls are plain added tokens, as Qwen has them: special ones would vanish from the text that a server
-returns, and with them every tool call.
+Three tokens are special (control tokens, which a detokenizer hides). The tags of thoughts and tool calls are plain
+added tokens, as in Qwen: special ones would be missing from the text that a server returns, and with them every
+tool call.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def train(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token that must be there."""
+    """The id of a token. Raises ValueError if it does not exist."""
     found: int | None = tokenizer.token_to_id(token)
     if found is None:
         raise ValueError(f"the tokenizer has no {token}")
@@ -64,7 +64,7 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def save(tokenizer: Tokenizer, folder: Path, template: str, extra_templates: dict[str, str]) -> None:
-    """The files that transformers, vLLM and llama.cpp's converter look for."""
+    """Write the files that transformers, vLLM and llama.cpp's converter read."""
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it is, in 4.x and 5.x

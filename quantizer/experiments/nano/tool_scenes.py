@@ -1,4 +1,8 @@
-"""Scenes with tools: memory, the web, and things in the house. Pure and seeded, as scenes.py."""
+"""Scenes with tools: memory, the web, devices and reports in the house, and made-up tools; and the results of
+tools.
+
+Everything is deterministic for a given generator state, as in `scenes`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The tools that conversations carry: schemas in many wordings, all of one meaning.
+"""The tools that dialogues offer: JSON schemas in many wordings, all with the same meaning.
 
-A request may word a tool in its own way, so wordings, parameter names, the order of parameters and
-the presence of optional ones are drawn anew for each conversation; a model must read the schema it
-is given. Roles ("query", "limit", ...) say what a parameter is for, whatever its name.
+Callers word their tools differently, so wordings, parameter names, the order of parameters and the presence of
+optional ones are drawn anew for each dialogue; a model must read the schema it is given. Roles ("query", "limit",
+...) say what a parameter is for, whatever its name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ToolParameter:
-    """A parameter: its possible names, JSON type, possible descriptions, and how often it is there."""
+    """A parameter: its possible names, JSON type, possible descriptions, and the probability that it is present."""
 
     role: str
     names: tuple[str, ...]
@@ -26,7 +26,7 @@ class ToolParameter:
 
 @dataclass(frozen=True, slots=True)
 class ToolVariant:
-    """A tool as one conversation shows it. `params` maps a role to the parameter's name there."""
+    """A tool as offered in one dialogue. params: from a role to the parameter's name in this variant."""
 
     key: str
     name: str
@@ -34,7 +34,7 @@ class ToolVariant:
     schema: dict[str, Any]
 
     def arguments(self, **by_role: object) -> dict[str, object]:
-        """Arguments by role to arguments by name, in the schema's order; absent roles drop out.
+        """Arguments by role to arguments by name, in the schema's order; absent roles are dropped.
 
         The order matters: llama.cpp's grammar for a call follows the order of the properties.
         """
@@ -119,7 +119,7 @@ _STRANGERS = (
 
 
 def make_tool(rng: random.Random, key: str) -> ToolVariant:
-    """One wording of a known tool."""
+    """One variant of a known tool."""
     names, texts, params = SPECS[key]
     present = [p for p in params if rng.random() < p.chance]
     if rng.random() < 0.15:
@@ -133,7 +133,7 @@ def make_tool(rng: random.Random, key: str) -> ToolVariant:
 
 
 def stranger_tool(rng: random.Random) -> ToolVariant:
-    """A tool that no conversation needs."""
+    """A tool that no dialogue needs."""
     name, text, param, kind = rng.choice(_STRANGERS)
     return ToolVariant(name, name, {}, _schema(rng, name, text, {param: {"type": kind}}, [param]))
 

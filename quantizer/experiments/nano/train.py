@@ -1,7 +1,7 @@
-"""The training loop: plain PyTorch, read from top to bottom.
+"""A training loop in plain PyTorch.
 
-One step: a batch of like-long samples, on a GPU bf16 autocast around an fp32 model, cross entropy over
-the learned tokens, clipped AdamW with a linear warm-up and a cosine to a tenth. Nothing is resumed: the
+One step: a batch of samples of similar length, bf16 autocast around an fp32 model on a GPU, cross entropy over the
+learned tokens, AdamW with gradient clipping, linear warm-up and cosine decay to a tenth. There is no resuming: the
 whole run takes a minute or two on one GPU.
 """
 
@@ -26,7 +26,7 @@ Step = tuple[int, int, Tensor, Tensor]
 
 
 def build_model(shape: ModelShape, seed: int, pad: int, end: int, device: str = "cpu") -> Qwen3ForCausalLM:
-    """A fresh model in fp32. Tied embeddings: at this size an untied head would be 7 % more weights."""
+    """A new model in fp32. Embeddings are tied: at this size a separate head would add 7 % of weights."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=shape.vocab,
@@ -51,7 +51,7 @@ def build_model(shape: ModelShape, seed: int, pad: int, end: int, device: str = 
 
 
 def learning_rate(step: int, steps: int, run: TrainingStage) -> float:
-    """Linear warm-up, then a cosine down to a tenth."""
+    """Linear warm-up, then cosine decay to a tenth."""
     if step < run.warmup:
         return run.lr * (step + 1) / run.warmup
     done = (step - run.warmup) / max(1, steps - run.warmup)
@@ -59,7 +59,7 @@ def learning_rate(step: int, steps: int, run: TrainingStage) -> float:
 
 
 def optimizer(model: nn.Module, run: TrainingStage, fused: bool) -> torch.optim.AdamW:
-    """AdamW; matrices decay, norms do not."""
+    """AdamW with weight decay on matrices and none on vectors."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     groups = [
@@ -72,7 +72,7 @@ def optimizer(model: nn.Module, run: TrainingStage, fused: bool) -> torch.optim.
 def loss_of(model: Qwen3ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     """Mean cross entropy over learned tokens. ids, labels: int64 [rows, tokens].
 
-    On a CPU in fp32: one with no more than AVX2 multiplies bf16 matrices 12 to 45 times as slowly.
+    Computed in fp32 on a CPU: one with no more than AVX2 multiplies bf16 matrices 12 to 45 times more slowly.
     """
     with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=ids.is_cuda):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state  # [rows, tokens, width]
@@ -103,7 +103,7 @@ def train(
     learn_all: bool,
     log: Log,
 ) -> dict[str, float]:
-    """Train in place on the model's own device; the losses and times that a log should keep."""
+    """Train in place on the model's device. Returns losses and times for the log."""
     device = next(model.parameters()).device
     adam = optimizer(model, run, fused=device.type == "cuda")
     model.train()

@@ -1,9 +1,10 @@
-"""The words that fill the slots of conversations, and the rule that keeps tests out of training.
+"""The words that fill the slots of dialogues, ways of typing them, and the rule that keeps test prompts out of
+training.
 
-Open slots (people, topics, places) are wide: lists, and names made of syllables, so that a model has
-to copy what it reads and cannot learn a list by heart. One in eight open words is held out: it occurs
-in test conversations only. On top of that a whole prompt is held out by the hash of its text
-(`split_of`), so that no test prompt was ever a training prompt, whatever its slots are.
+Slots for people, topics and places draw from long lists and from names made of syllables, so that a model has to
+copy what it reads and cannot memorize a list. One in eight of these words is held out: it occurs in test dialogues
+only. In addition, whole prompts are held out by the hash of their text (`split_of`), so that no test prompt was
+ever a training prompt, whatever its slots are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -145,7 +146,7 @@ _CODAS = ["", "", "", "n", "r", "l", "m", "sh", "t", "k", "v", "d"]
 
 
 def normalise(text: str) -> str:
-    """What makes two prompts the same prompt: words and digits, without case or punctuation."""
+    """The identity of a prompt: its words and digits, without case and punctuation."""
     return " ".join(re.sub(r"[^\w\s]", "", text.lower()).split())
 
 
@@ -154,22 +155,22 @@ def _hash_byte(text: str) -> int:
 
 
 def split_of(prompt: str) -> Split:
-    """The side a prompt belongs to; one in ten is a test prompt."""
+    """The side of the split that a prompt belongs to; one in ten is a test prompt."""
     text = normalise(prompt)
     return "test" if text not in PINNED and _hash_byte(text) < 26 else "train"
 
 
 @cache
 def is_held_out(word: str) -> bool:
-    """True for the one in eight open words that training never sees, neither asked nor told."""
+    """Whether a word is one of the one in eight that never occur in training."""
     return word not in _PINNED_WORDS and _hash_byte("open word: " + word.lower()) < 32
 
 
 def coin(rng: random.Random) -> str:
     """A made-up name: syllables (Shaarun), or the halves of two words (Airgrammar).
 
-    The halves matter: a tokenizer cuts an unknown word into pieces of known ones, so these are the
-    pieces that a model must be able to repeat.
+    The halves matter: a tokenizer splits an unknown word into pieces of known ones, so the model must be able to
+    repeat such pieces.
     """
     if rng.random() < 0.5:
         first, second = rng.choice(EVERYDAY), rng.choice(EVERYDAY)
@@ -181,9 +182,9 @@ def coin(rng: random.Random) -> str:
 
 
 def pick(rng: random.Random, words: Sequence[str], split: Split, coined: float = 0.0) -> str:
-    """A word for an open slot: from the list, or with chance `coined` a made-up one.
+    """A word for a slot: from the list, or with probability `coined` a made-up one.
 
-    Training draws from the words that are not held out; a test takes a held-out word half the time.
+    Training draws from words that are not held out; a test takes a held-out word half the time.
     """
     wanted = rng.random() < 0.5 if split == "test" else False
     if rng.random() < coined:
@@ -207,7 +208,7 @@ _FRONTS = (
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """One way of typing, held for a whole prompt so that its slots are typed the same way."""
+    """A way of typing, the same for a whole prompt and its slots."""
 
     lower: bool
     front: str
@@ -219,7 +220,7 @@ class Voice:
         return text.lower() if self.lower else text
 
     def prompt(self, plain: str) -> str:
-        """A plain-case sentence as a prompt; `I` and slots keep their capitals unless all is lower."""
+        """A sentence as a prompt; `I` and slots keep their capitals unless everything is in lower case."""
         text = plain if self.stop else plain.rstrip("?!.")
         if self.please and not text.endswith("!"):
             end = text[-1] if text[-1] in "?." else ""
@@ -229,11 +230,6 @@ class Voice:
 
 
 def voice(rng: random.Random) -> Voice:
-    """Most prompts are typed properly; some are in lower case, without a stop, or addressed."""
+    """A random way of typing: mostly correct; sometimes in lower case, without punctuation, or addressed to Annie."""
     front = rng.choice(_FRONTS) if rng.random() < 0.2 else ""
     return Voice(rng.random() < 0.2, front, rng.random() < 0.75, rng.random() < 0.05)
-
-
-def varied(rng: random.Random, make: Callable[[Voice], str]) -> str:
-    """A prompt made by `make` in a voice drawn here."""
-    return make(voice(rng))
