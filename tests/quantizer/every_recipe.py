@@ -85,7 +85,7 @@ def attempt(name: str, place: Place, out: Path, device: str, small: bool) -> Out
     with spent.part("all"):
         code, said, told = _command(verb(recipe), *map(str, given), *sets, "--json")
     seconds, memory = spent.seconds["all"], cost.peak_memory(spent.device)
-    whole = {"source": source.name, "seconds": round(seconds, 1), "peak_memory_bytes": memory}
+    whole: dict[str, Any] = {"source": source.name, "seconds": round(seconds, 1), "peak_memory_bytes": memory}
     if code == EX_UNAVAILABLE and not out.exists():
         return Outcome(name, REFUSED, _last(told), **whole)
     fault = (

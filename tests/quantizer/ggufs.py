@@ -19,7 +19,7 @@ from quantizer.nvfp4 import blocks
 from quantizer.surgery.tokenizer import TEXTS
 
 VOCABULARY = 608
-SIZE = {
+SIZE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -29,7 +29,7 @@ SIZE = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": False,
 }
-DELTANET = {
+DELTANET: dict[str, Any] = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 16,

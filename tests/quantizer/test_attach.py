@@ -164,8 +164,8 @@ def test_neighbours_share_the_largest_amax_of_weights_and_inputs() -> None:
     assert len(groups) == 4
     for part, largest in (("input_amax", max), ("weight_amax", min)):
         values = [getattr(layers[f"{ATTENTION}.{kind}_proj"], part).item() for kind in "qkv"]
-        index = [list(layers).index(f"{ATTENTION}.{kind}_proj") for kind in "qkv"]
-        assert set(values) == {largest(index) if largest is max else 100 - min(index)}
+        places = [list(layers).index(f"{ATTENTION}.{kind}_proj") for kind in "qkv"]
+        assert set(values) == {largest(places) if largest is max else 100 - min(places)}
     assert layers[f"{ATTENTION}.o_proj"].input_amax.item() == loose
 
 
@@ -184,7 +184,7 @@ def test_measuring_follows_the_weights_and_ties_them() -> None:
 
 def test_a_bias_stays_a_bias() -> None:
     """Qwen2's projections have one; a layer takes it over and gives it back."""
-    model = nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"o_proj": nn.Linear(16, 4)})])})
+    model: Any = nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"o_proj": nn.Linear(16, 4)})])})
     bias = model["layers"][0]["o_proj"].bias
     attach(model, make_plan(model, Layers()))
 

@@ -36,9 +36,11 @@ NEIGHBOURS = {"in_proj_qkv": 1.0, "in_proj_z": 0.7}
 def learned(source: Source, folder: Path) -> dict[str, Any]:
     """A folder such as AutoRound writes, with rounding that is not to the nearest; the codes and scales by layer."""
     model, generator = load_model(source), torch.Generator().manual_seed(0)
-    names, tensors, made = make_plan(model, load_recipe("autoround").layers).layers, {}, {}
+    names = make_plan(model, load_recipe("autoround").layers).layers
+    tensors: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     for name in names:
-        weight = model.get_submodule(name).weight.detach()
+        weight = model.get_parameter(f"{name}.weight").detach()
         noise = 1 + 0.2 * torch.randn(weight.shape, generator=generator)
         second = blocks.tensor_scale(torch.tensor(4.0 * NEIGHBOURS.get(name.rpartition(".")[2], 1.0)))
         scale = blocks.block_scale(blocks.block_amax(weight), second)

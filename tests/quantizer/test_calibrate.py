@@ -141,7 +141,10 @@ def test_calibration_leaves_the_model_quantized_and_without_hooks() -> None:
     """Even when a batch cannot be run."""
     model = quantized()
     with pytest.raises(IndexError):
-        observe(model, [Batch(*(t + 1000 for t in folders.batch()[:2]), folders.batch().attention)])
+        observe(
+            model,
+            [Batch(folders.batch().ids + 1000, folders.batch().labels + 1000, folders.batch().attention)],
+        )
 
     assert all(layer.active and not layer._forward_pre_hooks for layer in nvfp4_layers(model).values())
 

@@ -90,7 +90,6 @@ def test_arguments_are_a_text_on_disk_and_an_object_in_memory(arguments: dict[st
     assert conversation.messages[1]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
-
 def test_null_content_and_parts_become_text() -> None:
     """As vLLM reads them."""
     made = from_row(

@@ -37,13 +37,13 @@ def config(folder: Path, name: str = "config.json") -> Any:
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_an_export_is_sound_and_near_its_source(build: Any, tmp_path: Path) -> None:
-    """By the independent check: nothing astray, nothing that is not quantized changed."""
+    """By the independent check: every weight at the nearest point, nothing that is not quantized changed."""
     source = folders.bare(build, tmp_path / "source")
     out = folders.export(folders.attached(source), source, tmp_path / "out")
     report = verify(out, source.path)
 
     assert report.sound and not report.findings
-    assert report.fit is not None and report.fit.astray == 0
+    assert report.fit is not None and report.fit.not_nearest == 0
     assert report.same and not report.changed
 
 

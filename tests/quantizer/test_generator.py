@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_the_stranger_always_thinks_and_always_marks_down() -> None:
 
 def test_calls_fit_the_schemas_that_are_sent() -> None:
     """A taught call names a sent tool, uses its parameters in its order, and types them by its schema."""
-    types = {"string": str, "integer": int, "boolean": bool, "number": (int, float)}
+    types: dict[str, Any] = {"string": str, "integer": int, "boolean": bool, "number": (int, float)}
     for talk in training():
         sent = {tool.name: tool.schema["function"]["parameters"] for tool in talk.tools}
         for call in talk.lesson.calls:

@@ -56,7 +56,7 @@ def operated(folder: Path, out: Path) -> Path:
 @torch.no_grad()
 def ranks(model: Any, folder: Path, asked: dict[str, Any], reply: str) -> tuple[int, list[int]]:
     """How many tokens the prompt of a request has, and which place each of a reply's tokens has among the likeliest."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     prompt = tokenizer.apply_chat_template(
         asked["messages"],
         tools=asked.get("tools"),

@@ -90,7 +90,7 @@ def test_four_over_six_takes_the_better_of_its_two(seed: int, kind: str) -> None
     assert kind != "bell" or 0.1 < better.float().mean() < 0.9
 
 
-def layers_with(kind: str, build: Any = tiny.qwen3) -> Any:
+def layers_with(kind: Any, build: Any = tiny.qwen3) -> Any:
     model = build()
     attach(model, make_plan(model, Layers()), scales.norm_of(kind))
     scales.set_scales(model, kind)
@@ -118,6 +118,7 @@ def test_scales_are_found_anew_for_weights_that_moved() -> None:
     attach(model, make_plan(model, Layers()))
     layer = next(iter(nvfp4_layers(model).values()))
     scales.set_scales(model, "mse")
+    assert layer.weight_scale is not None
     before, place = layer.weight_scale.clone(), layer.weight_scale.data_ptr()
     with torch.no_grad():
         layer.weight.mul_(torch.linspace(0.2, 3, 64))

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '
 
 from quantizer.experiments.study import __main__ as command
 from quantizer.experiments.study import material, report
-from quantizer.experiments.study.grid import RATES
+from quantizer.experiments.study.grid import GRID, RATES
 from quantizer.experiments.study.launch import collect, thin_models
 from quantizer.experiments.study.results import MethodResult, read, recovered, results_folder
 
@@ -129,9 +129,7 @@ def test_the_first_run_can_be_read_too() -> None:
 
 @pytest.mark.parametrize("rates", RATES)
 def test_the_rates_and_their_patience_are_those_of_the_committed_results(rates: str) -> None:
-    grid = command._chosen(
-        command._parser().parse_args(["all", "--out", "x", "--rates", rates]), command.GRID
-    )
+    grid = command._chosen(command._parser().parse_args(["all", "--out", "x", "--rates", rates]), GRID)
     runs = [json.loads(path.read_text()) for path in results_folder(STUDY, rates).glob("*-seed*.json")]
     assert runs
     for told in runs:
@@ -143,8 +141,7 @@ def test_the_rates_and_their_patience_are_those_of_the_committed_results(rates: 
 def test_the_patient_take_six_times_the_steps_on_six_times_the_conversations() -> None:
     words = ["all", "--out", "x", "--rates"]
     brisk, patient = (
-        command._chosen(command._parser().parse_args([*words, rates]), command.GRID)
-        for rates in ("brisk", "patient")
+        command._chosen(command._parser().parse_args([*words, rates]), GRID) for rates in ("brisk", "patient")
     )
     assert (patient.recovery, patient.recovery_steps) == (6 * brisk.recovery, 6 * brisk.recovery_steps)
     assert material.place(Path("x"), patient) != material.place(Path("x"), brisk)
@@ -205,5 +202,5 @@ def test_what_all_hands_on_is_understood_by_every_run() -> None:
     given = command._parser().parse_args(["all", "--out", "x", *words, "--sizes", "1.3M"])
     one = command._parser().parse_args(["one", "1.3M", "1", "x", *command._same(given)])
     assert (one.only, one.rates) == (["qad", "lsq"], "gentle")
-    assert [strength.name for strength in command._chosen(one, command.GRID).strengths] == ["thin"]
-    assert list(command._chosen(given, command.GRID).sizes) == ["1.3M"]
+    assert [strength.name for strength in command._chosen(one, GRID).strengths] == ["thin"]
+    assert list(command._chosen(given, GRID).sizes) == ["1.3M"]

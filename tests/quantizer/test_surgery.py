@@ -155,7 +155,10 @@ def test_a_configuration_survives_both_ways() -> None:
 def test_names_of_the_other_layout_are_renamed_without_a_server_asking(tmp_path: Path) -> None:
     """As ModelOpt exports a model that was built from a config: no server loads that."""
     checkpoint = made(**QWEN35)
-    nested = lambda name: rename(name, "model.language_model.")  # noqa: E731
+
+    def nested(name: str) -> str:
+        return rename(name, "model.language_model.")
+
     checkpoint.tensors = {nested(name): tensor for name, tensor in checkpoint.tensors.items()}
     for section, key in zip(checkpoint.scheme, ("exclude_modules", "ignore"), strict=True):
         section[key] = [nested(name) for name in section[key]]

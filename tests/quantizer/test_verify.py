@@ -211,7 +211,7 @@ def replace_by_link(folder: Path) -> None:
     (folder / "model-00001-of-00002.safetensors").symlink_to(folder.parent / "elsewhere")
 
 
-def edit_index(change: Callable[[dict[str, str]], Any]) -> Callable[[Path], None]:
+def edit_index(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
         path = folder / "model.safetensors.index.json"
         document = json.loads(path.read_text())

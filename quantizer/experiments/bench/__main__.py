@@ -1,12 +1,13 @@
-"""Our training beside the plain loop, in one run on one GPU: tokens/s, peak memory, and the losses step by step.
+"""Benchmark our training against a plain loop on one GPU: tokens/s, peak memory, and the losses step by step.
 
-    python -m quantizer.experiments.bench [--only NAME ...] [--json FILE] [--budget SECONDS]
+  python -m quantizer.experiments.bench [--only NAME ...] [--json FILE] [--budget SECONDS]
 
-The model is a random Qwen3 of 0.47 billion parameters, the batch 8 rows of 2048 random tokens, of which 27 % are the
-assistant's (what the field's own conversations had). "plain" is what a page of transformers code does: float32 weights,
-bf16 autocast, labels into the model, fused AdamW. Every subject makes the same steps over the same rows. The first half
-of the steps is a warm-up, compilation and calibration with it; the second half is timed. The parts that the aims speak of
-come first, AWQ's searches among them; what a part measured is written when it ends, and one that fails costs no other.
+The model is a random Qwen3 of 0.47 billion parameters; a batch has 8 rows of 2048 random tokens, of which 27 % are
+the assistant's (the share in real conversations with the assistant). "plain" is a typical transformers loop:
+float32 weights, bf16 autocast, labels passed to the model, fused AdamW. Every subject makes the same steps over the
+same rows. The first half of the steps is warm-up, including compilation and calibration; the second half is timed.
+The most important parts run first, AWQ's searches among them. Results are written after each part, and a part that
+fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ SHARE: Final = 0.27
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One line of the table. plain: transformers' loop around the same model. share: of tokens that are learned. kept:
-    as `speed.KEPT`. mixed: rows of 256 to 2048 tokens, so that no two batches have one shape."""
+    """One row of the table. plain: transformers' loop around the same model. share: of tokens that are learned.
+    kept: see `speed.KEPT`. mixed: rows of 256 to 2048 tokens, so that no two batches have the same shape.
+    """
 
     name: str
     settings: Train
@@ -91,11 +93,11 @@ def _subjects() -> list[Subject]:
 
 SUBJECTS: Final = tuple(_subjects())
 FIRST: Final = 3
-"""So many subjects come before AWQ's searches."""
+"""The number of subjects that run before AWQ's searches."""
 
 
 def measure(subject: Subject, size: Size, device: str) -> BenchResult:
-    """Run one subject from nothing."""
+    """Run one subject from the start."""
     _free()
     settings, half = size.of(subject.settings), size.steps // 2
     data = rows(size, subject.share, subject.mixed)
@@ -122,7 +124,9 @@ def measure(subject: Subject, size: Size, device: str) -> BenchResult:
 
 
 def agreement(size: Size, device: str) -> dict[str, float]:
-    """How far compiled numbers are from eager ones: the share of weights, and of a block's outputs, that differ."""
+    """How much compiled results differ from eager ones: the share of weights, and of a block's outputs, that
+    differ.
+    """
     _free()
     learner = Learner(build(size, device), SETTINGS)
     _quantize(learner.model, SETTINGS, rows(size, SHARE, False), size)
@@ -150,7 +154,7 @@ def agreement(size: Size, device: str) -> dict[str, float]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the subjects that fit the budget, and print the table."""
+    """Run the parts that fit the time budget, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m quantizer.experiments.bench", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these subjects")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too")
@@ -193,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parts(only: Sequence[str] | None, size: Size, device: str) -> list[tuple[str, Callable[[], Any]]]:
-    """What is measured, in its order."""
+    """The parts in the order in which they run."""
     made: list[tuple[str, Callable[[], Any]]] = [
         (subject.name, partial(measure, subject, size, device)) for subject in SUBJECTS
     ]
@@ -203,7 +207,7 @@ def _parts(only: Sequence[str] | None, size: Size, device: str) -> list[tuple[st
 
 
 def awq(size: Size, device: str) -> dict[str, Any]:
-    """Our AWQ-lite beside ModelOpt's, on four batches."""
+    """Compare our AWQ-lite with ModelOpt's on four batches."""
     _free()
     data = rows(size, SHARE, False)
     chosen = [range(i * size.rows, (i + 1) * size.rows) for i in range(4)]
@@ -211,7 +215,7 @@ def awq(size: Size, device: str) -> dict[str, Any]:
 
 
 def _quantize(model: nn.Module, settings: Train, data: list[TrainingSample], size: Size) -> None:
-    """As `student.open_student` does, without a folder."""
+    """As `student.open_student`, without a folder."""
     if settings.quantized:
         attach(model, make_plan(model, Layers()))
         calibrate(model, [collate(data, range(size.rows), 0)])
@@ -237,7 +241,7 @@ def _compile(learner: Learner, subject: Subject) -> Callable[[nn.Module], None] 
 
 
 def _free() -> None:
-    """As if nothing had run before."""
+    """Reset compiled code, memory and statistics."""
     torch._dynamo.reset()
     gc.collect()
     if torch.cuda.is_available():

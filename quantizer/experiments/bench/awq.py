@@ -1,4 +1,7 @@
-"""AWQ-lite, folded, by one Gram pass, beside ModelOpt's search: the same model, batches and alphas, on one GPU."""
+"""Compare our AWQ-lite (one pass for Gram matrices, then search and fold) with ModelOpt's search on one GPU.
+
+Both use the same model, batches and alphas.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,9 @@ STEP: Final = 0.1  # of alpha, from 0 to 1, as ModelOpt's NVFP4_AWQ_LITE_CFG
 
 
 def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[str, Any]:
-    """Seconds of both after a first run of ours on one batch, in how many of the layers that have a scale to themselves
-    both chose the same alpha, and what the other choices cost."""
+    """Seconds of both after a warm-up of ours on one batch; the number of layers with a scale of their own for
+    which both chose the same alpha; and what ModelOpt's other choices cost.
+    """
     _ours(build(), batches[:1])  # what is made at a first run is there now
     ours, passed, searched = _ours(build(), batches)
     found: dict[str, Any] = {
@@ -68,7 +72,7 @@ def _ours(
 
 
 def _theirs(model: nn.Module, batches: Sequence[Batch]) -> tuple[dict[str, float], float]:
-    """Each layer's alpha; seconds of `mtq.quantize`."""
+    """Each layer's alpha, and seconds of `mtq.quantize`."""
     from quantizer.ptq import modelopt_cpu
 
     mtq: Any = modelopt_cpu.install()
@@ -88,7 +92,9 @@ def _theirs(model: nn.Module, batches: Sequence[Batch]) -> tuple[dict[str, float
 
 
 def _worst(model: nn.Module, batches: Sequence[Batch], chosen: dict[str, float]) -> float:
-    """The largest ratio of the error at a layer's output under a chosen alpha to that under the best one; 1 if all are."""
+    """The largest ratio of the error at a layer's output under a chosen alpha to that under the best; 1 if all are
+    the best.
+    """
     layers = attach(model, make_plan(model, Layers()))
     seen = observe(model, batches, chosen)
     ratios = [1.0]

@@ -1,4 +1,4 @@
-"""What the bench of training trains: the random model, its rows of tokens, and the plain loop."""
+"""What the benchmark trains (a random model and rows of tokens), the plain loop, and the table of results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TURN: Final = 64  # tokens; a row is made of turns
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A batch has so many rows of so many tokens; so many steps, of which the first half warms up."""
+    """The size of a benchmark: `rows` of `tokens` in a batch, and `steps`, of which the first half is warm-up."""
 
     rows: int = 8
     tokens: int = 2048
@@ -43,7 +43,7 @@ class Size:
         return self.rows * self.tokens
 
     def of(self, settings: Train) -> Train:
-        """The same settings for batches of this size."""
+        """The settings for batches of this size."""
         return replace(settings, batch_tokens=self.batch, micro_tokens=self.batch, max_steps=self.steps)
 
 
@@ -55,7 +55,7 @@ TINY: Final = Size(
 
 
 def rows(size: Size, share: float, mixed: bool) -> list[TrainingSample]:
-    """Random tokens in turns; so many of the turns are the assistant's. mixed: rows of all lengths."""
+    """Random tokens in turns, of which `share` are the assistant's. mixed: rows of different lengths."""
     rng = np.random.default_rng(7)
     made = []
     for _ in range(size.rows * size.steps * (2 if mixed else 1)):
@@ -81,7 +81,7 @@ def build(size: Size, device: str) -> nn.Module:
 def plain_loop(
     model: nn.Module, steps: list[Step], data: list[TrainingSample], settings: Train
 ) -> tuple[list[float], list[float]]:
-    """What a page of transformers code does; losses, and seconds since the beginning at the end of each half."""
+    """A typical training loop with transformers. Returns losses, and the seconds since the start after each step."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     adam = torch.optim.AdamW([{"params": matrices}, {"params": vectors}], betas=(0.9, 0.95), weight_decay=0.0,
@@ -107,15 +107,16 @@ def plain_loop(
 
 
 def wait() -> None:
-    """Until the device has done all it was given."""
+    """Wait until the device has finished."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """name: the subject's. seconds: of a step. before: calibration, teacher, and the first half of the steps, which
-    compiles. bytes: held at most at a time. losses: of every step."""
+    """The measurements of a subject. seconds: per step. before: seconds of calibration, teacher, and the first half
+    of the steps, including compilation. bytes: peak memory. losses: of every step.
+    """
 
     name: str
     tokens_per_second: float
@@ -126,7 +127,9 @@ class BenchResult:
 
 
 def table(results: list[BenchResult]) -> list[str]:
-    """For people: each subject beside the first, and how far its losses are from those of the plain loop of its kind."""
+    """A table for people: each subject relative to the first, and the difference of its losses from the plain loop
+    of its kind.
+    """
     lines = [
         f"{'subject':32} {'ms a step':>9} {'tokens/s':>9} {'x':>6} {'GiB':>6} {'x':>6} {'loss off by':>12}"
     ]
@@ -145,5 +148,5 @@ def table(results: list[BenchResult]) -> list[str]:
 
 
 def _off(losses: list[float], wanted: list[float]) -> float:
-    """The largest relative difference of two curves."""
+    """The largest relative difference between two loss curves."""
     return max(abs(a - b) / abs(b) for a, b in zip(losses, wanted, strict=True))

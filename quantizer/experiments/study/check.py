@@ -1,4 +1,4 @@
-"""Before a study: do graphs compute what the same work computes as it is written, and how much faster are they?"""
+"""Check before a study that CUDA graphs compute the same as eager execution, and measure how much faster they are."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from quantizer.train.learner import Learner
 
 STEPS: Final = 16
 NEAR: Final = 0.03
-"""Of the loss: sums on a GPU are not the same from run to run."""
+"""Relative tolerance of the loss: sums on a GPU differ from run to run."""
 
 
 def check(shape: ModelShape, tokens: int, device: str, steps: int = STEPS) -> dict[str, Any]:
-    """right: whether losses agree and recording worked. Times are those of the second half, in ms a step."""
+    """Compare both. right: whether losses agree and recording worked. Times are ms per step in the second half."""
     found: dict[str, Any] = {"device": device}
     curves = {}
     for kind in ("base", "qad"):
@@ -60,7 +60,7 @@ def _model(shape: ModelShape, device: str) -> Any:
 def _trained(
     kind: str, shape: ModelShape, tokens: int, device: str, graphs: bool, steps: int
 ) -> tuple[list[float], float]:
-    """Losses, and ms a step."""
+    """Losses, and ms per step."""
     rng = np.random.default_rng(1)
     samples = [
         TrainingSample(rng.integers(2, 200, size).astype(np.int32), np.arange(size) > size // 2)

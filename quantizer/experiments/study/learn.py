@@ -1,7 +1,8 @@
-"""The study's training loop: the learner, the loss, the masters and the schedule of `quantizer.train`, in few shapes.
+"""The study's training loop: learner, loss, master weights and schedule of `quantizer.train`, with few tensor
+shapes.
 
-A step is one piece of work on tensors that stay where they are (forward, loss, backward, clip, AdamW, rounding), and a
-CUDA graph for each width. A test compares it with `quantizer.train.loop.Trainer`, step by step.
+A step works on tensors at fixed addresses (forward, loss, backward, clip, AdamW, rounding), with one CUDA graph for
+each width. A test compares it with `quantizer.train.loop.Trainer`, step by step.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ TELL = 50  # steps whose mean loss is told
 
 
 def chosen(learner: Learner, ids: Tensor, places: Tensor) -> Tensor:
-    """Hidden states at the places of a pack's batch: [n, width]; zeros, which teach nothing, at those filled up."""
+    """Hidden states at the positions of a pack's batch: [n, width]; zeros, without an effect on training, at
+    padding.
+    """
     auto = torch.autocast(ids.device.type, SERVED_DTYPE, cache_enabled=False)
     with auto if learner.precision == "autocast" else nullcontext():
         states = hidden_states(learner.model, ids).flatten(0, 1)
@@ -40,7 +43,7 @@ def chosen(learner: Learner, ids: Tensor, places: Tensor) -> Tensor:
 
 @torch.no_grad()
 def said(learner: Learner, packs: Sequence[Pack]) -> list[Tensor]:
-    """What a teacher has to say in every batch of every pack: its hidden states, [batches, n, width]."""
+    """A teacher's hidden states for every batch of every pack, [batches, n, width]."""
     return [
         torch.stack([chosen(learner, ids, places) for ids, places in zip(pack.ids, pack.places, strict=True)])
         for pack in packs
@@ -51,7 +54,7 @@ def said(learner: Learner, packs: Sequence[Pack]) -> list[Tensor]:
 def distance(
     learner: Learner, packs: Sequence[Pack], taught: Sequence[Tensor], head: Tensor
 ) -> tuple[float, float]:
-    """Cross entropy and divergence from the teacher, means over all learned tokens."""
+    """Mean cross entropy and mean divergence from the teacher over all learned tokens."""
     sums, count = torch.zeros(2, dtype=torch.float64), 0
     goal = Goal(ce_share=0.5)
     matrix: Any = learner.model.get_submodule("lm_head").weight
@@ -66,8 +69,11 @@ def distance(
 
 
 class Loop:
-    """packs, order: what is learned, step by step; the packs are on the learner's device. taught, head: what a teacher
-    says of each, where the loss is a divergence. weights, hold, refresh: as `Trainer` has them."""
+    """The training loop.
+
+    packs, order: the data and its order; the packs are on the learner's device. taught, head: the teacher's hidden
+    states and head, if the loss is a divergence. weights, hold, refresh: as in `Trainer`.
+    """
 
     def __init__(
         self,
@@ -102,7 +108,7 @@ class Loop:
         self.work = [recorder.made_of(partial(self._work, i)) for i in range(len(packs))]
 
     def run(self) -> dict[str, Any]:
-        """To the end of the order; what a log should keep. Losses are means over learned tokens."""
+        """Run all steps. Returns values for the log. Losses are means over learned tokens."""
         began = time.perf_counter()
         self.learner.train()
         self.hold()
@@ -126,7 +132,7 @@ class Loop:
         }
 
     def close(self) -> None:
-        """Let go of the graphs and their memory."""
+        """Release the graphs and their memory."""
         self.work, self.places = [], []
 
     def hold(self) -> None:
@@ -134,12 +140,12 @@ class Loop:
             self._hold(self.learner.model)
 
     def _parts(self, pack: int) -> list[Tensor]:
-        """The tensors of a pack, batches first, and what the teacher says of it."""
+        """The tensors of a pack, with batches in the first dimension, and the teacher's hidden states."""
         one = self.packs[pack]
         return [one.ids, one.places, one.targets, *([self.taught[pack]] if self.taught else [])]
 
     def _set(self, number: int, pack: int, batch: int) -> None:
-        """Everything a step reads, in its place."""
+        """Copy everything that a step reads to its fixed addresses."""
         for place, whole in zip(self.places[pack], self._parts(pack), strict=True):
             place.copy_(whole[batch])
         rate = learning_rate(number, len(self.order), self.settings)

@@ -1,4 +1,4 @@
-"""What all sizes and seeds have in common, made once: conversations as rows of tokens, and the cases."""
+"""Data that all sizes and seeds share, made once: dialogues as rows of tokens, and the cases."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ Rows = list[TrainingSample]
 
 @dataclass(frozen=True)
 class Material:
-    """base: the stranger's conversations, then Annie's. tune, recovery, held_out: Annie's. asked, prompts: cases and
-    their prompts."""
+    """base: the stranger's dialogues, then Annie's. tune, recovery, held_out: Annie's. asked, prompts: cases and
+    their prompts.
+    """
 
     base: Rows
     tune: Rows
@@ -37,27 +38,27 @@ class Material:
 
 
 def place(folder: Path, grid: Grid) -> Path:
-    """Where a folder holds the rows of a grid; grids that differ do so in how many conversations recovery has."""
+    """The file with the rows of a grid; grids differ only in the number of recovery dialogues."""
     return folder / f"material-{grid.recovery}.npz"
 
 
 def recovery_sample(seed: int, index: int) -> Text:
-    """Conversations that no fine-tune and no base has."""
+    """Dialogues that no fine-tune and no base is trained on."""
     return data.annie_sample(seed, DATA + index)
 
 
 def known_sample(seed: int, index: int) -> Text:
-    """Conversations in which a base sees Annie; no fine-tune has them."""
+    """Dialogues in which a base sees Annie; no fine-tune is trained on them."""
     return data.annie_sample(seed, 2 * DATA + index)
 
 
 def held_out_sample(seed: int, index: int) -> Text:
-    """Lessons that nobody learned from."""
+    """Dialogues that nothing is trained on."""
     return annie.sample(conversation(seed + 2, "test", index))
 
 
 def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
-    """Make all rows, on so many processes, and put them into one file."""
+    """Make all rows with `workers` processes, and write them to one file."""
     kinds = {
         "stranger": (data.base_sample, grid.strangers),
         "annie": (known_sample, grid.annies),
@@ -79,7 +80,7 @@ def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
 
 
 def read(folder: Path, grid: Grid, tokenizer: Tokenizer) -> Material:
-    """What `write` wrote, and the cases."""
+    """The rows written by `write`, and the cases."""
     with np.load(place(folder, grid)) as arrays:
         rows = {name: _rows(arrays, name) for name in ("stranger", "annie", "tune", "recovery", "held_out")}
     asked = cases(NANO.data_seed + 2, grid.cases)
@@ -97,12 +98,12 @@ def read(folder: Path, grid: Grid, tokenizer: Tokenizer) -> Material:
 
 
 def ends(tokenizer: Tokenizer) -> tuple[int, int]:
-    """The ids that fill rows, and that end a turn."""
+    """The ids of the padding token and of the end-of-turn token."""
     return bpe.token_id(tokenizer, bpe.PAD), bpe.token_id(tokenizer, bpe.END)
 
 
 def enough(rows: Sequence[TrainingSample], tokens: int) -> Rows:
-    """The first rows that hold so many tokens, or all."""
+    """The first rows with at least `tokens` tokens together, or all rows."""
     kept = []
     for row in rows:
         if tokens <= 0:

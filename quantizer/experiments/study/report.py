@@ -1,4 +1,4 @@
-"""The study's pages out of its raw results: the tables between two marks of README.md, and two pictures."""
+"""Write the study's pages from its raw results: tables between two marks in README.md, and two plots."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ BEGIN, END = "<!-- made by python -m quantizer.experiments.study report -->", "<
 PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
 TRAINED: Final = ("qad", "qat", "lsq")
 ENOUGH: Final = 0.9
-"""Of what plain rounding lost, a recovery is to bring back so much."""
+"""The share of the loss from plain rounding that a recovery should bring back."""
 CAME_BACK: Final = ChartAxis(-0.5, 2.0, 0.5, ENOUGH)
 
 
 def write(folder: Path) -> None:
-    """Write all three files. Where README.md has no marks, they come at its end."""
+    """Write all three files. If README.md has no marks, the tables are appended."""
     table, page = read(folder), folder / "README.md"
     text = page.read_text("utf-8") if page.exists() else "# Where FP4 eats manners\n"
     if BEGIN not in text:
@@ -71,7 +71,7 @@ def made(table: StudyTable) -> Iterator[str]:
 
 
 def _rates(table: StudyTable, size: str) -> Iterator[str]:
-    """What rows of other rates than the first are."""
+    """Explain the rows with other rates than the first."""
     for rates, told in {rates_of(run): run for run in table.runs[size]}.items():
         if rates != FIRST_RATES:
             peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in told["recovery"].items())
@@ -89,7 +89,7 @@ def _rates(table: StudyTable, size: str) -> Iterator[str]:
 
 
 def _counts(table: StudyTable, size: str, rates: str) -> Iterator[str]:
-    """Which rows have how many runs, where they have not all as many."""
+    """The number of runs of each row, if not all have the same."""
     found: dict[int, list[str]] = {}
     for name, _ in table.strengths[size]:
         if table.rates[name] == rates:
@@ -99,7 +99,7 @@ def _counts(table: StudyTable, size: str, rates: str) -> Iterator[str]:
 
 
 def plot(table: StudyTable) -> str:
-    """Manners by strength, a chart a size; tool calls where a file has no single cases."""
+    """Manners by strength, one chart per size; tool calls where a file has no single cases."""
     charts: list[str] = []
     for size, strengths in table.strengths.items():
         whole = any(cell.kept for key, cell in table.cells.items() if key[0] == size)
@@ -117,8 +117,11 @@ def plot(table: StudyTable) -> str:
 
 
 def plot_recovered(table: StudyTable) -> str:
-    """What recovery brought back of what rounding lost, by strength: a chart a size and method, a line a choice of rates.
-    Where nothing was lost beyond noise there is no point. The axis ends at -50 and 200 %."""
+    """The recovered share of the loss from rounding, by strength: one chart per size and method, one line per
+    rates.
+
+    There is no point where the loss is within noise. The axis ends at -50 and 200 %.
+    """
     charts: list[str] = []
     for size, strengths in table.strengths.items():
         firsts = [one for one in strengths if table.rates[one[0]] == rates_of(table.runs[size][0])]
@@ -143,7 +146,7 @@ def _point(table: StudyTable, size: str, row: str, method: str) -> tuple[float, 
 
 
 def _matrix(table: StudyTable, size: str, tell: object) -> Iterator[str]:
-    """A row a strength, a column a method."""
+    """A table with a row for each strength and a column for each method."""
     assert callable(tell)
     known = [m for m in METHODS if any(key[0] == size and key[2] == m for key in table.cells)]
     yield f"| fine-tune | {' | '.join(known)} |"
@@ -156,7 +159,7 @@ def _matrix(table: StudyTable, size: str, tell: object) -> Iterator[str]:
 
 
 def _told(text: str, cell: MethodResult | None, runs: int) -> str:
-    """What a cell says; one that lacks runs says so, since it is not to be compared along its row."""
+    """The text of a cell, with a note if the cell has fewer runs than its row."""
     have = len(cell.seconds) if cell else 0
     return f"{text} [{have} of {runs} runs]" if text and have < runs else text
 
@@ -203,7 +206,7 @@ def _points(told: tuple[float, float, float]) -> str:
 
 
 def _back(found: Recovered) -> str:
-    """A share of a loss that may as well be none is no number."""
+    """A recovered share; none is given if the loss is within noise."""
     if found.back is None or found.lost[1] <= 0:
         return "no loss beyond noise"
     value, low, high = found.back

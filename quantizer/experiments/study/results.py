@@ -1,4 +1,4 @@
-"""The study's raw results as numbers to be compared: cells of a size and a strength over all runs. Pure but `read`."""
+"""The study's raw results as numbers to compare: results by size, strength and method over all runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ MANNERS: Final = frozenset(
         "unknown", "greeting", "device_without", "memory_without", "web_without",
     )
 )  # fmt: skip
-"""Everything else that a case may ask is knowledge: facts, sums, what a result says, what a follow-up is about."""
+"""Scores that count as manners. All others are knowledge: facts, sums, what a result says, what a follow-up refers
+to.
+"""
 FACTS: Final = ("fact", "reasoning", "two_step")
 CALLS: Final = ("call", "parallel call")
 DRAWS: Final = 2000
@@ -26,9 +28,12 @@ DRAWS: Final = 2000
 
 @dataclass
 class MethodResult:
-    """One method on the fine-tunes of one strength. kept: for each run, for each case, whether all manners were; empty
-    where a file has no single cases. calls, facts: right and asked, over the runs. kl, seconds: one a run. A run is a file:
-    a seed, or that seed again with a fine-tune of its own, since a GPU's sums are not the same from run to run."""
+    """One method on the fine-tunes of one strength.
+
+    kept: for each run, for each case, whether all manners were kept; empty if a file has no single cases. calls,
+    facts: right and asked, over the runs. kl, seconds: one value per run. A run is a file: a seed, or that seed
+    again with another fine-tune, because a GPU's sums differ from run to run.
+    """
 
     kept: dict[str, list[bool]] = field(default_factory=dict)
     calls: list[int] = field(default_factory=lambda: [0, 0])
@@ -38,15 +43,18 @@ class MethodResult:
 
     @property
     def manners(self) -> tuple[int, int]:
-        """Cases in which all manners were kept, and all, over the runs."""
+        """Cases with all manners kept, and all cases, over the runs."""
         return sum(sum(marks) for marks in self.kept.values()), sum(map(len, self.kept.values()))
 
 
 @dataclass
 class StudyTable:
-    """cells: by size, row and method; a row is a strength, and at other rates than the first the rates' name after it.
-    strengths: of each size, its rows, thin to strong, as (row, "lr × steps"). runs: of each size, what the raw files say of
-    it, run by run. rates: of each row."""
+    """All results.
+
+    cells: by size, row and method; a row is a strength, followed by the name of the rates unless they are the
+    first. strengths: the rows of each size, thin to strong, as (row, "lr × steps"). runs: the raw content of each
+    file, by size. rates: of each row.
+    """
 
     cells: dict[tuple[str, str, str], MethodResult] = field(default_factory=dict)
     strengths: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
@@ -57,13 +65,13 @@ class StudyTable:
         return self.cells.get((size, strength, method))
 
     def runs_of(self, size: str, row: str) -> int:
-        """How many runs there are of a row: of the method that has most."""
+        """The number of runs of a row: that of the method with most."""
         cells = (cell for (s, name, _), cell in self.cells.items() if (s, name) == (size, row))
         return max((len(cell.seconds) for cell in cells), default=0)
 
 
 def results_folder(folder: Path, rates: str) -> Path:
-    """Where the results of some rates lie in a study's folder."""
+    """The folder with the results of some rates."""
     return folder if rates == FIRST_RATES else folder / rates
 
 
@@ -73,7 +81,7 @@ def row_of(strength: str, rates: str) -> str:
 
 
 def rates_of(told: dict[str, Any]) -> str:
-    """A raw file's; those before there were others do not say."""
+    """The rates of a raw file; the oldest files do not name them."""
     return str(told.get("rates", FIRST_RATES))
 
 
@@ -117,15 +125,18 @@ def _count(cell: MethodResult, run: str, cases: Any, found: dict[str, Any]) -> N
 
 
 def share(right: int, asked: int) -> tuple[float, float, float]:
-    """A share and Wilson's interval: of 95 %, two-sided, over cases; runs are counted as more cases."""
+    """A share and its two-sided 95 % Wilson interval over cases; runs count as more cases."""
     low, high = wilson(right, asked)
     return right / asked, low, high
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What plain rounding lost (net, share of all cases), what of it a training brought back (1 is all), each with an
-    interval of 95 % from a bootstrap over cases; None where nothing was lost."""
+    """What plain rounding lost (net, as a share of all cases), and how much of it a training brought back (1 is
+    all).
+
+    Each with a 95 % interval from a bootstrap over cases; None if nothing was lost.
+    """
 
     lost: tuple[float, float, float]
     back: tuple[float, float, float] | None
@@ -134,7 +145,9 @@ class Recovered:
 def recovered(
     before: MethodResult, rounded: MethodResult, trained: MethodResult, seed: int = 1
 ) -> Recovered | None:
-    """Of cells with the same runs; the same cases are drawn for all runs and all three, for they belong together."""
+    """The recovery from cells with the same runs. The same cases are drawn for all runs and all three cells, as
+    they are paired.
+    """
     runs = sorted(before.kept.keys() & rounded.kept.keys() & trained.kept.keys())
     if not runs:
         return None

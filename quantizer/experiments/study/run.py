@@ -1,8 +1,9 @@
-"""One size and one seed of the study: a base, a fine-tune of each strength, every method on each.
+"""One size and one seed of the study: a base, a fine-tune of each strength, and every method on each.
 
-Everything is measured in memory, on the numbers that the exported bytes stand for (parity is other tests' business).
-What is most wanted comes first: all strengths with plain rounding, QAD and QAT, then the other methods. The result is
-written after every cell, and a run that was ended goes on where it was: bases and fine-tunes lie beside it.
+Everything is measured in memory, on the values that the exported bytes represent (other tests check parity). The
+most important cells come first: all strengths with plain rounding, QAD and QAT, then the other methods. The result
+is written after every cell, and an interrupted run continues where it was: bases and fine-tunes are stored beside
+it.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ Told = dict[str, Any]
 
 
 class Study:
-    """folder: where results, bases and fine-tunes lie. left: seconds that are left. rates: a key of `RATES`; all rates
-    share bases and fine-tunes, and each but the first has its results in a folder of its name. only: of the methods, these
-    and those that they are compared with; none is all."""
+    """folder: for results, bases and fine-tunes. left: returns the seconds that are left. rates: a key of `RATES`;
+    all rates share bases and fine-tunes, and each but the first has its results in a folder of its name. only: only
+    these methods, and those they are compared with; empty for all.
+    """
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Study:
         self.taught: dict[str, Any] = {}
 
     def run(self) -> None:
-        """Every cell, as far as the time goes."""
+        """Measure every cell while there is time."""
         self._base()
         for methods in (FIRST, REST):
             for strength in self.grid.strengths:
@@ -116,7 +118,7 @@ class Study:
     # ------------------------------------------------------------------------------------- models
 
     def _base(self) -> None:
-        """Make the base, unless it is there."""
+        """Train the base, unless it exists."""
         path = self.folder / f"{self.name}-base.safetensors"
         if path.exists():
             return
@@ -130,7 +132,7 @@ class Study:
         self._save()
 
     def _tuned(self, strength: Strength) -> Path:
-        """The folder of a fine-tune, in BF16."""
+        """The folder of a fine-tune, in BF16; trained if it does not exist."""
         folder = self.folder / "models" / f"{self.name}-{strength.name}"
         if (folder / "config.json").exists():
             return folder
@@ -149,7 +151,7 @@ class Study:
         return folder
 
     def _learn(self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float) -> Told:
-        """Cross entropy over what the packs learn, with float32 weights and BF16 products."""
+        """Train with cross entropy over the learned tokens of the packs, with float32 weights and BF16 products."""
         settings = Train(
             lr=lr, warmup=warmup, weight_decay=0.1, precision="autocast", quantized=False, compile=False
         )
@@ -159,7 +161,7 @@ class Study:
     # -------------------------------------------------------------------------------------- cells
 
     def _cell(self, strength: Strength, method: str) -> None:
-        """One method on one fine-tune, unless it is there."""
+        """One method on one fine-tune, unless it has been measured."""
         told = self.told["models"].setdefault(strength.name, {**asdict(strength), "methods": {}})
         if method in told["methods"]:
             return
@@ -182,7 +184,7 @@ class Study:
         print(self.name, strength.name, method, f"{self._now() - began:.1f} s", json.dumps(cell), flush=True)
 
     def _listen(self, folder: Path) -> None:
-        """What a fine-tune in BF16 says of recovery's conversations and of those that are held out."""
+        """Compute the teacher's hidden states of a BF16 fine-tune for the recovery and the held-out dialogues."""
         source = open_source(folder)
         model = load_model(source, device=self.device)
         learner = Learner(model, Train())
@@ -197,7 +199,7 @@ class Study:
         }
 
     def _made(self, method: str) -> tuple[nn.Module, Told]:
-        """A fine-tune after a method, and what there is to say of how."""
+        """A fine-tune after a method, and details for the log."""
         source = self.taught["source"]
         if method in self.recovery:
             return self._recovered(method)
@@ -246,7 +248,9 @@ class Study:
         return told
 
     def _scored(self, model: Any) -> Told:
-        """scores: right and asked of every manner. missed: what was not kept, case by case, where anything was not."""
+        """scores: right and asked of every manner. missed: for each case with a fault, the manners that were not
+        kept.
+        """
         asked = self.material.asked
         replies = greedy(model, self.material.prompts, pad=self.pad, end=self.end, most=self.grid.reply)
         judged = [
@@ -277,7 +281,7 @@ class Study:
 
 
 def _finished(loop: Loop) -> Told:
-    """A loop's run; its graphs' memory goes back, for other processes are on the device."""
+    """Run a loop, and release the memory of its graphs for other processes on the device."""
     told = loop.run()
     loop.close()
     gc.collect()
@@ -296,7 +300,7 @@ def _save_state(model: nn.Module, path: Path) -> None:
 
 @torch.no_grad()
 def _moved(base: dict[str, torch.Tensor], tuned: dict[str, torch.Tensor]) -> float:
-    """How far a fine-tune has moved the matrices: |W' - W| / |W|, over all of them."""
+    """How far a fine-tune has moved the matrices: |W' - W| / |W| over all of them."""
     names = [name for name, tensor in base.items() if tensor.ndim == 2]
     moved = sum(float((tuned[name] - base[name]).float().square().sum()) for name in names)
     return round(math.sqrt(moved / sum(float(base[name].float().square().sum()) for name in names)), 5)
