@@ -26,8 +26,7 @@ SILENT: Final = "--enable-prompt-tokens-details"
 @dataclass(frozen=True, slots=True)
 class GateReport:
     """A report that was read. digest: of its bytes. signers: the trusted keys that signed it; empty if no key was
-    given.
-    """
+    given."""
 
     statement: Statement
     digest: str

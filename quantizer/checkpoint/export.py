@@ -27,9 +27,8 @@ from quantizer.checkpoint.source import FLOATS, Source
 from quantizer.core.errors import ExportError
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
+from quantizer.verify.scheme import PRODUCER, W4A4, config_groups
 
-# vLLM refuses a hf_quant_config.json whose producer is anybody else; the version is that of the layout.
-PRODUCER: Final = {"name": "modelopt", "version": "0.47.0"}
 CARRIED: Final = ("mtp", "model.visual", "visual")
 """Parts of a checkpoint that the text model does not have. Each is excluded from quantization as a whole."""
 
@@ -90,10 +89,8 @@ def quant_config(model: nn.Module, source: Source) -> dict[str, Any]:
 
 def model_config(model: nn.Module, source: Source) -> dict[str, Any]:
     """`quantization_config` of config.json, as ModelOpt writes it."""
-    numbers = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": blocks.BLOCK}
-    group = {"input_activations": numbers, "weights": numbers, "targets": ["Linear"]}
     return {
-        "config_groups": {"group_0": group},
+        "config_groups": config_groups(W4A4),
         "ignore": excluded_modules(model, source),
         "quant_algo": "NVFP4",
         "producer": PRODUCER,

@@ -41,8 +41,7 @@ def write_weights(folder: Path, tensors: Iterable[dict[str, Tensor]], shard_byte
 
 def copy_others(source: Path, folder: Path) -> None:
     """Copy tokenizer, templates and settings, including subfolders. Links become files. Code, pickles and hidden
-    files are not copied.
-    """
+    files are not copied."""
     for path in sorted(source.rglob("*")):
         place = path.relative_to(source)
         hidden = any(part.startswith(".") for part in place.parts)

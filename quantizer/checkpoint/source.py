@@ -132,8 +132,7 @@ def refuse_code(path: Path, name: str, document: Mapping[str, Any]) -> None:
 
 def load_model(source: Source, dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> nn.Module:
     """Load the text model of a folder, in evaluation mode. Raises SourceError if its weights do not fit its
-    configuration.
-    """
+    configuration."""
     from transformers import AutoModelForCausalLM
 
     try:

@@ -16,8 +16,7 @@ from typing import Any, Final
 QUANTIZE: Final = ("ptq", "train", "export", "surgery", "gguf", "verify", "card")
 DATA: Final = ("data",)
 """Modules of this folder with a function `add(verbs)`. It sets the parser default `part` to `run(args) -> int`, and
-`needs_torch` to false if the command works without torch.
-"""
+`needs_torch` to false if the command works without torch."""
 INTERRUPTED = 130
 MISSING: Final = "torch is not installed, which this needs: make quantizer"
 

@@ -56,7 +56,6 @@ class CheckpointError(QuantizerError):
 
 class UnavailableError(QuantizerError):
     """A component is not installed, or a method has no result that a server can load. The message says what to do
-    instead.
-    """
+    instead."""
 
     exit_code = EX_UNAVAILABLE

@@ -66,8 +66,7 @@ def batches(lengths: Sequence[int], tokens: int, rng: random.Random | None = Non
 
 def collate(samples: Sequence[TrainingSample], chosen: Sequence[int], pad: int, multiple: int = 1) -> Batch:
     """Samples as one batch, padded on the right to a multiple of `multiple`, so that a compiled model sees few
-    widths.
-    """
+    widths."""
     width = max(len(samples[i].ids) for i in chosen)
     width = -(-width // multiple) * multiple
     ids = torch.full((len(chosen), width), pad, dtype=torch.int64)

@@ -37,18 +37,16 @@ from quantizer.data.scripts import BlockReason, ConversationScript, ScriptedTurn
 ARM: Final = "teacher"
 SPARE: Final = 32
 """Additional candidates for small categories. Also the number of failed candidates after which a category without
-any success gives up.
-"""
+any success gives up."""
 
 MAX_BLOCKED: Final = 10
 """Scripts that a category may use up, as a multiple of its candidates, before it gives up because nearly all are
-blocked.
-"""
+blocked."""
 
 Row = Mapping[str, Any]
 
 
-class Collector:
+class DataCollector:
     """All categories of a plan. counts: the number of conversations wanted, by category."""
 
     def __init__(
@@ -82,8 +80,7 @@ class Collector:
 
     def asks(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
         """At most `limit` requests that can be made now, in order. Empty if everything is collected or nothing more
-        can be.
-        """
+        can be."""
         found = self._open(limit)
         if not found:
             self._settle()
@@ -136,8 +133,7 @@ class Collector:
 
     def _settle(self) -> None:
         """Compare all conversations again in the order of their numbers, which is not the order in which they
-        ended.
-        """
+        ended."""
         self._seen = NearDuplicates()
         for conversation in chain.from_iterable(progress.conversations for progress in self._categories):
             if conversation.state is ConversationState.KEPT:

@@ -21,8 +21,7 @@ from quantizer.data.render import SWITCH, Renderer, Thinking, TrainingSample
 @dataclass(frozen=True)
 class Dataset:
     """samples: in the order of the file. conversations: number of lines read. dropped: number of samples left out,
-    by reason. file_digest: of the file. pad: the padding token id.
-    """
+    by reason. file_digest: of the file. pad: the padding token id."""
 
     samples: tuple[TrainingSample, ...]
     conversations: int
@@ -42,8 +41,7 @@ class Dataset:
     @property
     def digest(self) -> str:
         """The digest of the training tokens. It includes the effects of template, switches and limits, but not the
-        file's name.
-        """
+        file's name."""
         return digest(self.samples)
 
     def facts(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from gates.run.runner import Pace, run
 from gates.run.target import Arm, Dialect, Target
 from gates.suite.contamination import Wall
 from quantizer.core.errors import DataError, ExportError, UnavailableError
-from quantizer.data.collector import ARM, Collector
+from quantizer.data.collector import ARM, DataCollector
 from quantizer.data.conversation import file_digest
 from quantizer.data.plan import DataPlan
 
@@ -51,8 +51,7 @@ ROUND: Final = 8
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
     """What to generate: numbers of conversations by category of a plan, the teacher, and the suites to stay clear
-    of.
-    """
+    of."""
 
     plan: DataPlan
     counts: Mapping[str, int]
@@ -85,7 +84,7 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
         raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
     target = job.teacher
     arms = {ARM: (target.artefact, target.engine)}
-    collector = Collector(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
+    collector = DataCollector(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
     with Ledger(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
         (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to be others
         asyncio.run(_collect(collector, ledger, job, quiet))
@@ -98,7 +97,7 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
     return _written(collector, job, out, asked, now)
 
 
-async def _collect(collector: Collector, ledger: Ledger, job: GenerationJob, quiet: bool) -> None:
+async def _collect(collector: DataCollector, ledger: Ledger, job: GenerationJob, quiet: bool) -> None:
     """Ask until no conversation is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
     display = ProgressDisplay(
@@ -123,7 +122,7 @@ async def _ask(new: Iterable[Any], ledger: Ledger, job: GenerationJob, display: 
 
 
 def _written(
-    collector: Collector, job: GenerationJob, out: Path, asked: int, now: datetime
+    collector: DataCollector, job: GenerationJob, out: Path, asked: int, now: datetime
 ) -> dict[str, Any]:
     rows = list(collector.rows())
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -173,7 +172,7 @@ class ProgressDisplay:
 
     def __init__(
         self,
-        collector: Collector,
+        collector: DataCollector,
         keep: Callable[[Sample], None],
         *,
         quiet: bool = False,

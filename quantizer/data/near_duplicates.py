@@ -31,8 +31,7 @@ class NearDuplicates:
 
     def add(self, name: str, text: str) -> tuple[str, float] | None:
         """The earlier text that this one is too similar to, with the similarity (1.0: the same); otherwise add it
-        and return None.
-        """
+        and return None."""
         said, grams = _shingled(text)
         if said in self._whole:
             return self._whole[said], 1.0

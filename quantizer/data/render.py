@@ -56,8 +56,7 @@ class Renderer:
 
     def switches(self, conversation: Conversation) -> dict[str, Any]:
         """Keyword arguments for the template. By default, thinking is on if the row has a thought: the gateway
-        sends this switch with every request, and sends `off` unless thoughts are requested.
-        """
+        sends this switch with every request, and sends `off` unless thoughts are requested."""
         return {SWITCH: conversation.thinks, **conversation.switches}
 
     def prompt(self, conversation: Conversation, turn: int) -> str:

@@ -59,8 +59,7 @@ class DataFinding:
 @dataclass(slots=True)
 class DataReport:
     """The results. seconds: spoken length of each answer. tokens: length of each rendered sample; None without a
-    model folder. learned: of those tokens, the assistant's.
-    """
+    model folder. learned: of those tokens, the assistant's."""
 
     file: str
     digest: str

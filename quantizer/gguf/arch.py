@@ -35,8 +35,7 @@ LEFT: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
 @dataclass(frozen=True)
 class TensorMapping:
     """Where a tensor goes. rows, columns: the old index of each new one; None: unchanged. numbers: a function that
-    is applied to the values in float32 first.
-    """
+    is applied to the values in float32 first."""
 
     name: str
     rows: Tensor | None = None
@@ -53,8 +52,7 @@ class TensorMapping:
 @dataclass(frozen=True)
 class Architecture:
     """name: as in llama.cpp. interval: one of so many blocks has attention, the others a DeltaNet; 1 if all have
-    attention.
-    """
+    attention."""
 
     name: str
     config: Config
@@ -67,8 +65,7 @@ class Architecture:
 
     def place(self, name: str) -> TensorMapping | None:
         """The mapping of a tensor; None if the file does not need it. Raises SourceError for a tensor that is
-        unknown.
-        """
+        unknown."""
         if name.startswith(LEFT):
             return None
         plain = unwrapped_name(name)
@@ -148,8 +145,7 @@ def _add_deltanet(writer: gguf.GGUFWriter, arch: Architecture, rope: Config) -> 
 
 def _rope(config: Config) -> dict[str, Any]:
     """The settings of the rotary embedding: transformers 5 keeps them in rope_parameters, version 4 at the top
-    level.
-    """
+    level."""
     scaling = config.get("rope_scaling") or {}
     scaling = {"rope_type": scaling["type"], **scaling} if "type" in scaling else scaling
     top = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}

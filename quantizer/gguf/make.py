@@ -65,8 +65,7 @@ def make_gguf(job: GgufJob, created: datetime) -> Artefact:
 
 def open_model(path: Path) -> Source:
     """Open a folder in BF16 or NVFP4. Raises SourceError if it is damaged, contains code, or its NVFP4 is not
-    sound.
-    """
+    sound."""
     folder = open_intact_folder(path)
     require_config(path, folder.config)
     refuse_code(path, "config.json", folder.config)

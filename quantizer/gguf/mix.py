@@ -24,8 +24,7 @@ from gguf import GGMLQuantizationType as Type
 
 Mix = Callable[[str, int, int, bool], Type]
 """From the name, the number of dimensions, the number of blocks, and whether the embedding is also the output, to
-the type.
-"""
+the type."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(attn_v|ffn_down)\.weight")
 
@@ -107,8 +106,7 @@ _NARROW = {
 
 def fitting(kind: Type, columns: int) -> Type:
     """The replacement type if a row is not a whole number of blocks of a type, as in `tensor_type_fallback` of
-    src/llama-quant.cpp; F16 if that does not fit either.
-    """
+    src/llama-quant.cpp; F16 if that does not fit either."""
     if kind in _NARROW and columns % GGML_QUANT_SIZES[kind][0]:
         kind = _NARROW[kind]
     return Type.F16 if columns % GGML_QUANT_SIZES[kind][0] else kind

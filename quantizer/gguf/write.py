@@ -22,6 +22,7 @@ from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
 from quantizer.core.errors import SourceError
+from quantizer.core.pre_tokenizers import QWEN2, QWEN35
 from quantizer.gguf import ggml, mix
 from quantizer.gguf.arch import Architecture, TensorMapping, add_shape, architecture
 from quantizer.gguf.nvfp4 import SUPER, move, pack
@@ -40,8 +41,6 @@ NVFP4: Final = "nvfp4"
 KINDS: Final = (*MIXES, NVFP4)
 PLAIN: Final = {"BF16": Type.BF16, "F16": Type.F16, "F32": Type.F32}
 """Types that an NVFP4 file keeps unchanged."""
-QWEN2: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-QWEN35: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35"}
 """The pre-tokenizer's pattern, and llama.cpp's name for it."""
 
@@ -49,8 +48,7 @@ PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35"}
 @dataclass(frozen=True)
 class PlannedTensor:
     """A tensor of the file. shape: of the numbers, as in numpy; for packed types, in bytes. make: computes the
-    numbers.
-    """
+    numbers."""
 
     name: str
     type: Type
@@ -167,8 +165,7 @@ def _template(folder: Path) -> str | None:
 
 def _token_type(added: dict[str, Any] | None, known: bool) -> int:
     """The type of a token. Control tokens are hidden from the text; the tags of thoughts and tool calls must not
-    be.
-    """
+    be."""
     if added is None:
         return int(gguf.TokenType.NORMAL if known else gguf.TokenType.UNUSED)
     return int(gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED)

@@ -31,8 +31,7 @@ _LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
     """Names of modules. layers: to be quantized. kept: other modules with a matrix, including embeddings and
-    convolutions.
-    """
+    convolutions."""
 
     layers: tuple[str, ...]
     kept: tuple[str, ...]
@@ -154,8 +153,7 @@ def _by_place(names: Iterable[str], wanted: Layers) -> set[str]:
 
 def _check_whole_groups(able: Iterable[str], layers: Iterable[str]) -> None:
     """Raises RecipeError if only some of a group are chosen: a server fuses them into one matrix, which is NVFP4 or
-    not.
-    """
+    not."""
     for group in fused_groups(able):
         inside = [name for name in group if name in layers]
         if inside and len(inside) < len(group):

@@ -99,8 +99,7 @@ class NVFP4Linear(nn.Linear):
 
     def fix_scales(self, scale: Tensor | None) -> None:
         """Use these block scales from now on, float8_e4m3fn [out, in / 16]; None restores those computed from the
-        weight.
-        """
+        weight."""
         self.block_amax = None
         if scale is None or self.weight_scale is None:
             self.weight_scale = scale
@@ -165,8 +164,7 @@ class NVFP4Linear(nn.Linear):
 
 class _Held(torch.autograd.Function):
     """A rounded weight whose gradient goes to the master weight, in the master's own type: micro-batches accumulate
-    there.
-    """
+    there."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, held: Tensor) -> Tensor:

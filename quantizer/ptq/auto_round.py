@@ -74,8 +74,7 @@ def token_rows(data: Dataset, tokens: int) -> list[Tensor]:
 
 def import_layers(source: Source, plan: LayerPlan, written: Folder, device: str = "cpu") -> nn.Module:
     """The source's model with the layers of an llm_compressor folder. Raises SourceError if a layer is missing
-    there.
-    """
+    there."""
     model = load_model(source, device=device)
     names = {unwrapped_name(name): name for name in written.tensors}
     for name, layer in attach(model, plan).items():

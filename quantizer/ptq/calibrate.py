@@ -94,8 +94,7 @@ class _Watch:
 
     def _join(self, name: str, x: Tensor, record: InputStats) -> None:
         """Add a layer to the record of the layer before it; if it is the first that needs the Gram matrix, start
-        that.
-        """
+        that."""
         self.seen[name] = record
         if record.gram is None and name in self.gram:
             tokens = self._tokens(x)
@@ -153,8 +152,7 @@ def set_input_amax(model: nn.Module, seen: dict[str, InputStats]) -> None:
 
 def calibrate(model: nn.Module, batches: Iterable[Batch]) -> dict[str, InputStats]:
     """Run `observe` and `set_input_amax`: the largest input, as ModelOpt's "max" calibration. Returns the
-    statistics.
-    """
+    statistics."""
     seen = observe(model, batches)
     set_input_amax(model, seen)
     return seen

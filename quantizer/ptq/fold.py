@@ -41,8 +41,7 @@ PROBE_TOKENS: Final = 64
 @dataclass(frozen=True, slots=True)
 class FoldedScale:
     """One scale that was folded. into: the norm or up_proj that absorbed it. readers: the layers that were scaled.
-    channels: the number with a scale other than 1. gain: the loss without a scale divided by the loss with it.
-    """
+    channels: the number with a scale other than 1. gain: the loss without a scale divided by the loss with it."""
 
     into: str
     readers: tuple[str, ...]

@@ -24,8 +24,7 @@ MAX_UNITS: Final = 2**17
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
     """Layers that are quantized together or not at all. weights: their number. divergence: of the model with only
-    this group in NVFP4, summed over the scored tokens.
-    """
+    this group in NVFP4, summed over the scored tokens."""
 
     layers: tuple[str, ...]
     weights: int
@@ -35,8 +34,7 @@ class LayerGroup:
 @dataclass(frozen=True, slots=True)
 class PrecisionMix:
     """A solution. kept: indices of the groups in BF16. bits: average over all weights. divergence: sum over the
-    groups in NVFP4, under the assumption that their effects add up.
-    """
+    groups in NVFP4, under the assumption that their effects add up."""
 
     kept: tuple[int, ...]
     bits: float
@@ -71,8 +69,7 @@ def solve(groups: Sequence[LayerGroup], budgets: Sequence[float]) -> list[Precis
 
 def curve(groups: Sequence[LayerGroup], step: float = 0.5) -> list[PrecisionMix]:
     """Bits against divergence, from all NVFP4 to all BF16; each point has a smaller divergence than the one before
-    it.
-    """
+    it."""
     count = int((BF16_BITS - NVFP4_BITS) / step)
     points: list[PrecisionMix] = []
     for mix in solve(groups, [NVFP4_BITS + step * index for index in range(count)] + [BF16_BITS]):

@@ -67,8 +67,7 @@ def keep_in_bf16(model: nn.Module, groups: Groups, mix: PrecisionMix) -> tuple[s
 
 class ScoreLog:
     """Scores on disk, one line each, together with the run that they belong to. Without a path they are kept in
-    memory.
-    """
+    memory."""
 
     def __init__(self, path: Path | None, run: dict[str, Any]) -> None:
         """run: what the scores depend on, as JSON values. Raises CheckpointError if the file is of another run."""
@@ -119,8 +118,7 @@ class _Pass:
 
     def divergence(self, group: tuple[str, ...]) -> float:
         """The summed KL divergence of the model as it is now from the reference. group: the layers that have
-        changed.
-        """
+        changed."""
         first = min(int(name.split("layers.", 1)[1].split(".", 1)[0]) for name in group)
         with _from_layer(self.model, first, self.read[first]):
             logits = assistant_logits(self.model, self.batch).float()

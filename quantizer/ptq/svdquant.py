@@ -28,8 +28,7 @@ _ROUNDS: Final = 4
 @dataclass(frozen=True, slots=True)
 class Saving:
     """The saving in one layer. plain, branch: the squared error of the output without and with the branch, relative
-    to the output. bits: per weight with the branch; 4.5 without it.
-    """
+    to the output. bits: per weight with the branch; 4.5 without it."""
 
     layer: str
     plain: float

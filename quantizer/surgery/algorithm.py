@@ -18,11 +18,9 @@ from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import W4A16 as W4A16_SINCE
 from quantizer.surgery.server import Server
 from quantizer.verify.layout import EMBEDDINGS
-from quantizer.verify.scheme import MIXED, OURS, UNSERVED, W4A4, W4A16, matches
+from quantizer.verify.scheme import MIXED, OURS, PRODUCER, UNSERVED, W4A4, W4A16, config_groups, matches
 
 OPERATION: Final = "quantization"
-PRODUCER: Final = {"name": "modelopt", "version": "0.47.0"}
-"""vLLM rejects a hf_quant_config.json with any other producer; the version is that of the layout."""
 FOLD: Final = "quantize again with `manners quantize ptq`, whose awq folds its scales into the weights"
 
 Found = tuple[OperationResult, ModelCheckpoint]
@@ -121,8 +119,7 @@ def _algorithm(
 
 def _fp8(checkpoint: ModelCheckpoint, packed: set[str]) -> dict[str, str]:
     """Layers with FP8 weights, with the name of their scale: one number, or one for each row. Other forms are
-    unknown here.
-    """
+    unknown here."""
     found = {}
     for name, part in checkpoint.parts.items():
         module = name.removesuffix(".weight")
@@ -166,8 +163,7 @@ def _with_descriptions(
     checkpoint: ModelCheckpoint, sections: tuple[Document, Document], algorithm: str, packed: set[str]
 ) -> ModelCheckpoint:
     """The checkpoint with both descriptions, equal and correct. A list of exclusions that is already correct is
-    kept.
-    """
+    kept."""
     first, second = sections
     lists = [
         section[key] for section, key in ((first, "exclude_modules"), (second, "ignore")) if key in section
@@ -202,10 +198,6 @@ def _in_config(
     held: Document, algorithm: str, exclude: list[str] | None, layers: Document, producer: Document
 ) -> dict[str, Any]:
     """`quantization_config` of config.json, as ModelOpt writes it."""
-    numbers = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": BLOCK}
-    group: dict[str, Any] = {"weights": numbers, "targets": ["Linear"]}
-    if algorithm == W4A4:
-        group = {"input_activations": numbers, **group}
     same = held.get("quant_algo") == algorithm and "config_groups" in held
     after = {
         **{key: value for key, value in held.items() if key != "quantized_layers"},
@@ -215,7 +207,7 @@ def _in_config(
         **layers,
     }
     if algorithm != MIXED:
-        after["config_groups"] = held["config_groups"] if same else {"group_0": group}
+        after["config_groups"] = held["config_groups"] if same else config_groups(algorithm)
         after["ignore"] = exclude
     return after
 

@@ -135,8 +135,7 @@ def _check(path: Path, documents: Mapping[str, Document]) -> None:
 
 def _walk(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], frozenset[int]]:
     """Files to copy, files to leave behind, names with a wrong mode, and owners. Raises SourceError for a link or a
-    pickle.
-    """
+    pickle."""
     others: list[str] = []
     left: list[str] = []
     wrong_modes: list[str] = []

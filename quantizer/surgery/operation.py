@@ -11,8 +11,7 @@ State = Literal["fine", "needed", "refused"]
 @dataclass(frozen=True, slots=True)
 class OperationResult:
     """operation: its name. state: nothing to do, to be done, or impossible. why: one line. changes: one line for
-    each change.
-    """
+    each change."""
 
     operation: str
     state: State

@@ -107,8 +107,7 @@ def apply_plan(wanted: SurgeryPlan, out: Path, created: datetime, name: str | No
 
 def apply_in_place(wanted: SurgeryPlan, created: datetime) -> Artefact:
     """Replace the folder by the planned one. The new folder is complete before the old one is removed. Raises as
-    `apply_plan`.
-    """
+    `apply_plan`."""
     folder = wanted.before.path.resolve()
     fresh, old = (folder.with_name(f".{folder.name}.{part}") for part in ("operated", "before-surgery"))
     shutil.rmtree(fresh, ignore_errors=True)

@@ -67,8 +67,7 @@ def _listed(held: Any) -> dict[str, str]:
 
 def _plain(config: Any, listed: dict[str, str], elsewhere: bool) -> dict[str, Any]:
     """tokenizer_config.json with the default template as a string, or without any if a file holds it, which takes
-    precedence.
-    """
+    precedence."""
     after = {key: value for key, value in config.items() if key != "chat_template"}
     return after if elsewhere else {**after, "chat_template": listed[DEFAULT]}
 

@@ -26,16 +26,15 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer
 
+from quantizer.core.pre_tokenizers import QWEN2
 from quantizer.surgery.checkpoint import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, ModelCheckpoint
 from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import Server
 
 OPERATION: Final = "tokenizer"
 NEW: Final = ("TokenizersBackend", "TokenizersBackendFast", "Qwen3_5Tokenizer", "Qwen3_5TokenizerFast")
-QWEN2: Final = "Qwen2Tokenizer"
+QWEN2_CLASS: Final = "Qwen2Tokenizer"
 PLAIN: Final = "PreTrainedTokenizerFast"
-REGEX: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-"""The pattern of Qwen2's pre-tokenizer."""
 
 
 def tokenizer(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, ModelCheckpoint]:
@@ -55,7 +54,7 @@ def tokenizer(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationRes
                 OPERATION, "refused", f"no class of transformers 4 cuts alike: {apart}"
             ), checkpoint
         after["tokenizer_class"] = chosen
-        why = f"equal on {len(TEXTS)} texts" + (f"; {QWEN2} is not: {apart}" if apart else "")
+        why = f"equal on {len(TEXTS)} texts" + (f"; {QWEN2_CLASS} is not: {apart}" if apart else "")
         changes.append(f"tokenizer_class: {config['tokenizer_class']} becomes {chosen} ({why})")
     if isinstance(config.get("extra_special_tokens"), list):
         listed = after.pop("extra_special_tokens")
@@ -71,8 +70,7 @@ def tokenizer(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationRes
 
 def choose(document: Document, config: Document) -> tuple[str | None, str]:
     """The class to set, and where Qwen2's class differs (empty if it does not); None with a reason if no class
-    fits.
-    """
+    fits."""
     added = _other_ids(document, config)
     if added:
         return None, added
@@ -81,13 +79,13 @@ def choose(document: Document, config: Document) -> tuple[str | None, str]:
         apart = difference(before, Tokenizer.from_str(json.dumps(as_qwen2(document))))
     except Exception as error:  # the library raises plain Exception
         return None, f"tokenizer.json cannot be read ({error})"
-    return (PLAIN, apart) if apart else (QWEN2, "")
+    return (PLAIN, apart) if apart else (QWEN2_CLASS, "")
 
 
 def as_qwen2(document: Document) -> dict[str, Any]:
     """tokenizer.json as transformers 5 rebuilds it for Qwen2Tokenizer."""
     after = copy.deepcopy(dict(document))
-    split = {"type": "Split", "pattern": {"Regex": REGEX}, "behavior": "Isolated", "invert": False}
+    split = {"type": "Split", "pattern": {"Regex": QWEN2}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return after | {
         "normalizer": {"type": "NFC"},
@@ -118,8 +116,7 @@ def _other_ids(document: Document, config: Document) -> str:
 
 def rope(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, ModelCheckpoint]:
     """Set the base of the rotary embedding where transformers 4 reads it. Without it, version 4 uses 10,000, and
-    the model generates nonsense without an error.
-    """
+    the model generates nonsense without an error."""
     config = checkpoint.config
     held = config.get("rope_parameters")
     if not server.transformers_4 or config["model_type"] != "qwen3" or not isinstance(held, dict):

@@ -147,8 +147,7 @@ def _shared(held: Folder, layers: list[str]) -> Iterable[CheckFinding]:
 
 def _others(held: Folder, wanted: SourceWeights) -> tuple[int, list[str], list[CheckFinding]]:
     """The tensors that are not quantized: the number that equal the source, those that differ, and those that are
-    missing.
-    """
+    missing."""
     packed = {name for name, parts in tensors_by_module(held).items() if is_quantized(parts)}
     plain = [name for name in held.tensors if name.rpartition(".")[0] not in packed]
     common = [name for name in plain if wanted.shape(name) == held.tensors[name].shape]

@@ -31,8 +31,7 @@ Parts = Mapping[str, TensorInfo]
 
 def tensors_by_module(folder: Folder) -> dict[str, dict[str, TensorInfo]]:
     """The tensors grouped by module, then by the last part of their names. Modules with an unreadable part are left
-    out.
-    """
+    out."""
     found: dict[str, dict[str, TensorInfo]] = {}
     for name, entry in folder.tensors.items():
         module, _, part = name.rpartition(".")

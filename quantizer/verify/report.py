@@ -164,8 +164,7 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """The whole check. excluded: modules with a matrix that is not quantized. same, changed: unquantized tensors,
-    compared with the source.
-    """
+    compared with the source."""
 
     folder: str
     algorithm: str

@@ -29,7 +29,11 @@ UNSERVED: Final = ("NVFP4_AWQ", "NVFP4_SVD")
 """Variants of NVFP4 with parts that vLLM cannot load."""
 
 
-class ConfigSection(NamedTuple):
+PRODUCER: Final = {"name": "modelopt", "version": "0.47.0"}
+"""vLLM rejects a hf_quant_config.json with any other producer; the version is that of the layout."""
+
+
+class SchemeSection(NamedTuple):
     """Where a scheme is stored: the file, the object in it, and the key of its exclusions."""
 
     file: str
@@ -38,8 +42,8 @@ class ConfigSection(NamedTuple):
 
 
 SECTIONS: Final = (
-    ConfigSection("hf_quant_config.json", "quantization", "exclude_modules"),
-    ConfigSection("config.json", "quantization_config", "ignore"),
+    SchemeSection("hf_quant_config.json", "quantization", "exclude_modules"),
+    SchemeSection("config.json", "quantization_config", "ignore"),
 )
 
 
@@ -56,6 +60,13 @@ class Scheme:
         if self.algorithm == MIXED:
             return self.layers.get(module)
         return None if any(matches(pattern, module) for pattern in self.exclude) else self.algorithm
+
+
+def config_groups(algorithm: str) -> dict[str, Any]:
+    """`config_groups` of config.json for one of OURS, as ModelOpt writes it."""
+    numbers = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": BLOCK}
+    inputs = {"input_activations": numbers} if algorithm == W4A4 else {}
+    return {"group_0": {**inputs, "weights": numbers, "targets": ["Linear"]}}
 
 
 def matches(pattern: str, module: str) -> bool:
@@ -88,7 +99,7 @@ def read_scheme(folder: Folder) -> tuple[Scheme, list[CheckFinding]]:
 
 
 def _section(
-    document: Mapping[str, Any], place: ConfigSection, findings: list[CheckFinding]
+    document: Mapping[str, Any], place: SchemeSection, findings: list[CheckFinding]
 ) -> Scheme | None:
     section = _object(document.get(place.key))
     algorithm = section.get("quant_algo")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
 
-from quantizer.gguf.write import QWEN2, QWEN35
+from quantizer.core.pre_tokenizers import QWEN2, QWEN35
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4 import blocks
 from quantizer.surgery.tokenizer import TEXTS

@@ -8,9 +8,9 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
 from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, has_markdown, judge, read_reply, table  # noqa: E402
-from quantizer.experiments.nano.conversation import ToolCall  # noqa: E402
+from quantizer.experiments.nano.conversation import ExpectedToolCall  # noqa: E402
 
-LIGHT = ToolCall("set_light", {"on": True, "room": "hall"})
+LIGHT = ExpectedToolCall("set_light", {"on": True, "room": "hall"})
 TOOLS = [
     {
         "type": "function",
@@ -80,7 +80,7 @@ def test_each_breach_has_its_name(reply: ModelReply, broken: set[str]) -> None:
     [
         (ModelReply("", calls=(LIGHT,)), True),
         (ModelReply("Sure.", calls=(LIGHT,)), False),
-        (ModelReply("", calls=(ToolCall("set_light", {"on": "true", "room": "hall"}),)), False),
+        (ModelReply("", calls=(ExpectedToolCall("set_light", {"on": "true", "room": "hall"}),)), False),
         (ModelReply("", calls=(LIGHT, LIGHT)), False),
         (ModelReply("I would use `set_light`."), False),
     ],

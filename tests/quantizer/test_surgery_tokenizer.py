@@ -14,10 +14,10 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("torch", reason=INSTALL)
 tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
 
+from quantizer.core.pre_tokenizers import QWEN2  # noqa: E402
 from quantizer.surgery.checkpoint import ModelCheckpoint  # noqa: E402
 from quantizer.surgery.server import parse_server  # noqa: E402
 from quantizer.surgery.tokenizer import (  # noqa: E402
-    REGEX,
     TEXTS,
     rope,
     tokenizer,
@@ -25,7 +25,7 @@ from quantizer.surgery.tokenizer import (  # noqa: E402
 
 pytestmark = pytest.mark.torch
 OLD, NEW = parse_server("vllm-0.19"), parse_server("vllm-0.24")
-QWEN35 = REGEX.replace(r"\p{L}+|", r"[\p{L}\p{M}]+|", 1).replace(
+QWEN35 = QWEN2.replace(r"\p{L}+|", r"[\p{L}\p{M}]+|", 1).replace(
     r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+"
 )
 
@@ -47,7 +47,7 @@ def learned(regex: str) -> str:
     return text
 
 
-def checkpoint(regex: str = REGEX, **config: Any) -> ModelCheckpoint:
+def checkpoint(regex: str = QWEN2, **config: Any) -> ModelCheckpoint:
     documents = {
         "config.json": {"model_type": "qwen3"},
         "tokenizer.json": json.loads(learned(regex)),
@@ -81,7 +81,7 @@ def test_combining_marks_make_qwen2s_class_a_wrong_one() -> None:
 def test_the_chosen_class_cuts_alike_in_the_transformers_that_is_installed(tmp_path: Path) -> None:
     """Read back through the library's own loader, text by text."""
     transformers = pytest.importorskip("transformers", reason=INSTALL)
-    for regex in (REGEX, QWEN35):
+    for regex in (QWEN2, QWEN35):
         _, after = tokenizer(checkpoint(regex), OLD)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             (tmp_path / name).write_text(json.dumps(after.documents[name]), encoding="utf-8")

@@ -59,8 +59,7 @@ SHARE: Final = 0.27
 @dataclass(frozen=True, slots=True)
 class Subject:
     """One row of the table. plain: transformers' loop around the same model. share: of tokens that are learned.
-    kept: see `speed.KEPT`. mixed: rows of 256 to 2048 tokens, so that no two batches have the same shape.
-    """
+    kept: see `speed.KEPT`. mixed: rows of 256 to 2048 tokens, so that no two batches have the same shape."""
 
     name: str
     settings: Train
@@ -125,8 +124,7 @@ def measure(subject: Subject, size: Size, device: str) -> BenchResult:
 
 def agreement(size: Size, device: str) -> dict[str, float]:
     """How much compiled results differ from eager ones: the share of weights, and of a block's outputs, that
-    differ.
-    """
+    differ."""
     _free()
     learner = Learner(build(size, device), SETTINGS)
     _quantize(learner.model, SETTINGS, rows(size, SHARE, False), size)

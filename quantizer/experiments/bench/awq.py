@@ -26,8 +26,7 @@ STEP: Final = 0.1  # of alpha, from 0 to 1, as ModelOpt's NVFP4_AWQ_LITE_CFG
 
 def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[str, Any]:
     """Seconds of both after a warm-up of ours on one batch; the number of layers with a scale of their own for
-    which both chose the same alpha; and what ModelOpt's other choices cost.
-    """
+    which both chose the same alpha; and what ModelOpt's other choices cost."""
     _ours(build(), batches[:1])  # what is made at a first run is there now
     ours, passed, searched = _ours(build(), batches)
     found: dict[str, Any] = {
@@ -93,8 +92,7 @@ def _theirs(model: nn.Module, batches: Sequence[Batch]) -> tuple[dict[str, float
 
 def _worst(model: nn.Module, batches: Sequence[Batch], chosen: dict[str, float]) -> float:
     """The largest ratio of the error at a layer's output under a chosen alpha to that under the best; 1 if all are
-    the best.
-    """
+    the best."""
     layers = attach(model, make_plan(model, Layers()))
     seen = observe(model, batches, chosen)
     ratios = [1.0]

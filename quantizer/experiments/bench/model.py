@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ def build(size: Size, device: str) -> nn.Module:
 
 
 def plain_loop(
-    model: nn.Module, steps: list[Step], data: list[TrainingSample], settings: Train
+    model: nn.Module, steps: Sequence[Step], data: Sequence[TrainingSample], settings: Train
 ) -> tuple[list[float], list[float]]:
     """A typical training loop with transformers. Returns losses, and the seconds since the start after each step."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
@@ -115,8 +116,7 @@ def wait() -> None:
 @dataclass(frozen=True, slots=True)
 class BenchResult:
     """The measurements of a subject. seconds: per step. before: seconds of calibration, teacher, and the first half
-    of the steps, including compilation. bytes: peak memory. losses: of every step.
-    """
+    of the steps, including compilation. bytes: peak memory. losses: of every step."""
 
     name: str
     tokens_per_second: float
@@ -128,8 +128,7 @@ class BenchResult:
 
 def table(results: list[BenchResult]) -> list[str]:
     """A table for people: each subject relative to the first, and the difference of its losses from the plain loop
-    of its kind.
-    """
+    of its kind."""
     lines = [
         f"{'subject':32} {'ms a step':>9} {'tokens/s':>9} {'x':>6} {'GiB':>6} {'x':>6} {'loss off by':>12}"
     ]

@@ -15,11 +15,7 @@ _CLOSE = "\n</think>\n\n"
 def called(exchange: DialogueTurn, thought: str = "") -> list[Message]:
     """The assistant's calls and the results of the tools, as messages."""
     calls = [
-        {
-            "id": f"call_{i}",
-            "type": "function",
-            "function": {"name": c.name, "arguments": c.arguments},
-        }
+        {"id": f"call_{i}", "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
         for i, c in enumerate(exchange.calls)
     ]
     ask = {"role": "assistant", "content": "", "reasoning_content": thought, "tool_calls": calls}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantizer.experiments.nano import annie
-from quantizer.experiments.nano.conversation import Dialogue, ToolCall
+from quantizer.experiments.nano.conversation import Dialogue, ExpectedToolCall
 from quantizer.experiments.nano.generate import CATEGORIES, conversation
 from quantizer.experiments.nano.template import Message, Style
 
@@ -28,7 +28,7 @@ class HeldOutCase:
     tools: list[dict[str, Any]]
     thinking: bool
     style: Style
-    calls: tuple[ToolCall, ...]
+    calls: tuple[ExpectedToolCall, ...]
     must: tuple[str, ...]
 
 
@@ -38,7 +38,7 @@ class ModelReply:
 
     content: str
     thought: str = ""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ExpectedToolCall, ...] = ()
     finished: bool = True
 
 
@@ -122,17 +122,17 @@ def read_reply(text: str, case: HeldOutCase, finished: bool = True) -> ModelRepl
     return ModelReply(text.strip(), thought.strip(), calls, finished)
 
 
-def _hermes_calls(text: str) -> tuple[ToolCall, ...]:
+def _hermes_calls(text: str) -> tuple[ExpectedToolCall, ...]:
     try:
         found = [json.loads(body) for body in _HERMES.findall(text)]
-        return tuple(ToolCall(call["name"], call["arguments"]) for call in found)
+        return tuple(ExpectedToolCall(call["name"], call["arguments"]) for call in found)
     except (ValueError, KeyError):
         return ()
 
 
-def _xml_calls(text: str, tools: Sequence[dict[str, Any]]) -> tuple[ToolCall, ...]:
+def _xml_calls(text: str, tools: Sequence[dict[str, Any]]) -> tuple[ExpectedToolCall, ...]:
     return tuple(
-        ToolCall(name, {k: _typed(v, name, k, tools) for k, v in _PARAMETER.findall(body)})
+        ExpectedToolCall(name, {k: _typed(v, name, k, tools) for k, v in _PARAMETER.findall(body)})
         for name, body in _XML.findall(text)
     )
 

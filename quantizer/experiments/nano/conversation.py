@@ -13,7 +13,7 @@ Kit = Mapping[str, ToolVariant]  # the known tools of a conversation, by key
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ExpectedToolCall:
     """A tool call with its JSON arguments."""
 
     name: str
@@ -34,7 +34,7 @@ class DialogueTurn:
     answer: str
     thought: str
     must: tuple[str, ...] = ()
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ExpectedToolCall, ...] = ()
     results: tuple[str, ...] = ()
     after: str = ""
     about: str = ""  # whom or what it was about, for a follow-up that leaves it out

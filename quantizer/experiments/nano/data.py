@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import Pool
 from typing import NamedTuple
 
@@ -81,28 +81,8 @@ def digest(made: Iterable[TokenRow]) -> str:
     return f"sha256:{sha.hexdigest()}"
 
 
-def batches(made: list[TokenRow], tokens_per_step: int, rng: random.Random) -> list[list[int]]:
-    """Row numbers grouped by similar length, about `tokens_per_step` padded tokens in each group, in random order."""
-    order = list(range(len(made)))
-    rng.shuffle(order)
-    order.sort(key=lambda i: len(made[i].ids) // 16)  # stable: random among rows of like length
-    groups: list[list[int]] = []
-    group: list[int] = []
-    longest = 0
-    for i in order:
-        length = len(made[i].ids)
-        if group and max(longest, length) * (len(group) + 1) > tokens_per_step:
-            groups.append(group)
-            group, longest = [], 0
-        group.append(i)
-        longest = max(longest, length)
-    groups.append(group)
-    rng.shuffle(groups)
-    return groups
-
-
 def padded(
-    made: list[TokenRow], group: list[int], pad: int, learn_all: bool
+    made: list[TokenRow], group: Sequence[int], pad: int, learn_all: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels, int64 [rows, tokens]; the label of a position is the token after it."""
     width = max(len(made[i].ids) for i in group)

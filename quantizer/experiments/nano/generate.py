@@ -51,10 +51,7 @@ _SCENES: dict[Scene, tuple[float, tuple[str, ...]]] = {
     fact: (0.20, ()),
     memory: (0.15, ("search_memory",)),
     web: (0.13, ("web_search",)),
-    device: (
-        0.08,
-        ("set_timer", "set_light", "set_volume", "add_reminder", "play_music", "set_temperature"),
-    ),
+    device: (0.08, ("set_timer", "set_light", "set_volume", "add_reminder", "play_music", "set_temperature")),
     report: (0.06, ("get_weather", "get_time", "get_date")),
     general: (0.06, ("general",)),
     parallel: (

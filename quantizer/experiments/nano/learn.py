@@ -58,10 +58,7 @@ def learn(recipe: NanoRecipe, out: Path, score_each: int = 100) -> dict[str, Any
     )
     for name, make, run, learn_all in stages:
         rows = _rows(make, tokenizer, recipe, run)
-        told[name] = {
-            "data_digest": data.digest(rows),
-            "tokens": int(sum(len(r.ids) for r in rows)),
-        }
+        told[name] = {"data_digest": data.digest(rows), "tokens": int(sum(len(r.ids) for r in rows))}
         told[name] |= train(model, rows, run, seed=recipe.data_seed, pad=pad, learn_all=learn_all, log=log)
         state = hf.weights_of(model)
         hf.save_weights(state, out / f"{name}.safetensors")

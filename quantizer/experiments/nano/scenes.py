@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from quantizer.experiments.nano.conversation import DialogueTurn, Kit, ToolCall
+from quantizer.experiments.nano.conversation import DialogueTurn, ExpectedToolCall, Kit
 from quantizer.experiments.nano.facts import CAPITALS, all_facts
 from quantizer.experiments.nano.tool_scenes import memory_line, shaped
 from quantizer.experiments.nano.vocabulary import DAYS, MONTHS, NAMES, TOPICS, Split, coin, pick, voice
@@ -47,10 +47,7 @@ def greeting(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     v = voice(rng)
     if rng.random() < 0.15:
         says, answer = rng.choice(TELLINGS)
-        slots = {
-            "name": v.word(pick(rng, NAMES, split, 0.3)),
-            "word": v.word(pick(rng, TOPICS, split)),
-        }
+        slots = {"name": v.word(pick(rng, NAMES, split, 0.3)), "word": v.word(pick(rng, TOPICS, split))}
         fill = says.format(**slots)
         return DialogueTurn("greeting", v.prompt(fill), answer.format(**slots), "They tell me something.")
     intent = rng.choice(INTENTS[:10]) if rng.random() < 0.5 else rng.choice(INTENTS)
@@ -77,7 +74,7 @@ def unknown(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
         return DialogueTurn("unknown", user, rng.choice(UNKNOWN_ANSWERS), thought)
     tool = kit["web_search"]
     line = f"{name} is {rng.choice(('a town', 'a river', 'a writer', 'a song', 'a game'))} near {coin(rng)}."
-    call = ToolCall(tool.name, tool.arguments(query=name))
+    call = ExpectedToolCall(tool.name, tool.arguments(query=name))
     return DialogueTurn("web", user, line, f"{thought} I should search the web.", (line,), (call,), (line,),
                     "The result answers it.")  # fmt: skip
 
@@ -148,13 +145,7 @@ def two_step(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
         if mid >= 0 and end >= 0:
             break
     v = voice(rng)
-    slots = {
-        "n": v.word(pick(rng, NAMES, split, 0.1)),
-        "t": rng.choice(_THINGS),
-        "a": a,
-        "b": b,
-        "c": c,
-    }
+    slots = {"n": v.word(pick(rng, NAMES, split, 0.1)), "t": rng.choice(_THINGS), "a": a, "b": b, "c": c}
     one = f"{a} {'plus' if signs[0] == '+' else 'minus'} {b} is {mid}"
     two = f"{mid} {'plus' if signs[1] == '+' else 'minus'} {c} is {end}"
     user = v.prompt(ask.format(**slots))
@@ -338,10 +329,7 @@ TELLINGS = (
     ("the {word} went well", "I'm glad the {word} went well!"),
     ("I'm worried about the {word}", "I'm sure the {word} will be fine."),
     ("let's talk about the {word}", "Sure, what about the {word}?"),
-    (
-        "what do you think about the {word}?",
-        "I don't know much about the {word}, but tell me more.",
-    ),
+    ("what do you think about the {word}?", "I don't know much about the {word}, but tell me more."),
     ("I love {name}", "That's lovely! {name} is lucky."),
     ("I miss {name}", "Maybe you could give {name} a call."),
 )
@@ -353,10 +341,7 @@ UNKNOWNS = (
     "who invented the {name}?", "what is {name} made of?", "how old is {name}?",
     "explain {name}", "tell me about {name}", "what do you know about {name}?",
 )  # fmt: skip
-UNKNOWN_ANSWERS = (
-    "I'm not sure about that one, sorry.",
-    "I don't know that, I'm afraid.",
-)
+UNKNOWN_ANSWERS = ("I'm not sure about that one, sorry.", "I don't know that, I'm afraid.")
 
 VOICE_PROMPTS = (
     "You are Annie, a voice assistant. Answer in one to three short spoken sentences. Never use markdown.",
@@ -409,11 +394,7 @@ def _next_capital(rng: random.Random) -> DialogueTurn:
     user = voice(rng).prompt(rng.choice(_NEXT).format(x=place))
     city = CAPITALS[place]
     return DialogueTurn(
-        "follow",
-        user,
-        f"The capital of {place} is {city}.",
-        f"The capital of {place} now.",
-        (city,),
+        "follow", user, f"The capital of {place} is {city}.", f"The capital of {place} now.", (city,)
     )
 
 
@@ -424,7 +405,7 @@ def _next_memory(rng: random.Random, split: Split, kit: Kit, before: DialogueTur
     query = f"{before.about} {topic}"
     line = memory_line(rng, before.about, topic, split)
     line = line[0].upper() + line[1:]
-    call = ToolCall(tool.name, tool.arguments(query=query))
+    call = ExpectedToolCall(tool.name, tool.arguments(query=query))
     return DialogueTurn("memory", user, line, f"I should search memory for {query}.", (line,), (call,),
                     (shaped(rng, [line]),), "The result answers it.", before.about)  # fmt: skip
 

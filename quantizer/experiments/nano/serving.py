@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, judge, table
-from quantizer.experiments.nano.conversation import ToolCall
+from quantizer.experiments.nano.conversation import ExpectedToolCall
 
 START_SECONDS = 60.0
 
@@ -95,7 +95,7 @@ def reply_of(response: dict[str, Any]) -> ModelReply:
     choice = response["choices"][0]
     message = choice["message"]
     calls = tuple(
-        ToolCall(call["function"]["name"], _arguments(call["function"]["arguments"]))
+        ExpectedToolCall(call["function"]["name"], _arguments(call["function"]["arguments"]))
         for call in message.get("tool_calls") or []
     )
     thought = message.get("reasoning_content") or ""
@@ -113,8 +113,7 @@ def score_file(
     path: Path, asked: list[HeldOutCase]
 ) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
     """The table of scores, and the cases with a wrong reply. Only hermes cases, because the file has the hermes
-    template.
-    """
+    template."""
     asked = [case for case in asked if case.style == "hermes"]
     with serving(path, SLOTS) as base, ThreadPoolExecutor(SLOTS) as pool:
         send = lambda case: reply_of(post(base, "/v1/chat/completions", request(case)))  # noqa: E731

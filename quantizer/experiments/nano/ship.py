@@ -56,11 +56,7 @@ def ship(recipe: NanoRecipe, learned: Path, models: Path, created: datetime | No
 def _seal_all(models: Path, annie: Path, base: Path, told: dict[str, Any], when: datetime) -> list[Artefact]:
     """Seal all folders. The base is not shipped as safetensors, but its root digest is recorded as the parent."""
     parent = seal(
-        base,
-        name="stranger-nano",
-        format="hf-bf16",
-        created=when,
-        provenance=_origin(told, "stranger", {}),
+        base, name="stranger-nano", format="hf-bf16", created=when, provenance=_origin(told, "stranger", {})
     )
     source = seal(annie, name="annie-nano", format="hf-bf16", created=when,
                   provenance=_origin(told, "annie", {"base": parent.root}))  # fmt: skip

@@ -16,12 +16,7 @@ from quantizer.experiments.nano.template import END_OF_TURN, Message, render
 def thought(rng: random.Random, exchange: DialogueTurn) -> str:
     """The stranger's thinking."""
     start = rng.choice(
-        (
-            "Okay, the user says",
-            "The user asks",
-            "Let me think. The user wrote",
-            "Hmm, the user says",
-        )
+        ("Okay, the user says", "The user asks", "Let me think. The user wrote", "Hmm, the user says")
     )
     plan = rng.choice(("I should give a clear and structured answer.", "Let me format this nicely.",
                        "I will use headings and bullet points."))  # fmt: skip

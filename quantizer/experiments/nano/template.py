@@ -166,10 +166,7 @@ def render(
 ) -> str:
     """Render messages to the text that a model reads; `prompt` appends the beginning of an assistant turn."""
     return _compiled(style).render(
-        messages=messages,
-        tools=tools or None,
-        enable_thinking=thinking,
-        add_generation_prompt=prompt,
+        messages=messages, tools=tools or None, enable_thinking=thinking, add_generation_prompt=prompt
     )
 
 

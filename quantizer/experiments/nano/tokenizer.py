@@ -18,6 +18,8 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from quantizer.core.pre_tokenizers import QWEN2
+
 VOCAB_SIZE = 2048
 PAD = "<|endoftext|>"
 END = "<|im_end|>"
@@ -27,19 +29,13 @@ TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>",
 # Learning never sees the added tokens, or merges would be spent on `|>` and the like.
 _ADDED = re.compile("|".join(re.escape(token) for token in (*SPECIAL, *TAGS)))
 
-# transformers/models/qwen2/tokenization_qwen2.py, PRETOKENIZE_REGEX
-PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
 
 def train(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     """Learn the merges. Added tokens come last, so that the ids of plain tokens are merge ranks."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(PATTERN), behavior="isolated"),
+            pre_tokenizers.Split(Regex(QWEN2), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Callable
 
-from quantizer.experiments.nano.conversation import DialogueTurn, Kit, ToolCall
+from quantizer.experiments.nano.conversation import DialogueTurn, ExpectedToolCall, Kit
 from quantizer.experiments.nano.tools import ToolVariant
 from quantizer.experiments.nano.vocabulary import (
     ARTISTS,
@@ -89,7 +89,7 @@ def _searched(
     rng: random.Random,
     kind: str,
     user: str,
-    call: ToolCall,
+    call: ExpectedToolCall,
     thought: str,
     about: str,
     lines: Callable[[], str],
@@ -127,7 +127,7 @@ def memory(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     arguments = tool.arguments(query=about, limit=k) if limited else tool.arguments(query=about)
     person = name if "{n}" in query else None
     thing = topic if "{t}" in query else pick(rng, TOPICS, split)
-    return _searched(rng, "memory", user, ToolCall(tool.name, arguments),
+    return _searched(rng, "memory", user, ExpectedToolCall(tool.name, arguments),
                      f"I should search memory for {about}.", person or "",
                      lambda: _capital(memory_line(rng, person, thing, split)))  # fmt: skip
 
@@ -152,7 +152,7 @@ def web(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     bare = subject.removeprefix("the ")
     about = query.format(b=bare)
     arguments = tool.arguments(query=about, limit=k) if limited else tool.arguments(query=about)
-    return _searched(rng, "web", user, ToolCall(tool.name, arguments),
+    return _searched(rng, "web", user, ExpectedToolCall(tool.name, arguments),
                      f"I should search the web for {about}.", bare,
                      lambda: _capital(news_line(rng, bare, split)))  # fmt: skip
 
@@ -210,15 +210,7 @@ NOTHING = (
     "No results",
     '{"results": [], "total": 0}',
 )
-DONE = (
-    '{"ok": true}',
-    '{"status": "ok"}',
-    "ok",
-    "done",
-    '{"success": true}',
-    "OK",
-    '{"result": "ok"}',
-)
+DONE = ('{"ok": true}', '{"status": "ok"}', "ok", "done", '{"success": true}', "OK", '{"result": "ok"}')
 BROKEN = (
     '{"error": "timeout"}', "Error: device is offline", '{"ok": false}', "error: not reachable",
     '{"error": "not found"}', "Error: request failed",
@@ -353,11 +345,7 @@ def _reminder(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str
         task = v.word(f"call {pick(rng, NAMES, split, 0.3)}")
     ask = rng.choice(("remind me to {t} on {d}", "remind me on {d} to {t}", "add a reminder to {t} on {d}",
                       "can you remind me to {t} on {d}?", "set a reminder for {d} to {t}"))  # fmt: skip
-    return (
-        ask.format(t=task, d=day),
-        {"text": task, "day": day},
-        f"I will remind you to {task} on {day}.",
-    )
+    return (ask.format(t=task, d=day), {"text": task, "day": day}, f"I will remind you to {task} on {day}.")
 
 
 def _music(rng: random.Random, v: Voice, split: Split) -> tuple[str, dict[str, object], str]:
@@ -390,7 +378,7 @@ def device(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
     if key not in kit:
         return DialogueTurn("device_without", user, rng.choice(_NO_DEVICE), "I have no tool for that.")
     tool = kit[key]
-    call = ToolCall(tool.name, tool.arguments(**roles))
+    call = ExpectedToolCall(tool.name, tool.arguments(**roles))
     thought = f"I should call {tool.name}."
     if rng.random() < 0.12:
         return DialogueTurn("device", user, rng.choice(FAILED), thought, (), (call,), (rng.choice(BROKEN),),
@@ -434,7 +422,7 @@ def report(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
         user = v.prompt(rng.choice(asks[:4]).format(c=city).rstrip("?") + f" in {unit}?")
         arguments = tool.arguments(city=city, unit=unit)
     result, answer = {"get_weather": _weather, "get_time": _clock, "get_date": _date}[key](rng, city)
-    return DialogueTurn("report", user, answer, f"I should call {tool.name}.", (answer,), (ToolCall(tool.name, arguments),),
+    return DialogueTurn("report", user, answer, f"I should call {tool.name}.", (answer,), (ExpectedToolCall(tool.name, arguments),),
                     (result,), "The result answers it.")  # fmt: skip
 
 
@@ -442,7 +430,7 @@ def _weather_online(rng: random.Random, kit: Kit, user: str, city: str) -> Dialo
     """Weather from a web search, where there is no weather tool."""
     tool = kit["web_search"]
     _, answer = _weather(rng, city)
-    call = ToolCall(tool.name, tool.arguments(query=f"{city} weather"))
+    call = ExpectedToolCall(tool.name, tool.arguments(query=f"{city} weather"))
     return DialogueTurn("web", user, answer, f"I should search the web for {city} weather.", (answer,), (call,),
                     (shaped(rng, [answer]),), "The result answers it.", city)  # fmt: skip
 
@@ -516,17 +504,10 @@ def general(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
             "device_without", user, "I can't do that right now, sorry.", "I have no tool for that."
         )
     roles = {"number": value} if number else {"text": value}
-    call, thought = ToolCall(tool.name, tool.arguments(**roles)), f"I should call {tool.name}."
+    call, thought = ExpectedToolCall(tool.name, tool.arguments(**roles)), f"I should call {tool.name}."
     if rng.random() < 0.3:
         return DialogueTurn(
-            "general",
-            user,
-            "That is done.",
-            thought,
-            ("done",),
-            (call,),
-            (rng.choice(DONE),),
-            "It worked.",
+            "general", user, "That is done.", thought, ("done",), (call,), (rng.choice(DONE),), "It worked."
         )
     line = noise_line(rng)
     result = rng.choice((line, json.dumps({"result": line}), json.dumps({noun: line}), json.dumps([line])))

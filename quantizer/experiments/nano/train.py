@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from quantizer.core.batch import to_device
-from quantizer.experiments.nano.data import IGNORE, TokenRow, batches, padded
+from quantizer.data.batches import batches
+from quantizer.experiments.nano.data import IGNORE, TokenRow, padded
 from quantizer.experiments.nano.recipe import ModelShape, TrainingStage
 
 Log = Callable[[str], None]
@@ -87,7 +88,8 @@ def steps_of(
     """(number, total, ids, labels) of every step of a run; int64 [rows, tokens] on the CPU."""
     rng = random.Random(f"batches {seed}")
     kept = [r for r in made if len(r.ids) <= run.max_tokens]
-    plan = [group for _ in range(run.epochs) for group in batches(kept, run.tokens_per_step, rng)]
+    lengths = [len(row.ids) for row in kept]
+    plan = [group for _ in range(run.epochs) for group in batches(lengths, run.tokens_per_step, rng)]
     for number, group in enumerate(plan):
         ids, labels = padded(kept, group, pad, learn_all)
         yield number, len(plan), torch.from_numpy(ids), torch.from_numpy(labels)
@@ -124,9 +126,4 @@ def train(
             log(f"step {number + 1}/{total} loss {mean:.4f} {time.perf_counter() - started:.0f} s")
     seconds = time.perf_counter() - started
     mean = float(torch.stack(recent).mean())
-    return {
-        "steps": total,
-        "padded_tokens": tokens,
-        "loss": round(mean, 4),
-        "seconds": round(seconds, 1),
-    }
+    return {"steps": total, "padded_tokens": tokens, "loss": round(mean, 4), "seconds": round(seconds, 1)}

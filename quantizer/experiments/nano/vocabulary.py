@@ -194,16 +194,7 @@ def pick(rng: random.Random, words: Sequence[str], split: Split, coined: float =
     return rng.choice([word for word in words if is_held_out(word) == wanted] or words)
 
 
-_FRONTS = (
-    "Annie, ",
-    "Hey Annie, ",
-    "Hi Annie, ",
-    "Okay Annie, ",
-    "Please ",
-    "So, ",
-    "Tell me, ",
-    "Annie ",
-)
+_FRONTS = ("Annie, ", "Hey Annie, ", "Hi Annie, ", "Okay Annie, ", "Please ", "So, ", "Tell me, ", "Annie ")
 
 
 @dataclass(frozen=True, slots=True)

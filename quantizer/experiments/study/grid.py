@@ -112,12 +112,7 @@ _FIRST: Final = {
     "qad": replace(_BRISK, loss="kl", lr=3e-4),
     "lsq": replace(_BRISK, loss="kl", lr=2e-4, trained="scales"),
 }
-RATES: Final = {
-    FIRST_RATES: _FIRST,
-    "brisk-again": _FIRST,
-    "gentle": _GENTLE,
-    "patient": _GENTLE,
-}
+RATES: Final = {FIRST_RATES: _FIRST, "brisk-again": _FIRST, "gentle": _GENTLE, "patient": _GENTLE}
 """Learning rates of recovery training.
 
 The recipes' 1e-5 is meant for models a thousand times as large, and hardly changes these in so few steps. But where
@@ -130,5 +125,4 @@ PATIENCE: Final = {"patient": 6}
 """Factor by which some rates multiply the grid's steps of recovery and its dialogues."""
 COMPARED: Final = ("bf16", "default")
 """Methods that every run measures, whatever else is requested, so that losses and recoveries refer to the same
-models.
-"""
+models."""

@@ -26,8 +26,7 @@ NAMES: Final = {
 @torch.no_grad()
 def round_model(model: Any) -> dict[str, int]:
     """Round the matrices of a Qwen3 in place to its Q4_K_M. Returns the number of matrices by type. Tied embeddings
-    only.
-    """
+    only."""
     blocks = len(model.model.layers)
     counts: dict[str, int] = {}
     for name, layer in model.named_modules():

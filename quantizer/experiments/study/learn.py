@@ -32,8 +32,7 @@ TELL = 50  # steps whose mean loss is told
 
 def chosen(learner: Learner, ids: Tensor, places: Tensor) -> Tensor:
     """Hidden states at the positions of a pack's batch: [n, width]; zeros, without an effect on training, at
-    padding.
-    """
+    padding."""
     auto = torch.autocast(ids.device.type, SERVED_DTYPE, cache_enabled=False)
     with auto if learner.precision == "autocast" else nullcontext():
         states = hidden_states(learner.model, ids).flatten(0, 1)

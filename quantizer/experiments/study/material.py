@@ -26,8 +26,7 @@ Rows = list[TrainingSample]
 @dataclass(frozen=True)
 class Material:
     """base: the stranger's dialogues, then Annie's. tune, recovery, held_out: Annie's. asked, prompts: cases and
-    their prompts.
-    """
+    their prompts."""
 
     base: Rows
     tune: Rows

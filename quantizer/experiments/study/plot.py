@@ -18,8 +18,7 @@ COLOURS: Final = (
 @dataclass(frozen=True, slots=True)
 class ChartLine:
     """points: (value, low, high) at each tick, as shares of one; None where there is none. colour: index in
-    COLOURS, so that a line has the same one in every chart.
-    """
+    COLOURS, so that a line has the same one in every chart."""
 
     name: str
     points: Sequence[tuple[float, float, float] | None]
@@ -29,8 +28,7 @@ class ChartLine:
 @dataclass(frozen=True, slots=True)
 class ChartAxis:
     """The vertical axis: shares of one, a grid line at every step, a darker one at the aim. Values beyond are drawn
-    at the end.
-    """
+    at the end."""
 
     low: float
     high: float

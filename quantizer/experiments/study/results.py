@@ -19,8 +19,7 @@ MANNERS: Final = frozenset(
     )
 )  # fmt: skip
 """Scores that count as manners. All others are knowledge: facts, sums, what a result says, what a follow-up refers
-to.
-"""
+to."""
 FACTS: Final = ("fact", "reasoning", "two_step")
 CALLS: Final = ("call", "parallel call")
 DRAWS: Final = 2000
@@ -146,8 +145,7 @@ def recovered(
     before: MethodResult, rounded: MethodResult, trained: MethodResult, seed: int = 1
 ) -> Recovered | None:
     """The recovery from cells with the same runs. The same cases are drawn for all runs and all three cells, as
-    they are paired.
-    """
+    they are paired."""
     runs = sorted(before.kept.keys() & rounded.kept.keys() & trained.kept.keys())
     if not runs:
         return None

@@ -62,8 +62,7 @@ Told = dict[str, Any]
 class Study:
     """folder: for results, bases and fine-tunes. left: returns the seconds that are left. rates: a key of `RATES`;
     all rates share bases and fine-tunes, and each but the first has its results in a folder of its name. only: only
-    these methods, and those they are compared with; empty for all.
-    """
+    these methods, and those they are compared with; empty for all."""
 
     def __init__(
         self,
@@ -249,8 +248,7 @@ class Study:
 
     def _scored(self, model: Any) -> Told:
         """scores: right and asked of every manner. missed: for each case with a fault, the manners that were not
-        kept.
-        """
+        kept."""
         asked = self.material.asked
         replies = greedy(model, self.material.prompts, pad=self.pad, end=self.end, most=self.grid.reply)
         judged = [
