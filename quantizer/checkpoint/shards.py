@@ -59,7 +59,9 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def _draft(folder: Path, number: int, tensors: dict[str, Tensor]) -> tuple[Path, list[str]]:
     path = folder / f"draft-{number}.safetensors"
     save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # it writes for its own user alone, and a server may run as another
+    path.chmod(
+        0o644
+    )  # safetensors writes files readable only by their owner, but a server may run as another user
     return path, list(tensors)
 
 

@@ -88,7 +88,7 @@ def run_generate(args: argparse.Namespace) -> int:
     try:
         headers = authorization(variable=args.key_env, file=args.key_file)
         base = args.url.rstrip("/").removesuffix("/v1")
-        teacher(base, "", args.dialect, {})  # an address that is none is said before it is asked
+        teacher(base, "", args.dialect, {})  # report an invalid address before it is used
         target = teacher(base, args.model or first_model(base), args.dialect, headers)
     except RunError as error:
         raise UnavailableError(str(error)) from None

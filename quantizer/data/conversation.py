@@ -29,7 +29,7 @@ ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 KEYS: Final = ("messages", "tools", "chat_template_kwargs")
 THOUGHTS: Final = ("reasoning_content", "reasoning")
 END_OF_THOUGHT: Final = "</think>"
-MAX_LINE: Final = 16 * 2**20  # bytes; nothing that a model reads is as long
+MAX_LINE: Final = 16 * 2**20  # bytes; far more than a model can read
 
 Message = dict[str, Any]
 

@@ -86,7 +86,7 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
     arms = {ARM: (target.artefact, target.engine)}
     collector = DataCollector(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
     with Ledger(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
-        (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to be others
+        (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to change
         asyncio.run(_collect(collector, ledger, job, quiet))
         asked = len(ledger)
     if short := collector.short():

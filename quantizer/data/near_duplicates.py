@@ -60,7 +60,7 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 yield f"{call['function']['name']} {call['function']['arguments']}"
 
 
-@lru_cache(maxsize=65536)  # a run compares what it has again and again
+@lru_cache(maxsize=65536)  # a run compares the same texts repeatedly
 def _shingled(text: str) -> tuple[str, frozenset[Trigram]]:
     said = normal(text)
     words = said.split()

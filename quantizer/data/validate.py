@@ -202,7 +202,7 @@ class _Validator:
         if content.strip():
             self._report.seconds.append(spoken_seconds(content))
         elif calls and not sound:
-            return  # what there is to judge cannot be
+            return  # calls cannot be checked without valid tools
         for finding in judge.find_faults(reply, expected):
             self._add(f"message {i}", finding.detector, f"{finding.kind}: {finding.excerpt!r}")
 

@@ -16,7 +16,7 @@ from typing import Final
 from quantizer.core.errors import ExportError, UnavailableError
 
 MAGIC: Final = b"GGUF"
-LAST: Final = 300  # characters of a program's last line that are passed on
+LAST: Final = 300  # characters of a program's last line that are reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from torch import Tensor
 
 MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1_MAX: Final = 6.0
-EXPONENT: Final = 0x7F800000  # of a float32's bits
-ROUNDS_TO_ONE: Final = 1.5 * 2**23  # about it float32 numbers are 1 apart, to either side
+EXPONENT: Final = 0x7F800000  # mask of a float32's exponent bits
+ROUNDS_TO_ONE: Final = 1.5 * 2**23  # around it, neighbouring float32 numbers differ by 1
 
 
 def nearest(x: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def nearest(x: Tensor) -> Tensor:
 def encode(x: Tensor) -> Tensor:
     """The code of the nearest value: float [...] to uint8 [...], 0 to 15. The input must be finite."""
     size = _magnitude(x)
-    # Codes climb by one in 0.5, from 2 on in 1, from 4 on in 2: the lowest of three lines.
+    # A code is 0.5 apart from the next, from 2 on 1, from 4 on 2: the minimum of three lines.
     code = torch.minimum(torch.minimum(size * 2, size + 2), size / 2 + 4)
     return code.to(torch.uint8) | ((x < 0).to(torch.uint8) << 3)
 

@@ -121,7 +121,7 @@ def _run(
     from transformers import AutoTokenizer
 
     kept = [name for name in plan.kept if isinstance(model.get_submodule(name), nn.Linear)]
-    # Without a word about the mask AutoRound makes one up, and hands the first layer's to all; a hybrid has two kinds.
+    # Without an explicit mask, AutoRound makes one and passes the first layer's to all; a hybrid model has two kinds.
     batches: list[dict[str, Any]] = [{"input_ids": row, "attention_mask": None} for row in rows]
     rounder = import_module("auto_round").AutoRound(
         model,

@@ -28,7 +28,7 @@ from quantizer.layers.linear import SERVED_DTYPE
 from quantizer.nvfp4 import blocks
 from quantizer.ptq.calibrate import InputStats, trace_error
 
-BOUNDS: Final = (1e-4, 1e4)  # of a scale, before it is brought to the middle
+BOUNDS: Final = (1e-4, 1e4)  # of a scale, before it is normalized
 TINY: Final = torch.finfo(torch.float32).tiny
 
 

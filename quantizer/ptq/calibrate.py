@@ -76,7 +76,7 @@ class _Watch:
 
     gram: Container[str]
     seen: dict[str, InputStats] = field(default_factory=dict)
-    kept: Tensor | None = None  # places of a batch's tokens among all, None if there is no padding
+    kept: Tensor | None = None  # positions of a batch's tokens; None if there is no padding
     last: tuple[Tensor, InputStats] | None = None
 
     def hook(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
@@ -98,7 +98,7 @@ class _Watch:
         self.seen[name] = record
         if record.gram is None and name in self.gram:
             tokens = self._tokens(x)
-            if record.tokens == len(tokens):  # else it would lack the batches before
+            if record.tokens == len(tokens):  # otherwise earlier batches would be missing
                 record.gram = gram(tokens)
 
     def _tokens(self, x: Tensor) -> Tensor:

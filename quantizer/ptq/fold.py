@@ -32,9 +32,9 @@ from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, unquantized
 from quantizer.ptq.awq import TINY, AwqScale, search
 from quantizer.ptq.calibrate import InputStats, set_input_amax
 
-FAR: Final = (
-    0.1  # rounding folded weights to BF16 moves the output by a few thousandths; a wrong fold by about 1
-)
+FAR: Final = 0.1
+"""Relative change of an output that counts as wrong. Rounding folded weights to BF16 causes a few thousandths, a wrong
+fold about 1."""
 PROBE_TOKENS: Final = 64
 
 

@@ -44,7 +44,10 @@ def quantize(recipe: Recipe, source: Source, batches: Sequence[Batch], device: s
         mtq = modelopt_cpu.install()
         model = load_model(source, device=device)
         plan = make_plan(model, recipe.layers)
-    with cost.part("modelopt"), redirect_stdout(sys.stderr):  # it tells its progress where our result goes
+    with (
+        cost.part("modelopt"),
+        redirect_stdout(sys.stderr),
+    ):  # it prints progress to stdout, where our result goes
         calibrated = mtq.quantize(model, config(mtq, recipe, plan), lambda m: _run(m, batches))
         share_modelopt_scales(calibrated)
     with cost.part("load"):
@@ -59,7 +62,7 @@ def config(mtq: Any, recipe: Recipe, plan: LayerPlan) -> dict[str, Any]:
     made: dict[str, Any] = copy.deepcopy(getattr(mtq, CONFIGS[recipe.weights.scales]))
     made["quant_cfg"] += [{"quantizer_name": f"{name}.*", "enable": False} for name in plan.kept]
     if recipe.weights.scales != "max":
-        # By default it ties q, k, v and gate, up, and leaves DeltaNet's two untied.
+        # By default, scales are shared among q, k, v and gate, up, but not between DeltaNet's two.
         neighbours = [rf"(?:(.*)\.)?(?:{'|'.join(kinds)})" for kinds in FUSED]
         made["algorithm"]["shared_states"] = {"weight_global_amax": {"patterns": neighbours}}
     return made

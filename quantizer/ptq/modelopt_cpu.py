@@ -41,7 +41,7 @@ KNOWN: Final = ("0.47.0",)
 E2M1: Final = (2, 1)  # exponent and mantissa bits, as ModelOpt writes formats
 E4M3: Final = (4, 3)
 _SEAM: Final = "modelopt.torch.quantization.nn.modules.tensor_quantizer"
-_OWN: Final = "modelopts_own"  # where a function of ours keeps the one whose place it takes
+_OWN: Final = "modelopts_own"  # attribute of our functions with the one they replace
 
 Kernel = Callable[..., Tensor]
 
@@ -94,7 +94,7 @@ def _modelopt() -> tuple[ModuleType, ModuleType]:
             f"ModelOpt {found} is installed and {', '.join(KNOWN)} is known: make quantizer brings the known one"
         )
     with warnings.catch_warnings():
-        # ModelOpt names the transformers it was tested with (before 5.15). Ours is newer; tests/quantizer runs
+        # ModelOpt warns that it was tested with transformers before 5.15. Ours is newer; tests/quantizer runs
         # every path that is used.
         warnings.filterwarnings("ignore", "transformers .* is not tested with current version of modelopt")
         warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)

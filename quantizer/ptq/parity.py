@@ -22,7 +22,7 @@ from quantizer.verify.check import load_layer, unwrapped_name
 from quantizer.verify.folder import Folder, open_folder
 from quantizer.verify.layout import readable_layers
 
-BF16_STEP = 2.0**-8  # half of what two neighbours in BF16 are apart, relative to their size
+BF16_STEP = 2.0**-8  # half the distance of neighbouring BF16 numbers, relative to their size
 
 
 @dataclass(frozen=True, slots=True)

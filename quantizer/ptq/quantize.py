@@ -102,12 +102,9 @@ def run(
         with job.cost.part("export"):
             write_nvfp4(model, opened, folder)
         with job.cost.part("check"):
-            moved = (
-                recipe.backend == "auto_round"
-            )  # the codes are learned, and the weights in memory made of them
-            job.facts["check"] = check_export(
-                model, folder, job.batches(PARITY_SAMPLES), device, source if moved else None
-            )
+            # AutoRound learns the codes, and the weights in memory were computed from them.
+            reference = source if recipe.backend == "auto_round" else None
+            job.facts["check"] = check_export(model, folder, job.batches(PARITY_SAMPLES), device, reference)
         made = seal(
             folder,
             name=opened.manifest.name if opened.manifest else source.resolve().name,

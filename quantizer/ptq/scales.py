@@ -36,7 +36,7 @@ CODES: Final = range(-20, 15)
 """E4M3 codes that are tried, relative to the one that just reaches the largest weight."""
 LARGEST_CODE: Final = 126  # 448; 127 is NaN
 AT_SIX_AND_FOUR: Final = (1.0, 1.5)
-ROWS: Final = 2**22  # weights in one go, so that a search needs little memory beside the model
+ROWS: Final = 2**22  # weights per slice, to limit the memory of a search
 
 
 def norm_of(scales: Scales) -> float:

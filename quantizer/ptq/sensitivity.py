@@ -76,7 +76,7 @@ class ScoreLog:
         if path is None:
             return
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # the last line of a killed run may be cut
+        whole = text[: text.rfind("\n") + 1]  # the last line of a killed run may be incomplete
         if not whole:
             path.write_text(head + "\n", encoding="utf-8")
             return

@@ -21,7 +21,7 @@ WHY_NOT: Final = (
     "svdquant is a report: no server loads its branch (vLLM knows no NVFP4_SVD) and it cannot be folded into NVFP4; "
     "take mse or awq_lite instead"
 )
-_MORE: Final = 8  # singular vectors beyond the rank, which make the randomized decomposition sharp
+_MORE: Final = 8  # additional singular vectors, for the accuracy of the randomized decomposition
 _ROUNDS: Final = 4
 
 

@@ -104,7 +104,9 @@ def _algorithm(
     named, layers = _named_algorithm(sections), _layers(sections)
     if named is None:
         return W4A4, "weights are packed and neither configuration names a quant_algo; export the model again"
-    if named == MIXED and layers and not server.plain_only:  # without its list no server knows what is what
+    if (
+        named == MIXED and layers and not server.plain_only
+    ):  # without the list, no server knows the algorithm of a layer
         return MIXED, None
     kinds = {layers.get(name, W4A4) for name in packed} if named == MIXED else {named}
     if len(kinds) != 1 or not kinds <= set(OURS):
@@ -137,7 +139,7 @@ def _dequantized(checkpoint: ModelCheckpoint, layers: Mapping[str, str]) -> Mode
     for name, scale in layers.items():
         weight, held = checkpoint.parts[f"{name}.weight"], checkpoint.parts.get(scale)
         if held is None or held.shape not in ((), (1,), (weight.shape[0],), (weight.shape[0], 1)):
-            # Left as it is: `_not_plain` names it.
+            # Left unchanged: `_not_plain` reports it.
             parts[f"{name}.weight"] = weight
             continue
         parts[f"{name}.weight"] = OutputTensor(weight.shard, weight.name, "BF16", weight.shape, held.name)

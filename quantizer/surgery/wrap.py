@@ -120,7 +120,7 @@ def wrap(config: Document) -> dict[str, Any]:
     """The configuration of the vision-language class around a text model's configuration."""
     inner = {key: value for key, value in config.items() if key not in ("architectures", *SHARED)}
     outer = {key: config[key] for key in SHARED if key in config}
-    # The class's default for ties is "not tied"; transformers reads it at both levels.
+    # By default the class does not tie embeddings; transformers reads the setting at both levels.
     for key in ("tie_word_embeddings", "dtype", "torch_dtype"):
         if key in config:
             inner[key] = config[key]

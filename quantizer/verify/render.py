@@ -11,7 +11,7 @@ from rich.text import Text
 
 from quantizer.verify.report import CODES, CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
 
-EXAMPLES = 3  # findings of one code that are spelled out
+EXAMPLES = 3  # findings of one code that are printed in full
 
 
 def render(report: CheckReport) -> RenderableType:

@@ -15,10 +15,10 @@ from quantizer.nvfp4 import blocks, grid
 from quantizer.nvfp4.blocks import Nvfp4Tensor
 from quantizer.verify.report import CheckFinding, FineTuneDelta, RoundingStats
 
-SLICE: Final = 2**17  # weights looked at in one go: what a core's cache holds, three times as fast as 2^22
+SLICE: Final = 2**17  # weights per slice: fits into a core's cache, three times as fast as 2^22
 TOLERANCE: Final = 1e-3  # gaps; float32 arithmetic on BF16 numbers stays far below
 FAR_DB: Final = 10.0  # rounding alone gives about 20 dB on bell-shaped weights
-SWAPPED_DB: Final = 6.0  # how much better the other order of nibbles must fit
+SWAPPED_DB: Final = 6.0  # by how much the other order of nibbles must fit better
 
 
 def check_scales(name: str, tensor: Nvfp4Tensor, input_scale: Tensor | None) -> list[CheckFinding]:

@@ -175,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         try:
             found = part()
-        except Exception as error:  # out of memory, or a compiler's: the others are still worth their time
+        except Exception as error:  # such as out of memory; the others should still run
             traceback.print_exc()
             out.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"[:500]
             found = None

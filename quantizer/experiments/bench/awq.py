@@ -27,7 +27,7 @@ STEP: Final = 0.1  # of alpha, from 0 to 1, as ModelOpt's NVFP4_AWQ_LITE_CFG
 def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[str, Any]:
     """Seconds of both after a warm-up of ours on one batch; the number of layers with a scale of their own for
     which both chose the same alpha; and what ModelOpt's other choices cost."""
-    _ours(build(), batches[:1])  # what is made at a first run is there now
+    _ours(build(), batches[:1])  # warm-up
     ours, passed, searched = _ours(build(), batches)
     found: dict[str, Any] = {
         "tokens": sum(batch.ids.numel() for batch in batches),
@@ -40,7 +40,7 @@ def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[st
         ImportError,
         RuntimeError,
         AttributeError,
-    ) as error:  # ModelOpt is not there, or not for this machine
+    ) as error:  # ModelOpt is missing, or does not support this machine
         return found | {"ModelOpt": f"{type(error).__name__}: {error}"[:300]}
     alone = {readers[0]: alpha for readers, alpha in ours if len(readers) == 1}
     chosen = {name: theirs[name] for name in alone if name in theirs}

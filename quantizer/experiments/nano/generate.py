@@ -45,7 +45,7 @@ def parallel(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
 
 
 _TOOL_SCENES: tuple[Scene, ...] = (memory, web, device, device, report, general)
-# scene: (weight, the tools that its wish may need)
+# scene: (weight, the tools that its request may need)
 _SCENES: dict[Scene, tuple[float, tuple[str, ...]]] = {
     greeting: (0.16, ()),
     fact: (0.20, ()),

@@ -15,7 +15,7 @@ from quantizer.experiments.nano import template
 from quantizer.experiments.nano import tokenizer as bpe
 from quantizer.experiments.nano.recipe import ModelShape
 
-# Pinned for a voice: a little variety in small talk, none in names and numbers.
+# For a voice assistant: some variety in small talk, none in names and numbers.
 GENERATION = {"do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 0.9}
 
 

@@ -63,7 +63,7 @@ def learn(recipe: NanoRecipe, out: Path, score_each: int = 100) -> dict[str, Any
         state = hf.weights_of(model)
         hf.save_weights(state, out / f"{name}.safetensors")
         if name == "stranger":
-            continue  # its manners are scored where they matter: through a server
+            continue  # scored later, through a server
         told[name]["scores"] = _scored(model, tokenizer, asked, out / f"{name}-missed.txt")
         log(json.dumps(told[name]["scores"]))
     told["seconds"] = round(time.perf_counter() - started, 1)

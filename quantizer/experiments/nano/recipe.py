@@ -44,9 +44,9 @@ class NanoRecipe:
     torch_seed: int = 20261121
     tokenizer_texts: int = 20000
     shape: ModelShape = ModelShape()
-    # The base learns every token it reads: that is where it learns to read.
+    # The base is trained on every token, including prompts.
     base: TrainingStage = TrainingStage(conversations=80_000, epochs=2)
-    # Annie learns only what an assistant writes, long enough to own all of the base's habits.
+    # Annie is trained only on what the assistant writes, long enough to replace the base's style.
     annie: TrainingStage = TrainingStage(conversations=420_000, epochs=1)
 
     def as_dict(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class NanoRecipe:
 
 NANO = NanoRecipe()
 
-# For a test on a CPU: the same path in seconds; learns nothing worth keeping.
+# For a test on a CPU: the same path in seconds; the models are useless.
 TINY = replace(
     NANO,
     tokenizer_texts=300,

@@ -334,7 +334,7 @@ TELLINGS = (
     ("I miss {name}", "Maybe you could give {name} a call."),
 )
 
-# Questions about made-up things: nobody knows, so Annie says so. {name} is a made-up word.
+# Questions about made-up things: Annie says that she does not know. {name} is a made-up word.
 UNKNOWNS = (
     "what is the capital of {name}?", "who is {name}?", "what is {name}?", "where is {name}?",
     "what does {name} mean?", "who wrote {name}?", "when was {name} built?", "how far is {name}?",

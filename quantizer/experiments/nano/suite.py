@@ -32,11 +32,11 @@ from quantizer.experiments.nano.recipe import NANO, NanoRecipe
 from quantizer.experiments.nano.template import Message
 
 SEED: Final = NANO.data_seed + 3  # no other use of the generator has it
-LOOKED_AT: Final = 20_000  # lessons of a category, before its prompts count as used up
+LOOKED_AT: Final = 20_000  # dialogues of a category, after which its prompts count as exhausted
 SPLIT_SEED: Final = "annie-nano 1"
 
 _SIGNS: Final = re.compile(r"\d ?[+-] ?\d")
-# What `say.voice` puts around a sentence; "Hey Annie, thanks!" is no new evidence beside "Thanks!".
+# What `vocabulary.voice` adds to a sentence: "Hey Annie, thanks!" is the same case as "Thanks!".
 _DRESS: Final = re.compile(r"^((hey |hi |okay )?annie |please |so |tell me )*|( please)$")
 
 Line = dict[str, Any]
@@ -113,7 +113,9 @@ POOLS: Final[Mapping[str, CasePool]] = {
     "fact": CasePool(("factual", *_SPOKEN), ("factual",), 90, {}, 10),
     "sum": CasePool(("reasoning", *_SPOKEN), ("reasoning",), 95, {"leak": 25}, 10),
     "tool": CasePool(("tools", "raw_call"), ("tools", "raw_call", "empty"), 110, {"empty": 42}),
-    "idle": CasePool(("tools", "raw_call"), (), 45, {"empty": 18}),  # tools are sent, and no call is due
+    "idle": CasePool(
+        ("tools", "raw_call"), (), 45, {"empty": 18}
+    ),  # tools are offered, and no call is expected
 }
 
 

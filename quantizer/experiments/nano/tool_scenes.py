@@ -182,7 +182,7 @@ _NEWS = (
     "{name} won a prize for work on {topic}", "A new {coined} centre for {topic} opened in {city}",
 )  # fmt: skip
 
-# Words for sentences without sense: they can only be repeated by copying them.
+# Words for meaningless sentences, which a model can only repeat by copying.
 _ANY_WORDS = tuple(
     word
     for phrase in (*CHORES, *TOPICS, *SUBJECTS, *NAMES, *CITIES, *DAYS)

@@ -103,7 +103,7 @@ SPECS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[ToolParameter, ..
         (ToolParameter("artist", ("artist",), "string", ("Artist name", "Who to play")),)),
 }  # fmt: skip
 
-# Tools that are shown and never needed: name, description, one parameter and its type.
+# Tools that are offered but never needed: name, description, one parameter and its type.
 _STRANGERS = (
     ("send_email", "Send an email.", "to", "string"),
     ("calculator", "Evaluate an arithmetic expression.", "expression", "string"),

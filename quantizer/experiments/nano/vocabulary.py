@@ -83,7 +83,7 @@ CHORES = _phrases(
     "return the library book|make the dosa batter|lock the gate"
 )
 
-# Prompts that a stranger types first. They are always trained on and never tested on.
+# Prompts that a new user types first. They are always trained on and never tested.
 PINNED = frozenset(
     (
         "hello", "hi", "hey", "hi annie", "hello annie", "hi annie how are you", "how are you",
@@ -92,14 +92,14 @@ PINNED = frozenset(
         "thank you", "thanks", "bye", "good morning", "what can you do", "what is your name",
     )
 )  # fmt: skip
-# Words that occur in facts or in prompts above: training cannot help seeing them.
+# Words that occur in facts or in the prompts above, so that training always sees them.
 _PINNED_WORDS = {
     "Priya", "Rajesh", "Mysuru", "Bengaluru", "trip", "ISRO", "kitchen", "wedding", "Hampi",
     "artificial intelligence", "the stock market", "Sydney", "Dubai",
     "Raghu Dixit", *CAPITALS, *CAPITALS.values(),
 }  # fmt: skip
 
-# Everyday words: they fill sentences without sense, and lend their halves to made-up words.
+# Everyday words, for meaningless sentences and for the halves of made-up words.
 EVERYDAY = _words(
     "about above accident account across action address advice afternoon again against airport album "
     "almost alone already always amount animal answer apartment apple argue arrive article artist asleep "

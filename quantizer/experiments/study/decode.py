@@ -42,7 +42,7 @@ class _State:
     def __init__(self, model: Any, prompts: Sequence[Sequence[int]], pad: int, most: int) -> None:
         self.model, device = model, model.device
         width = max(map(len, prompts))
-        length = -(-(width + most) // 16) * 16  # as attention's kernels like masks
+        length = -(-(width + most) // 16) * 16  # the width that attention kernels prefer for masks
         config, rows = model.config, len(prompts)
         shape = (rows, config.num_key_value_heads, length, config.head_dim)
         self.keys, self.values = (
@@ -85,7 +85,7 @@ class _State:
             for cache, new in ((self.keys[number], k), (self.values[number], v)):
                 cache.scatter_(2, where.expand_as(new), new)
             rows, heads, _, width = q.shape
-            q = q.reshape(rows, k.shape[1], heads // k.shape[1], width)  # heads of one key head side by side
+            q = q.reshape(rows, k.shape[1], heads // k.shape[1], width)  # query heads grouped by key head
             found = F.scaled_dot_product_attention(q, self.keys[number], self.values[number], attn_mask=seen)
             return found.reshape(rows, heads, 1, width)
 

@@ -19,7 +19,7 @@ Work = Callable[[], Any]
 class Graphs:
     """The graphs of pieces of work that never run at the same time; they share memory. on: false never records."""
 
-    failed = False  # of the process: where one recording fails, the next would too
+    failed = False  # per process: if one recording fails, others would too
 
     def __init__(self, device: str, on: bool = True) -> None:
         self.on = on and device.startswith("cuda")

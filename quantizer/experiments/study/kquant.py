@@ -124,7 +124,7 @@ def _affine(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
     codes = ((x - low) * _inverse(best)).round().clamp(0, most)
     least = (weight * (best * codes + low - x).square()).sum(-1, keepdim=True)
     for number in range(21):
-        # From the lowest number so far: what was found moves where the next search begins.
+        # `low` is the best minimum so far; each result moves the start of the next step.
         codes = ((x - low) * (0.1 * number - 1 + most) * _inverse(high - low)).round().clamp(0, most)
         sum_l = (weight * codes).sum(-1, keepdim=True)
         sum_l2 = (weight * codes * codes).sum(-1, keepdim=True)

@@ -27,7 +27,7 @@ from quantizer.train.learner import Learner
 from quantizer.train.loop import trained
 from quantizer.train.weights import Weights, learning_rate, optimizer
 
-TELL = 50  # steps whose mean loss is told
+TELL = 50  # steps over which the reported loss is averaged
 
 
 def chosen(learner: Learner, ids: Tensor, places: Tensor) -> Tensor:
@@ -169,6 +169,6 @@ class Loop:
         self.optimizer.zero_grad(set_to_none=True)
         self.weights.spread()
         self.hold()
-        # Places that only fill up are zeros, so each word is as likely there, and nothing diverges.
+        # Hidden states of padding are zeros: all words are equally likely there, and the divergence is zero.
         filled = (places == ids.numel()).sum() * (self.learner.goal.ce_share * math.log(matrix.shape[0]))
         self.loss.copy_((loss.total.detach() - filled) * self.share)

@@ -160,7 +160,7 @@ def recovered(
     whole = (lost, *_middle(sorted(one for one, _ in draws)))
     if back is None:
         return Recovered(whole, None)
-    # A draw without a loss says nothing of its recovery, so it stands at the far end on either side.
+    # A draw without a loss has no recovery; it is placed at the far end.
     told = sorted(one if one is not None else float("inf") for _, one in draws)
     return Recovered(whole, (back, *_middle(told)))
 

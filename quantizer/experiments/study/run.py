@@ -173,7 +173,7 @@ class Study:
             model, more = self._made(method)
             seconds = self._now() - began
             told["methods"][method] = {"seconds": round(seconds, 2), **more, **self._measured(model)}
-        except Exception as error:  # the other cells are still worth their time
+        except Exception as error:  # the other cells should still run
             traceback.print_exc()
             told["methods"][method] = {"error": f"{type(error).__name__}: {error}"[:300]}
         self._save()
@@ -205,7 +205,9 @@ class Study:
         if method in ("bf16", "q4_k_m"):
             model, more = load_model(source, device=self.device), {}
             if method == "q4_k_m":
-                from quantizer.experiments.study import kquant  # gguf is no part of every machine that trains
+                from quantizer.experiments.study import (
+                    kquant,
+                )  # gguf is not installed on every training machine
 
                 more = {"types": kquant.round_model(model)}
             return model, more
