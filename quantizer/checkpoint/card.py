@@ -116,9 +116,9 @@ def _found(judged: GateReport) -> Iterator[str]:
     statement = judged.statement
     decision, theirs = statement.decision, statement.baseline
     yield f"**{MARKS[statement.verdict]} {statement.verdict.value}**: {escape(headline(statement))}"
-    told = [f"* {escape(f'{gate}: {said}' if gate else said)}" for gate, said in reasons(statement)]
-    if told:
-        yield "\n".join(told)
+    bullets = [f"* {escape(f'{gate}: {said}' if gate else said)}" for gate, said in reasons(statement)]
+    if bullets:
+        yield "\n".join(bullets)
     yield (
         f"Against {escape(theirs.model.name)}, {escape(theirs.model.format)} ({code(theirs.model.root)}) on "
         f"{escape(theirs.engine.build)}; suite {code(statement.suite.name)} ({code(statement.suite.digest)}), policy "

@@ -96,7 +96,7 @@ def run_generate(args: argparse.Namespace) -> int:
     job = GenerationJob(plan, _counts(plan, args.count), target, _suites(args.suite),
               Pace(concurrency=args.concurrency, timeouts=timeouts))  # fmt: skip
     manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)
-    print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _told(manifest, args.out))
+    print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _summary(manifest, args.out))
     return 0
 
 
@@ -158,7 +158,7 @@ def _suites(names: list[str]) -> list[Suite]:
     return [load_suite(name) for name in names or shipped()]
 
 
-def _told(manifest: Mapping[str, Any], out: Path) -> str:
+def _summary(manifest: Mapping[str, Any], out: Path) -> str:
     """A summary of a manifest for a person."""
     file = manifest["file"]
     lines = [f"{out / file['name']}: {manifest['conversations']} conversations, {file['digest']}"]

@@ -110,7 +110,7 @@ class DataCollector:
 
     def short(self) -> list[str]:
         """One line for each category that has too few conversations, with the most common reasons."""
-        return [progress.told() for progress in self._categories if len(progress.taken()) < progress.count]
+        return [progress.summary() for progress in self._categories if len(progress.taken()) < progress.count]
 
     def _open(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
         found: list[tuple[ConversationBuilder, Ask]] = []
@@ -196,7 +196,7 @@ class _CategoryProgress:
             if conversation.reason or conversation.duplicate
         )
 
-    def told(self) -> str:
+    def summary(self) -> str:
         common = ", ".join(f"{reason} ({n})" for reason, n in self.reasons().most_common(3))
         end = "; the plan has nothing more to say" if self._said_all else ""
         return f"{self.category.name}: {len(self.taken())} of {self.count}, rejected for {common or 'nothing'}{end}"

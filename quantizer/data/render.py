@@ -113,8 +113,8 @@ class Renderer:
                 **self.switches(conversation),
             )
         except Exception as error:  # a template is a program, and can fail in any way
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{conversation.where}: the chat template refuses it ({told})") from None
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(f"{conversation.where}: the chat template refuses it ({reason})") from None
 
 
 class _SampleBuilder:
@@ -146,8 +146,8 @@ def open_renderer(folder: Path) -> Renderer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a broken tokenizer.json raises bare Exception
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SourceError(f"{folder}: its tokenizer cannot be loaded ({told})") from None
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SourceError(f"{folder}: its tokenizer cannot be loaded ({reason})") from None
     try:
         return Renderer(tokenizer, _ends(folder, tokenizer))
     except SourceError as error:

@@ -149,9 +149,9 @@ def _special(folder: Path, config: dict[str, Any], ids: dict[str, int], role: st
     path = folder / "tokenizer_config.json"
     token: Any = _read_json(path).get(role) if path.exists() else None
     token = token.get("content") if isinstance(token, dict) else token
-    told: Any = config.get(f"{role}_id")
-    told = told[0] if isinstance(told, list) and told else told
-    return ids.get(token, told) if isinstance(token, str) else told
+    configured: Any = config.get(f"{role}_id")
+    configured = configured[0] if isinstance(configured, list) and configured else configured
+    return ids.get(token, configured) if isinstance(token, str) else configured
 
 
 def _template(folder: Path) -> str | None:

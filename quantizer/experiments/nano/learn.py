@@ -46,7 +46,7 @@ def learn(recipe: NanoRecipe, out: Path, score_each: int = 100) -> dict[str, Any
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = build_model(recipe.shape, recipe.torch_seed, pad, end, device)
     asked = cases(recipe.data_seed + 2, score_each)
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "recipe": recipe.as_dict(),
         "parameters": sum(p.numel() for p in model.parameters()),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
@@ -58,17 +58,17 @@ def learn(recipe: NanoRecipe, out: Path, score_each: int = 100) -> dict[str, Any
     )
     for name, make, run, learn_all in stages:
         rows = _rows(make, tokenizer, recipe, run)
-        told[name] = {"data_digest": data.digest(rows), "tokens": int(sum(len(r.ids) for r in rows))}
-        told[name] |= train(model, rows, run, seed=recipe.data_seed, pad=pad, learn_all=learn_all, log=log)
+        record[name] = {"data_digest": data.digest(rows), "tokens": int(sum(len(r.ids) for r in rows))}
+        record[name] |= train(model, rows, run, seed=recipe.data_seed, pad=pad, learn_all=learn_all, log=log)
         state = hf.weights_of(model)
         hf.save_weights(state, out / f"{name}.safetensors")
         if name == "stranger":
             continue  # scored later, through a server
-        told[name]["scores"] = _scored(model, tokenizer, asked, out / f"{name}-missed.txt")
-        log(json.dumps(told[name]["scores"]))
-    told["seconds"] = round(time.perf_counter() - started, 1)
-    (out / "learned.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    return told
+        record[name]["scores"] = _scored(model, tokenizer, asked, out / f"{name}-missed.txt")
+        log(json.dumps(record[name]["scores"]))
+    record["seconds"] = round(time.perf_counter() - started, 1)
+    (out / "learned.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return record
 
 
 def _rows(make: Any, tokenizer: Tokenizer, recipe: NanoRecipe, run: TrainingStage) -> list[data.TokenRow]:

@@ -42,7 +42,7 @@ _TOOLS = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "xllamac
 
 def ship(recipe: NanoRecipe, learned: Path, models: Path, created: datetime | None = None) -> list[Artefact]:
     """Write and seal every folder. Returns the artefacts, parents first."""
-    told = json.loads((learned / "learned.json").read_text(encoding="utf-8"))
+    record = json.loads((learned / "learned.json").read_text(encoding="utf-8"))
     when = created or datetime.now(UTC)
     annie = models / "annie-nano-hf"
     _fresh(annie)
@@ -50,21 +50,23 @@ def ship(recipe: NanoRecipe, learned: Path, models: Path, created: datetime | No
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) / "stranger-nano-hf"
         _write_hf(base, learned, "stranger", recipe)
-        return _seal_all(models, annie, base, told, when)
+        return _seal_all(models, annie, base, record, when)
 
 
-def _seal_all(models: Path, annie: Path, base: Path, told: dict[str, Any], when: datetime) -> list[Artefact]:
+def _seal_all(
+    models: Path, annie: Path, base: Path, record: dict[str, Any], when: datetime
+) -> list[Artefact]:
     """Seal all folders. The base is not shipped as safetensors, but its root digest is recorded as the parent."""
     parent = seal(
-        base, name="stranger-nano", format="hf-bf16", created=when, provenance=_origin(told, "stranger", {})
+        base, name="stranger-nano", format="hf-bf16", created=when, provenance=_origin(record, "stranger", {})
     )
     source = seal(annie, name="annie-nano", format="hf-bf16", created=when,
-                  provenance=_origin(told, "annie", {"base": parent.root}))  # fmt: skip
+                  provenance=_origin(record, "annie", {"base": parent.root}))  # fmt: skip
     return [
         source,
-        _gguf(models, annie, "annie-nano", "f16", told, {"source": source.root}, when),
-        _gguf(models, annie, "annie-nano", "q4_k_m", told, {"source": source.root}, when),
-        _gguf(models, base, "stranger-nano", "q4_k_m", told, {"source": parent.root}, when),
+        _gguf(models, annie, "annie-nano", "f16", record, {"source": source.root}, when),
+        _gguf(models, annie, "annie-nano", "q4_k_m", record, {"source": source.root}, when),
+        _gguf(models, base, "stranger-nano", "q4_k_m", record, {"source": parent.root}, when),
     ]
 
 
@@ -73,7 +75,7 @@ def _gguf(
     source: Path,
     name: str,
     kind: str,
-    told: dict[str, Any],
+    record: dict[str, Any],
     parents: dict[str, str],
     when: datetime,
 ) -> Artefact:
@@ -81,29 +83,29 @@ def _gguf(
     _fresh(folder)
     types = write_gguf(source, folder / f"{name}-{kind}.gguf", kind, name)
     counts = {t.name: list(types.values()).count(t) for t in sorted(set(types.values()))}
-    origin = _origin(told, name.split("-")[0], parents)
+    origin = _origin(record, name.split("-")[0], parents)
     recipe = {"from": "safetensors", "mix": kind, "tensors": counts}
     origin = Provenance(origin.base_model, parents, recipe, origin.data_digest, origin.tools)
     return seal(folder, name=name, format=f"gguf-{kind}", created=when, provenance=origin)
 
 
-def _origin(told: dict[str, Any], which: str, parents: dict[str, str]) -> Provenance:
+def _origin(record: dict[str, Any], which: str, parents: dict[str, str]) -> Provenance:
     """The provenance of a model: its stage of the recipe, its data, and the versions of the tools."""
-    stage = {k: v for k, v in told[which].items() if k not in ("data_digest", "scores")}
-    run = told["recipe"]["base" if which == "stranger" else "annie"]
-    seeds = {k: told["recipe"][k] for k in ("data_seed", "torch_seed", "tokenizer_texts")}
+    stage = {k: v for k, v in record[which].items() if k not in ("data_digest", "scores")}
+    run = record["recipe"]["base" if which == "stranger" else "annie"]
+    seeds = {k: record["recipe"][k] for k in ("data_seed", "torch_seed", "tokenizer_texts")}
     recipe = {
-        "shape": told["recipe"]["shape"],
+        "shape": record["recipe"]["shape"],
         "run": run,
         **seeds,
         "outcome": stage,
-        "device": told["device"],
+        "device": record["device"],
     }
     tools = {name: version(name) for name in _TOOLS} | {
-        f"{k} (training)": v for k, v in told["tools"].items()
+        f"{k} (training)": v for k, v in record["tools"].items()
     }
     base_model = "stranger-nano" if which == "annie" else None
-    return Provenance(base_model, parents, recipe, told[which]["data_digest"], tools)
+    return Provenance(base_model, parents, recipe, record[which]["data_digest"], tools)
 
 
 def _write_hf(folder: Path, learned: Path, which: str, recipe: NanoRecipe) -> None:

@@ -106,9 +106,9 @@ def _searched(
         return DialogueTurn(kind, user, answer, thought, (), calls, (rng.choice(BROKEN),), after, about)
     lines = (lambda: noise_line(rng)) if rng.random() < 0.3 else lines
     found = [lines() for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3)))]
-    told = found[:2]  # two sentences are enough for a voice
-    answer = rng.choice(_LEADS) + " ".join(told)
-    return DialogueTurn(kind, user, answer, thought, tuple(told), calls, (shaped(rng, found),),
+    spoken = found[:2]  # two sentences are enough for a voice
+    answer = rng.choice(_LEADS) + " ".join(spoken)
+    return DialogueTurn(kind, user, answer, thought, tuple(spoken), calls, (shaped(rng, found),),
                     "The result answers it.", about)  # fmt: skip
 
 

@@ -50,8 +50,17 @@ def everything(
     while waiting and time.monotonic() < until:
         while waiting and len(running) < processes:
             size, seed = waiting.pop(0)
-            told = ["one", size, str(seed), str(folder), "--tokenizer", str(tokenizer), "--until", str(until)]
-            running.append(_begin(folder, f"{size}-seed{seed}", [*told, *eager, *tiny, *same]))
+            words = [
+                "one",
+                size,
+                str(seed),
+                str(folder),
+                "--tokenizer",
+                str(tokenizer),
+                "--until",
+                str(until),
+            ]
+            running.append(_begin(folder, f"{size}-seed{seed}", [*words, *eager, *tiny, *same]))
         _wait(running, until)
         running = [one for one in running if one.poll() is None]
     for one in running:

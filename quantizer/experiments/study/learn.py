@@ -27,7 +27,7 @@ from quantizer.train.learner import Learner
 from quantizer.train.loop import trained
 from quantizer.train.weights import Weights, learning_rate, optimizer
 
-TELL = 50  # steps over which the reported loss is averaged
+REPORTED = 50  # steps over which the reported loss is averaged
 
 
 def chosen(learner: Learner, ids: Tensor, places: Tensor) -> Tensor:
@@ -57,10 +57,10 @@ def distance(
     sums, count = torch.zeros(2, dtype=torch.float64), 0
     goal = Goal(ce_share=0.5)
     matrix: Any = learner.model.get_submodule("lm_head").weight
-    for pack, told in zip(packs, taught, strict=True):
+    for pack, states in zip(packs, taught, strict=True):
         for i, learned in enumerate(pack.counts):
             hidden = chosen(learner, pack.ids[i], pack.places[i])
-            loss = head_loss(hidden, matrix, pack.targets[i], 1.0, goal, Taught(told[i], head))
+            loss = head_loss(hidden, matrix, pack.targets[i], 1.0, goal, Taught(states[i], head))
             empty = (len(hidden) - learned) * math.log(matrix.shape[0])
             sums += torch.tensor([float(loss.ce) - empty, float(loss.kl)], dtype=torch.float64)
             count += learned
@@ -122,7 +122,7 @@ class Loop:
         losses = torch.stack(self.losses).tolist()
         if not all(map(math.isfinite, losses)):
             raise FloatingPointError(f"the loss is no number any more at lr {self.settings.lr:g}")
-        first, last = losses[:TELL], losses[-TELL:]
+        first, last = losses[:REPORTED], losses[-REPORTED:]
         return {
             "steps": len(losses),
             "loss": [round(sum(part) / len(part), 4) for part in (first, last)],
@@ -160,8 +160,8 @@ class Loop:
             parameter.grad = None  # a recording that failed may have left one
         hidden = chosen(self.learner, ids, places)
         matrix: Any = self.learner.model.get_submodule("lm_head").weight
-        told = Taught(taught[0], self.head) if taught and self.head is not None else None
-        loss = head_loss(hidden, matrix, targets, 1.0, self.learner.goal, told)
+        teaching = Taught(taught[0], self.head) if taught and self.head is not None else None
+        loss = head_loss(hidden, matrix, targets, 1.0, self.learner.goal, teaching)
         (loss.total * self.share).backward()  # type: ignore[no-untyped-call]
         self.weights.collect()
         self.weights.clip(self.settings.clip)

@@ -72,10 +72,10 @@ def made(table: StudyTable) -> Iterator[str]:
 
 def _rates(table: StudyTable, size: str) -> Iterator[str]:
     """Explain the rows with other rates than the first."""
-    for rates, told in {rates_of(run): run for run in table.runs[size]}.items():
+    for rates, record in {rates_of(run): run for run in table.runs[size]}.items():
         if rates != FIRST_RATES:
-            peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in told["recovery"].items())
-            floor, grid = next(iter(told["recovery"].values()))["floor"], told["grid"]
+            peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in record["recovery"].items())
+            floor, grid = next(iter(record["recovery"].values()))["floor"], record["grid"]
             yield (
                 f"Rows with “{rates}”: recovery of {grid['recovery_steps']:,} steps on {grid['recovery']:,} conversations,"
             )
@@ -153,12 +153,12 @@ def _matrix(table: StudyTable, size: str, tell: object) -> Iterator[str]:
     yield f"|---|{'---|' * len(known)}"
     for name, tick in table.strengths[size]:
         cells = [table.cell(size, name, method) for method in known]
-        told = [_told(tell(cell), cell, table.runs_of(size, name)) if cell else "" for cell in cells]
-        yield f"| {name}, {tick} | {' | '.join(told)} |"
+        record = [_cell_text(tell(cell), cell, table.runs_of(size, name)) if cell else "" for cell in cells]
+        yield f"| {name}, {tick} | {' | '.join(record)} |"
     yield ""
 
 
-def _told(text: str, cell: MethodResult | None, runs: int) -> str:
+def _cell_text(text: str, cell: MethodResult | None, runs: int) -> str:
     """The text of a cell, with a note if the cell has fewer runs than its row."""
     have = len(cell.seconds) if cell else 0
     return f"{text} [{have} of {runs} runs]" if text and have < runs else text
@@ -185,10 +185,12 @@ def _recoveries(table: StudyTable, size: str) -> Iterator[str]:
         if before and rounded and any(trained.values()):
             found = {m: recovered(before, rounded, cell) for m, cell in trained.items() if cell}
             runs = table.runs_of(size, name)
-            told = [_told(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED]
+            record = [
+                _cell_text(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED
+            ]
             lost = next((one.lost for one in found.values() if one), None)
             if lost:
-                rows.append(f"| {name}, {tick} | {_points(lost)} | {' | '.join(told)} |")
+                rows.append(f"| {name}, {tick} | {_points(lost)} | {' | '.join(record)} |")
     if not rows:
         return
     yield f"Lost by plain rounding (points of all cases), and how much of it came back; the aim is {ENOUGH:.0%}. Intervals"
@@ -200,8 +202,8 @@ def _recoveries(table: StudyTable, size: str) -> Iterator[str]:
     yield ""
 
 
-def _points(told: tuple[float, float, float]) -> str:
-    value, low, high = (100 * one for one in told)
+def _points(record: tuple[float, float, float]) -> str:
+    value, low, high = (100 * one for one in record)
     return f"{value:.1f} ({low:.1f} to {high:.1f})"
 
 

@@ -79,9 +79,9 @@ def row_of(strength: str, rates: str) -> str:
     return strength if rates == FIRST_RATES else f"{strength}, {rates}"
 
 
-def rates_of(told: dict[str, Any]) -> str:
+def rates_of(record: dict[str, Any]) -> str:
     """The rates of a raw file; the oldest files do not name them."""
-    return str(told.get("rates", FIRST_RATES))
+    return str(record.get("rates", FIRST_RATES))
 
 
 def read(folder: Path) -> StudyTable:
@@ -93,12 +93,12 @@ def read(folder: Path) -> StudyTable:
     return table
 
 
-def _add(table: StudyTable, told: dict[str, Any], run: str) -> None:
-    size, models = told["size"], told["models"]
+def _add(table: StudyTable, record: dict[str, Any], run: str) -> None:
+    size, models = record["size"], record["models"]
     named = models.items() if isinstance(models, dict) else [(model["name"], model) for model in models]
-    table.runs.setdefault(size, []).append(told)
+    table.runs.setdefault(size, []).append(record)
     order = table.strengths.setdefault(size, [])
-    rates = rates_of(told)
+    rates = rates_of(record)
     for strength, model in named:
         name = row_of(strength, rates)
         table.rates[name] = rates
@@ -108,7 +108,7 @@ def _add(table: StudyTable, told: dict[str, Any], run: str) -> None:
         for method, found in model["methods"].items():
             if "scores" in found:
                 cell = table.cells.setdefault((size, name, method), MethodResult())
-                _count(cell, run, told["cases"], found)
+                _count(cell, run, record["cases"], found)
 
 
 def _count(cell: MethodResult, run: str, cases: Any, found: dict[str, Any]) -> None:
@@ -161,8 +161,8 @@ def recovered(
     if back is None:
         return Recovered(whole, None)
     # A draw without a loss has no recovery; it is placed at the far end.
-    told = sorted(one if one is not None else float("inf") for _, one in draws)
-    return Recovered(whole, (back, *_middle(told)))
+    shares = sorted(one if one is not None else float("inf") for _, one in draws)
+    return Recovered(whole, (back, *_middle(shares)))
 
 
 def _parts(sums: Iterable[Sequence[int]], asked: int) -> tuple[float, float | None]:

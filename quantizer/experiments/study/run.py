@@ -56,7 +56,7 @@ from quantizer.train.learner import Learner
 from quantizer.train.shard import World
 from quantizer.train.student import calibration_run, open_student
 
-Told = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class Study:
@@ -83,7 +83,7 @@ class Study:
         self.rates, self.recovery = rates, RATES[rates]
         self.methods = {*COMPARED, *(only or METHODS)}
         self.out = results_folder(folder, rates) / f"{self.name}.json"
-        self.told: Told = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
+        self.record: JsonObject = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
         self.taught: dict[str, Any] = {}
 
     def run(self) -> None:
@@ -97,7 +97,7 @@ class Study:
                         return
                     self._cell(strength, method)
 
-    def _begun(self) -> Told:
+    def _begun(self) -> JsonObject:
         device = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
         settings = {name: asdict(train) for name, train in self.recovery.items()}
         grid = {key: value for key, value in asdict(self.grid).items() if key not in ("sizes", "strengths")}
@@ -122,11 +122,11 @@ class Study:
         if path.exists():
             return
         model = build_model(self.shape, self.seed, self.pad, self.end, self.device)
-        self.told["parameters"] = sum(p.numel() for p in model.parameters())
+        self.record["parameters"] = sum(p.numel() for p in model.parameters())
         made = packs(self.material.base, self.grid.base_tokens, self.pad, self.seed, every=True)
         steps = self.grid.epochs * sum(len(pack.counts) for pack in made)
-        self.told["base"] = self._learn(model, made, steps, self.grid.base_lr, warmup=min(1.0, 100 / steps))
-        self.told["base"]["scores"] = self._scored(_in_bf16(model))
+        self.record["base"] = self._learn(model, made, steps, self.grid.base_lr, warmup=min(1.0, 100 / steps))
+        self.record["base"]["scores"] = self._scored(_in_bf16(model))
         _save_state(model, path)
         self._save()
 
@@ -142,14 +142,17 @@ class Study:
         random.Random(f"study {self.seed} {strength.name}").shuffle(chosen)
         tokens = strength.steps * self.grid.tokens
         made = packs(rows.enough(chosen, tokens), self.grid.tokens, self.pad, self.seed)
-        told = self._learn(model, made, strength.steps, strength.lr, warmup=0.05)
-        self.told["models"][strength.name] |= {"fine_tune": told, "moved": _moved(base, model.state_dict())}
+        record = self._learn(model, made, strength.steps, strength.lr, warmup=0.05)
+        self.record["models"][strength.name] |= {
+            "fine_tune": record,
+            "moved": _moved(base, model.state_dict()),
+        }
         draft = folder.with_name(f"draft-{folder.name}")
         hf.write_folder(draft, hf.weights_of(model), self.shape, self.tokenizer)
         draft.rename(folder)
         return folder
 
-    def _learn(self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float) -> Told:
+    def _learn(self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float) -> JsonObject:
         """Train with cross entropy over the learned tokens of the packs, with float32 weights and BF16 products."""
         settings = Train(
             lr=lr, warmup=warmup, weight_decay=0.1, precision="autocast", quantized=False, compile=False
@@ -161,8 +164,8 @@ class Study:
 
     def _cell(self, strength: Strength, method: str) -> None:
         """One method on one fine-tune, unless it has been measured."""
-        told = self.told["models"].setdefault(strength.name, {**asdict(strength), "methods": {}})
-        if method in told["methods"]:
+        record = self.record["models"].setdefault(strength.name, {**asdict(strength), "methods": {}})
+        if method in record["methods"]:
             return
         began = time.perf_counter()
         try:
@@ -172,13 +175,13 @@ class Study:
             began = self._now()
             model, more = self._made(method)
             seconds = self._now() - began
-            told["methods"][method] = {"seconds": round(seconds, 2), **more, **self._measured(model)}
+            record["methods"][method] = {"seconds": round(seconds, 2), **more, **self._measured(model)}
         except Exception as error:  # the other cells should still run
             traceback.print_exc()
-            told["methods"][method] = {"error": f"{type(error).__name__}: {error}"[:300]}
+            record["methods"][method] = {"error": f"{type(error).__name__}: {error}"[:300]}
         self._save()
         cell = {
-            key: value for key, value in told["methods"][method].items() if key not in ("missed", "scores")
+            key: value for key, value in record["methods"][method].items() if key not in ("missed", "scores")
         }
         print(self.name, strength.name, method, f"{self._now() - began:.1f} s", json.dumps(cell), flush=True)
 
@@ -197,7 +200,7 @@ class Study:
             "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[operator]  # a module's attributes are Any or Module to torch
         }
 
-    def _made(self, method: str) -> tuple[nn.Module, Told]:
+    def _made(self, method: str) -> tuple[nn.Module, JsonObject]:
         """A fine-tune after a method, and details for the log."""
         source = self.taught["source"]
         if method in self.recovery:
@@ -217,7 +220,7 @@ class Study:
         data = Dataset(tuple(self.material.recovery), len(self.material.recovery), self.pad, "")
         return Job(load_recipe(method), self.taught["source"], data, self.device)
 
-    def _recovered(self, method: str) -> tuple[nn.Module, Told]:
+    def _recovered(self, method: str) -> tuple[nn.Module, JsonObject]:
         job = self._job(method)
         job = replace(job, recipe=replace(job.recipe, train=replace(self.recovery[method], seed=self.seed)))
         assert job.recipe.train is not None
@@ -234,21 +237,21 @@ class Study:
             hold=student.hold,
             refresh=student.follow,
         )
-        told = _finished(loop)
+        record = _finished(loop)
         student.close()
-        return student.model, {"training": told}
+        return student.model, {"training": record}
 
     # ---------------------------------------------------------------------------------- measuring
 
-    def _measured(self, model: nn.Module) -> Told:
+    def _measured(self, model: nn.Module) -> JsonObject:
         hold_weights(model)
         made, taught = self.taught["held_out"]
         ce, kl = distance(Learner(model, Train()), made, taught, self.taught["head"])
-        told = {"ce": round(ce, 5), "kl": round(kl, 5), **self._scored(model)}
+        record = {"ce": round(ce, 5), "kl": round(kl, 5), **self._scored(model)}
         drop_weights(model)
-        return told
+        return record
 
-    def _scored(self, model: Any) -> Told:
+    def _scored(self, model: Any) -> JsonObject:
         """scores: right and asked of every manner. missed: for each case with a fault, the manners that were not
         kept."""
         asked = self.material.asked
@@ -276,18 +279,18 @@ class Study:
     def _save(self) -> None:
         self.out.parent.mkdir(exist_ok=True)
         draft = self.out.with_suffix(".draft")
-        draft.write_text(json.dumps(self.told) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(self.record) + "\n", encoding="utf-8")
         draft.replace(self.out)
 
 
-def _finished(loop: Loop) -> Told:
+def _finished(loop: Loop) -> JsonObject:
     """Run a loop, and release the memory of its graphs for other processes on the device."""
-    told = loop.run()
+    record = loop.run()
     loop.close()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    return told
+    return record
 
 
 def _save_state(model: nn.Module, path: Path) -> None:
