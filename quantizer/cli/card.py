@@ -25,7 +25,7 @@ def add(verbs: Any) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="report.json of `manners gate run`; without it, the card has none",
+        help="report.json of `manners gate run`; without it, the card has no results",
     )
     option(
         "--trust",

@@ -19,10 +19,10 @@ FOUND: Final = 1
 
 def add(verbs: Any) -> None:
     """Add the commands and their flags. verbs: the result of argparse's `add_subparsers`."""
-    words = "conversations with tools from a teacher behind an OpenAI-compatible URL"
+    words = "generate conversations with tools with a teacher model behind an OpenAI-compatible URL"
     _generate(verbs.add_parser("generate", help=words, description=words))
     words = (
-        "whether conversations are fit to be learned from: the gates' detectors, calls, doubles, the suites"
+        "check conversations for training: the gates' detectors, tool calls, duplicates, overlap with suites"
     )
     _validate(verbs.add_parser("validate", help=words, description=words))
 
@@ -31,29 +31,35 @@ def _generate(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--url", required=True, metavar="URL", help="the teacher's address, with or without /v1")
     option("--out", type=Path, required=True, metavar="DIR",
-           help="for ledger.jsonl, conversations.jsonl and manifest.json; the same again goes on")  # fmt: skip
+           help="for ledger.jsonl, conversations.jsonl and manifest.json; an existing run continues")  # fmt: skip
     option("--plan", default="annie", metavar="P", help="a shipped plan or a .toml (default: %(default)s)")
-    option("--model", metavar="M", help="as the teacher's server names it (default: the first that it lists)")
+    option(
+        "--model",
+        metavar="M",
+        help="the model's name on the teacher's server (default: the first that it lists)",
+    )
     option("--dialect", choices=("openai", "vllm", "llama-server"), default="openai",
-           help="how thinking is switched off; openai has no word for it (default: %(default)s)")  # fmt: skip
+           help="how thinking is switched off; openai has no such switch (default: %(default)s)")  # fmt: skip
     option("--count", action="append", default=[], metavar="CATEGORY=N",
-           help="conversations of a category (default: the plan's); may be repeated")  # fmt: skip
+           help="the number of conversations of a category (default: the plan's); may be repeated")  # fmt: skip
     option("--language", action="append", default=[], metavar="L", help="only these of the plan's languages")
     option("--tries", type=int, metavar="N", help="candidates for each conversation (default: the plan's)")
     option("--suite", action="append", default=[], metavar="S",
-           help="nothing of this suite is asked or kept (default: every shipped one); may be repeated")  # fmt: skip
-    option("--concurrency", type=int, default=4, metavar="N", help="questions at once (default: %(default)s)")
+           help="exclude everything that overlaps with this suite (default: every shipped one); may be repeated")  # fmt: skip
+    option(
+        "--concurrency", type=int, default=4, metavar="N", help="concurrent requests (default: %(default)s)"
+    )
     option(
         "--timeout",
         type=float,
         default=300.0,
         metavar="S",
-        help="seconds for an answer (default: %(default)g)",
+        help="timeout of an answer in seconds (default: %(default)g)",
     )
     key = parser.add_mutually_exclusive_group()
     key.add_argument("--key-env", metavar="NAME", help="the environment variable that holds the API key")
     key.add_argument("--key-file", type=Path, metavar="FILE", help="the file that holds the API key")
-    option("--json", action="store_true", help="the manifest as JSON on stdout, no progress")
+    option("--json", action="store_true", help="print the manifest as JSON, without progress")
     parser.set_defaults(part=run_generate, needs_torch=False)
 
 
@@ -67,10 +73,10 @@ def _validate(parser: argparse.ArgumentParser) -> None:
         help="a model folder: every row is rendered and masked as in training",
     )
     option("--suite", action="append", default=[], metavar="S",
-           help="no prompt of this suite may be in it (default: every shipped one); may be repeated")  # fmt: skip
+           help="report prompts of this suite (default: every shipped one); may be repeated")  # fmt: skip
     option("--max-seconds", type=float, default=30.0, metavar="S",
-           help="an answer may take to speak (default: %(default)g)")  # fmt: skip
-    option("--json", action="store_true", help="the report as JSON on stdout")
+           help="the longest spoken answer (default: %(default)g)")  # fmt: skip
+    option("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(part=run_validate, needs_torch=False)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-WORDS = "write an NVFP4 folder's model in BF16, the very numbers that its bytes stand for"
+WORDS = "write the model of an NVFP4 folder in BF16, with exactly the values that its bytes represent"
 
 
 def add(verbs: Any) -> None:
@@ -17,7 +17,7 @@ def add(verbs: Any) -> None:
     option = parser.add_argument
     option("folder", type=Path, metavar="DIR", help="the NVFP4 folder")
     option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
-    option("--json", action="store_true", help="the result as JSON on stdout")
+    option("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(part=run)
 
 

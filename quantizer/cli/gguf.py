@@ -14,13 +14,13 @@ def add(verbs: Any) -> None:
     """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser(
         "gguf",
-        help="a GGUF file for llama.cpp",
-        description="Write a GGUF file of a BF16 folder, or of an NVFP4 folder without loss of a bit.",
+        help="write a GGUF file for llama.cpp",
+        description="Write a GGUF file from a BF16 folder, or losslessly from an NVFP4 folder.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="a Hugging Face folder, in BF16 or NVFP4")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write")
     parser.add_argument(
-        "--type", dest="kind", choices=TYPES, required=True, help="nvfp4 takes an NVFP4 folder"
+        "--type", dest="kind", choices=TYPES, required=True, help="nvfp4 needs an NVFP4 folder"
     )
     parser.add_argument(
         "--converter",

@@ -23,9 +23,7 @@ MISSING: Final = "torch is not installed, which this needs: make quantizer"
 
 def add(commands: Any) -> None:
     """Add both commands. commands: the result of argparse's `add_subparsers`."""
-    _command(
-        commands, "quantize", QUANTIZE, "make an NVFP4 or GGUF artefact that keeps its manners, and check it"
-    )
+    _command(commands, "quantize", QUANTIZE, "quantize a model to NVFP4 or GGUF, and check the result")
     _command(commands, "data", DATA, "make and check conversations for calibration and training")
 
 

@@ -20,8 +20,8 @@ def add(verbs: Any) -> None:
     quantize = verbs.add_parser("ptq", help="quantize without training: scales, AWQ, a mix of NVFP4 and BF16")
     job_arguments(quantize, recipe="default")
     quantize.set_defaults(part=run)
-    recipes = verbs.add_parser("recipes", help="what recipes there are")
-    recipes.add_argument("--json", action="store_true", help="with every value, for scripts")
+    recipes = verbs.add_parser("recipes", help="list the recipes")
+    recipes.add_argument("--json", action="store_true", help="print all values as JSON")
     recipes.set_defaults(part=run_recipes)
 
 
@@ -30,14 +30,14 @@ def job_arguments(parser: argparse.ArgumentParser, recipe: str) -> None:
     option = parser.add_argument
     option("--recipe", default=recipe, metavar="R", help="a shipped recipe or a .toml (default: %(default)s)")
     option("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE",
-           help="change one value of the recipe, as layers.last=1; may be repeated")  # fmt: skip
+           help="change one value of the recipe, such as layers.last=1; may be repeated")  # fmt: skip
     option(
         "--source", type=Path, required=True, metavar="DIR", help="the model in BF16, a Hugging Face folder"
     )
     option("--data", type=Path, required=True, metavar="FILE", help="conversations, JSONL")
     option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
-    option("--device", metavar="D", help="as torch names it (default: a GPU if there is one)")
-    option("--json", action="store_true", help="the result as JSON on stdout, no progress")
+    option("--device", metavar="D", help="a torch device (default: a GPU if there is one)")
+    option("--json", action="store_true", help="print the result as JSON, without progress")
 
 
 def run(args: argparse.Namespace) -> int:

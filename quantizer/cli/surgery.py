@@ -24,14 +24,16 @@ def add(verbs: Any) -> None:
     """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser(
         "surgery",
-        help="make a model folder such as a server loads",
-        description="Detect, report and cure what keeps a server from loading a folder; never in place unless asked.",
+        help="make a model folder loadable for a server",
+        description="Detect, report and fix what keeps a server from loading a folder; never in place unless requested.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="a Hugging Face folder, in BF16 or NVFP4")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--out", type=Path, metavar="DIR", help="the folder to write")
-    where.add_argument("--in-place", action="store_true", help="put the result in the folder's place")
-    where.add_argument("--check", action="store_true", help="only report; exit code 1 if there is something")
+    where.add_argument("--in-place", action="store_true", help="replace the folder by the result")
+    where.add_argument(
+        "--check", action="store_true", help="only report; exit code 1 if something has to be changed"
+    )
     parser.add_argument(
         "--for",
         dest="server",
@@ -41,8 +43,8 @@ def add(verbs: Any) -> None:
         help=f"vllm-0.19, vllm-0.24, …, or text for the bare text model (default: {NEWEST}); "
         f"vLLM before {_dotted(WRAPS)} gets Qwen3.5 wrapped, before {_dotted(TRANSFORMERS_5)} a tokenizer of transformers 4",
     )
-    parser.add_argument("--owner", type=int, metavar="UID", help="the user id that shall own the files")
-    parser.add_argument("--json", action="store_true", help="the report as JSON, for scripts")
+    parser.add_argument("--owner", type=int, metavar="UID", help="the user id that should own the files")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(part=run)
 
 

@@ -28,7 +28,7 @@ def add(verbs: Any) -> None:
     option("folder", type=Path, metavar="DIR", help="the NVFP4 folder")
     option("--source", type=Path, metavar="DIR", help="the model it was made from, in BF16")
     option("--base", type=Path, metavar="DIR", help="that model before its fine-tune; needs --source")
-    option("--json", action="store_true", help="everything as JSON, for scripts")
+    option("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(part=run)
 
 

@@ -78,7 +78,7 @@ class DataCollector:
         """Why these user turns may not be used; "" if they may."""
         return self._overlap([{"role": "user", "content": turn} for turn in turns])
 
-    def asks(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
+    def next_requests(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
         """At most `limit` requests that can be made now, in order. Empty if everything is collected or nothing more
         can be."""
         found = self._open(limit)
@@ -94,7 +94,7 @@ class DataCollector:
             self._examine(conversation)
 
     def rows(self) -> Iterator[Row]:
-        """The kept conversations, category by category. Call it after `asks` has returned an empty list."""
+        """The kept conversations, category by category. Call it after `next_requests` has returned an empty list."""
         for progress in self._categories:
             yield from (conversation.row() for conversation in progress.taken())
 
@@ -104,11 +104,11 @@ class DataCollector:
             progress.category.name: dict(progress.reasons().most_common()) for progress in self._categories
         }
 
-    def got(self) -> dict[str, int]:
+    def kept_by_category(self) -> dict[str, int]:
         """The number of kept conversations, by category."""
         return {progress.category.name: len(progress.taken()) for progress in self._categories}
 
-    def short(self) -> list[str]:
+    def shortfalls(self) -> list[str]:
         """One line for each category that has too few conversations, with the most common reasons."""
         return [progress.summary() for progress in self._categories if len(progress.taken()) < progress.count]
 

@@ -89,7 +89,7 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
         (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to change
         asyncio.run(_collect(collector, ledger, job, quiet))
         asked = len(ledger)
-    if short := collector.short():
+    if short := collector.shortfalls():
         raise DataError(
             f"{out}: {'; '.join(short)}. Nothing was written; ask for fewer with --count, or for more tries with "
             "--tries: the answers so far are kept"
@@ -104,7 +104,7 @@ async def _collect(collector: DataCollector, ledger: Ledger, job: GenerationJob,
         collector, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet
     )
     with closing(display):
-        while pairs := collector.asks(ROUND * job.pace.concurrency):
+        while pairs := collector.next_requests(ROUND * job.pace.concurrency):
             new = [ask for _, ask in pairs if ask.key.digest not in book]
             if new:
                 await _ask(new, ledger, job, display)
@@ -134,7 +134,7 @@ def _written(
         "teacher": {"model": job.teacher.served_model, "dialect": job.teacher.dialect},
         "file": {"name": ROWS, "bytes": (out / ROWS).stat().st_size, "digest": file_digest(out / ROWS)},
         "conversations": len(rows),
-        "categories": collector.got(),
+        "categories": collector.kept_by_category(),
         "languages": dict(Counter(row["language"] for row in rows).most_common()),
         "with_calls": sum(any("tool_calls" in message for message in row["messages"]) for row in rows),
         "answers_asked_for": asked,
