@@ -77,6 +77,12 @@ def test_arrows_between_floors_point_down(name: str) -> None:
         assert other == floor or other in ALLOWED[floor] or lazily, f"{name} imports {target}"
 
 
+@pytest.mark.parametrize("name", [n for n in modules() if not n.startswith("quantizer.experiments")])
+def test_no_product_module_imports_an_experiment(name: str) -> None:
+    """Experiments may use the product, never the reverse."""
+    assert not {target for target in imports(name) if target.startswith("quantizer.experiments")}
+
+
 def test_no_module_imports_itself_by_a_detour() -> None:
     packages = {name for name, path in modules().items() if path.name == "__init__.py"}
     graph = {name: ours(name) - packages for name in modules()}
@@ -178,9 +184,9 @@ def test_few_broad_excepts_on_each_floor() -> None:
 SHORT_TASKS = {
     "app.conformance.gateway": 1,  # of a command, which awaits it
     "app.conformance.suite": 1,
-    "app.proxy.flow": 1,  # of one request: its end cancels it
+    "app.proxy.exchange": 1,  # of one request: its end cancels it
     "app.proxy.deadlines": 1,
-    "app.proxy.outlet": 1,
+    "app.proxy.response_writer": 1,
     "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
     "app.promotion.warmup": 2,
@@ -194,7 +200,7 @@ STARTS_A_TASK = ("create_task", "ensure_future")
 
 
 def test_what_runs_in_the_background_is_begun_where_its_failure_is_seen() -> None:
-    found = {}
+    found: dict[str, int] = {}
     for name in (name for name in modules() if name.startswith(("app", "deploy", "gates"))):
         calls = [
             node

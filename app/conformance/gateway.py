@@ -33,7 +33,7 @@ class Front:
     @property
     def outstanding(self) -> int:
         """Requests that hold a place or a connection."""
-        return self.gateway.chat.in_flight + self.gateway.pool.outstanding
+        return self.gateway.proxy.in_flight + self.gateway.pool.outstanding
 
 
 def configuration(url: str, dialect: Dialect, state: Path, concurrency: int = 8) -> Config:

@@ -37,7 +37,7 @@ LONG = user("hello " * 6000)
 
 
 def judge_usage(replies: Sequence[Reply]) -> None:
-    """Asked for, it is there and adds up; not asked for, no chunk carries it."""
+    """ParsedRequest for, it is there and adds up; not asked for, no chunk carries it."""
     asked, silent, whole = replies
     for reply in replies:
         spoken(reply)

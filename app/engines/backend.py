@@ -9,8 +9,8 @@ fails several probes in a row, although its process lives, is replaced.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -20,7 +20,7 @@ from app.errors.tree import EngineDown, UpstreamError
 from app.stream.conduct import Conduct, conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
 from deploy.core.errors import DeployError, EngineError
 from deploy.core.tasks import supervise
@@ -86,18 +86,9 @@ class Route:
     upstream: Upstream
     vouch: Callable[[], None]  # to be called when the engine gave a token (or an embedding)
     blame: Callable[[UpstreamError], Judgement | None]  # to be called when it failed a request
-    _streams: set[Stream]
+    streams: set[Stream]  # replies being streamed, whose tokens show that the engine works
     conduct: Conduct = "unknown"
     catch: Callable[[str], None] = lambda kind: None  # to be called when it reasoned although told not to
-
-    @contextmanager
-    def serving(self, stream: Stream) -> Iterator[None]:
-        """Within this the engine streams a reply, whose tokens show that the engine works."""
-        self._streams.add(stream)
-        try:
-            yield
-        finally:
-            self._streams.discard(stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +99,7 @@ class PoolContext:
     state_dir: Path
     metrics: Metrics
     log: Logger
-    round: Round
+    batch: IOBatch
 
 
 class Backend:
@@ -116,7 +107,7 @@ class Backend:
 
     def __init__(self, spec: EngineSpec, connect_timeout: float, context: PoolContext) -> None:
         self.spec = spec
-        self.upstream = Upstream(connect_timeout, context.round)
+        self.upstream = Upstream(connect_timeout, context.batch)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # time of its last token, in monotonic seconds
         self.breaker = Breaker()

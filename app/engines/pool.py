@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.config.config import Config, Model
-from app.engines.backend import Backend, EngineFactory, PoolContext, driver
-from app.engines.backend import Route as Route
+from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
 from app.errors.tree import EngineDown, NotForChat, UnknownModel
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from deploy.engine.engine import Engine, EngineState
 from deploy.engine.spec import EngineSpec
 from gates.artefact.artefact import ArtefactError, folder_of, load
@@ -49,8 +48,8 @@ class EnginePool:
     ) -> None:
         self._config = config
         self._metrics = metrics
-        self.round = Round()
-        self._context = PoolContext(factory, config.state_dir, metrics, log, self.round)
+        self.batch = IOBatch()
+        self._context = PoolContext(factory, config.state_dir, metrics, log, self.batch)
         self._backends: dict[str, Backend] = {}
         self._gated: set[str] = set()  # engines that a passing report put in service
         self._table: Mapping[str, ModelRoute] = {

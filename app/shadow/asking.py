@@ -14,7 +14,7 @@ from app.config.config import Config
 from app.engines.identity import build_of
 from app.shadow.compare import Comparison, Trio, compare
 from app.shadow.record import Record
-from app.shadow.replay import SUITE, Asked, asks_of, said
+from app.shadow.replay import SUITE, ParsedRequest, asks_of, said
 from app.shadow.store import Store, first_kept
 from app.stream.conduct import Guard, conduct, held_characters
 from deploy.core.errors import EngineError
@@ -98,7 +98,9 @@ def _spec(config: Config, name: str) -> EngineSpec:
     return spec
 
 
-async def _up(config: Config, spec: EngineSpec, stack: AsyncExitStack, guards: Sequence[Guard]) -> Asked:
+async def _up(
+    config: Config, spec: EngineSpec, stack: AsyncExitStack, guards: Sequence[Guard]
+) -> ParsedRequest:
     """An engine that streams. A container that ran before runs on behind it; a child of ours ends."""
     found = await running([spec], state_dir=config.state_dir)
     runs = any(one.engine == spec.name and one.running for one in found)
@@ -119,13 +121,13 @@ async def _up(config: Config, spec: EngineSpec, stack: AsyncExitStack, guards: S
     )
     shown = conduct(state.abilities, gated=False, caught=False)
     guard = max((held_characters(guard, shown) for guard in guards), default=0)
-    return Asked(spec.name, target, state.abilities, guard)
+    return ParsedRequest(spec.name, target, state.abilities, guard)
 
 
 async def _ask(
     store: Store,
     asks: Sequence[tuple[Record, tuple[Ask, ...]]],
-    engines: Sequence[Asked],
+    engines: Sequence[ParsedRequest],
     track: Track,
 ) -> list[Trio]:
     """Day by day, for each has a file of answers of its own."""

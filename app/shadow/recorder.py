@@ -22,7 +22,7 @@ from typing import Final, Literal
 from app.api.surface import OverChat
 from app.config.config import Config
 from app.config.shadow import Shadow
-from app.proxy.exchange import Exchange
+from app.proxy.context import RequestContext
 from app.shadow.record import Taken, redacted, render
 from app.shadow.store import Store, first_kept
 from app.telemetry.log import Logger, where
@@ -83,17 +83,27 @@ class Recorder:
         self._told_full = False
         self._failing = False  # the disk refused the last record
 
-    def take(self, model: str, engine: str, exchange: Exchange, heard: Heard) -> None:
+    def take(self, context: RequestContext, heard: Heard) -> None:
         """A request is over. Of the chats that went well a random share is kept."""
-        if self._ended or heard.ended != "ok" or not isinstance(exchange.surface, OverChat):
+        if self._ended or heard.ended != "ok" or not isinstance(context.surface, OverChat):
             return
         if self._chance() >= self._settings.share:
             return
-        if len(exchange.body) > LONGEST:
+        if len(context.body) > LONGEST:
             return self._dropped("too_long")
-        calls = tuple((name, "".join(parts)) for name, parts in exchange.audit.calls)
-        thinking, body = exchange.policy.think.thinking, exchange.asked.body
-        taken = Taken(new_id(), self._now(), model, engine, thinking, body, calls, heard.breaches, heard.wait)
+        calls = tuple((name, "".join(parts)) for name, parts in context.audit.calls)
+        thinking, body = context.policy.think.thinking, context.parsed.body
+        taken = Taken(
+            new_id(),
+            self._now(),
+            context.parsed.chat.model,
+            context.engine,
+            thinking,
+            body,
+            calls,
+            heard.breaches,
+            heard.wait,
+        )
         self._ensure_worker()
         try:
             self._queue.put_nowait(taken)

@@ -32,7 +32,7 @@ _MOST_MESSAGES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedRequest:
     """An engine under its name, up. `guard` is how many characters of its speech are held back."""
 
     name: str
@@ -57,7 +57,7 @@ class Said:
     lost: bool = False
 
 
-def ask_of(record: Record, asked: Asked) -> Ask | None:
+def ask_of(record: Record, asked: ParsedRequest) -> Ask | None:
     """The request for an engine; None where it cannot be made of what redaction left, or this engine
     does not take it."""
     chat = _chat(record)
@@ -73,7 +73,9 @@ def ask_of(record: Record, asked: Asked) -> Ask | None:
     return Ask(key, sent)
 
 
-def asks_of(records: Iterable[Record], engines: Sequence[Asked]) -> list[tuple[Record, tuple[Ask, ...]]]:
+def asks_of(
+    records: Iterable[Record], engines: Sequence[ParsedRequest]
+) -> list[tuple[Record, tuple[Ask, ...]]]:
     """The records that every one of the engines can be asked, with the requests, one an engine."""
     found = []
     for record in records:
@@ -84,7 +86,7 @@ def asks_of(records: Iterable[Record], engines: Sequence[Asked]) -> list[tuple[R
     return found
 
 
-def said(record: Record, sample: Sample, asked: Asked) -> Said:
+def said(record: Record, sample: Sample, asked: ParsedRequest) -> Said:
     """A raw reply, read."""
     if sample.fault is not None:
         return Said(lost=True)

@@ -50,7 +50,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedRequest:
     """A request: its path decoded, and its body parsed; None without one."""
 
     method: str
@@ -59,7 +59,7 @@ class Asked:
     body: Any = None
 
 
-def judge(asked: Asked, catalogue: Catalogue) -> str | None:
+def judge(asked: ParsedRequest, catalogue: Catalogue) -> str | None:
     """Let it pass, or raise Forbidden. A container that is named must be the gateway's: see `check_ours`."""
     version = _VERSION.match(asked.path)
     if version and (int(version[1]), int(version[2])) < OLDEST:
@@ -81,27 +81,27 @@ def check_ours(container: Json, catalogue: Catalogue) -> None:
         raise Forbidden("the container is somebody else's")
 
 
-def _free(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _free(found: re.Match[str], asked: ParsedRequest, catalogue: Catalogue) -> None:
     return None
 
 
-def _ours(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> str:
+def _ours(found: re.Match[str], asked: ParsedRequest, catalogue: Catalogue) -> str:
     return found[1]
 
 
-def _image(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _image(found: re.Match[str], asked: ParsedRequest, catalogue: Catalogue) -> None:
     if found[1] not in catalogue.images:
         raise Forbidden(f"{found[1][:200]} is no image of the catalogue")
 
 
-def _pull(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _pull(found: re.Match[str], asked: ParsedRequest, catalogue: Catalogue) -> None:
     name, tag = asked.query.get("fromImage", ""), asked.query.get("tag", "")
     wanted = f"{name}@{tag}" if tag.startswith("sha256:") else name
     if wanted not in catalogue.images or set(asked.query) - {"fromImage", "tag"}:
         raise Forbidden(f"{wanted[:200]} is no image of the catalogue")
 
 
-def _list(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _list(found: re.Match[str], asked: ParsedRequest, catalogue: Catalogue) -> None:
     try:
         wanted = json.loads(asked.query.get("filters", "{}"))["label"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -110,7 +110,7 @@ def _list(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
         raise Forbidden("containers are listed by the gateway's own label only")
 
 
-def _create(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _create(found: re.Match[str], asked: ParsedRequest, catalogue: Catalogue) -> None:
     body, name = asked.body, asked.query.get("name")
     if set(asked.query) != {"name"}:
         raise Forbidden("a container is made by its name and nothing else")
@@ -175,7 +175,7 @@ def _places(spec: EngineSpec, source: Any) -> set[tuple[str, str]]:
     return {(str(path), f"{MODEL}/{path.name}")} if beside or str(path) == str(spec.artefact) else set()
 
 
-_Rule = Callable[[re.Match[str], Asked, Catalogue], str | None]
+_Rule = Callable[[re.Match[str], ParsedRequest, Catalogue], str | None]
 _RULES: Final[tuple[tuple[str, str, _Rule], ...]] = (
     ("GET", r"/_ping", _free),
     ("HEAD", r"/_ping", _free),

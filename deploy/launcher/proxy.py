@@ -15,7 +15,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, U
 from yarl import URL
 
 from deploy.launcher.mounts import Identity, identify, sources
-from deploy.launcher.policy import Asked, Catalogue, Forbidden, check_ours, judge
+from deploy.launcher.policy import Catalogue, Forbidden, ParsedRequest, check_ours, judge
 
 MOST_BYTES = 1 << 20
 CALL_SECONDS = 3600.0
@@ -55,7 +55,7 @@ class _Proxy:
         except (ClientError, OSError) as error:
             return web.json_response({"message": f"the Docker Engine does not answer: {error}"}, status=502)
 
-    async def _mounts(self, session: ClientSession, asked: Asked, container: str | None) -> Identity:
+    async def _mounts(self, session: ClientSession, asked: ParsedRequest, container: str | None) -> Identity:
         """What a container that is made or started is given of the host.
 
         Raises Forbidden: it is somebody else's, or a path of it has a link in it.
@@ -75,7 +75,7 @@ class _Proxy:
         return found
 
     async def _check_again(
-        self, session: ClientSession, asked: Asked, container: str | None, mounts: Identity
+        self, session: ClientSession, asked: ParsedRequest, container: str | None, mounts: Identity
     ) -> None:
         """Raises Forbidden if something was put in a mount's place while Docker worked; a container ends then."""
         try:
@@ -89,7 +89,7 @@ class _Proxy:
             raise
 
 
-async def _read(request: web.Request) -> Asked:
+async def _read(request: web.Request) -> ParsedRequest:
     path = unquote(request.rel_url.raw_path)
     if "%" in path or "//" in path or ".." in path.split("/"):
         raise Forbidden("the path is not plain")
@@ -100,10 +100,10 @@ async def _read(request: web.Request) -> Asked:
         body = json.loads(raw) if raw else None
     except (ValueError, RecursionError):
         raise Forbidden("the body is not JSON") from None
-    return Asked(request.method, path, dict(request.rel_url.query), body)
+    return ParsedRequest(request.method, path, dict(request.rel_url.query), body)
 
 
-async def _request(session: ClientSession, asked: Asked) -> ClientResponse:
+async def _request(session: ClientSession, asked: ParsedRequest) -> ClientResponse:
     """Ask Docker."""
     data = None if asked.body is None else json.dumps(asked.body).encode()
     headers = {} if data is None else {"content-type": "application/json"}

@@ -1,6 +1,6 @@
 """Serving configurations beside each other: engines, thinking on and off, streamed and whole. Pure.
 
-Asked as the latency gate asks (`gates.run.latency`): by turns, new prompts every time, after a
+ParsedRequest as the latency gate asks (`gates.run.latency`): by turns, new prompts every time, after a
 silence, warmed up first. What is added is the cell: one engine, asked one way. A reply that is not
 streamed shows its first content when all of it is there, so its TTFT is the whole time: whoever
 measures it without streaming measures that.

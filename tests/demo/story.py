@@ -127,7 +127,7 @@ class Story:
         if not spoiler.cancelled() and (error := spoiler.exception()):
             raise Failed(f"her file could not be spoiled: {error}")
         operations = await asyncio.to_thread(self._client().operations)
-        operation = operations[0] if operations else {"phase": "refused"}
+        operation: dict[str, Any] = operations[0] if operations else {"phase": "refused"}
         fault = operation.get("error") or {}
         self.told.check("she served callers, and was made to leak",
                         self.told.spoiled is not None and any(h.engine == CANDIDATE for h in self.crowd.heard))  # fmt: skip

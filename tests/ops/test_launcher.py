@@ -17,7 +17,7 @@ from deploy.drivers.docker_client import Docker
 from deploy.engine.engine import Phase
 from deploy.engine.spec import EngineSpec
 from deploy.launcher.__main__ import main, read
-from deploy.launcher.policy import Asked, Catalogue, Forbidden, check_ours, judge
+from deploy.launcher.policy import Catalogue, Forbidden, ParsedRequest, check_ours, judge
 from tests.docker import image
 from tests.docker.daemon import Daemon
 from tests.ops.facts import ROOT
@@ -41,13 +41,15 @@ PLACING = Placing(
 BESIDE = replace(PLACING, model="/srv/manners/models/q4/annie.gguf", inside="/model/annie.gguf")
 
 
-def making(spec: EngineSpec, placing: Placing) -> Asked:
+def making(spec: EngineSpec, placing: Placing) -> ParsedRequest:
     """The request by which the driver makes this engine's container."""
     body = create_body(spec, placing)
-    return Asked("POST", "/v1.41/containers/create", {"name": container_name(spec, placing.instance)}, body)
+    return ParsedRequest(
+        "POST", "/v1.41/containers/create", {"name": container_name(spec, placing.instance)}, body
+    )
 
 
-def refused(asked: Asked, catalogue: Catalogue = CATALOGUE) -> str:
+def refused(asked: ParsedRequest, catalogue: Catalogue = CATALOGUE) -> str:
     """Why it is refused, which it must be."""
     with pytest.raises(Forbidden) as error:
         judge(asked, catalogue)
@@ -119,8 +121,9 @@ def test_another_name_another_engine_and_another_gateway_are_refused() -> None:
     body = deepcopy(asked.body)
     body["Labels"]["manners.instance"] = "f" * 12
     assert "Labels" in refused(replace(asked, body=body))
-    for nonsense in (None, [], "x", {}, {"Labels": {"manners.engine": "spark"}}):
-        refused(replace(asked, body=nonsense))
+    nonsense: list[Any] = [None, [], "x", {}, {"Labels": {"manners.engine": "spark"}}]
+    for body in nonsense:
+        refused(replace(asked, body=body))
 
 
 @pytest.mark.parametrize(
@@ -135,18 +138,20 @@ def test_another_name_another_engine_and_another_gateway_are_refused() -> None:
     ],
 )  # fmt: skip
 def test_whatever_else_docker_can_do_is_refused(method: str, path: str, query: dict[str, str]) -> None:
-    refused(Asked(method, path, query))
+    refused(ParsedRequest(method, path, query))
 
 
 def test_a_start_with_a_body_is_refused() -> None:
     """Old versions of the API took a HostConfig there."""
-    assert "takes no body" in refused(Asked("POST", "/containers/abc/start", {}, {"Privileged": True}))
+    assert "takes no body" in refused(
+        ParsedRequest("POST", "/containers/abc/start", {}, {"Privileged": True})
+    )
 
 
 def test_a_container_that_is_named_must_be_the_gateways() -> None:
     for method, path in (("GET", "json"), ("GET", "logs"), ("POST", "start"), ("POST", "kill")):
-        assert judge(Asked(method, f"/v1.41/containers/abc/{path}"), CATALOGUE) == "abc"
-    assert judge(Asked("DELETE", "/containers/abc"), CATALOGUE) == "abc"
+        assert judge(ParsedRequest(method, f"/v1.41/containers/abc/{path}"), CATALOGUE) == "abc"
+    assert judge(ParsedRequest("DELETE", "/containers/abc"), CATALOGUE) == "abc"
     check_ours({"Config": {"Labels": {"manners.instance": INSTANCE}}}, CATALOGUE)
     for labels in (None, {}, {"manners.instance": "f" * 12}):
         with pytest.raises(Forbidden):
