@@ -267,7 +267,7 @@ async def _read(request: Request, limit: int) -> bytes:
             if len(data) > limit:
                 raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
     except ClientDisconnect:
-        raise TooSlow("the request broke off") from None  # nobody hears it, and it is no bug
+        raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
     return bytes(data)
 
 

@@ -49,8 +49,8 @@ FaultCount = tuple[int, int]
 class BakeLimits:
     """The limits of a bake. Rates are of replies, in [0, 1]; times in seconds.
 
-    `least` is the number of the incumbent's replies from which its figures are compared with. `tell` is
-    the leak rate that a bake must exclude (at 95 %) to be conclusive: without any leak that takes 116
+    `least` is the number of the incumbent's replies from which its figures are compared with. `conclusive` is
+    the leak rate that a bake must exclude (at 95 %) to count as such: without any leak that takes 116
     replies for 5 %. With less traffic than that, `quiet` decides: "accept" (the gate has passed the
     candidate, and the evidence says how little was observed) or "breach".
     """
@@ -65,7 +65,7 @@ class BakeLimits:
     slack_s: float = 0.05
     least: int = 100
     alpha: float = 0.01
-    tell: float = 0.05
+    conclusive: float = 0.05
     quiet: Literal["accept", "breach"] = "accept"
     gone_s: float = 10.0
     look_s: float = 0.5
@@ -84,7 +84,7 @@ class Bake:
     slow_after: float | None
     usual: float | None
     counts: Mapping[FaultKind, FaultCount] = field(default_factory=lambda: MappingProxyType({}))
-    heard: int = 0
+    replies: int = 0
     waits: tuple[float, ...] = ()
 
 
@@ -104,16 +104,16 @@ def begin(limits: BakeLimits, incumbent: Sequence[Heard]) -> Bake:
     return Bake(limits, bounds, slow_after, median(lately) if lately else None)
 
 
-def add(bake: Bake, heard: Heard) -> Bake:
+def add(bake: Bake, reply: Heard) -> Bake:
     """The bake after one more reply."""
     counts = dict(bake.counts)
     for kind in bake.bounds:
-        bad = _is_bad(heard, kind, bake.slow_after)
+        bad = _is_bad(reply, kind, bake.slow_after)
         if bad is not None:
             before, n = counts.get(kind, (0, 0))
             counts[kind] = before + bad, n + 1
-    waited = (*bake.waits, heard.wait)[-_WAITS:] if heard.wait is not None and heard.shown else bake.waits
-    return replace(bake, counts=counts, heard=bake.heard + 1, waits=waited)
+    waited = (*bake.waits, reply.wait)[-_WAITS:] if reply.wait is not None and reply.shown else bake.waits
+    return replace(bake, counts=counts, replies=bake.replies + 1, waits=waited)
 
 
 def breach(bake: Bake) -> FailureReason | None:
@@ -127,7 +127,7 @@ def breach(bake: Bake) -> FailureReason | None:
 
 def too_few(bake: Bake) -> bool:
     """Whether there were so few replies that a leak could have gone unnoticed."""
-    return excluded(bake) > bake.limits.tell
+    return excluded(bake) > bake.limits.conclusive
 
 
 def excluded(bake: Bake) -> float:
@@ -138,7 +138,7 @@ def excluded(bake: Bake) -> float:
 def evidence(bake: Bake) -> dict[str, object]:
     """The figures for the audit. Times in seconds, None without replies."""
     return {
-        "heard": bake.heard,
+        "heard": bake.replies,
         "counts": {kind: list(count) for kind, count in bake.counts.items()},
         "bounds": {kind: round(bound, 5) for kind, bound in bake.bounds.items()},
         "leak_rate_excluded": round(excluded(bake), 5),
@@ -154,16 +154,16 @@ def _confidence(limits: BakeLimits) -> float:
     return 1.0 - limits.alpha / TESTS / 2.0
 
 
-def _is_bad(heard: Heard, kind: FaultKind, slow_after: float | None) -> bool | None:
+def _is_bad(reply: Heard, kind: FaultKind, slow_after: float | None) -> bool | None:
     """Whether a reply counts against a kind; None: it does not count for this kind."""
     if kind == "errors":
-        return None if heard.ended == "other" else heard.ended == "failed"
+        return None if reply.ended == "other" else reply.ended == "failed"
     if kind == "slow":
-        if heard.wait is None or slow_after is None:
+        if reply.wait is None or slow_after is None:
             return None
         # A caller who gave up sooner would have waited longer, but it is not known how long.
-        return heard.wait > slow_after if heard.shown or heard.wait > slow_after else None
-    return kind in heard.breaches if heard.judged else None
+        return reply.wait > slow_after if reply.shown or reply.wait > slow_after else None
+    return kind in reply.breaches if reply.judged else None
 
 
 def _message(bake: Bake, kind: FaultKind, bad: int, n: int) -> str:

@@ -29,7 +29,7 @@ from gates.artefact.manifest import Artefact
 HOLDER = "start"
 """The name under which a start holds the loading lease."""
 LOAD_SECONDS = 1800.0
-"""How long to wait for a load that somebody else has begun."""
+"""How long to wait for a load that another process has begun."""
 
 
 class Startup:

@@ -71,7 +71,7 @@ class Conflict(RegistryError):
 
 
 class GenerationMoved(Conflict):
-    """An alias was moved by somebody else since it was read."""
+    """An alias has moved since it was read."""
 
 
 class OperationUnderWay(Conflict):

@@ -102,7 +102,7 @@ class SupervisedEngine(ABC):
 
     @property
     def log_path(self) -> Path:
-        """The log of the present or last run; the one before lies beside it as `.log.1`."""
+        """The log of the present or last run; the previous one is beside it as `.log.1`."""
         return self._log_path
 
     async def changed(self, seen: EngineState) -> EngineState:

@@ -8,7 +8,7 @@ Pure: time comes in with each event; commands go out as data, and `deploy.engine
     STARTING         --GaveUp-->  STARTING     Kill; its end decides
     STARTING         --Exited-->  BACKING_OFF  Wake later, or FAILED
     READY            --Exited-->  BACKING_OFF  Wake later, or FAILED
-    READY            --GaveUp-->  STARTING     Kill; somebody saw that it hangs
+    READY            --GaveUp-->  STARTING     Kill; a probe saw that it hangs
     BACKING_OFF      --Due-->     STARTING     Spawn
     FAILED           --Due-->     STARTING     Spawn; only where the policy has a `retry_s`
     STARTING, READY  --Stop-->    STOPPING     Terminate
@@ -40,7 +40,7 @@ class RestartPolicy:
     The pause before restart n is `first_pause_s * factor ** (n - 1)`, at most `longest_pause_s`;
     n starts again at 1 after a child was ready for `stable_s`. `boot_attempts` limits the children
     before the first that streams, `max_attempts` those in a row after it (None: no limit). An engine
-    that has failed starts again after `retry_s` (None: only when somebody asks).
+    that has failed starts again after `retry_s` (None: only by another Start).
     """
 
     first_pause_s: float = 0.25

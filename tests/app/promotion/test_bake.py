@@ -158,7 +158,7 @@ def test_callers_who_gave_up_before_the_first_word_are_counted_as_slow() -> None
 
 
 def test_the_evidence_says_which_leak_rate_was_excluded() -> None:
-    enough = clean_needed(LIMITS.tell)
+    enough = clean_needed(LIMITS.conclusive)
     assert enough == 116
     assert not bake.too_few(baked([GOOD] * enough))
     assert bake.too_few(baked([GOOD] * (enough - 1)))
