@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 
 
 class Weights:

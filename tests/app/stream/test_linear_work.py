@@ -69,7 +69,7 @@ def hermes(counted: Counted) -> Feed:
 
     def feed(text: str) -> None:
         call.feed(text)
-        if call.committable and call.name:
+        if call.name:
             call.take()
 
     return feed
@@ -227,7 +227,8 @@ PIPELINES = [
     Target("reasoning", partial(pipeline, tools=True, thinking=True, guard=0, field="reasoning"), "Hm. "),
     *(
         Target(f"in a call {prefix!r}", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), prefix, 3 * LONGEST_NAME if prefix == "<function=" else SMALL)
-        for prefix in ('<tool_call>', '<tool_call>{"name":"now","arguments":{"q":"', '<tool_call>{"arguments":', "<function=run>\n<parameter=command>", "<function=", "```\n")
+        for prefix in ('<tool_call>', '<tool_call>{"name":"now","arguments":{"q":"', '<tool_call>{"arguments":', "<function=run>\n<parameter=command>", "<function=", "```\n",
+                       '<tool_call>{"name":"now","arguments":{"q":"a"}', "<tool_call>\n<function=run>\n<parameter=command>\n")
     ),
 ]  # fmt: skip
 

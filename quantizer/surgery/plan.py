@@ -1,7 +1,8 @@
-"""Plan, report, apply: every operation looks first, says what it found, and gives the folder as it shall be.
+"""Plan, report and apply the operations that make a model folder loadable for a server.
 
-`plan` is pure but for reading the folder, and `apply` writes another folder; the patient is never touched unless
-`replace_folder` is asked to put the new one in its place. A plan of an operated folder finds nothing to do.
+Every operation examines the checkpoint, says what it found, and returns the checkpoint as it should be. `make_plan`
+only reads the folder, and `apply_plan` writes another one; only `apply_in_place` replaces the original. A plan for
+a folder that was already converted has nothing to do.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ from typing import Any, Final
 
 from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, FileEntry, Provenance, root_digest
-from quantizer.core.atomic_output import placed
+from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError
 from quantizer.surgery.algorithm import quantization
-from quantizer.surgery.checkpoint import FILE_MODE, FOLDER_MODE, Patient, open_patient
+from quantizer.surgery.checkpoint import FILE_MODE, FOLDER_MODE, ModelCheckpoint, open_checkpoint
+from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import Server
 from quantizer.surgery.shards import write_shards
-from quantizer.surgery.step import Step
 from quantizer.surgery.templates import templates
 from quantizer.surgery.tokenizer import rope, tokenizer
 from quantizer.surgery.wrap import names, preprocessor
 
-Operation = Callable[[Patient, Server], tuple[Step, Patient]]
+Operation = Callable[[ModelCheckpoint, Server], tuple[OperationResult, ModelCheckpoint]]
 OPERATIONS: Final[tuple[Operation, ...]] = (quantization, names, preprocessor, templates, tokenizer, rope)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """before: the folder as it lies there. after: as it shall be. uid: who shall own it, if that was asked."""
+class SurgeryPlan:
+    """before: the folder as it is. after: as it should be. uid: the owner that was requested, if any."""
 
-    before: Patient
-    after: Patient
+    before: ModelCheckpoint
+    after: ModelCheckpoint
     server: Server
-    steps: tuple[Step, ...]
+    steps: tuple[OperationResult, ...]
     uid: int | None = None
 
     @property
-    def refused(self) -> tuple[Step, ...]:
+    def refused(self) -> tuple[OperationResult, ...]:
         return tuple(step for step in self.steps if step.state == "refused")
 
     @property
-    def needed(self) -> tuple[Step, ...]:
+    def needed(self) -> tuple[OperationResult, ...]:
         return tuple(step for step in self.steps if step.state == "needed")
 
     def as_json(self) -> dict[str, Any]:
@@ -61,51 +62,58 @@ class Plan:
         }
 
 
-def plan(folder: Path, server: Server, uid: int | None = None) -> Plan:
-    """Look at a folder. Raises SourceError if it cannot be operated on at all."""
-    before = open_patient(folder)
-    patient, steps = before, []
+def make_plan(folder: Path, server: Server, uid: int | None = None) -> SurgeryPlan:
+    """Examine a folder. Raises SourceError if it cannot be processed at all."""
+    before = open_checkpoint(folder)
+    checkpoint, steps = before, []
     for operation in OPERATIONS:
-        step, patient = operation(patient, server)
+        step, checkpoint = operation(checkpoint, server)
         steps.append(step)
-    return Plan(before, patient, server, (*steps, access(before, uid)), uid)
+    return SurgeryPlan(before, checkpoint, server, (*steps, access(before, uid)), uid)
 
 
-def access(patient: Patient, uid: int | None) -> Step:
-    """Modes and owners: containers leave files that only root may read or change."""
+def access(checkpoint: ModelCheckpoint, uid: int | None) -> OperationResult:
+    """Check modes and owners: containers tend to leave files that only root can read or change."""
     changes = []
-    if patient.odd:
-        changes.append(f"{len(patient.odd)} modes become 0644 or 0755, such as that of {patient.odd[0]}")
-    if uid is not None and patient.owners != {uid}:
+    if checkpoint.wrong_modes:
+        changes.append(
+            f"{len(checkpoint.wrong_modes)} modes become 0644 or 0755, such as that of {checkpoint.wrong_modes[0]}"
+        )
+    if uid is not None and checkpoint.owners != {uid}:
         changes.append(f"user {uid} owns the folder")
     if changes:
-        return Step("access", "needed", "a server under another user must read the files", tuple(changes))
-    return Step("access", "fine", "readable for all" + ("" if uid is None else f", owned by {uid}"))
+        return OperationResult(
+            "access", "needed", "a server under another user must read the files", tuple(changes)
+        )
+    return OperationResult(
+        "access", "fine", "readable for all" + ("" if uid is None else f", owned by {uid}")
+    )
 
 
-def apply(wanted: Plan, out: Path, created: datetime, name: str | None = None) -> Artefact:
-    """Write the folder as planned, sealed, and only if all of it can be written. name: of a model that has none.
+def apply_plan(wanted: SurgeryPlan, out: Path, created: datetime, name: str | None = None) -> Artefact:
+    """Write the folder as planned and seal it; on an error nothing is written. name: for a model that has none.
 
-    Raises SourceError if an operation was refused, ExportError if the result cannot be written or `out` is taken.
+    Raises SourceError if an operation was refused, ExportError if the result cannot be written or `out` exists.
     """
     if wanted.refused:
         step = wanted.refused[0]
         raise SourceError(f"{wanted.before.path}: {step.operation}: {step.why}")
-    with placed(out) as work:
+    with atomic_folder(out) as work:
         _write(wanted, work)
         sealed = _seal(wanted, work, name or out.name, created)
         _set_access(work, wanted.uid)
     return sealed
 
 
-def replace_folder(wanted: Plan, created: datetime) -> Artefact:
-    """The same in place: the new folder is whole before the old one goes. Raises as `apply`."""
+def apply_in_place(wanted: SurgeryPlan, created: datetime) -> Artefact:
+    """Replace the folder by the planned one. The new folder is complete before the old one is removed. Raises as
+    `apply_plan`."""
     folder = wanted.before.path.resolve()
     fresh, old = (folder.with_name(f".{folder.name}.{part}") for part in ("operated", "before-surgery"))
     shutil.rmtree(fresh, ignore_errors=True)
     if old.exists():
         raise ExportError(f"{old}: is left of an operation that was cut off; look at both and remove one")
-    sealed = apply(wanted, fresh, created, folder.name)
+    sealed = apply_plan(wanted, fresh, created, folder.name)
     try:
         folder.rename(old)
         fresh.rename(folder)
@@ -115,7 +123,7 @@ def replace_folder(wanted: Plan, created: datetime) -> Artefact:
     return sealed
 
 
-def _write(wanted: Plan, work: Path) -> None:
+def _write(wanted: SurgeryPlan, work: Path) -> None:
     before, after = wanted.before, wanted.after
     write_shards(before.path, work, after.parts)
     for name, document in after.documents.items():
@@ -139,7 +147,7 @@ def _set_access(work: Path, uid: int | None) -> None:
                 raise ExportError(f"only root can give files to user {uid}; run this as that user") from None
 
 
-def _seal(wanted: Plan, work: Path, name: str, created: datetime) -> Artefact:
+def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime) -> Artefact:
     manifest = wanted.before.manifest
     held = manifest.provenance if manifest else Provenance()
     recipe = {
@@ -147,25 +155,25 @@ def _seal(wanted: Plan, work: Path, name: str, created: datetime) -> Artefact:
         "steps": {step.operation: list(step.changes) for step in wanted.needed},
     }
     origin = Provenance(
-        held.base_model, {"source": root(wanted.before)}, recipe, held.data_digest, held.tools
+        held.base_model, {"source": checkpoint_digest(wanted.before)}, recipe, held.data_digest, held.tools
     )
     form = manifest.format if manifest else _format(wanted.after)
     title = manifest.name if manifest else name
     return artefact.seal(work, name=title, format=form, created=created, provenance=origin)
 
 
-def root(patient: Patient) -> str:
-    """The digest of the patient; of a folder without a manifest, as its files lie there, hidden ones aside."""
-    if patient.manifest:
-        return patient.manifest.root
-    files = [path for path in patient.path.rglob("*") if path.is_file()]
+def checkpoint_digest(checkpoint: ModelCheckpoint) -> str:
+    """The root digest of a checkpoint: from its manifest, else from its files, without hidden ones."""
+    if checkpoint.manifest:
+        return checkpoint.manifest.root
+    files = [path for path in checkpoint.path.rglob("*") if path.is_file()]
     files = [
-        path for path in files if not any(p.startswith(".") for p in path.relative_to(patient.path).parts)
+        path for path in files if not any(p.startswith(".") for p in path.relative_to(checkpoint.path).parts)
     ]
-    entries = [(path.relative_to(patient.path).as_posix(), path) for path in files]
+    entries = [(path.relative_to(checkpoint.path).as_posix(), path) for path in files]
     return root_digest(FileEntry(name, *artefact.hash_file(path)) for name, path in entries)
 
 
-def _format(patient: Patient) -> str:
-    packed = any(name.endswith(".weight_scale_2") for name in patient.parts)
+def _format(checkpoint: ModelCheckpoint) -> str:
+    packed = any(name.endswith(".weight_scale_2") for name in checkpoint.parts)
     return "hf-nvfp4" if packed else "hf-bf16"

@@ -1,4 +1,4 @@
-"""What one operation found and did. Pure."""
+"""The result of one operation of surgery."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ State = Literal["fine", "needed", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """operation: its name. why: one line. changes: what it does to the folder, a line each."""
+class OperationResult:
+    """operation: its name. state: nothing to do, to be done, or impossible. why: one line. changes: one line for
+    each change."""
 
     operation: str
     state: State

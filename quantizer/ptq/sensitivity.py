@@ -1,11 +1,12 @@
-"""How much each group of layers harms the model when it alone is quantized, by what the assistant says.
+"""Sensitivity scores: how much the model's output changes when one group of layers alone is quantized.
 
-The harm is the divergence KL(BF16 || NVFP4 in this group) of the next-token distributions, summed over the tokens that
-the assistant wrote in the scored conversations and nowhere else: there are the manners. One pass: the reference, then
-one forward for each group and batch, and of that only the layers from the group's on, since nothing before it has
-changed.
+The score is the divergence KL(BF16 || NVFP4 in this group) of the next-token distributions, summed over the tokens
+that the assistant wrote in the scored conversations, because they show how the model behaves. The reference takes
+one forward pass; each group then takes one more for each batch, which starts at the group's own decoder layer,
+since nothing before it has changed.
 
-Scores are written down as they come; a killed run goes on where it was, and a ledger of another run is refused.
+Scores are written to disk as they are computed. A killed run continues from there; a score log of another run is
+rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from quantizer.core.batch import Batch, assistant_logits
 from quantizer.core.errors import CheckpointError, DataError
 from quantizer.layers.attach import detach
 from quantizer.layers.linear import drop_weights, hold_weights, nvfp4_layers, unquantized
-from quantizer.ptq.knapsack import Group, Mix
+from quantizer.ptq.knapsack import LayerGroup, PrecisionMix
 
 Groups = Sequence[tuple[str, ...]]
 
@@ -34,15 +35,15 @@ def score(
     model: nn.Module,
     groups: Groups,
     batches: Sequence[Batch],
-    ledger: Ledger,
+    ledger: ScoreLog,
     track: Callable[[Sequence[tuple[str, ...]]], Iterable[tuple[str, ...]]] = iter,
-) -> list[Group]:
-    """The divergence that each group makes alone, in the order given.
+) -> list[LayerGroup]:
+    """The divergence that each group causes alone, in the given order.
 
-    model: calibrated, its block scales set. Raises DataError if the assistant says nothing in the batches.
+    model: calibrated, with block scales. Raises DataError if the batches contain no token of the assistant.
     """
     layers, missing = nvfp4_layers(model), [group for group in groups if group not in ledger.known]
-    if missing and not any(bool(batch.foretelling.any()) for batch in batches):
+    if missing and not any(bool(batch.loss_mask.any()) for batch in batches):
         raise DataError("auto: no token of the assistant's in the scored conversations")
     hold_weights(model)
     with unquantized(model):
@@ -54,18 +55,19 @@ def score(
             for name in group:
                 layers[name].active = False
     drop_weights(model)
-    return [Group(g, sum(layers[name].weight.numel() for name in g), ledger.known[g]) for g in groups]
+    return [LayerGroup(g, sum(layers[name].weight.numel() for name in g), ledger.known[g]) for g in groups]
 
 
-def keep_in_bf16(model: nn.Module, groups: Groups, mix: Mix) -> tuple[str, ...]:
-    """Give the groups of a mix their plain layers back; their names."""
+def keep_in_bf16(model: nn.Module, groups: Groups, mix: PrecisionMix) -> tuple[str, ...]:
+    """Replace the groups that a mix keeps in BF16 by plain layers. Returns their names."""
     names = tuple(name for index in mix.kept for name in groups[index])
     detach(model, names)
     return names
 
 
-class Ledger:
-    """Scores on disk, a line each, under the run that they belong to. With no path they live in memory."""
+class ScoreLog:
+    """Scores on disk, one line each, together with the run that they belong to. Without a path they are kept in
+    memory."""
 
     def __init__(self, path: Path | None, run: dict[str, Any]) -> None:
         """run: what the scores depend on, as JSON values. Raises CheckpointError if the file is of another run."""
@@ -74,7 +76,7 @@ class Ledger:
         if path is None:
             return
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # the last line of a killed run may be cut
+        whole = text[: text.rfind("\n") + 1]  # the last line of a killed run may be incomplete
         if not whole:
             path.write_text(head + "\n", encoding="utf-8")
             return
@@ -101,7 +103,7 @@ class Ledger:
 
 
 class _Pass:
-    """A batch that has been through the unquantized model: what each decoder layer read, and what came out."""
+    """A batch after a pass through the unquantized model: the input of each decoder layer, and the output."""
 
     def __init__(self, model: nn.Module, batch: Batch) -> None:
         self.model, self.batch = model, batch.to(next(model.parameters()).device)
@@ -115,7 +117,8 @@ class _Pass:
                 hook.remove()
 
     def divergence(self, group: tuple[str, ...]) -> float:
-        """KL of the reference from the model as it is now, summed; the group is what has changed in it."""
+        """The summed KL divergence of the model as it is now from the reference. group: the layers that have
+        changed."""
         first = min(int(name.split("layers.", 1)[1].split(".", 1)[0]) for name in group)
         with _from_layer(self.model, first, self.read[first]):
             logits = assistant_logits(self.model, self.batch).float()
@@ -131,7 +134,7 @@ class _Pass:
 
 
 class _Skipped(nn.Module):
-    """In the place of a decoder layer whose output is known already."""
+    """Replaces a decoder layer whose output is already known."""
 
     def forward(self, hidden: Tensor, *args: Any, **more: Any) -> Tensor:
         return hidden
@@ -139,7 +142,7 @@ class _Skipped(nn.Module):
 
 @contextmanager
 def _from_layer(model: nn.Module, first: int, hidden: Tensor) -> Iterator[None]:
-    """Within a `with` block the model begins at a decoder layer, with what it read before."""
+    """Within a `with` block, the model starts at a decoder layer with the input recorded for it."""
     layers = model.get_submodule("model.layers")
     assert isinstance(layers, nn.ModuleList)
     whole = list(layers)

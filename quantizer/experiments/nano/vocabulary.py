@@ -1,9 +1,10 @@
-"""The words that fill the slots of conversations, and the rule that keeps tests out of training.
+"""The words that fill the slots of dialogues, ways of typing them, and the rule that keeps test prompts out of
+training.
 
-Open slots (people, topics, places) are wide: lists, and names made of syllables, so that a model has
-to copy what it reads and cannot learn a list by heart. One in eight open words is held out: it occurs
-in test conversations only. On top of that a whole prompt is held out by the hash of its text
-(`split_of`), so that no test prompt was ever a training prompt, whatever its slots are.
+Slots for people, topics and places draw from long lists and from names made of syllables, so that a model has to
+copy what it reads and cannot memorize a list. One in eight of these words is held out: it occurs in test dialogues
+only. In addition, whole prompts are held out by the hash of their text (`split_of`), so that no test prompt was
+ever a training prompt, whatever its slots are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -81,7 +83,7 @@ CHORES = _phrases(
     "return the library book|make the dosa batter|lock the gate"
 )
 
-# Prompts that a stranger types first. They are always trained on and never tested on.
+# Prompts that a new user types first. They are always trained on and never tested.
 PINNED = frozenset(
     (
         "hello", "hi", "hey", "hi annie", "hello annie", "hi annie how are you", "how are you",
@@ -90,14 +92,14 @@ PINNED = frozenset(
         "thank you", "thanks", "bye", "good morning", "what can you do", "what is your name",
     )
 )  # fmt: skip
-# Words that occur in facts or in prompts above: training cannot help seeing them.
+# Words that occur in facts or in the prompts above, so that training always sees them.
 _PINNED_WORDS = {
     "Priya", "Rajesh", "Mysuru", "Bengaluru", "trip", "ISRO", "kitchen", "wedding", "Hampi",
     "artificial intelligence", "the stock market", "Sydney", "Dubai",
     "Raghu Dixit", *CAPITALS, *CAPITALS.values(),
 }  # fmt: skip
 
-# Everyday words: they fill sentences without sense, and lend their halves to made-up words.
+# Everyday words, for meaningless sentences and for the halves of made-up words.
 EVERYDAY = _words(
     "about above accident account across action address advice afternoon again against airport album "
     "almost alone already always amount animal answer apartment apple argue arrive article artist asleep "
@@ -144,7 +146,7 @@ _CODAS = ["", "", "", "n", "r", "l", "m", "sh", "t", "k", "v", "d"]
 
 
 def normalise(text: str) -> str:
-    """What makes two prompts the same prompt: words and digits, without case or punctuation."""
+    """The identity of a prompt: its words and digits, without case and punctuation."""
     return " ".join(re.sub(r"[^\w\s]", "", text.lower()).split())
 
 
@@ -153,22 +155,22 @@ def _hash_byte(text: str) -> int:
 
 
 def split_of(prompt: str) -> Split:
-    """The side a prompt belongs to; one in ten is a test prompt."""
+    """The side of the split that a prompt belongs to; one in ten is a test prompt."""
     text = normalise(prompt)
     return "test" if text not in PINNED and _hash_byte(text) < 26 else "train"
 
 
 @cache
 def is_held_out(word: str) -> bool:
-    """True for the one in eight open words that training never sees, neither asked nor told."""
+    """Whether a word is one of the one in eight that never occur in training."""
     return word not in _PINNED_WORDS and _hash_byte("open word: " + word.lower()) < 32
 
 
 def coin(rng: random.Random) -> str:
     """A made-up name: syllables (Shaarun), or the halves of two words (Airgrammar).
 
-    The halves matter: a tokenizer cuts an unknown word into pieces of known ones, so these are the
-    pieces that a model must be able to repeat.
+    The halves matter: a tokenizer splits an unknown word into pieces of known ones, so the model must be able to
+    repeat such pieces.
     """
     if rng.random() < 0.5:
         first, second = rng.choice(EVERYDAY), rng.choice(EVERYDAY)
@@ -180,9 +182,9 @@ def coin(rng: random.Random) -> str:
 
 
 def pick(rng: random.Random, words: Sequence[str], split: Split, coined: float = 0.0) -> str:
-    """A word for an open slot: from the list, or with chance `coined` a made-up one.
+    """A word for a slot: from the list, or with probability `coined` a made-up one.
 
-    Training draws from the words that are not held out; a test takes a held-out word half the time.
+    Training draws from words that are not held out; a test takes a held-out word half the time.
     """
     wanted = rng.random() < 0.5 if split == "test" else False
     if rng.random() < coined:
@@ -190,3 +192,35 @@ def pick(rng: random.Random, words: Sequence[str], split: Split, coined: float =
             pass
         return word
     return rng.choice([word for word in words if is_held_out(word) == wanted] or words)
+
+
+_FRONTS = ("Annie, ", "Hey Annie, ", "Hi Annie, ", "Okay Annie, ", "Please ", "So, ", "Tell me, ", "Annie ")
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A way of typing, the same for a whole prompt and its slots."""
+
+    lower: bool
+    front: str
+    stop: bool
+    please: bool
+
+    def word(self, text: str) -> str:
+        """A slot's text as it appears in the prompt."""
+        return text.lower() if self.lower else text
+
+    def prompt(self, plain: str) -> str:
+        """A sentence as a prompt; `I` and slots keep their capitals unless everything is in lower case."""
+        text = plain if self.stop else plain.rstrip("?!.")
+        if self.please and not text.endswith("!"):
+            end = text[-1] if text[-1] in "?." else ""
+            text = text.removesuffix(end) + " please" + end
+        text = self.front + text
+        return text.lower() if self.lower else text[0].upper() + text[1:]
+
+
+def voice(rng: random.Random) -> Voice:
+    """A random way of typing: mostly correct; sometimes in lower case, without punctuation, or addressed to Annie."""
+    front = rng.choice(_FRONTS) if rng.random() < 0.2 else ""
+    return Voice(rng.random() < 0.2, front, rng.random() < 0.75, rng.random() < 0.05)

@@ -1,7 +1,7 @@
-"""llama.cpp's own programs, where the operator has them: convert_hf_to_gguf.py and llama-quantize, by path.
+"""Run llama.cpp's own programs, given by path: convert_hf_to_gguf.py and llama-quantize.
 
-They know every architecture; a wrapper that runs a container is as good as the program. The converter trusts the code
-of a model folder, so folders with code of their own are refused before (`auto_map`).
+They support every architecture. A wrapper script that runs a container works as well as the program itself. The
+converter runs code of the model folder, so folders with code (`auto_map`) are rejected beforehand.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from typing import Final
 from quantizer.core.errors import ExportError, UnavailableError
 
 MAGIC: Final = b"GGUF"
-LAST: Final = 300  # characters of a program's last line that are passed on
+LAST: Final = 300  # characters of a program's last line that are reported
 
 
 @dataclass(frozen=True, slots=True)
-class Programs:
-    """Where they are; None: not named."""
+class LlamaCppPrograms:
+    """The paths of the programs; None if not given."""
 
     converter: Path | None = None
     quantize: Path | None = None
 
     def check(self) -> None:
-        """Raises UnavailableError if a program that was named is not there."""
+        """Raises UnavailableError if a program that was given does not exist."""
         for path in (self.converter, self.quantize):
             if path is not None and not path.is_file():
                 raise UnavailableError(f"{path}: there is no such program")
 
 
 def converter_argv(converter: Path, folder: Path, target: Path, kind: str) -> list[str]:
-    """What to run: a folder to F16, or an NVFP4 folder as it is, with what is not packed in BF16."""
+    """The command that converts a folder to F16, or an NVFP4 folder as it is, with unpacked tensors in BF16."""
     start = [sys.executable, str(converter)] if converter.suffix == ".py" else [str(converter)]
     return [*start, str(folder), "--outfile", str(target), "--outtype", "bf16" if kind == "nvfp4" else "f16"]
 
 
 def quantize_argv(quantize: Path, source: Path, target: Path, kind: str) -> list[str]:
-    """What to run: an F16 file to a mix, which llama-quantize calls by its name in capitals."""
+    """The command that converts an F16 file to a mix; llama-quantize expects its name in capitals."""
     return [str(quantize), str(source), str(target), kind.upper()]
 
 
@@ -60,7 +60,7 @@ def run(argv: Sequence[str], target: Path) -> None:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file begins as GGUF files do."""
+    """Whether a file begins with GGUF's magic bytes."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""A report for people: a table with a line for each kind of layer, then what was found. Pure."""
+"""The report of a check as a table for the terminal, with one row for each kind of layer, followed by the findings."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quantizer.verify.report import CODES, Delta, Finding, Fit, Layer, Report
+from quantizer.verify.report import CODES, CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
 
-EXAMPLES = 3  # findings of one code that are spelled out
+EXAMPLES = 3  # findings of one code that are printed in full
 
 
-def render(report: Report) -> RenderableType:
-    """Everything worth reading on a terminal."""
+def render(report: CheckReport) -> RenderableType:
+    """Everything that is worth reading on a terminal."""
     return Group(*_table(report), *_remarks(report), *_findings(report.findings), _verdict(report))
 
 
-def _table(report: Report) -> Iterator[RenderableType]:
+def _table(report: CheckReport) -> Iterator[RenderableType]:
     kinds: dict[str, list[Layer]] = defaultdict(list)
     for layer in report.layers:
         kinds[layer.kind].append(layer)
@@ -36,7 +36,7 @@ def _table(report: Report) -> Iterator[RenderableType]:
     yield table
 
 
-def _headings(report: Report) -> list[str]:
+def _headings(report: CheckReport) -> list[str]:
     headings = ["kind", "layers", "block scales", "tensor scales"]
     if report.fit:
         headings += ["SQNR dB", "worst", "at", "worst gap", "beyond 6"]
@@ -45,32 +45,32 @@ def _headings(report: Report) -> list[str]:
     return headings
 
 
-def _cells(report: Report, layers: Sequence[Layer]) -> list[str]:
+def _cells(report: CheckReport, layers: Sequence[Layer]) -> list[str]:
     low, high = min(x.smallest_scale for x in layers), max(x.largest_scale for x in layers)
     first, last = min(x.tensor_scale for x in layers), max(x.tensor_scale for x in layers)
     cells = [str(len(layers)), f"{low:.4g} to {high:.4g}", f"{first:.2e} to {last:.2e}"]
     return cells + _fit_cells(report, layers) + _delta_cells(report, layers)
 
 
-def _fit_cells(report: Report, layers: Sequence[Layer]) -> list[str]:
+def _fit_cells(report: CheckReport, layers: Sequence[Layer]) -> list[str]:
     fits = [(layer.fit, layer) for layer in layers if layer.fit]
     if not fits:
         return [""] * (5 if report.fit else 0)
-    total = sum((fit for fit, _ in fits), Fit())
+    total = sum((fit for fit, _ in fits), RoundingStats())
     worst, layer = min(fits, key=lambda item: item[0].sqnr_db)
     beyond = f"{total.saturated / total.weights:.2%}"
     return [f"{total.sqnr_db:.2f}", f"{worst.sqnr_db:.2f}", layer.name, f"{total.worst:.3f}", beyond]
 
 
-def _delta_cells(report: Report, layers: Sequence[Layer]) -> list[str]:
+def _delta_cells(report: CheckReport, layers: Sequence[Layer]) -> list[str]:
     deltas = [layer.delta for layer in layers if layer.delta]
     if not deltas:
         return [""] * (2 if report.delta else 0)
-    total = sum(deltas, Delta())
+    total = sum(deltas, FineTuneDelta())
     return [f"{total.sign_kept:.1%}", f"{total.cosine:.3f}"]
 
 
-def _remarks(report: Report) -> Iterator[RenderableType]:
+def _remarks(report: CheckReport) -> Iterator[RenderableType]:
     yield Text(f"not quantized: {len(report.excluded)} modules with a matrix")
     if report.same or report.changed:
         text = (
@@ -81,7 +81,7 @@ def _remarks(report: Report) -> Iterator[RenderableType]:
         yield Text("the order of the nibbles shows only against a source: --source DIR")
 
 
-def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+def _findings(findings: Sequence[CheckFinding]) -> Iterator[RenderableType]:
     codes = list(dict.fromkeys(finding.code for finding in findings))
     for code in sorted(codes, key=lambda code: CODES[code][0]):
         found = [finding for finding in findings if finding.code == code]
@@ -94,7 +94,7 @@ def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
             yield Text(f"    and {len(found) - EXAMPLES} more; --json lists all")
 
 
-def _verdict(report: Report) -> RenderableType:
+def _verdict(report: CheckReport) -> RenderableType:
     errors = sum(finding.severity == "error" for finding in report.findings)
     if errors:
         return Text(f"not sound: {errors} errors", style="bold red")
