@@ -31,6 +31,7 @@ from tests.script import (
     Hang,
     Head,
     Raw,
+    Repeat,
     Reset,
     Say,
     Step,
@@ -278,6 +279,10 @@ class _Connection(asyncio.Protocol):
             await asyncio.sleep(step.seconds)
         elif isinstance(step, Until):
             await step.event.wait()
+        elif isinstance(step, Repeat):
+            while not step.until.is_set():
+                await self._step(Say(step.data), seen)
+                await asyncio.sleep(step.every)
         elif isinstance(step, Tell):
             step.event.set()
         elif isinstance(step, Hang):

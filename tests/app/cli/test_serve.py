@@ -74,9 +74,9 @@ class Running:
         async with self.client.get(self.url + path) as response:
             return response.status, await response.json()
 
-    async def ended(self, seconds: float = 5) -> tuple[int, str]:
-        """Its exit code and its log."""
-        async with asyncio.timeout(seconds):
+    async def ended(self) -> tuple[int, str]:
+        """Its exit code and its log, within half of the 30 s that a gateway drains for unless told otherwise."""
+        async with asyncio.timeout(15):
             _, log = await self.process.communicate()
         assert self.process.returncode is not None
         return self.process.returncode, log.decode()
@@ -88,18 +88,18 @@ async def serving(config: Path, **environ: str) -> AsyncIterator[Running]:
     process = await manners("serve", "--config", str(config), **environ)
     assert process.stdout is not None
     printed = b""
-    async with asyncio.timeout(20):
-        while b"\n\n  curl" not in printed or not printed.endswith(b"\n\n"):
-            line = await process.stdout.readline()
-            assert line, printed
-            printed += line
-    async with aiohttp.ClientSession() as client:
-        try:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while b"\n\n  curl" not in printed or not printed.endswith(b"\n\n"):
+                line = await process.stdout.readline()
+                assert line, printed
+                printed += line
+        async with aiohttp.ClientSession() as client:
             yield Running(process, client, printed.decode())
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
 
 
 async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_an_idle_gateway_ends_at_once(tmp_path: Path, number: signal.Signa
     """Both signals mean the same."""
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
         running.process.send_signal(number)
-        assert (await running.ended(3))[0] == 0
+        assert (await running.ended())[0] == 0
 
 
 async def test_draining_has_an_end(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_draining_has_an_end(tmp_path: Path) -> None:
             came = await response.content.readany()
             running.process.send_signal(signal.SIGTERM)
             *chunks, last = frames(came + await response.read())
-            code, log = await running.ended(5)
+            code, log = await running.ended()
         assert (said(chunks), last["error"]["code"]) == ("One", "draining")
         assert code == 0
         assert "Traceback" not in log
@@ -193,7 +193,7 @@ async def refused(*args: str, **environ: str) -> tuple[int, str]:
     """Exit code and one line of a command that says no, with nothing on stdout."""
     process = await manners(*args, **environ)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             out, err = await process.communicate()
     finally:
         if process.returncode is None:

@@ -152,13 +152,13 @@ async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
 
 async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing() -> None:
     """The idle time begins anew when the caller has caught up."""
-    async with Deadlines(for_ever, Timeouts(first_token=9, idle=0.2, total=9)) as line, line.attempt():
+    async with Deadlines(for_ever, Timeouts(first_token=9, idle=0.6, total=9)) as line, line.attempt():
         line.progress = time.perf_counter()
-        for _ in range(3):
+        for _ in range(2):
             line.full()
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.4)
             line.free()
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.4)
 
 
 async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten() -> None:

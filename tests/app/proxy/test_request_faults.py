@@ -23,12 +23,11 @@ from tests.script import (
     Hang,
     Head,
     Raw,
+    Repeat,
     Reset,
     Say,
     Step,
     Tell,
-    Until,
-    Wait,
     event,
     finish,
     role,
@@ -150,11 +149,11 @@ async def test_an_engine_whose_places_are_taken_is_not_broken(
     """The probe finds no room, but somebody is given tokens."""
     monkeypatch.setattr(backend, "PROBE_SECONDS", 0.2)
     over, begun = asyncio.Event(), asyncio.Event()
-    long = (Head(), Say(role()), Say(text("One")), Tell(begun), *(Wait(0.05), Say(text(" more"))) * 20)
+    talk = (Head(), Say(role()), Say(text("One")), Tell(begun), Repeat(text(" more"), 0.05, over))
     async with AsyncExitStack() as stack:
         home = await stack.enter_async_context(house(tmp_path))
         home.engine.probes = probes
-        home.engine.play(*long, Until(over), Say(finish()), Say(DONE))
+        home.engine.play(*talk, Say(finish()), Say(DONE))
         talking = asyncio.create_task(home.ask(stream=True))
         await begun.wait()
         chokes(home.engine, status(500))
@@ -165,7 +164,8 @@ async def test_an_engine_whose_places_are_taken_is_not_broken(
                 await asyncio.sleep(0.01)
         over.set()
         assert home.engine.probed > probed
-        assert (await talking).text == "One" + " more" * 20
+        said = (await talking).text
+        assert said == "One" + " more" * said.count(" more")
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
@@ -185,17 +185,19 @@ async def test_one_long_reply_keeps_an_engine_of_one_place_from_being_taken_for_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tokens vouch for it all along, not only the first: no probe is due meanwhile."""
-    monkeypatch.setattr(backend, "QUIET_SECONDS", 0.3)
+    quiet, over = 1.0, asyncio.Event()
+    monkeypatch.setattr(backend, "QUIET_SECONDS", quiet)
     monkeypatch.setattr(backend, "LOOK_SECONDS", 0.05)
     async with house(tmp_path) as home:
-        words = (Wait(0.02), Say(text("x"))) * 40
-        home.engine.play(Head(), Say(role()), *words, Say(finish()), Say(DONE))
+        home.engine.play(Head(), Say(role()), Repeat(text("x"), 0.02, over), Say(finish()), Say(DONE))
         talking = asyncio.create_task(home.ask(stream=True))
         await home.engine.request()
         await asyncio.sleep(0.1)
         probed = home.engine.probed
-        await talking
+        await asyncio.sleep(2 * quiet)
         assert home.engine.probed == probed
+        over.set()
+        await talking
 
 
 async def test_an_engine_that_takes_no_connection_is_left_alone_without_more_ado(tmp_path: Path) -> None:

@@ -279,6 +279,7 @@ def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
         for _ in range(2000):
             pipeline.feed(chunk(text))
             choice = pipeline._choice
+            assert choice is not None
             block = choice.segmenter._block
             held = len(choice.segmenter._held) + (len(block._held) if block else 0)
             most = max(most, held)
