@@ -23,8 +23,8 @@ from app.http import health, openapi
 from app.http.access import AccessControl
 from app.http.hosts import LocalAccess
 from app.http.keys import KeyRing
-from app.promotion.room import Room
-from app.promotion.runner import Promotions
+from app.promotion.memory_admission import MemoryAdmission
+from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
 from app.proxy.handler import ProxyHandler
 from app.proxy.tracing import Tracing
@@ -47,7 +47,7 @@ class Gateway:
 
     config: Config
     pool: EnginePool
-    promotions: Promotions
+    promotions: PromotionService
     proxy: ProxyHandler
     reply_window: ReplyWindow
     metrics: Metrics
@@ -87,8 +87,8 @@ def create_gateway(
     _watch_memory(metrics, guard)
     pool = EnginePool(config, metrics, log, factory)
     reply_window = ReplyWindow()
-    room = Room(guard, Lease(lease_path(config.state_dir)))
-    promotions = Promotions(config, pool, metrics, log, room, reply_window)
+    memory = MemoryAdmission(guard, Lease(lease_path(config.state_dir)))
+    promotions = PromotionService(config, pool, metrics, log, memory, reply_window)
     shadow = recorder_for(config, log, metrics.shadow_dropped)
     proxy = ProxyHandler(
         config, pool, metrics, log, tracing, RequestAccounting(metrics, log, reply_window, shadow)

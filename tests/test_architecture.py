@@ -25,8 +25,8 @@ MAX_FUNCTION_LINES = 60
 
 PURE = (
     "app.stream.", "app.api.", "app.engines.breaker", "deploy.engine.dialects", "app.errors.tree", "app.http.hosts", "app.api.chat_request", "app.api.strict_json", "app.api.tool_schema", "app.api.engine_request", "app.stream.audit", "app.api.thinking_budget",
-    "app.promotion.plan", "app.promotion.phases", "app.promotion.effects", "app.promotion.machine", "app.promotion.reconcile",
-    "app.promotion.door", "app.promotion.bake", "app.promotion.identity", "app.promotion.override",
+    "app.promotion.state_machine", "app.promotion.eligibility", "app.promotion.bake", "app.promotion.identity",
+    "app.promotion.overrides",
     "app.telemetry.redact", "app.shadow.replay", "app.shadow.compare",
     "app.registry.errors", "app.registry.values", "app.registry.chain", "app.registry.schema",
     "deploy.engine.spec", "deploy.engine.supervisor", "deploy.core.errors",
@@ -187,10 +187,10 @@ SHORT_TASKS = {
     "app.proxy.exchange": 1,  # of one request: its end cancels it
     "app.proxy.deadlines": 1,
     "app.proxy.response_writer": 1,
-    "app.promotion.actor": 2,  # awaited: an operation, and a step of it
-    "app.promotion.runner": 2,  # awaited, and shielded from who asked
-    "app.promotion.warm": 2,
-    "app.promotion.watching": 1,  # its error is looked at with every reply that is heard
+    "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
+    "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
+    "app.promotion.warmup": 2,
+    "app.promotion.steps": 1,  # its error is looked at with every reply that is heard
     "deploy.core.tasks": 1,
     "deploy.drivers.url": 1,  # awaited by whoever starts the engine
     "gates.run.runner": 1,

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.errors.tree import UnknownModel
-from app.promotion.runner import Promotions
+from app.promotion.service import PromotionService
 from app.proxy.handler import ProxyHandler
 from app.telemetry.metrics import Metrics
 
@@ -53,14 +53,14 @@ def public_router(config: Config, pool: EnginePool, proxy: ProxyHandler, created
 
 
 def admin_router(
-    config: Config, pool: EnginePool, proxy: ProxyHandler, metrics: Metrics, promotions: Promotions
+    config: Config, pool: EnginePool, proxy: ProxyHandler, metrics: Metrics, promotions: PromotionService
 ) -> APIRouter:
     """Routes of the operators' listener that only look."""
     routes = APIRouter()
 
     @routes.get("/metrics", response_model=None)
     async def scrape(request: Request) -> Response:
-        metrics.overrides(await promotions.overrides())
+        metrics.overrides(await promotions.count_overrides())
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), media_type=content_type)
 
@@ -70,7 +70,7 @@ def admin_router(
 
     @routes.get("/admin/status", response_model=None)
     async def status(request: Request) -> Response:
-        known = await promotions.standing()
+        known = await promotions.models()
         models = {
             name: {
                 "fallback": model.fallback,
@@ -92,7 +92,7 @@ def admin_router(
                 "dialect": spec.dialect,
                 "driver": spec.driver,
                 "kind": spec.kind,
-                "digest": promotions.shelf.digest(name),
+                "digest": promotions.catalogue.digest(name),
                 "serves": [model for model in config.models if pool.model_route(model).live == name],
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),

@@ -18,8 +18,7 @@ from app.api.engine_request import answer_body, without_parser
 from app.api.surface import Encoder, OverChat, ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.config.config import Model
-from app.engines.backend import Judgement
-from app.engines.pool import Route
+from app.engines.backend import Judgement, Route
 from app.errors.tree import BadField, EngineBroke, MannersError
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks

@@ -1,4 +1,4 @@
-"""One container as a `Run`: looked at until it ends, its log kept, and cleared away if it was told to go."""
+"""One container as an `EngineRun`: looked at until it ends, its log kept, and cleared away if it was told to go."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from deploy.core.tasks import spawn
 from deploy.drivers.container import NETWORK, PORT
 from deploy.drivers.docker_client import Docker, Json
 from deploy.engine.log import LogFile
-from deploy.engine.run import End
+from deploy.engine.run import RunEnd
 
 LOOK_SECONDS = 0.5
 AWAY_SECONDS = 30.0
@@ -71,30 +71,30 @@ class ContainerRun:
             except DockerError:
                 time.sleep(LOOK_SECONDS)
 
-    async def wait(self) -> End:
+    async def wait(self) -> RunEnd:
         while True:
             try:
                 seen = await self._docker.inspect(self._id)
             except DockerError as error:
                 if self._ending_at is not None and time.monotonic() > self._ending_at + AWAY_SECONDS:
-                    return End(f"was told to end, and nobody knows whether it did: {error}")
+                    return RunEnd(f"was told to end, and nobody knows whether it did: {error}")
             else:
                 if seen is None:
-                    return End("its container was removed")
+                    return RunEnd("its container was removed")
                 self._seen = seen
                 if not seen["State"]["Running"]:
                     return await self._bury(seen)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _bury(self, seen: Json) -> End:
+    async def _bury(self, seen: Json) -> RunEnd:
         """Keep its log; one that was told to end leaves nothing else, any other can still be looked at."""
         try:
             await self._keep_log()
             if self._ending_at is not None:
                 await self._docker.remove(self._id)
         except (DockerError, OSError) as error:
-            return End(f"{_how(seen)}; its log is lost: {error}")
-        return End(_how(seen))
+            return RunEnd(f"{_how(seen)}; its log is lost: {error}")
+        return RunEnd(_how(seen))
 
     async def _keep_log(self) -> None:
         log = LogFile(self._log_path)

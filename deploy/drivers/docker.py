@@ -28,9 +28,9 @@ from deploy.drivers.container_run import ContainerRun
 from deploy.drivers.docker_client import Docker, Json, shared
 from deploy.engine import supervisor
 from deploy.engine.engine import OnChange, Phase
-from deploy.engine.run import Run
+from deploy.engine.run import EngineRun
 from deploy.engine.spec import PINNED_IMAGE, EngineSpec
-from deploy.engine.supervised import Supervised
+from deploy.engine.supervised import SupervisedEngine
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact as artefacts
 
@@ -54,8 +54,8 @@ def weights_digest(artefact: Path) -> str:
         return f"file:{seen.st_size}:{seen.st_mtime_ns}"
 
 
-class DockerEngine(Supervised):
-    """An `Engine` in a container; see `Supervised`. `operation` is written on it, for whoever looks.
+class DockerEngine(SupervisedEngine):
+    """An `Engine` in a container; see `SupervisedEngine`. `operation` is written on it, for whoever looks.
 
     Raises:
         SpecError: not a spec for this driver, or nobody knows how to start this dialect.
@@ -70,7 +70,7 @@ class DockerEngine(Supervised):
         docker: Docker | None = None,
         operation: str | None = None,
         on_change: OnChange | None = None,
-        policy: supervisor.Policy | None = None,
+        policy: supervisor.RestartPolicy | None = None,
         start_timeout_s: float = LOAD_SECONDS,
         stop_grace_s: float = STOP_SECONDS,
     ) -> None:
@@ -104,12 +104,12 @@ class DockerEngine(Supervised):
 
     async def leave(self) -> None:
         """The container lives on; the next `start()` of this spec adopts it. See `Engine.leave`."""
-        if self._machine.phase not in (Phase.STARTING, Phase.READY) or self._life is None:
+        if self._child.phase not in (Phase.STARTING, Phase.READY) or self._life is None:
             await self.stop()
             return
         self._life.cancel()
         await asyncio.wait([self._life])
-        if self._machine.phase in (Phase.STARTING, Phase.READY):
+        if self._child.phase in (Phase.STARTING, Phase.READY):
             self._feed(supervisor.Left(time.monotonic()))
 
     async def describe(self) -> Mapping[str, Any]:
@@ -119,7 +119,7 @@ class DockerEngine(Supervised):
 
     # Making a run.
 
-    async def _spawn(self) -> Run:
+    async def _spawn(self) -> EngineRun:
         try:
             adopted = await self._adoptable()
             seen = adopted or await self._create()

@@ -12,9 +12,9 @@ from deploy.engine import supervisor
 from deploy.engine.engine import OnChange
 from deploy.engine.flags import parse_flags
 from deploy.engine.log import LogFile
-from deploy.engine.run import End, Run
+from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import Supervised
+from deploy.engine.supervised import SupervisedEngine
 from deploy.engine.weights import find_gguf
 
 
@@ -24,8 +24,8 @@ def usable_cores() -> int:
     return cores or 1
 
 
-class EmbeddedEngine(Supervised):
-    """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel; see `Supervised`.
+class EmbeddedEngine(SupervisedEngine):
+    """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel; see `SupervisedEngine`.
 
     Raises:
         SpecError: not a spec for this driver.
@@ -38,7 +38,7 @@ class EmbeddedEngine(Supervised):
         *,
         state_dir: Path,
         on_change: OnChange | None = None,
-        policy: supervisor.Policy | None = None,
+        policy: supervisor.RestartPolicy | None = None,
         start_timeout_s: float = 120.0,
         stop_grace_s: float = 5.0,
         environ: Mapping[str, str] | None = None,
@@ -62,7 +62,7 @@ class EmbeddedEngine(Supervised):
         model = str(find_gguf(self._artefact).resolve())
         self._config = {"model": model, "alias": self.name, "settings": self._settings}
 
-    async def _spawn(self) -> Run:
+    async def _spawn(self) -> EngineRun:
         log = LogFile(self._log_path)
         return _ChildRun(await spawn(self._config, log, self._environ or os.environ))
 
@@ -74,7 +74,7 @@ class EmbeddedEngine(Supervised):
 
 
 class _ChildRun:
-    """A child process as a `Run`."""
+    """A child process as an `EngineRun`."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -104,7 +104,7 @@ class _ChildRun:
     def kill(self) -> None:
         self._child.kill()
 
-    async def wait(self) -> End:
+    async def wait(self) -> RunEnd:
         status = await self._child.wait()
         return _end_of(status, self._child.report.result() if self._child.report.done() else Report())
 
@@ -112,9 +112,9 @@ class _ChildRun:
         self._child.close()
 
 
-def _end_of(status: int, report: Report) -> End:
+def _end_of(status: int, report: Report) -> RunEnd:
     if report.error is not None:
-        return End(f"refused to start: {report.error}", refused=True)
+        return RunEnd(f"refused to start: {report.error}", refused=True)
     how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
     when = "while serving" if report.url else "while loading"
-    return End(f"{how} {when}")
+    return RunEnd(f"{how} {when}")

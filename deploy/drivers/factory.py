@@ -14,6 +14,7 @@ from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import Engine, OnChange
 from deploy.engine.log import log_path
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervisor import RestartPolicy
 
 
 def make_engine(
@@ -23,23 +24,26 @@ def make_engine(
     on_change: OnChange | None = None,
     operation: str | None = None,
     docker: Docker | None = None,
+    retry_s: float | None = None,
 ) -> Engine:
     """The engine for a spec, stopped. Logs go to `state_dir/engines/`.
 
     `operation` is what it is made for; a container bears it as a label. `docker` is the Docker Engine to
-    use, by default the one of the environment.
+    use, by default the one of the environment. An engine whose start failed is started again after
+    `retry_s` seconds; None: only when `start()` is called again.
 
     Raises:
         SpecError: no driver of that name is built in.
         ArtefactError, FlagError: the driver cannot serve this artefact or these flags.
     """
+    policy = RestartPolicy(retry_s=retry_s)
     if spec.driver == "embedded":
-        return EmbeddedEngine(spec, state_dir=state_dir, on_change=on_change)
+        return EmbeddedEngine(spec, state_dir=state_dir, on_change=on_change, policy=policy)
     if spec.driver == "docker":
         return DockerEngine(
-            spec, state_dir=state_dir, on_change=on_change, operation=operation, docker=docker
+            spec, state_dir=state_dir, on_change=on_change, policy=policy, operation=operation, docker=docker
         )
-    return UrlEngine(spec, on_change=on_change)
+    return UrlEngine(spec, on_change=on_change, retry_s=retry_s)
 
 
 @dataclass(frozen=True, slots=True)

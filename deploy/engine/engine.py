@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from deploy.core.errors import StartFailed
 from deploy.engine.abilities import Abilities
 
 
@@ -78,6 +79,10 @@ class Engine(Protocol):
         """
         ...
 
+    def failure(self) -> StartFailed:
+        """Why it is `FAILED`, as the error that `start()` raises."""
+        ...
+
     async def stop(self) -> None:
         """Bring it down and return once nothing of it is left. Idempotent, safe at any time."""
         ...
@@ -90,7 +95,7 @@ class Engine(Protocol):
         ...
 
     def kill(self, why: str) -> None:
-        """End it now (SIGKILL) and for good: no restart, `FAILED` with this reason, until `start()`.
+        """End it now (SIGKILL): `FAILED` with this reason, and no restart until `start()` or the policy's retry.
 
         From any thread, for a watchdog that must not wait for the loop. A stranger's engine is not
         ours to end: nothing happens.

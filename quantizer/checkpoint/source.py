@@ -73,13 +73,14 @@ class Source:
         return root_digest_of(self.path, self.manifest)
 
 
-def root_digest_of(path: Path, manifest: Artefact | None) -> str:
-    """The root digest of a folder: from its manifest, else from the files as they are."""
+def root_digest_of(path: Path, manifest: Artefact | None, *, hidden: bool = True) -> str:
+    """The root digest of a folder: from its manifest, else from its files. hidden: include hidden files."""
     if manifest:
         return manifest.root
     files = (file for file in path.rglob("*") if file.is_file() and file.name != artefact.MANIFEST)
-    entries = [(file.relative_to(path).as_posix(), file.resolve()) for file in files]
-    return root_digest(FileEntry(name, *artefact.hash_file(place)) for name, place in entries)
+    names = {file.relative_to(path): file.resolve() for file in files}
+    kept = {n: file for n, file in names.items() if hidden or not any(p.startswith(".") for p in n.parts)}
+    return root_digest(FileEntry(n.as_posix(), *artefact.hash_file(file)) for n, file in kept.items())
 
 
 def open_source(path: Path) -> Source:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.artefact import artefact
-from gates.artefact.manifest import Artefact, FileEntry, Provenance, root_digest
+from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.source import root_digest_of
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError
 from quantizer.surgery.algorithm import quantization
@@ -154,24 +155,11 @@ def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime) -> Arte
         "surgery": wanted.server.name,
         "steps": {step.operation: list(step.changes) for step in wanted.needed},
     }
-    origin = Provenance(
-        held.base_model, {"source": checkpoint_digest(wanted.before)}, recipe, held.data_digest, held.tools
-    )
+    root = root_digest_of(wanted.before.path, manifest, hidden=False)
+    origin = Provenance(held.base_model, {"source": root}, recipe, held.data_digest, held.tools)
     form = manifest.format if manifest else _format(wanted.after)
     title = manifest.name if manifest else name
     return artefact.seal(work, name=title, format=form, created=created, provenance=origin)
-
-
-def checkpoint_digest(checkpoint: ModelCheckpoint) -> str:
-    """The root digest of a checkpoint: from its manifest, else from its files, without hidden ones."""
-    if checkpoint.manifest:
-        return checkpoint.manifest.root
-    files = [path for path in checkpoint.path.rglob("*") if path.is_file()]
-    files = [
-        path for path in files if not any(p.startswith(".") for p in path.relative_to(checkpoint.path).parts)
-    ]
-    entries = [(path.relative_to(checkpoint.path).as_posix(), path) for path in files]
-    return root_digest(FileEntry(name, *artefact.hash_file(path)) for name, path in entries)
 
 
 def _format(checkpoint: ModelCheckpoint) -> str:

@@ -16,11 +16,11 @@ from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.supervisor import Policy
+from deploy.engine.supervisor import RestartPolicy
 from tests.deploy.conftest import children, lives
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio, pytest.mark.timeout(120)]
-FAST = Policy(first_pause_s=0.05)
+FAST = RestartPolicy(first_pause_s=0.05)
 
 
 async def until(engine: EmbeddedEngine, phase: Phase) -> EngineState:

@@ -16,13 +16,13 @@ from deploy.drivers.docker import DockerEngine
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.supervisor import Policy
+from deploy.engine.supervisor import RestartPolicy
 from tests.docker.conftest import MODELS, REPOSITORY
 from tests.docker.daemon import Daemon
 
 pytestmark = pytest.mark.docker
 Make = Callable[..., DockerEngine]
-FAST = Policy(first_pause_s=0.05)
+FAST = RestartPolicy(first_pause_s=0.05)
 
 
 async def until(engine: DockerEngine, phase: Phase) -> EngineState:

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import Counter
 
 from app.errors import tree
-from app.promotion.phases import FINAL
+from app.promotion.state_machine import FINAL
 from app.proxy.accounting import outcome_of
 from app.telemetry.metrics import VOICE_BUCKETS, Metrics
 from deploy.dashboards.__main__ import ALL, FOLDER, path_of, text_of

@@ -79,7 +79,7 @@ async def place(folder: Path) -> AsyncIterator[Place]:
 async def rehearse(at: Place, name: str, model: str) -> dict[str, Any]:
     """One request under one fault: what the caller heard, and what the gateway counted and holds."""
     home, pool = at.home, at.home.gateway.pool
-    pool.pardon()
+    pool.reset()
     pool._backends["broken"].upstream.close()
     before = await home.metrics()
     at.proxy.fault = FAULTS[name].fault

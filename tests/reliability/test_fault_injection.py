@@ -180,7 +180,7 @@ def check_whole(word: str, calls: bool, choices: list[dict[str, Any]]) -> None:
 
 async def all_at_once(home: House) -> list[str]:
     """What became of each reply; afterwards nothing is left open."""
-    home.gateway.pool.pardon()
+    home.gateway.pool.reset()
     async with asyncio.timeout(40):
         found = await asyncio.gather(*(ask(home, n, n < STREAMED) for n in range(STREAMED + WHOLE)))
     await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding)

@@ -183,15 +183,13 @@ async def test_a_promotion_is_followed_to_its_end_and_rolled_back(tmp_path: Path
 async def test_a_promotion_that_goes_wrong_ends_with_1_and_says_why(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.promotion.deeds import DEEDS
-    from app.promotion.effects import Verb
-    from app.promotion.outcome import Breach
-    from app.promotion.phases import Fault
+    from app.promotion.state_machine import Action, BreachError, FailureReason
+    from app.promotion.steps import HANDLERS
 
     async def heard(*_: Any) -> dict[str, Any]:
-        raise Breach(Fault("bake_leak", "leak in 5 of 6 replies"))
+        raise BreachError(FailureReason("bake_leak", "leak in 5 of 6 replies"))
 
-    monkeypatch.setitem(DEEDS, Verb.WATCH, heard)
+    monkeypatch.setitem(HANDLERS, Action.WATCH, heard)
     async with stage(tmp_path / "state") as it:
         assert await command(it, tmp_path, "promote", "annie", "large", *report(it, tmp_path)) == 1
         shown = capsys.readouterr().out

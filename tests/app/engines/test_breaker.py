@@ -10,84 +10,84 @@ from app.engines.breaker import (
     LONGEST_PAUSE,
     PROBE_SECONDS_APART,
     Breaker,
-    Event,
-    IllegalEvent,
-    State,
+    BreakerEvent,
+    BreakerState,
+    IllegalBreakerEvent,
     step,
 )
 
 CLOSED = Breaker()
-ONE_DOWN = Breaker(State.SUSPECT, FAILURES - 1)
-SUSPECT = Breaker(State.SUSPECT)
-PROBED = Breaker(State.SUSPECT, until=10.5)
-OPEN = Breaker(State.OPEN, FAILURES, 2.0, 12.0)
-HALF = Breaker(State.HALF_OPEN, FAILURES, 2.0, 12.0)
-JUST_OPENED = Breaker(State.OPEN, 1, FIRST_PAUSE, 10 + FIRST_PAUSE)
+ONE_DOWN = Breaker(BreakerState.SUSPECT, FAILURES - 1)
+SUSPECT = Breaker(BreakerState.SUSPECT)
+PROBED = Breaker(BreakerState.SUSPECT, until=10.5)
+OPEN = Breaker(BreakerState.OPEN, FAILURES, 2.0, 12.0)
+HALF = Breaker(BreakerState.HALF_OPEN, FAILURES, 2.0, 12.0)
+JUST_OPENED = Breaker(BreakerState.OPEN, 1, FIRST_PAUSE, 10 + FIRST_PAUSE)
 
 TABLE = {
-    "a token": (CLOSED, Event.SUCCESS, CLOSED),
-    "a failure opens nothing: it asks for a probe": (CLOSED, Event.FAILURE, SUSPECT),
-    "an engine that takes no connection is counted": (CLOSED, Event.UNREACHABLE, Breaker(State.SUSPECT, 1)),
-    "a good probe of an idle engine": (CLOSED, Event.PROBE_PASSED, CLOSED),
-    "a bad probe of an idle engine asks for another": (CLOSED, Event.PROBE_FAILED, Breaker(State.SUSPECT, 1)),
-    "an engine with no room is well": (CLOSED, Event.PROBE_CROWDED_OUT, CLOSED),
-    "a token clears it": (SUSPECT, Event.SUCCESS, CLOSED),
-    "a token does not bring the next probe nearer": (PROBED, Event.SUCCESS, Breaker(until=10.5)),
-    "a second failure says nothing new": (SUSPECT, Event.FAILURE, SUSPECT),
-    "nor does the thousandth": (ONE_DOWN, Event.FAILURE, ONE_DOWN),
-    "the last connection that fails opens it": (ONE_DOWN, Event.UNREACHABLE, Breaker(State.OPEN, FAILURES, FIRST_PAUSE, 10 + FIRST_PAUSE)),
-    "a probe begins": (SUSPECT, Event.PROBE, Breaker(State.SUSPECT, until=10 + PROBE_SECONDS_APART)),
-    "the probe passes": (SUSPECT, Event.PROBE_PASSED, CLOSED),
-    "the probe fails": (SUSPECT, Event.PROBE_FAILED, JUST_OPENED),
-    "the probe finds no room": (SUSPECT, Event.PROBE_CROWDED_OUT, CLOSED),
-    "a probe goes through when it is open": (OPEN, Event.PROBE, HALF),
-    "a late failure": (OPEN, Event.FAILURE, OPEN),
-    "a late connection": (OPEN, Event.UNREACHABLE, OPEN),
-    "a late token closes it": (OPEN, Event.SUCCESS, CLOSED),
-    "a probe from before it opened passes": (OPEN, Event.PROBE_PASSED, CLOSED),
-    "a probe from before it opened fails": (OPEN, Event.PROBE_FAILED, OPEN),
-    "a probe from before it opened finds no room": (OPEN, Event.PROBE_CROWDED_OUT, OPEN),
-    "a good probe closes it": (HALF, Event.PROBE_PASSED, CLOSED),
-    "a token beside the probe closes it": (HALF, Event.SUCCESS, CLOSED),
-    "a late failure beside the probe": (HALF, Event.FAILURE, HALF),
-    "a late connection beside the probe": (HALF, Event.UNREACHABLE, HALF),
-    "a bad probe opens it for twice as long": (HALF, Event.PROBE_FAILED, Breaker(State.OPEN, FAILURES + 1, 4.0, 14.0)),
-    "without room it waits as long again": (HALF, Event.PROBE_CROWDED_OUT, Breaker(State.OPEN, FAILURES, 2.0, 12.0)),
+    "a token": (CLOSED, BreakerEvent.SUCCESS, CLOSED),
+    "a failure opens nothing: it asks for a probe": (CLOSED, BreakerEvent.FAILURE, SUSPECT),
+    "an engine that takes no connection is counted": (CLOSED, BreakerEvent.UNREACHABLE, Breaker(BreakerState.SUSPECT, 1)),
+    "a good probe of an idle engine": (CLOSED, BreakerEvent.PROBE_PASSED, CLOSED),
+    "a bad probe of an idle engine asks for another": (CLOSED, BreakerEvent.PROBE_FAILED, Breaker(BreakerState.SUSPECT, 1)),
+    "an engine with no room is well": (CLOSED, BreakerEvent.PROBE_CROWDED_OUT, CLOSED),
+    "a token clears it": (SUSPECT, BreakerEvent.SUCCESS, CLOSED),
+    "a token does not bring the next probe nearer": (PROBED, BreakerEvent.SUCCESS, Breaker(until=10.5)),
+    "a second failure says nothing new": (SUSPECT, BreakerEvent.FAILURE, SUSPECT),
+    "nor does the thousandth": (ONE_DOWN, BreakerEvent.FAILURE, ONE_DOWN),
+    "the last connection that fails opens it": (ONE_DOWN, BreakerEvent.UNREACHABLE, Breaker(BreakerState.OPEN, FAILURES, FIRST_PAUSE, 10 + FIRST_PAUSE)),
+    "a probe begins": (SUSPECT, BreakerEvent.PROBE, Breaker(BreakerState.SUSPECT, until=10 + PROBE_SECONDS_APART)),
+    "the probe passes": (SUSPECT, BreakerEvent.PROBE_PASSED, CLOSED),
+    "the probe fails": (SUSPECT, BreakerEvent.PROBE_FAILED, JUST_OPENED),
+    "the probe finds no room": (SUSPECT, BreakerEvent.PROBE_CROWDED_OUT, CLOSED),
+    "a probe goes through when it is open": (OPEN, BreakerEvent.PROBE, HALF),
+    "a late failure": (OPEN, BreakerEvent.FAILURE, OPEN),
+    "a late connection": (OPEN, BreakerEvent.UNREACHABLE, OPEN),
+    "a late token closes it": (OPEN, BreakerEvent.SUCCESS, CLOSED),
+    "a probe from before it opened passes": (OPEN, BreakerEvent.PROBE_PASSED, CLOSED),
+    "a probe from before it opened fails": (OPEN, BreakerEvent.PROBE_FAILED, OPEN),
+    "a probe from before it opened finds no room": (OPEN, BreakerEvent.PROBE_CROWDED_OUT, OPEN),
+    "a good probe closes it": (HALF, BreakerEvent.PROBE_PASSED, CLOSED),
+    "a token beside the probe closes it": (HALF, BreakerEvent.SUCCESS, CLOSED),
+    "a late failure beside the probe": (HALF, BreakerEvent.FAILURE, HALF),
+    "a late connection beside the probe": (HALF, BreakerEvent.UNREACHABLE, HALF),
+    "a bad probe opens it for twice as long": (HALF, BreakerEvent.PROBE_FAILED, Breaker(BreakerState.OPEN, FAILURES + 1, 4.0, 14.0)),
+    "without room it waits as long again": (HALF, BreakerEvent.PROBE_CROWDED_OUT, Breaker(BreakerState.OPEN, FAILURES, 2.0, 12.0)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("before, event, after", TABLE.values(), ids=TABLE.keys())
-def test_each_pair_has_its_outcome(before: Breaker, event: Event, after: Breaker) -> None:
+def test_each_pair_has_its_outcome(before: Breaker, event: BreakerEvent, after: Breaker) -> None:
     assert step(before, event, 10.0) == after
 
 
-ILLEGAL = {(State.CLOSED, Event.PROBE), (State.HALF_OPEN, Event.PROBE)}
+ILLEGAL = {(BreakerState.CLOSED, BreakerEvent.PROBE), (BreakerState.HALF_OPEN, BreakerEvent.PROBE)}
 
 
 def test_every_pair_is_in_the_table_or_illegal() -> None:
     pairs = {(before.state, event) for before, event, _ in TABLE.values()}
-    assert pairs | ILLEGAL == {(state, event) for state in State for event in Event}
+    assert pairs | ILLEGAL == {(state, event) for state in BreakerState for event in BreakerEvent}
     assert not pairs & ILLEGAL
 
 
 @pytest.mark.parametrize("breaker", [CLOSED, HALF])
 def test_a_second_probe_is_a_bug_and_changes_nothing(breaker: Breaker) -> None:
-    with pytest.raises(IllegalEvent):
-        step(breaker, Event.PROBE, 10.0)
+    with pytest.raises(IllegalBreakerEvent):
+        step(breaker, BreakerEvent.PROBE, 10.0)
 
 
-HISTORY = st.lists(st.tuples(st.sampled_from(Event), st.floats(0, 5)), max_size=40)
+HISTORY = st.lists(st.tuples(st.sampled_from(BreakerEvent), st.floats(0, 5)), max_size=40)
 
 
 @given(HISTORY)
-def test_probes_are_apart_and_pauses_within_their_limit(events: list[tuple[Event, float]]) -> None:
+def test_probes_are_apart_and_pauses_within_their_limit(events: list[tuple[BreakerEvent, float]]) -> None:
     breaker, now, last = Breaker(), 0.0, float("-inf")
     for event, wait in events:
         now += wait
-        if event is Event.PROBE:
+        if event is BreakerEvent.PROBE:
             if not breaker.may_probe(now):
                 continue
-            if breaker.state is State.SUSPECT:
+            if breaker.state is BreakerState.SUSPECT:
                 assert now >= last + PROBE_SECONDS_APART
                 last = now
         breaker = step(breaker, event, now)
@@ -96,11 +96,18 @@ def test_probes_are_apart_and_pauses_within_their_limit(events: list[tuple[Event
 
 
 @given(
-    st.lists(st.sampled_from([Event.SUCCESS, Event.FAILURE, Event.PROBE, Event.PROBE_PASSED]), max_size=60)
+    st.lists(
+        st.sampled_from(
+            [BreakerEvent.SUCCESS, BreakerEvent.FAILURE, BreakerEvent.PROBE, BreakerEvent.PROBE_PASSED]
+        ),
+        max_size=60,
+    )
 )
-def test_no_number_of_failed_requests_opens_an_engine_that_passes_its_probes(events: list[Event]) -> None:
+def test_no_number_of_failed_requests_opens_an_engine_that_passes_its_probes(
+    events: list[BreakerEvent],
+) -> None:
     breaker = Breaker()
     for now, event in enumerate(events):
-        if event is not Event.PROBE or breaker.may_probe(now):
+        if event is not BreakerEvent.PROBE or breaker.may_probe(now):
             breaker = step(breaker, event, now)
         assert breaker.passes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
-from app.engines.breaker import Breaker, State
+from app.engines.breaker import Breaker, BreakerState
 from tests.app.house import House, eventually, run
 from tests.scale import PATIENCE
 from tests.script import (
@@ -89,7 +89,7 @@ async def test_a_fallback_that_comes_up_while_the_live_engine_fails_answers(tmp_
         live.play(Hang())
         spare.play(*reply("Hello."))
         (other,) = (m for m in house.gateway.pool._backends.values() if m.spec.name == "spare")
-        well, other.breaker = other.breaker, Breaker(State.OPEN, until=float("inf"))
+        well, other.breaker = other.breaker, Breaker(BreakerState.OPEN, until=float("inf"))
         asking = asyncio.create_task(house.ask(stream=True))
         await eventually(lambda: any(not seen.is_probe for seen in live.requests))
         other.breaker = well

@@ -93,7 +93,7 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watche
 def at(here: Watched) -> Watched:
     """With a fresh script, and without old spans."""
     here.home.engine.forget()
-    here.home.gateway.pool.pardon()
+    here.home.gateway.pool.reset()
     here._memory.clear()
     here.home._booked = sum(line["event"] == "request" for line in here.home.log.lines)
     return here

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from app.promotion import actor, runner
+from app.promotion import service, worker
 from app.registry import store
 from app.registry.errors import StorageFull, StorageLocked
 from tests.app import house as houses
 from tests.app.house import House
 from tests.app.promotion.stage import OPERATOR
-from tests.app.promotion.test_door import REPORT
+from tests.app.promotion.test_eligibility import REPORT
 from tests.script import reply
 
 REVOKE = {"thing": "key", "id": "sha256:" + "0" * 64, "reason": "nobody trusts it"}
@@ -51,7 +51,7 @@ def locked(house: House, state: Path) -> Iterator[None]:
 
 @contextmanager
 def full(house: House, state: Path) -> Iterator[None]:
-    registry = house.gateway.promotions.archive._registry
+    registry = house.gateway.promotions.registry._registry
     assert registry is not None
     pages = registry._connection.execute("PRAGMA page_count").fetchone()[0]
     registry._connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -133,18 +133,18 @@ async def test_a_report_that_finds_no_room_is_told_so_and_leaves_nothing(tmp_pat
 async def test_a_registry_that_does_not_answer_holds_up_neither_metrics_nor_operators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "STATE_SECONDS", 0.05)
-    monkeypatch.setattr(runner, "OVERRIDES_SECONDS", 0.01)
+    monkeypatch.setattr(service, "STATE_SECONDS", 0.05)
+    monkeypatch.setattr(service, "OVERRIDES_SECONDS", 0.01)
     async with houses.house(tmp_path) as house:
-        archive = house.gateway.promotions.archive
+        executor = house.gateway.promotions.registry
         gate = asyncio.Event()
-        kept = archive.do
+        kept = executor.run
 
         async def stuck(work: Any) -> Any:
             await gate.wait()
             return await kept(work)
 
-        monkeypatch.setattr(archive, "do", stuck)
+        monkeypatch.setattr(executor, "run", stuck)
         assert "manners_in_flight" in (await house.get(f"{house.admin}/metrics")).raw.decode()
         answer = await house.operate("/admin/audit")
         assert (answer.status, answer.error["code"]) == (503, "state_unavailable")
@@ -154,7 +154,7 @@ async def test_a_registry_that_does_not_answer_holds_up_neither_metrics_nor_oper
 async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_changes_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actor, "DISK_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "DISK_SECONDS", 0.0)
     faults = [StorageLocked("held"), StorageLocked("held"), StorageFull("full"), StorageFull("full")]
     async with houses.house(tmp_path) as house:
 
@@ -163,7 +163,7 @@ async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_change
                 raise faults.pop(0)
             return "done"
 
-        assert await house.gateway.promotions._actor._persisted(work) == "done"
+        assert await house.gateway.promotions._worker._persist(work) == "done"
         found = await house.metrics()
         assert found("manners_state_failures_total", code="state_locked") == 2
         assert found("manners_state_failures_total", code="state_full") == 2

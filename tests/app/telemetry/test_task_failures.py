@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.engines import backend
-from app.engines.breaker import Breaker, State
+from app.engines.breaker import Breaker, BreakerState
 from deploy.core.tasks import NAMES, spawn
 from deploy.engine.probe import probe
 from tests.app.house import House, house
@@ -77,11 +77,11 @@ async def test_an_engine_is_watched_again_after_a_failure(
     monkeypatch.setattr(backend, "probe", breaks_once)
     async with house(tmp_path) as home:
         (watched,) = home.gateway.pool._backends.values()
-        watched.breaker = Breaker(State(state))
+        watched.breaker = Breaker(BreakerState(state))
         line = await home.log.until(1, "task_failed")
         assert line["task"] == "engine_watch"
         async with asyncio.timeout(PATIENCE):
-            while calls < 3 or watched.breaker.state is not State.CLOSED:
+            while calls < 3 or watched.breaker.state is not BreakerState.CLOSED:
                 await asyncio.sleep(0.01)
         assert (await home.ask()).text == "Hello there."
 

@@ -83,7 +83,7 @@ async def bounded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hou
 def fresh(home: House) -> None:
     """As if nothing had happened."""
     home.engine.forget()
-    home.gateway.pool.pardon()
+    home.gateway.pool.reset()
     fresh_connections(home)
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from app.config.config import Gates
 from app.engines.identity import planned
-from app.promotion import door
-from app.promotion.door import Facts
-from app.promotion.facts import gather, judged, records
-from app.promotion.outcome import EffectFailed, EffectRefused
+from app.promotion import eligibility
+from app.promotion.eligibility import EligibilityFacts
+from app.promotion.facts import collect, records, reported_engine
+from app.promotion.state_machine import EffectError, RefusalError
 from app.registry.registry import Registry
-from app.registry.values import Alias, Entry, KnownEngine, KnownReport, Revocation, Thing
+from app.registry.values import Alias, AuditEntry, KnownEngine, KnownReport, Revocation, Thing
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact
 from gates.contracts.verdict import Verdict
@@ -42,31 +42,31 @@ GOOD = replace(examples.passing(), samples=replace(examples.passing().samples, l
 """Without its two thousand samples, which nobody asks for here."""
 REPORT = signed(GOOD)
 OPENED = open_report(REPORT, {SIGNER: KEY.public_key()})
-FACTS = Facts(
+FACTS = EligibilityFacts(
     asked=OPENED.digest, report=REPORT, trusted={SIGNER: KEY.public_key()}, now=WHEN + timedelta(days=2), max_age_days=7,
     root=CANDIDATE.model.root, planned=replace(CANDIDATE.engine, build="unknown"), spec=SPEC,
     suite=GOOD.suite.digest, policy=GOOD.policy.digest,
 )  # fmt: skip
 
 
-def stating(**changes: object) -> Facts:
+def stating(**changes: object) -> EligibilityFacts:
     """The facts with a report that states something else."""
     report = signed(replace(GOOD, **changes))  # type: ignore[arg-type]
     return replace(FACTS, report=report, asked=None)
 
 
-def revoked(thing: Thing, identity: str) -> Facts:
+def revoked(thing: Thing, identity: str) -> EligibilityFacts:
     return replace(FACTS, revocations=(Revocation(thing=thing, id=identity, reason="it cheats", at=AT),))
 
 
-def of_another_base() -> Facts:
+def of_another_base() -> EligibilityFacts:
     other = Model("other", "hf-bf16", examples.sha("other"), "somebody/else", {})
     return stating(baseline=Arm(other, GOOD.baseline.engine))
 
 
 def test_a_sound_report_lets_the_candidate_in_with_its_evidence() -> None:
-    assert door.refusal(FACTS) is None
-    found = door.check(FACTS)
+    assert eligibility.refusal(FACTS) is None
+    found = eligibility.check(FACTS)
     assert (found["age_days"], found["verdict"], found["report"]) == (2.0, "pass", FACTS.asked)
     assert found["artefact"] == CANDIDATE.model.root and found["signers"] == [SIGNER]
 
@@ -76,28 +76,28 @@ WHOLE = examples.passed(POLICY)
 """The decision of a report in which nothing that the policy demands is missing."""
 
 
-def deciding(**changes: object) -> Facts:
+def deciding(**changes: object) -> EligibilityFacts:
     """The facts with a report under a real policy, whose decision is another."""
     policy = Pinned(POLICY.name, 1, POLICY.digest)
     facts = stating(decision=replace(WHOLE, **changes), policy=policy)  # type: ignore[arg-type]
     return replace(facts, policy=POLICY.digest, rules=POLICY)
 
 
-def without_rule(demand: Demand) -> Facts:
+def without_rule(demand: Demand) -> EligibilityFacts:
     return deciding(gates=tuple(r for r in WHOLE.gates if (r.gate, r.rule) != demand[:2]))
 
 
-def without_control(name: str) -> Facts:
+def without_control(name: str) -> EligibilityFacts:
     return deciding(controls=tuple(c for c in WHOLE.controls if c.name != name))
 
 
-def knowing(model: Model, **changes: object) -> Facts:
+def knowing(model: Model, **changes: object) -> EligibilityFacts:
     """The facts where an artefact's manifest says something else than the report."""
     seen = replace(model, **changes)  # type: ignore[arg-type]
     return replace(FACTS, origins={model.root: (seen.base_model, seen.parents)})
 
 
-REFUSALS: list[tuple[str, Callable[[], Facts]]] = [
+REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
     ("report_missing", lambda: replace(FACTS, report=None)),
     ("report_missing", lambda: replace(FACTS, report=None, asked=None)),
     ("report_signature", lambda: replace(FACTS, trusted={})),
@@ -143,41 +143,45 @@ REFUSALS: list[tuple[str, Callable[[], Facts]]] = [
 
 
 @pytest.mark.parametrize("code, facts", REFUSALS)
-def test_a_promotion_is_refused_with_a_code_and_one_line(code: str, facts: Callable[[], Facts]) -> None:
+def test_a_promotion_is_refused_with_a_code_and_one_line(
+    code: str, facts: Callable[[], EligibilityFacts]
+) -> None:
     found = facts()
-    fault = door.refusal(found)
+    fault = eligibility.refusal(found)
     assert fault is not None and fault.code == code
     assert fault.message and "\n" not in fault.message
-    with pytest.raises(EffectRefused):
-        door.check(found)
+    with pytest.raises(RefusalError):
+        eligibility.check(found)
 
 
 def test_a_whole_report_under_a_real_policy_is_let_in() -> None:
-    assert door.refusal(deciding()) is None
+    assert eligibility.refusal(deciding()) is None
 
 
 def test_a_latency_that_was_judged_bucket_by_bucket_is_there() -> None:
     gates = tuple(replace(r, gate=f"{r.gate}[500]") if r.rule == "latency" else r for r in WHOLE.gates)
-    assert door.refusal(deciding(gates=gates)) is None
+    assert eligibility.refusal(deciding(gates=gates)) is None
 
 
 def test_the_baseline_of_the_configuration_is_let_in_and_so_is_the_baseline_itself() -> None:
     for model in (GOOD.baseline.model, GOOD.candidate.model):
-        assert door.refusal(replace(FACTS, baseline=model.root)) is None
+        assert eligibility.refusal(replace(FACTS, baseline=model.root)) is None
 
 
 def test_a_countersigned_report_is_as_revoked_as_it_was() -> None:
     again = dsse.render(dsse.countersign(dsse.parse(REPORT), OTHER_KEY))
     facts = replace(revoked("report", OPENED.statement_digest), report=again, asked=None)
-    assert (fault := door.refusal(facts)) and fault.code == "revoked"
+    assert (fault := eligibility.refusal(facts)) and fault.code == "revoked"
 
 
 def test_what_was_revoked_elsewhere_does_no_harm() -> None:
-    assert door.refusal(revoked("artefact", examples.sha("another"))) is None
+    assert eligibility.refusal(revoked("artefact", examples.sha("another"))) is None
 
 
 def test_a_build_that_is_known_before_the_start_must_be_the_reported_one() -> None:
-    assert door.refusal(replace(FACTS, planned=replace(CANDIDATE.engine, build="vLLM 0.1"))) is not None
+    assert (
+        eligibility.refusal(replace(FACTS, planned=replace(CANDIDATE.engine, build="vLLM 0.1"))) is not None
+    )
 
 
 # ------------------------------------------------------------------------------------- overridden
@@ -185,9 +189,9 @@ def test_a_build_that_is_known_before_the_start_must_be_the_reported_one() -> No
 
 def test_a_waived_code_refuses_nothing_and_is_told_with_its_reason() -> None:
     stale = replace(FACTS, now=WHEN + timedelta(days=8))
-    found = door.check(stale, {"report_stale"})
+    found = eligibility.check(stale, {"report_stale"})
     assert set(found["waived"]) == {"report_stale"}  # type: ignore[call-overload]
-    assert "waived" not in door.check(FACTS, {"report_stale"})
+    assert "waived" not in eligibility.check(FACTS, {"report_stale"})
 
 
 def test_behind_a_waived_question_the_others_are_still_asked() -> None:
@@ -197,18 +201,18 @@ def test_behind_a_waived_question_the_others_are_still_asked() -> None:
         (replace(stale, suite=examples.sha("stricter")), "mismatch_suite"),
         (replace(stale, revocations=revoked("key", SIGNER).revocations), "revoked"),
     ):
-        assert (fault := door.refusal(facts, {"report_stale"})) and fault.code == code
+        assert (fault := eligibility.refusal(facts, {"report_stale"})) and fault.code == code
 
 
 def test_without_a_report_the_weights_must_still_be_sound_and_not_revoked() -> None:
     none = replace(FACTS, report=None)
-    found = door.check(none, {"report_missing"})
+    found = eligibility.check(none, {"report_missing"})
     assert found["artefact"] == CANDIDATE.model.root and "report" not in found
     for facts, code in (
         (replace(none, root=None, planned=None), "mismatch_artefact"),
         (replace(none, revocations=revoked("engine", SPEC).revocations), "revoked"),
     ):
-        assert (fault := door.refusal(facts, {"report_missing"})) and fault.code == code
+        assert (fault := eligibility.refusal(facts, {"report_missing"})) and fault.code == code
 
 
 # ------------------------------------------------------------------------------------- rollback
@@ -233,7 +237,7 @@ def test_a_rollback_goes_only_where_the_model_came_from(
     code: str | None, candidate: str, previous: Alias | None, known: KnownEngine | None, thing: tuple[Thing, str] | None
 ) -> None:  # fmt: skip
     gone = [Revocation(thing=thing[0], id=thing[1], reason="it cheats", at=AT)] if thing else []
-    fault = door.refusal_of_rollback(candidate, previous, known, gone)
+    fault = eligibility.refusal_of_rollback(candidate, previous, known, gone)
     assert (fault and fault.code) == code
 
 
@@ -277,12 +281,12 @@ class Place:
         )  # fmt: skip
         self.registry.add_report(known, self.entry)
 
-    entry = Entry(at=AT, actor="test", verb="report", subject="annie")
+    entry = AuditEntry(at=AT, actor="test", verb="report", subject="annie")
 
-    def facts(self, report: str | None = None, **gates: str) -> Facts:
+    def facts(self, report: str | None = None, **gates: str) -> EligibilityFacts:
         found = records(self.registry, report or self.digest)
         where = Gates.model_validate({"suite": "annie-nano", "policy": "annie-nano", **gates})
-        return gather(found, self.spec, gates=where, state_dir=self.state, now=WHEN)
+        return collect(found, self.spec, gates=where, state_dir=self.state, now=WHEN)
 
 
 @pytest.fixture
@@ -292,20 +296,20 @@ def place(tmp_path: Path) -> Place:
 
 def test_what_lies_on_the_disk_is_let_in(place: Place) -> None:
     facts = place.facts()
-    assert door.refusal(facts) is None
+    assert eligibility.refusal(facts) is None
     assert facts.spec == spec_digest(place.spec)
 
 
 def test_the_judged_engine_is_told_only_of_a_genuine_report(place: Place) -> None:
     found = records(place.registry, place.digest)
-    assert judged(found, place.state) == place.facts().planned
+    assert reported_engine(found, place.state) == place.facts().planned
     (place.state / "keys" / "report.pub").unlink()
-    assert judged(found, place.state) is None
-    assert judged(records(place.registry, None), place.state) is None
+    assert reported_engine(found, place.state) is None
+    assert reported_engine(records(place.registry, None), place.state) is None
 
 
-def code(facts: Facts) -> str | None:
-    fault = door.refusal(facts)
+def code(facts: EligibilityFacts) -> str | None:
+    fault = eligibility.refusal(facts)
     return fault.code if fault else None
 
 
@@ -313,7 +317,7 @@ def test_a_changed_byte_of_the_weights_is_another_artefact(place: Place) -> None
     with (place.folder / "model.gguf").open("r+b") as file:
         file.seek(50)
         file.write(b"x")
-    fault = door.refusal(place.facts())
+    fault = eligibility.refusal(place.facts())
     assert fault is not None and fault.code == "mismatch_artefact" and "model.gguf" in fault.message
 
 
@@ -344,12 +348,12 @@ def test_the_configured_baseline_is_known_by_its_manifest(place: Place) -> None:
 
     def root(folder: Path) -> str | None:
         baseline = replace(place.spec, name="baseline", artefact=folder)
-        return gather(
+        return collect(
             found, place.spec, gates=where, state_dir=place.state, now=WHEN, baseline=baseline
         ).baseline
 
     assert root(place.folder) == artefact.load(place.folder).root
-    with pytest.raises(EffectFailed, match="gates_unreadable"):
+    with pytest.raises(EffectError, match="gates_unreadable"):
         root(place.base)
 
 
@@ -360,5 +364,5 @@ def test_a_manifest_with_another_origin_than_the_reports_is_refused(place: Place
 
 
 def test_a_suite_that_cannot_be_read_fails_the_check_and_refuses_nothing(place: Place) -> None:
-    with pytest.raises(EffectFailed, match="gates_unreadable"):
+    with pytest.raises(EffectError, match="gates_unreadable"):
         place.facts(suite="no-such-suite")

@@ -1,7 +1,7 @@
-"""Every engine that can be spoken of, by the digest of its spec: the configuration's, and earlier ones.
+"""All engine specs that are known here, by digest: those of the configuration, and earlier ones.
 
-An engine whose table was edited is another engine. The earlier one stays on the shelf as long as an
-operation names it, so that it can be stopped, or brought back.
+An engine whose table was edited is another engine. The earlier spec is kept as long as an operation names it,
+so that the engine can be stopped, or brought back.
 """
 
 import json
@@ -14,7 +14,7 @@ from app.registry.values import KnownEngine
 from deploy.engine.spec import EngineSpec, spec_digest
 
 
-class Shelf:
+class SpecCatalogue:
     """Specs by digest and by name. A name belongs to the configuration's engine first."""
 
     def __init__(self, engines: Mapping[str, EngineSpec]) -> None:
@@ -22,7 +22,7 @@ class Shelf:
         self._specs = {self._digests[name]: spec for name, spec in engines.items()}
 
     def digest(self, name: str) -> str:
-        """Of an engine of the configuration. Raises UnknownEngine."""
+        """The digest of an engine of the configuration. Raises UnknownEngine."""
         try:
             return self._digests[name]
         except KeyError:
@@ -33,7 +33,7 @@ class Shelf:
         return digest in self._specs
 
     def spec(self, digest: str) -> EngineSpec:
-        """The spec behind a digest. Raises KeyError."""
+        """The spec with this digest. Raises KeyError."""
         return self._specs[digest]
 
     def specs(self) -> tuple[EngineSpec, ...]:
@@ -41,16 +41,16 @@ class Shelf:
         return tuple(self._specs.values())
 
     def name(self, digest: str) -> str:
-        """What the engine is called here; its digest's beginning if it is not known."""
+        """The name of an engine; the first characters of its digest if it is not known."""
         spec = self._specs.get(digest)
         return spec.name if spec else digest[:19]
 
-    def remember(self, known: KnownEngine) -> None:
-        """Put an engine back that the registry knows and the configuration does not."""
+    def add(self, known: KnownEngine) -> None:
+        """Add an engine that the registry knows and the configuration does not; no effect on others."""
         if known.digest in self._specs:
             return
         spec = spec_of(known.spec)
-        if spec.name in self._digests:  # the name came to mean another one
+        if spec.name in self._digests:  # the configuration has given the name to another engine
             spec = replace(spec, name=f"{spec.name[:50]}-{known.digest[7:15]}")
         self._specs[known.digest] = spec
 

@@ -1,10 +1,10 @@
-"""Warming: a candidate is asked in every shape that callers will ask in, until its times have settled.
+"""Warm-up: a candidate gets requests of every shape that callers will send, until its times have settled.
 
-The first request of a shape may compile a kernel, capture a graph or grow a cache, and no caller is to
-wait for that. A shape is a prompt's length, streamed or whole, with tools or without, alone or beside
-others. IOBatch after round each is asked anew, with a prompt that no cache holds; it is settled when
-the medians of its last rounds agree, or, on a host that others keep busy, when as many rounds again
-have brought nothing better. One reply is given up in the middle, as callers do.
+The first request of a shape may compile a kernel, capture a graph or grow a cache, and no caller should
+wait for that. A shape is a prompt length, streamed or not, with tools or without, alone or concurrent.
+Each shape is requested in rounds, with prompts that are in no cache; it is settled when the medians of
+its last rounds agree or, on a busy host, when as many further rounds have brought no improvement. One
+reply is aborted in the middle, as callers do.
 """
 
 import asyncio
@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from app.promotion.asking import ask, target_of
-from app.promotion.outcome import EffectFailed
-from app.promotion.phases import Fault
+from app.promotion.canary import ask, target_of
+from app.promotion.state_machine import EffectError, FailureReason
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode
@@ -29,10 +28,10 @@ from gates.run.http import Timeouts, Wire
 from gates.run.target import Dialect, Target, Variant
 
 LAST: Final = 3
-"""How many medians must agree."""
+"""How many medians in a row must agree."""
 
 _CONTEXT: Final = 4096
-"""Tokens, where an engine does not say what it takes."""
+"""The context in tokens, for an engine that does not state it."""
 
 _TURN: Final[Mapping[str, Any]] = {"role": "user", "content": "Good morning, how are you?"}
 _TOOLS: Final[tuple[Mapping[str, Any], ...]] = tuple(
@@ -56,8 +55,8 @@ _TOOLS: Final[tuple[Mapping[str, Any], ...]] = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """How callers ask: prompt lengths in tokens (as many as the context holds), how many at once, thinking or not."""
+class Workload:
+    """How callers ask: prompt lengths in tokens (those that fit the context), concurrency, thinking or not."""
 
     buckets: tuple[int, ...] = (50, 500, 2000, 4000)
     concurrency: tuple[int, ...] = (2, 4)
@@ -66,11 +65,11 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """When it is over. Seconds; medians that differ by `floor_s` or by `tolerance` of them agree.
+class WarmupLimits:
+    """When the warm-up ends. Medians agree that differ by at most `floor_s` seconds, or `tolerance` of them.
 
-    A round asks each shape `each` times, or for `round_s`. `slowest_s` holds for every request
-    behind the first round, in which an engine may compile; `seconds` for all of it.
+    A round requests each shape `each` times, or for `round_s` seconds. `slowest_s` bounds every request
+    after the first round, in which an engine may compile; `seconds` bounds the whole warm-up.
     """
 
     tolerance: float = 0.2
@@ -83,8 +82,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """One way of asking: about `tokens` of prompt, `together` of them at once."""
+class RequestShape:
+    """One kind of request: a prompt of about `tokens`, `together` of them at once."""
 
     tokens: int
     mode: Mode = "stream"
@@ -98,23 +97,23 @@ class Shape:
         return ", ".join(words + ([f"{self.together} at once"] if self.together > 1 else []))
 
 
-SERVED: Final = Served()
-LIMITS: Final = Limits()
+WORKLOAD: Final = Workload()
+LIMITS: Final = WarmupLimits()
 
 
-def shapes(served: Served, context: int) -> tuple[Shape, ...]:
-    """What is asked in a round: every length alone, and the shortest in all other ways."""
-    lengths = buckets_within(context, served.max_tokens, served.buckets) or (min(served.buckets),)
+def shapes(workload: Workload, context: int) -> tuple[RequestShape, ...]:
+    """The shapes of a round: every length alone, and the shortest in all other ways."""
+    lengths = buckets_within(context, workload.max_tokens, workload.buckets) or (min(workload.buckets),)
     short = min(lengths)
-    alone = [Shape(length) for length in lengths]
-    others = [Shape(short, "whole"), Shape(short, tools=True)]
-    return (*alone, *others, *(Shape(short, together=n) for n in served.concurrency if n > 1))
+    alone = [RequestShape(length) for length in lengths]
+    others = [RequestShape(short, "whole"), RequestShape(short, tools=True)]
+    return (*alone, *others, *(RequestShape(short, together=n) for n in workload.concurrency if n > 1))
 
 
-def settled(medians: Sequence[float], limits: Limits) -> bool:
+def settled(medians: Sequence[float], limits: WarmupLimits) -> bool:
     """Whether more rounds would change nothing. Medians in seconds, in the order of the rounds.
 
-    An engine that still warms up gets faster; noise goes both ways.
+    An engine that is still warming up gets faster; noise goes both ways.
     """
     if len(medians) < LAST:
         return False
@@ -130,17 +129,17 @@ async def warm(
     dialect: Dialect,
     *,
     context: int | None = None,
-    served: Served = SERVED,
-    limits: Limits = LIMITS,
+    workload: Workload = WORKLOAD,
+    limits: WarmupLimits = LIMITS,
     headers: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """Ask until every shape is settled; the first and the last median of each, in seconds.
+    """Send requests until every shape is settled; the first and the last median of each, in seconds.
 
-    A median is of times to first token, or of whole replies where nothing streams. `context` is the
-    engine's, in tokens.
+    A median is of times to first token, or of whole replies for shapes that do not stream. `context` is
+    the engine's, in tokens.
 
     Raises:
-        EffectFailed: warm_failed (a request was not answered), warm_slow (one took longer than
+        EffectError: warm_failed (a request was not answered), warm_slow (one took longer than
             `slowest_s`), warm_unsettled (`rounds` or `seconds` were not enough).
     """
     began = time.monotonic()
@@ -148,14 +147,14 @@ async def warm(
         target = target_of(url, served_name, dialect, headers)
         timeouts = Timeouts(connect=5.0, idle=limits.seconds, total=limits.seconds)
         async with asyncio.timeout(limits.seconds), Wire(timeouts) as wire:
-            work = _Warming(wire, target, served, limits, await _chars_per_token(target))
-            medians = await work.all(shapes(served, context or _CONTEXT))
+            work = _Warmup(wire, target, workload, limits, await _chars_per_token(target))
+            medians = await work.all(shapes(workload, context or _CONTEXT))
     except TimeoutError:
-        raise EffectFailed(
-            Fault("warm_unsettled", f"its times had not settled after {limits.seconds:g} s")
+        raise EffectError(
+            FailureReason("warm_unsettled", f"its times had not settled after {limits.seconds:g} s")
         ) from None
     except RunError as error:
-        raise EffectFailed(Fault("warm_failed", str(error))) from None
+        raise EffectError(FailureReason("warm_failed", str(error))) from None
     return {
         "requests": work.asked,
         "seconds": round(time.monotonic() - began, 3),
@@ -171,62 +170,66 @@ async def warm(
 
 
 async def _chars_per_token(target: Target) -> float:
-    """Of this engine's tokenizer; the usual, where it does not count a prompt's tokens."""
+    """Characters per token of this engine; the usual figure if it does not count a prompt's tokens."""
     try:
         return await calibrate(target)
     except RunError:
         return CHARS_PER_TOKEN
 
 
-class _Warming:
-    """One engine being warmed."""
+class _Warmup:
+    """The warm-up of one engine."""
 
-    def __init__(self, wire: Wire, target: Target, served: Served, limits: Limits, scale: float) -> None:
+    def __init__(
+        self, wire: Wire, target: Target, workload: Workload, limits: WarmupLimits, scale: float
+    ) -> None:
         self._wire, self._target, self._limits, self._scale = wire, target, limits, scale
-        self._variant = Variant(thinking=served.thinking)
-        self._sampling = Sampling(max_tokens=served.max_tokens)
+        self._variant = Variant(thinking=workload.thinking)
+        self._sampling = Sampling(max_tokens=workload.max_tokens)
         self._numbers: Iterator[int] = itertools.count(random.getrandbits(24))
         self.asked = 0
 
-    async def all(self, wanted: Sequence[Shape]) -> dict[Shape, list[float]]:
+    async def all(self, wanted: Sequence[RequestShape]) -> dict[RequestShape, list[float]]:
         """The medians of every shape, round by round, until all are settled."""
-        medians: dict[Shape, list[float]] = {shape: [] for shape in wanted}
+        medians: dict[RequestShape, list[float]] = {shape: [] for shape in wanted}
         for number in range(self._limits.rounds):
             for shape in (shape for shape in wanted if not settled(medians[shape], self._limits)):
                 medians[shape].append(statistics.median(await self._round(shape, number)))
             if number == 0:
-                await self._give_up_one(wanted[0], medians[wanted[0]][0])
+                await self._abort_one(wanted[0], medians[wanted[0]][0])
             if all(settled(times, self._limits) for times in medians.values()):
                 return medians
-        late = [
+        unsettled = [
             f"{shape.name}: {', '.join(f'{time:.3f}' for time in times[-LAST:])} s"
             for shape, times in medians.items()
             if not settled(times, self._limits)
         ]
-        raise EffectFailed(
-            Fault("warm_unsettled", f"not settled after {self._limits.rounds} rounds: {'; '.join(late)}")
+        raise EffectError(
+            FailureReason(
+                "warm_unsettled", f"not settled after {self._limits.rounds} rounds: {'; '.join(unsettled)}"
+            )
         )
 
-    async def _round(self, shape: Shape, number: int) -> list[float]:
-        """Times in seconds, one at least."""
+    async def _round(self, shape: RequestShape, number: int) -> list[float]:
+        """At least one time, in seconds."""
         times: list[float] = []
         end = time.monotonic() + self._limits.round_s
         while not times or (len(times) < self._limits.each and time.monotonic() < end):
             times += await self._together(shape)
         if number and max(times) > self._limits.slowest_s:
             slow = f"{shape.name}: {max(times):.1f} s; at most {self._limits.slowest_s:g} are allowed"
-            raise EffectFailed(Fault("warm_slow", slow))
+            raise EffectError(FailureReason("warm_slow", slow))
         return times
 
-    async def _together(self, shape: Shape) -> list[float]:
+    async def _together(self, shape: RequestShape) -> list[float]:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._time(shape)) for _ in range(shape.together)]
         except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None  # the first one; the others were stopped by it
+            raise errors.exceptions[0] from None  # the first one; it cancelled the others
         return [task.result() for task in tasks]
 
-    async def _time(self, shape: Shape) -> float:
+    async def _time(self, shape: RequestShape) -> float:
         self.asked += 1
         case = self._case(shape)
         reply, seconds = await ask(self._wire, self._target, case, self._sampling, self._variant, shape.mode)
@@ -235,16 +238,16 @@ class _Warming:
             raise RunError(f"{shape.name}: {_why(reply)}")
         return first / 1e9 if shape.mode == "stream" else seconds
 
-    async def _give_up_one(self, shape: Shape, after_s: float) -> None:
-        """A caller who interrupts: the connection is closed in the middle of a long reply."""
+    async def _abort_one(self, shape: RequestShape, after_s: float) -> None:
+        """A caller who hangs up: the connection is closed in the middle of a long reply."""
         long = replace(self._sampling, max_tokens=20 * self._sampling.max_tokens)
         request = asyncio.create_task(ask(self._wire, self._target, self._case(shape), long, self._variant))
         await asyncio.wait([request], timeout=1.5 * after_s)
         request.cancel()
         await asyncio.wait([request])
 
-    def _case(self, shape: Shape) -> Case:
-        """A conversation of about that length that no cache holds."""
+    def _case(self, shape: RequestShape) -> Case:
+        """A conversation of about that length that is in no cache."""
         number = next(self._numbers)
         tools = _TOOLS if shape.tools else ()
         talk = grown((_TURN,), tools, shape.tokens, self._scale, number)

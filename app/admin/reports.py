@@ -1,6 +1,6 @@
-"""Reports that were uploaded: their bytes in the state folder, what they say in the registry.
+"""Uploaded reports: their bytes are kept in the state folder, their summary in the registry.
 
-Anything that reads as a report is taken; who signed it is asked when somebody wants to promote on it.
+Every well-formed report is accepted; its signature is verified when it is used for a promotion.
 """
 
 import hashlib
@@ -12,23 +12,23 @@ from pathlib import Path
 from app.errors.tree import RequestError, UnknownThing
 from app.registry.registry import Registry
 from app.registry.store import translated_files
-from app.registry.values import Entry, KnownReport
+from app.registry.values import AuditEntry, KnownReport
 from gates.report import document, dsse
 from gates.report.codec import CodecError
 from gates.report.verify import MAX_REPORT_BYTES
 
 FOLDER = "reports"
-"""In the state folder; each report is there under the digest of its bytes."""
+"""In the state folder; each report is a file named by the digest of its bytes."""
 
 
 class BadReport(RequestError):
-    """What was uploaded is no report."""
+    """The upload is not a report."""
 
     code = "report_malformed"
 
 
 def read(data: bytes) -> KnownReport:
-    """What a report says of itself; its signature is not looked at. Raises BadReport."""
+    """The summary of a report; its signature is not verified. Raises BadReport."""
     try:
         envelope = dsse.parse(data)
         statement = document.parse(envelope.payload)
@@ -48,8 +48,8 @@ def read(data: bytes) -> KnownReport:
     )
 
 
-def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, entry: Entry) -> bool:
-    """The file first, then the row: a row never names a file that is not there. Whether it is new.
+def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, entry: AuditEntry) -> bool:
+    """Store a report; whether it is new. The file comes first, so that no row names a missing file.
 
     Raises StorageFailed.
     """
@@ -74,7 +74,7 @@ def bytes_of(state_dir: Path, report: KnownReport | None) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, and on the disk."""
+    """Write atomically and durably."""
     assert len(data) <= MAX_REPORT_BYTES
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(prefix=".draft.", dir=path.parent)

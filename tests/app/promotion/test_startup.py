@@ -8,19 +8,25 @@ from pathlib import Path
 import pytest
 
 from app.config.config import Config
-from app.promotion import book
-from app.promotion.founding import found
-from app.promotion.machine import step
-from app.promotion.phases import Begin, Done, Event
-from app.promotion.plan import Kind, Plan, Strategy
-from app.promotion.shelf import Shelf, spec_of
+from app.promotion import repository
+from app.promotion.spec_catalogue import SpecCatalogue, spec_of
+from app.promotion.startup import record_configuration
+from app.promotion.state_machine import (
+    Begin,
+    EffectDone,
+    OperationEvent,
+    OperationKind,
+    OperationPlan,
+    Strategy,
+    step,
+)
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, KnownEngine
+from app.registry.values import AliasMove, AuditEntry, KnownEngine
 from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from tests.app.promotion.stage import settings
 
 AT = "2026-11-21T06:00:00.000Z"
-ENTRY = Entry(at=AT, actor="test", verb="test", subject="annie")
+ENTRY = AuditEntry(at=AT, actor="test", verb="test", subject="annie")
 
 
 @pytest.fixture
@@ -31,25 +37,25 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 def start(registry: Registry, config: Config) -> str:
     """The name of the engine that is live after a start."""
-    shelf = Shelf(config.engines)
-    return shelf.name(found(registry, config, shelf, AT)["annie"])
+    shelf = SpecCatalogue(config.engines)
+    return shelf.name(record_configuration(registry, config, shelf, AT)["annie"])
 
 
 def promoted(registry: Registry, config: Config, engine: str) -> None:
     """A promotion as it stands in the registry, every effect done."""
-    shelf, live = Shelf(config.engines), registry.alias("annie", "live")
+    shelf, live = SpecCatalogue(config.engines), registry.alias("annie", "live")
     assert live is not None and live.engine is not None
-    plan = Plan(
-        operation=f"op{registry.head().seq}", kind=Kind.PROMOTE, model="annie", candidate=shelf.digest(engine),
+    plan = OperationPlan(
+        operation=f"op{registry.head().seq}", kind=OperationKind.PROMOTE, model="annie", candidate=shelf.digest(engine),
         incumbent=live.engine, strategy=Strategy.BLUE_GREEN, generation=live.generation, report="r",
     )  # fmt: skip
-    book.begin(registry, plan, at=AT, actor="test")
-    machine = book.load(registry, plan.operation)
+    repository.begin(registry, plan, at=AT, actor="test")
+    machine = repository.load(registry, plan.operation)
     while not machine.is_done:
-        event: Event = Done(machine.effect.key) if machine.effect else Begin()
+        event: OperationEvent = EffectDone(machine.effect.key) if machine.effect else Begin()
         after = step(machine, event)
-        book.commit(registry, after, event, at=AT, actor="test")
-        machine = after.machine
+        repository.commit(registry, after, event, at=AT, actor="test")
+        machine = after.state
 
 
 def live(config: Config, engine: str) -> Config:
@@ -112,12 +118,12 @@ def test_an_engine_that_was_edited_since_its_promotion_has_to_be_promoted_again(
 def test_a_model_with_an_unfinished_operation_is_left_to_it(registry: Registry, tmp_path: Path) -> None:
     config = settings(tmp_path)
     start(registry, config)
-    shelf = Shelf(config.engines)
-    plan = Plan(
-        operation="op", kind=Kind.PROMOTE, model="annie", candidate=shelf.digest("large"),
+    shelf = SpecCatalogue(config.engines)
+    plan = OperationPlan(
+        operation="op", kind=OperationKind.PROMOTE, model="annie", candidate=shelf.digest("large"),
         incumbent=shelf.digest("small"), strategy=Strategy.BLUE_GREEN, generation=1, report="r",
     )  # fmt: skip
-    book.begin(registry, plan, at=AT, actor="test")
+    repository.begin(registry, plan, at=AT, actor="test")
     assert start(registry, live(config, "stranger")) == "small"
 
 
@@ -153,9 +159,7 @@ def test_a_spec_is_read_back_from_its_text() -> None:
 def test_an_earlier_engine_keeps_its_digest_and_gets_a_name_of_its_own(tmp_path: Path) -> None:
     now = settings(tmp_path)
     before = replace(now.engines["large"], args=())
-    shelf = Shelf(now.engines)
-    shelf.remember(
-        KnownEngine(digest=spec_digest(before), name="large", artefact=None, spec=spec_text(before))
-    )
+    shelf = SpecCatalogue(now.engines)
+    shelf.add(KnownEngine(digest=spec_digest(before), name="large", artefact=None, spec=spec_text(before)))
     assert shelf.name(spec_digest(before)) == f"large-{spec_digest(before)[7:15]}"
     assert shelf.digest("large") == spec_digest(now.engines["large"])

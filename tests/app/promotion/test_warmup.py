@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.promotion.outcome import EffectFailed
-from app.promotion.warm import Limits, Served, Shape, settled, shapes, warm
+from app.promotion.state_machine import EffectError
+from app.promotion.warmup import RequestShape, WarmupLimits, Workload, settled, shapes, warm
 from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
 from tests.script import CloseNow, Head, Say, Wait, finish, reply, role, status, text
 from tests.scripted_engine import ScriptedEngine
 
-SMALL = Served(buckets=(50, 200), concurrency=(2,))
-ROOMY = Limits(floor_s=5.0)
+SMALL = Workload(buckets=(50, 200), concurrency=(2,))
+ROOMY = WarmupLimits(floor_s=5.0)
 """Times within five seconds of each other agree: three rounds, on any machine."""
 DONE = Say(b"data: [DONE]\n\n")
 
@@ -24,7 +24,7 @@ async def test_a_real_engine_is_warm_after_rounds_of_every_shape(tmp_path: Path)
     async with running(spec_of(ANNIE), tmp_path) as engine:
         assert engine.url is not None
         context = engine.state.abilities.context
-        told = await warm(engine.url, "nano", "llama-server", context=context, served=SMALL, limits=ROOMY)
+        told = await warm(engine.url, "nano", "llama-server", context=context, workload=SMALL, limits=ROOMY)
     found = told["shapes"]
     assert isinstance(found, dict) and len(found) == 5
     assert all(shape["rounds"] == 3 and shape["settled_s"] > 0 for shape in found.values())
@@ -34,7 +34,7 @@ async def test_a_real_engine_is_warm_after_rounds_of_every_shape(tmp_path: Path)
 
 async def test_it_asks_every_shape_in_every_round_and_no_prompt_twice() -> None:
     async with ScriptedEngine() as engine:
-        told = await warm(engine.url, "x", "vllm", context=2000, served=SMALL, limits=ROOMY)
+        told = await warm(engine.url, "x", "vllm", context=2000, workload=SMALL, limits=ROOMY)
         posted = [seen.body for seen in engine.requests if seen.method == "POST"]
     asked = posted[2:]  # behind the two that calibrate
     prompts = Counter(str(body["messages"]) for body in asked)
@@ -53,35 +53,35 @@ async def test_an_engine_that_does_not_answer_cannot_be_warmed(steps: Any) -> No
         engine.play(*reply("."))
         engine.play(*reply("."))
         engine.play(*steps)
-        with pytest.raises(EffectFailed, match="warm_failed: 50 tokens, stream: "):
-            await warm(engine.url, "x", "vllm", served=SMALL, limits=ROOMY)
+        with pytest.raises(EffectError, match="warm_failed: 50 tokens, stream: "):
+            await warm(engine.url, "x", "vllm", workload=SMALL, limits=ROOMY)
 
 
 async def test_one_that_stays_slow_is_refused_and_a_slow_first_round_is_forgiven() -> None:
-    one = Served(buckets=(50,), concurrency=())
+    one = Workload(buckets=(50,), concurrency=())
     slow = (Head(), Say(role()), Wait(0.2), Say(text("Hi.")), Say(finish()), DONE)
-    quick = Limits(floor_s=5.0, slowest_s=0.1, each=1)
+    quick = WarmupLimits(floor_s=5.0, slowest_s=0.1, each=1)
     async with ScriptedEngine() as engine:
         for steps in (reply("."), reply("."), slow):
             engine.play(*steps)
-        await warm(engine.url, "x", "vllm", served=one, limits=quick)
+        await warm(engine.url, "x", "vllm", workload=one, limits=quick)
         for steps in [reply("."), reply("."), *[slow] * 20]:
             engine.play(*steps)
-        with pytest.raises(EffectFailed, match="warm_slow"):
-            await warm(engine.url, "x", "vllm", served=one, limits=quick)
+        with pytest.raises(EffectError, match="warm_slow"):
+            await warm(engine.url, "x", "vllm", workload=one, limits=quick)
 
 
 async def test_it_is_bounded_in_rounds_and_in_time() -> None:
     async with ScriptedEngine() as engine:
-        restless = Limits(tolerance=-1.0, floor_s=0.0, rounds=4)
-        with pytest.raises(EffectFailed, match="warm_unsettled: not settled after 4 rounds"):
-            await warm(engine.url, "x", "vllm", served=SMALL, limits=restless)
+        restless = WarmupLimits(tolerance=-1.0, floor_s=0.0, rounds=4)
+        with pytest.raises(EffectError, match="warm_unsettled: not settled after 4 rounds"):
+            await warm(engine.url, "x", "vllm", workload=SMALL, limits=restless)
         engine.play(*reply("."))
         engine.play(*reply("."))
         engine.play(Head(), Say(role()), Wait(30.0))
         async with asyncio.timeout(10):
-            with pytest.raises(EffectFailed, match="warm_unsettled: its times had not settled after 0.5 s"):
-                await warm(engine.url, "x", "vllm", served=SMALL, limits=Limits(seconds=0.5))
+            with pytest.raises(EffectError, match="warm_unsettled: its times had not settled after 0.5 s"):
+                await warm(engine.url, "x", "vllm", workload=SMALL, limits=WarmupLimits(seconds=0.5))
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,17 @@ async def test_it_is_bounded_in_rounds_and_in_time() -> None:
     ],
 )
 def test_settled_is_when_more_rounds_would_change_nothing(medians: list[float], done: bool) -> None:
-    assert settled(medians, Limits()) is done
+    assert settled(medians, WarmupLimits()) is done
 
 
 def test_shapes_are_what_the_context_holds() -> None:
-    every = shapes(Served(), 8192)
+    every = shapes(Workload(), 8192)
     assert [shape.tokens for shape in every[:4]] == [50, 500, 2000, 4000]
-    assert Shape(50, "whole") in every and Shape(50, tools=True) in every and Shape(50, together=4) in every
-    assert {shape.tokens for shape in shapes(Served(), 1024)} == {50, 500}
-    assert {shape.tokens for shape in shapes(Served(buckets=(9000,)), 1024)} == {9000}
+    assert (
+        RequestShape(50, "whole") in every
+        and RequestShape(50, tools=True) in every
+        and RequestShape(50, together=4) in every
+    )
+    assert {shape.tokens for shape in shapes(Workload(), 1024)} == {50, 500}
+    assert {shape.tokens for shape in shapes(Workload(buckets=(9000,)), 1024)} == {9000}
     assert len({shape.name for shape in every}) == len(every)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from app.engines.identity import planned
-from app.promotion.identify import expected, identify
-from app.promotion.identity import Expected, Running, differs
-from app.promotion.outcome import EffectFailed, EffectRefused
+from app.promotion.identity import ExpectedEngine, RunningEngine, differs
+from app.promotion.inspection import expected, identify
+from app.promotion.state_machine import EffectError, RefusalError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.url import UrlEngine
-from deploy.engine.run import Run
+from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact
@@ -30,25 +30,25 @@ SHA = "sha256:" + "1" * 64
 # ------------------------------------------------------------------------------------- by table
 
 JUDGED = Engine("annie", "embedded", "llama-server", None, ("--ctx-size", "64"), {}, "xllamacpp 1", SHA)
-CHILD = Expected(
+CHILD = ExpectedEngine(
     spec=EngineSpec(
         name="annie", dialect="llama-server", driver="embedded", artefact=Path("/m/a.gguf"), args=("--ctx-size", "64")
     ),
     engine=JUDGED, settings={"n_ctx": 64}, artefact="/m/a.gguf",
 )  # fmt: skip
-RUNS = Running(
+RUNS = RunningEngine(
     driver="embedded", argv=("python", "--config", "{}"), settings={"n_ctx": 64}, file="/m/a.gguf", file_digest=SHA,
     loaded=True, model="/m/a.gguf", build="xllamacpp 1",
 )  # fmt: skip
 IMAGE = f"vllm/vllm-openai@{SHA}"
-CONTAINER = Expected(
+CONTAINER = ExpectedEngine(
     spec=EngineSpec(
         name="spark", dialect="vllm", driver="docker", artefact=Path("/m/nvfp4"), image=IMAGE, args=("--max-model-len", "9")
     ),
     engine=Engine("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
     settings=None, artefact="/m/nvfp4",
 )  # fmt: skip
-SERVES = Running(
+SERVES = RunningEngine(
     driver="docker", argv=("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), image=IMAGE,
     file="/m/nvfp4", build="vllm 0.24.0",
 )  # fmt: skip
@@ -80,7 +80,9 @@ SERVES = Running(
         (replace(SERVES, build="vllm 0.25.0"), CONTAINER, "build"),
     ],
 )
-def test_the_first_difference_is_named(found: Running, wanted: Expected, what: str | None) -> None:
+def test_the_first_difference_is_named(
+    found: RunningEngine, wanted: ExpectedEngine, what: str | None
+) -> None:
     fault = differs(found, wanted)
     if what is None:
         assert fault is None
@@ -105,7 +107,7 @@ Place = tuple[EmbeddedEngine, EngineSpec]
 
 
 async def refusal(engine: EmbeddedEngine, spec: EngineSpec, judged: Engine | None = None) -> str:
-    with pytest.raises(EffectRefused) as caught:
+    with pytest.raises(RefusalError) as caught:
         await identify(engine, spec, judged)
     assert caught.value.fault.code == "mismatch_running"
     return caught.value.fault.message
@@ -160,7 +162,7 @@ async def test_a_file_that_was_replaced_under_a_running_engine_is_noticed(place:
 @needs_models
 async def test_an_engine_that_is_down_cannot_be_identified(tmp_path: Path) -> None:
     spec = spec_of(ANNIE)
-    with pytest.raises(EffectFailed, match="engine_down"):
+    with pytest.raises(EffectError, match="engine_down"):
         await identify(EmbeddedEngine(spec, state_dir=tmp_path), spec)
 
 
@@ -174,7 +176,7 @@ async def test_a_strangers_engine_is_asked_for_its_build() -> None:
         await engine.start()
         judged = Engine("far", "url", "openai", None, (), {}, "unknown", None)
         assert (await identify(engine, spec, judged))["build"] == "unknown"
-        with pytest.raises(EffectRefused, match="build"):
+        with pytest.raises(RefusalError, match="build"):
             await identify(engine, spec, replace(judged, build="vllm 0.24.0"))
         await engine.stop()
 
@@ -182,7 +184,7 @@ async def test_a_strangers_engine_is_asked_for_its_build() -> None:
 class Swapping(EmbeddedEngine):
     """Other weights lie there while it loads, in the same inode."""
 
-    async def _spawn(self) -> Run:
+    async def _spawn(self) -> EngineRun:
         assert self._spec.artefact is not None
         path = find_gguf(self._spec.artefact)
         good, times = path.read_bytes(), path.stat()
@@ -204,7 +206,7 @@ async def test_weights_that_were_exchanged_for_the_load_are_noticed(tmp_path: Pa
     try:
         engine.put_back()
         assert artefact.verify(tmp_path / "annie") == []
-        with pytest.raises(EffectRefused) as caught:
+        with pytest.raises(RefusalError) as caught:
             await identify(engine, spec)
     finally:
         await engine.stop()

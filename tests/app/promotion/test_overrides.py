@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.promotion import override
-from app.promotion.override import VERB, WAIVABLE, WITHDRAWN, Override, OverrideError, grant
+from app.promotion import overrides
+from app.promotion.overrides import VERB, WAIVABLE, WITHDRAWN, Override, OverrideError, new_override
 from app.registry.registry import Registry
-from app.registry.values import Entry
+from app.registry.values import AuditEntry
 from gates.report.statement import stamp
 
 NOW = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
@@ -21,11 +21,11 @@ ASKED: dict[str, Any] = {
 
 
 def granted(**changes: Any) -> Override:
-    return grant(**{**ASKED, **changes})
+    return new_override(**{**ASKED, **changes})
 
 
 def waived(found: Override, **changes: Any) -> frozenset[str]:
-    return override.waived([found], **{"model": "annie", "engine": ENGINE, "now": NOW, **changes})
+    return overrides.waived_codes([found], **{"model": "annie", "engine": ENGINE, "now": NOW, **changes})
 
 
 def test_it_waives_what_it_names_for_one_model_and_engine() -> None:
@@ -71,19 +71,19 @@ def test_a_reason_is_one_line_whatever_was_typed() -> None:
     assert granted(reason="the host\n  is down").reason == "the host is down"
 
 
-def entry(verb: str, detail: dict[str, object]) -> Entry:
-    return Entry(at=stamp(NOW), actor="operator", verb=verb, subject="annie", detail=detail)
+def entry(verb: str, detail: dict[str, object]) -> AuditEntry:
+    return AuditEntry(at=stamp(NOW), actor="operator", verb=verb, subject="annie", detail=detail)
 
 
 def test_the_audit_is_where_overrides_are_kept_and_found_again(tmp_path: Path) -> None:
     one, other = granted(), granted(waives=["verdict_not_pass", "mismatch_suite"], hours=1)
     with Registry(tmp_path / "registry.sqlite") as registry:
         registry.note(entry("annie.promoted", {"any": 1}))
-        first, second = (registry.note(entry(VERB, override.detail(found))).seq for found in (one, other))
-        assert override.active(registry.events(), NOW) == {first: one, second: other}
-        assert override.active(registry.events(), NOW + timedelta(hours=2)) == {first: one}
-        lately = registry.events_of(VERB, WITHDRAWN, since=override.since(NOW))
+        first, second = (registry.note(entry(VERB, overrides.detail(found))).seq for found in (one, other))
+        assert overrides.active_of(registry.events(), NOW) == {first: one, second: other}
+        assert overrides.active_of(registry.events(), NOW + timedelta(hours=2)) == {first: one}
+        lately = registry.events_of(VERB, WITHDRAWN, since=overrides.since(NOW))
         assert [event.seq for event in lately] == [first, second]
-        assert registry.events_of(VERB, since=override.since(NOW + timedelta(hours=25))) == ()
+        assert registry.events_of(VERB, since=overrides.since(NOW + timedelta(hours=25))) == ()
         registry.note(entry(WITHDRAWN, {"granted": first}))
-        assert override.active(registry.events(), NOW) == {second: other}
+        assert overrides.active_of(registry.events(), NOW) == {second: other}

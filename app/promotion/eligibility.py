@@ -1,11 +1,11 @@
-"""The door: whether a candidate may be brought in at all. Pure; `app.promotion.facts` gathers what it asks for.
+"""Eligibility: whether a candidate may be promoted at all. Pure; `facts` collects the inputs.
 
-A promotion needs a report that is signed by a trusted key, fresh, a pass, about these very weights
-and this very engine, and made by the suite and the policy in force; none of it may be revoked. A
-rollback needs none of that, and goes only where the model was served from before.
+A promotion needs a report that is signed by a trusted key, fresh, a pass, about exactly these weights
+and this engine, and made with the suite and the policy in force; none of it may be revoked. A
+rollback needs no report, and its only target is the engine that served the model before.
 
-The questions stand in the order in which an answer can be believed: the signature first, and then
-whether anything was revoked, for a revoked thing stays refused whatever else is said of it.
+The checks are ordered by what an answer can be trusted on: the signature first, then revocations,
+because a revoked item is refused whatever else holds.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -16,8 +16,7 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from app.engines.identity import UNKNOWN
-from app.promotion.outcome import EffectRefused
-from app.promotion.phases import Fault
+from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
 from app.registry.values import Alias, KnownEngine, Revocation, Thing
 from gates.contracts.errors import ReportError
 from gates.policy.values import Policy
@@ -26,22 +25,19 @@ from gates.report.statement import Engine, Statement, moment
 from gates.report.verify import Verified, open_report
 
 Origin = tuple[str | None, Mapping[str, str]]
-"""An artefact's base model and its parents by role, as its manifest has them."""
-
-Evidence = dict[str, object]
-"""Numbers and digests that an effect's outcome rests on, as JSON has them."""
+"""An artefact's base model and its parents by role, as its manifest states them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What is known when a candidate knocks.
+class EligibilityFacts:
+    """The inputs of the checks.
 
-    `asked` is the digest of the report that was named, `report` its bytes; None: it is not here.
-    `root` is what the candidate's files hash to now, None with the reason in `weights`. `planned` is
-    the engine as it would be started, `spec` the digest of its spec. `suite` and `policy` are the
-    digests in force, `rules` that policy itself, `now` an aware time, `revocations` all there are.
-    `baseline` is the root of the baseline that the configuration names, None: it names none; and
-    `origins` are the base model and the parents of artefacts that are known here, by root.
+    `asked` is the digest of the report that was named, `report` its bytes; None: it is not stored here.
+    `root` is the present digest of the candidate's files; None, with the reason in `weights`, if they are
+    not sound. `planned` is the engine as it would be started, `spec` the digest of its spec. `suite` and
+    `policy` are the digests in force, `rules` is that policy itself, `now` a time with a zone,
+    `revocations` all of them. `baseline` is the root of the baseline that the configuration names, if any;
+    `origins` are the base model and the parents of known artefacts, by root.
     """
 
     asked: str | None
@@ -61,11 +57,11 @@ class Facts:
     revocations: tuple[Revocation, ...] = ()
 
 
-def check(facts: Facts, waived: Collection[str] = ()) -> Evidence:
-    """What the candidate may be brought in on. Raises EffectRefused with the first question answered no.
+def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEvidence:
+    """The evidence that the candidate is eligible. Raises RefusalError with the first check that fails.
 
-    `waived` are codes that an operator's override lets through (`app.promotion.override`); the
-    evidence tells which of them would have refused it, and why. All other questions stand.
+    `waived` are the codes that an operator's override waives (`app.promotion.overrides`); the evidence
+    lists which of them would have been refused, and why. All other checks apply.
     """
     waivers: dict[str, str] = {}
     opened: Verified | None = None
@@ -73,42 +69,44 @@ def check(facts: Facts, waived: Collection[str] = ()) -> Evidence:
         with _waiving(waived, waivers):
             opened = _opened(facts)
         if fault := _revoked(_named(facts, opened), facts.revocations):
-            raise EffectRefused(fault)
-        for ask in _questions(facts, opened):
+            raise RefusalError(fault)
+        for run_check in _checks(facts, opened):
             with _waiving(waived, waivers):
-                ask()
+                run_check()
     except ReportError as error:
-        raise EffectRefused(Fault(error.code, str(error))) from None
+        raise RefusalError(FailureReason(error.code, str(error))) from None
     return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
 
 
-def refusal(facts: Facts, waived: Collection[str] = ()) -> Fault | None:
-    """Why the candidate may not be brought in; None: it may."""
+def refusal(facts: EligibilityFacts, waived: Collection[str] = ()) -> FailureReason | None:
+    """Why the candidate is not eligible; None: it is."""
     try:
         check(facts, waived)
-    except EffectRefused as refused:
+    except RefusalError as refused:
         return refused.fault
     return None
 
 
 def refusal_of_rollback(
     candidate: str, previous: Alias | None, known: KnownEngine | None, revocations: Iterable[Revocation]
-) -> Fault | None:
-    """Why a model may not go back to this engine; None: it may.
+) -> FailureReason | None:
+    """Why a model may not be rolled back to this engine; None: it may.
 
-    It needs no report, but must be what the model was served from before the last promotion, and
-    must not have been revoked since. `candidate` is an engine's digest, `known` its row.
+    It needs no report, but must be the engine that served before the last promotion, and must not have
+    been revoked since. `candidate` is an engine's digest, `known` its row in the registry.
     """
     if previous is None or previous.engine != candidate or known is None:
-        return Fault("no_previous", "a rollback goes only to the engine that served before; there is none")
+        return FailureReason(
+            "no_previous", "a rollback goes only to the engine that served before; there is none"
+        )
     things: list[tuple[Thing, str | None]] = [("engine", candidate), ("artefact", known.artefact)]
     return _revoked(things, revocations)
 
 
-# ------------------------------------------------------------------------------- the questions
+# ---------------------------------------------------------------------------------- the checks
 
 
-def _opened(facts: Facts) -> Verified:
+def _opened(facts: EligibilityFacts) -> Verified:
     """The report with its signature verified. Raises ReportError."""
     if facts.report is None:
         named = f"there is no report {facts.asked:.80} here" if facts.asked else "no report was named"
@@ -121,7 +119,7 @@ def _opened(facts: Facts) -> Verified:
 
 @contextmanager
 def _waiving(waived: Collection[str], waivers: dict[str, str]) -> Iterator[None]:
-    """A refusal whose code is waived is noted, and nothing more."""
+    """Record a refusal whose code is waived; let any other pass on."""
     try:
         yield
     except ReportError as error:
@@ -130,11 +128,11 @@ def _waiving(waived: Collection[str], waivers: dict[str, str]) -> Iterator[None]
         waivers[error.code] = str(error)
 
 
-def _named(facts: Facts, opened: Verified | None) -> Iterator[tuple[Thing, str | None]]:
-    """All that a promotion rests on and that can be revoked.
+def _named(facts: EligibilityFacts, opened: Verified | None) -> Iterator[tuple[Thing, str | None]]:
+    """Everything that a promotion rests on and that can be revoked.
 
-    A report by the digest of its envelope and of what was signed: a signature added later changes
-    the first and must not give a revoked report a second life.
+    A report counts by the digest of its envelope and by that of the signed statement: another signature
+    changes only the first, and must not make a revoked report valid again.
     """
     yield "artefact", facts.root
     yield "engine", facts.spec
@@ -147,16 +145,20 @@ def _named(facts: Facts, opened: Verified | None) -> Iterator[tuple[Thing, str |
         yield "artefact", opened.statement.baseline.model.root
 
 
-def _revoked(things: Iterable[tuple[Thing, str | None]], revocations: Iterable[Revocation]) -> Fault | None:
+def _revoked(
+    things: Iterable[tuple[Thing, str | None]], revocations: Iterable[Revocation]
+) -> FailureReason | None:
     known = {(found.thing, found.id): found for found in revocations}
     for thing, identity in things:
         if identity is not None and (found := known.get((thing, identity))):
-            return Fault("revoked", f"{thing} {identity:.19} was revoked at {found.at}: {found.reason:.200}")
+            return FailureReason(
+                "revoked", f"{thing} {identity:.19} was revoked at {found.at}: {found.reason:.200}"
+            )
     return None
 
 
-def _questions(facts: Facts, opened: Verified | None) -> Iterator[Callable[[], object]]:
-    """Each raises ReportError for a no. Without a report, only the weights can be asked."""
+def _checks(facts: EligibilityFacts, opened: Verified | None) -> Iterator[Callable[[], object]]:
+    """Each raises ReportError if it fails. Without a report, only the weights can be checked."""
     yield lambda: _sound(facts)
     if opened is None:
         return
@@ -175,7 +177,7 @@ def _questions(facts: Facts, opened: Verified | None) -> Iterator[Callable[[], o
     yield lambda: _baseline(facts, statement)
 
 
-def _baseline(facts: Facts, statement: Statement) -> None:
+def _baseline(facts: EligibilityFacts, statement: Statement) -> None:
     checks.lineage(statement)
     for model in (statement.candidate.model, statement.baseline.model, *statement.ancestors):
         if origin := facts.origins.get(model.root):
@@ -183,13 +185,13 @@ def _baseline(facts: Facts, statement: Statement) -> None:
     checks.baseline(statement, facts.baseline)
 
 
-def _sound(facts: Facts) -> None:
+def _sound(facts: EligibilityFacts) -> None:
     if facts.root is None or facts.planned is None:
         raise checks.refuse("mismatch_artefact", facts.weights or "the engine names no artefact")
 
 
-def _evidence(facts: Facts, opened: Verified | None) -> Evidence:
-    known: Evidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy}
+def _evidence(facts: EligibilityFacts, opened: Verified | None) -> EffectEvidence:
+    known: EffectEvidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy}
     if opened is None:
         return known
     statement = opened.statement
@@ -206,5 +208,5 @@ def _evidence(facts: Facts, opened: Verified | None) -> Evidence:
 
 
 def _with_build(planned: Engine, reported: Engine) -> Engine:
-    """An engine that does not run yet does not say its build; that is asked again when it does."""
+    """An engine that does not run yet states no build; that is compared once it runs (IDENTIFY)."""
     return planned if planned.build != UNKNOWN else replace(planned, build=reported.build)

@@ -1,10 +1,10 @@
-"""Identity: what the running engine says it is, held against what was judged.
+"""Inspection of a running engine: what it is, compared with what was judged (`app.promotion.identity`).
 
-A report proves something about an engine that ran once. What runs now may have been started before
-the configuration was edited, from a file that was replaced since, or by somebody else. So the kernel
-is asked for the child's command line and for the file that it has in memory, Docker for what the
-container was made of, and the engine itself for its model; the weights' files are hashed. A
-stranger's engine (driver url) can only be asked for its build and its model.
+A report is about an engine that ran once. What runs now may have been started before the configuration was
+edited, from a file that was replaced since, or by somebody else. So the kernel is asked for the process's
+command line and for the file that it has mapped, Docker for what the container was made from, and the
+engine itself for its model; the weights' files are hashed. An engine that we do not run (driver url) can
+only be asked for its build and its model.
 """
 
 import asyncio
@@ -17,9 +17,8 @@ from typing import Any, Final
 import aiohttp
 
 from app.engines.identity import build_of, planned
-from app.promotion.identity import Expected, Running, differs
-from app.promotion.outcome import EffectFailed, EffectRefused
-from app.promotion.phases import Fault
+from app.promotion.identity import ExpectedEngine, RunningEngine, differs
+from app.promotion.state_machine import EffectError, FailureReason, RefusalError
 from deploy.core.errors import DeployError
 from deploy.core.replies import read_json, session
 from deploy.drivers.embedded import usable_cores
@@ -38,22 +37,24 @@ ASK_SECONDS: Final = 5.0
 async def identify(
     engine: Engine, spec: EngineSpec, judged: statement.Engine | None = None
 ) -> dict[str, object]:
-    """Ask a running engine what it is; the answer as evidence. Hashes the weights, once for each change.
+    """Inspect a running engine; its identity as evidence. Hashes the weights, once for each change.
 
-    `judged` is the report's engine; without one, it must be what the configuration and the manifest say.
+    `judged` is the report's engine; without one, it must match the configuration and the manifest.
 
     Raises:
-        EffectRefused: mismatch_running; it is another one. mismatch_artefact; its weights were exchanged
+        RefusalError: mismatch_running: it is another engine. mismatch_artefact: its weights were replaced
             while they were loaded, or since.
-        EffectFailed: engine_down; it is not up, or does not say what it is.
+        EffectError: engine_down: it is not up, or does not state what it is.
     """
     try:
         wanted = await asyncio.to_thread(expected, spec, judged)
         found = await running(engine, spec)
     except (ArtefactError, DeployError, OSError) as error:
-        raise EffectFailed(Fault("engine_down", f"{spec.name} cannot be identified: {error}")) from None
+        raise EffectError(
+            FailureReason("engine_down", f"{spec.name} cannot be identified: {error}")
+        ) from None
     if fault := differs(found, wanted):
-        raise EffectRefused(fault)
+        raise RefusalError(fault)
     return {
         "driver": found.driver,
         "who": found.who,
@@ -68,8 +69,8 @@ async def identify(
 # ------------------------------------------------------------------------------- what should run
 
 
-def expected(spec: EngineSpec, judged: statement.Engine | None) -> Expected:
-    """From the configuration, the manifest and the report. Raises ArtefactError, FlagError."""
+def expected(spec: EngineSpec, judged: statement.Engine | None) -> ExpectedEngine:
+    """What should run, by configuration, manifest and report. Raises ArtefactError, FlagError."""
     artefact = _manifest(spec)
     engine = judged or (planned(spec, artefact) if artefact else None)
     served: Path | None = None
@@ -78,7 +79,7 @@ def expected(spec: EngineSpec, judged: statement.Engine | None) -> Expected:
         served = find_gguf(spec.artefact) if spec.dialect == "llama-server" else spec.artefact
     if spec.driver == "embedded":
         settings = parse_flags(spec.name, spec.args, cores=usable_cores())
-    return Expected(
+    return ExpectedEngine(
         spec=spec,
         engine=engine,
         settings=settings,
@@ -95,37 +96,37 @@ def _manifest(spec: EngineSpec) -> Artefact | None:
 # -------------------------------------------------------------------------------------- what runs
 
 
-async def running(engine: Engine, spec: EngineSpec) -> Running:
-    """Ask everybody who knows. Raises EngineError, OSError, EffectFailed (it is not up)."""
+async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
+    """What runs, from every source. Raises EngineError, OSError, EffectError (it is not up)."""
     url = engine.url
     if url is None:
-        raise EffectFailed(Fault("engine_down", f"{spec.name} is not up: {engine.state.last_error}"))
-    told = await engine.describe()
-    model, serves = await _own_word(url, spec)
-    path = Path(told["model_file"]) if told.get("model_file") else None
-    pid = told.get("pid")
+        raise EffectError(FailureReason("engine_down", f"{spec.name} is not up: {engine.state.last_error}"))
+    described = await engine.describe()
+    model, serves = await _stated_models(url, spec)
+    path = Path(described["model_file"]) if described.get("model_file") else None
+    pid = described.get("pid")
     loaded = _is_loaded(pid, path) if spec.driver == "embedded" and pid and path else None
     digest, changed, after = await asyncio.to_thread(_weights, spec, path)
-    return Running(
-        driver=told["driver"],
-        argv=tuple(told.get("argv") or ()),
-        settings=_settings(told.get("argv") or ()) if spec.driver == "embedded" else None,
-        image=told.get("image"),
+    return RunningEngine(
+        driver=described["driver"],
+        argv=tuple(described.get("argv") or ()),
+        settings=_settings(described.get("argv") or ()) if spec.driver == "embedded" else None,
+        image=described.get("image"),
         file=str(path) if path else None,
         file_digest=digest,
         loaded=loaded,
-        before=told.get("weights"),
+        before=described.get("weights"),
         after=after,
         changed=changed,
         model=model,
         serves=serves,
         build=build_of(spec, engine.state),
-        who=told.get("container") or (str(pid) if pid else None),
+        who=described.get("container") or (str(pid) if pid else None),
     )
 
 
 def _settings(argv: Sequence[str]) -> Mapping[str, Any] | None:
-    """The settings on an embedded child's command line."""
+    """The settings on an embedded engine's command line."""
     try:
         settings = json.loads(argv[argv.index("--config") + 1])["settings"]
     except (ValueError, LookupError, TypeError):
@@ -136,7 +137,7 @@ def _settings(argv: Sequence[str]) -> Mapping[str, Any] | None:
 def _is_loaded(pid: int, path: Path) -> bool | None:
     """Whether the file at this path is the one that the process has mapped; None if it has mapped none.
 
-    A file that was replaced keeps its name in the map, and not its inode.
+    A file that was replaced keeps its name in the map, but not its inode.
     """
     try:
         lines = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines()
@@ -149,8 +150,8 @@ def _is_loaded(pid: int, path: Path) -> bool | None:
 
 
 def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str, ...], Snapshot | None]:
-    """The digest of the one file that is served, the artefact's files that are not as its manifest says,
-    and how all of them lay there once they had been hashed."""
+    """The digest of the file that is served, the artefact's files that differ from its manifest, and a
+    snapshot of all files after they were hashed."""
     digest = f"sha256:{_hashed(path)}" if path is not None and path.is_file() else None
     artefact, changed = _manifest(spec), tuple[str, ...]()
     if artefact is not None and spec.driver != "url":
@@ -163,7 +164,7 @@ def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str
 
 
 def _hashed(path: Path) -> str | None:
-    """A file's SHA-256, read again only when something about it has changed; None if it is not there."""
+    """A file's SHA-256, cached until its metadata change; None if it is missing."""
     try:
         seen = path.stat()
     except OSError:
@@ -176,8 +177,8 @@ def _hash(path: Path, *fingerprint: int) -> str:
     return hash_file(path.resolve())[1]
 
 
-async def _own_word(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, ...]]:
-    """The model's path and the names that it is served under, as the engine says. Raises EffectFailed."""
+async def _stated_models(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, ...]]:
+    """The model's path and the names that it is served under, as the engine states. Raises EffectError."""
     try:
         async with asyncio.timeout(ASK_SECONDS), session(ASK_SECONDS, None) as asking:
             listed = (await _get(asking, f"{url}/v1/models"))["data"]
@@ -187,7 +188,7 @@ async def _own_word(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, 
             return path, tuple(str(model["id"]) for model in listed)
     except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f"{spec.name} does not say what it serves ({type(error).__name__})"
-        raise EffectFailed(Fault("engine_down", why)) from None
+        raise EffectError(FailureReason("engine_down", why)) from None
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> Any:
