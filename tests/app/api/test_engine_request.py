@@ -10,6 +10,8 @@ import pytest_asyncio
 
 from app.api.chat_request import ChatRequest
 from app.api.engine_request import upstream_body, without_parser, without_thoughts
+from deploy.engine import dialects
+from deploy.engine.abilities import QUESTIONS
 from deploy.engine.spec import Dialect
 from tests.app.house import HELLO, TOOLS, Answer, House, house
 
@@ -29,6 +31,10 @@ async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict
         base = tmp_path_factory.mktemp("budget")
         found["budget"] = await stack.enter_async_context(house(base, dialect="vllm", thinking=256))
         yield found
+
+
+async def test_every_dialect_has_its_row_in_the_tables_that_are_read_by_it() -> None:
+    assert set(dialects.DIALECTS) == set(QUESTIONS) == set(DIALECTS)
 
 
 async def sent(home: House, **fields: Any) -> dict[str, Any]:
