@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from app.cli.admin_client import OperatorClient
+    from app.cli.admin_client import AdminClient
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -44,21 +44,21 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """One command; its exit code."""
-    from app.cli.admin_client import ClientError, NoGateway, Refused
+    from app.cli.admin_client import AdminClientError, GatewayUnreachable, RequestRejected
     from app.config.config import ConfigError
 
     try:
-        verb: Callable[[OperatorClient, argparse.Namespace], int] = args.verb
+        verb: Callable[[AdminClient, argparse.Namespace], int] = args.verb
         return verb(_client(args), args)
     except ConfigError as error:
         return _fail(error, EX_CONFIG)
-    except NoGateway as error:
+    except GatewayUnreachable as error:
         return _fail(error, EX_UNAVAILABLE)
-    except Refused as error:
+    except RequestRejected as error:
         if args.json:
             print(json.dumps({"error": {"code": error.code, "message": error.message}}))
         return _fail(error, EX_NOPERM if error.status in (401, 403) else 1)
-    except ClientError as error:
+    except AdminClientError as error:
         return _fail(error, EX_UNAVAILABLE)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}", EX_NOINPUT)
@@ -71,8 +71,8 @@ def _fail(why: object, code: int) -> int:
     return code
 
 
-def _client(args: argparse.Namespace) -> "OperatorClient":
-    from app.cli.admin_client import OperatorClient
+def _client(args: argparse.Namespace) -> "AdminClient":
+    from app.cli.admin_client import AdminClient
     from app.config.config import ConfigError, load
     from app.http.keys import read_admin_token
 
@@ -83,21 +83,21 @@ def _client(args: argparse.Namespace) -> "OperatorClient":
             "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
         )
     host = f"[{config.admin.host}]" if ":" in config.admin.host else config.admin.host
-    return OperatorClient(args.admin or f"http://{host}:{config.admin.port}", token)
+    return AdminClient(args.admin or f"http://{host}:{config.admin.port}", token)
 
 
-def _promote(client: "OperatorClient", args: argparse.Namespace) -> int:
+def _promote(client: "AdminClient", args: argparse.Namespace) -> int:
     report = client.upload(args.report.read_bytes())["digest"] if args.report else None
     key = str(uuid.uuid4())
     begun = client.promote(args.model, args.engine, report, key=key, dry_run=args.dry_run)
     return _see(client, begun, args)
 
 
-def _rollback(client: "OperatorClient", args: argparse.Namespace) -> int:
+def _rollback(client: "AdminClient", args: argparse.Namespace) -> int:
     return _see(client, client.rollback(args.model, key=str(uuid.uuid4()), dry_run=args.dry_run), args)
 
 
-def _see(client: "OperatorClient", begun: dict[str, Any], args: argparse.Namespace) -> int:
+def _see(client: "AdminClient", begun: dict[str, Any], args: argparse.Namespace) -> int:
     """A plan, a beginning, or the whole way to the end."""
     from app.cli.show_operation import Progress, show_plan
 
@@ -121,7 +121,7 @@ def _see(client: "OperatorClient", begun: dict[str, Any], args: argparse.Namespa
     return 0 if ended["phase"] == "succeeded" else 1
 
 
-def _status(client: "OperatorClient", args: argparse.Namespace) -> int:
+def _status(client: "AdminClient", args: argparse.Namespace) -> int:
     from app.cli.show_operation import show_status
 
     said = client.status()
@@ -129,7 +129,7 @@ def _status(client: "OperatorClient", args: argparse.Namespace) -> int:
     return 0
 
 
-def _audit(client: "OperatorClient", args: argparse.Namespace) -> int:
+def _audit(client: "AdminClient", args: argparse.Namespace) -> int:
     from app.cli.show_operation import show_audit
 
     said = client.audit(limit=args.last, newest=True)

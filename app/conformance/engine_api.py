@@ -5,9 +5,9 @@ from collections.abc import Awaitable
 from importlib import metadata
 from typing import Any
 
-import aiohttp
+import httpx2
 
-from deploy.core.replies import read_body, read_json
+from deploy.core.engine_http import read_body, read_json
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import Dialect
 
@@ -15,8 +15,8 @@ from deploy.engine.spec import Dialect
 class EngineAPI:
     """One engine's own endpoints. What a dialect does not have is None."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, dialect: Dialect) -> None:
-        self._session, self._url, self._dialect = session, url, dialect
+    def __init__(self, client: httpx2.AsyncClient, url: str, dialect: Dialect) -> None:
+        self._client, self._url, self._dialect = client, url, dialect
 
     async def running(self) -> int | None:
         """How many requests it computes or keeps waiting, by its own word."""
@@ -30,14 +30,14 @@ class EngineAPI:
         """An engine may have been started without the endpoint, or keep it to itself."""
         try:
             return await question
-        except (aiohttp.ClientResponseError, LookupError, TypeError, ValueError):
+        except (httpx2.HTTPStatusError, LookupError, TypeError, ValueError):
             return None
 
     async def _running(self) -> int | None:
         spec = DIALECTS[self._dialect]
         if spec.metrics is None:
             return None
-        async with self._session.get(self._url + spec.metrics) as reply:
+        async with self._client.stream("GET", self._url + spec.metrics) as reply:
             reply.raise_for_status()
             lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
         found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in spec.load]
@@ -64,12 +64,12 @@ class EngineAPI:
         return "unknown"
 
     async def _get(self, path: str) -> Any:
-        async with self._session.get(self._url + path) as reply:
+        async with self._client.stream("GET", self._url + path) as reply:
             reply.raise_for_status()
             return await read_json(reply)
 
     async def _post(self, path: str, body: dict[str, Any]) -> Any:
-        async with self._session.post(self._url + path, json=body) as reply:
+        async with self._client.stream("POST", self._url + path, json=body) as reply:
             reply.raise_for_status()
             return await read_json(reply)
 

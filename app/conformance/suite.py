@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import httpx2
 
 from app.conformance.engine_api import EngineAPI
 from app.conformance.gateway import Front, configuration, front
@@ -25,6 +25,8 @@ from deploy.engine.spec import Dialect
 FREE_SECONDS = 3.0
 """How soon an engine must be free after its caller left; the reply itself would take longer."""
 NAMES = (*(row.name for row in ROWS), CANCEL)
+REPLY_SECONDS = 300.0
+"""The longest silence of a reply; the gateway's own deadlines are shorter."""
 ENDLESS = {"temperature": 1.0, "max_tokens": 3900, "ignore_eos": True}
 
 
@@ -43,16 +45,18 @@ class Bench:
 
     front: Front
     engine: EngineAPI
-    session: aiohttp.ClientSession
+    client: httpx2.AsyncClient
 
     async def ask(self, ask: Ask) -> Reply:
         """Send one request and read all of its reply."""
         model = "aloud" if ask.aloud else "annie"
         body = {"model": model, "messages": list(ask.messages), "stream": ask.stream, **ask.fields}
         url = self.front.url + "/v1/chat/completions"
-        async with self.session.post(url, json=body) as response:
-            raw, kind = await response.read(), response.content_type
-        reply = StreamReader().read(raw) if kind == "text/event-stream" else read_whole(response.status, raw)
+        response = await self.client.post(url, json=body)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            reply = StreamReader().read(response.content)
+        else:
+            reply = read_whole(response.status_code, response.content)
         if ask.count:
             content, thought = (
                 await self.engine.tokens(reply.content),
@@ -78,11 +82,18 @@ async def bench(
     url: str, dialect: Dialect, concurrency: int = 8, model: str | None = None
 ) -> AsyncIterator[Bench]:
     """A gateway before the engine at `url` (without /v1); without a `model`, the first that it names."""
-    connector = aiohttp.TCPConnector(limit=0, force_close=True)
     with tempfile.TemporaryDirectory() as state:
         config = configuration(url, dialect, Path(state), concurrency)
-        async with aiohttp.ClientSession(connector=connector) as session, front(config, model) as it:
-            yield Bench(it, EngineAPI(session, url, dialect), session)
+        async with _client() as client, front(config, model) as it:
+            yield Bench(it, EngineAPI(client, url, dialect), client)
+
+
+def _client() -> httpx2.AsyncClient:
+    """The caller's and the engine's client: a new connection for each request, as many as are wanted at a time."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx2.AsyncClient(
+        headers={"connection": "close"}, limits=limits, timeout=REPLY_SECONDS, trust_env=False
+    )
 
 
 async def results(it: Bench) -> AsyncIterator[Result]:
@@ -103,7 +114,7 @@ async def run(it: Bench, row: Row) -> Result:
         row.judge(replies)
     except Wrong as wrong:
         return Result(row.name, False, str(wrong))
-    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError) as error:
+    except (httpx2.HTTPError, TimeoutError, ValueError, KeyError, IndexError) as error:
         return Result(row.name, False, f"the reply cannot be read: {error!r}")
     return Result(row.name, True)
 
@@ -115,7 +126,7 @@ async def run_cancel(it: Bench) -> Result:
             await _leave(it, phase)
     except Wrong as wrong:
         return Result(CANCEL, False, str(wrong))
-    except (aiohttp.ClientError, TimeoutError) as error:
+    except (httpx2.HTTPError, TimeoutError) as error:
         return Result(CANCEL, False, f"the reply cannot be read: {error!r}")
     return Result(CANCEL, True)
 
@@ -123,12 +134,13 @@ async def run_cancel(it: Bench) -> Result:
 async def _leave(it: Bench, phase: str) -> None:
     body: dict[str, Any] = {"model": "annie", "messages": [user("Tell me about yourself")], **ENDLESS}
     body["stream"] = phase != "whole"
-    asking = asyncio.create_task(it.session.post(it.front.url + "/v1/chat/completions", json=body))
+    request = it.client.build_request("POST", it.front.url + "/v1/chat/completions", json=body)
+    asking = asyncio.create_task(it.client.send(request, stream=True))
     if phase == "mid-stream":
         reply = await asking
-        need(reply.status == 200, f"status {reply.status}")
-        await reply.content.readany()
-        reply.close()
+        need(reply.status_code == 200, f"status {reply.status_code}")
+        await anext(reply.aiter_raw(), b"")
+        await reply.aclose()
     else:
         need(await _until(it, lambda busy: busy, 10.0), "the engine never began")
         await hang_up(asking)
@@ -138,12 +150,12 @@ async def _leave(it: Bench, phase: str) -> None:
     )
 
 
-async def hang_up(asking: "asyncio.Task[aiohttp.ClientResponse]") -> None:
+async def hang_up(asking: "asyncio.Task[httpx2.Response]") -> None:
     """Leave, whether the head of the reply has come or not."""
     asking.cancel()
     await asyncio.wait([asking])
     if not asking.cancelled():
-        asking.result().close()
+        await asking.result().aclose()
 
 
 async def _until(it: Bench, true: Any, seconds: float) -> bool:

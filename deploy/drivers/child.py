@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deploy.core.engine_http import parse_json
 from deploy.core.lines import LineSplitter
-from deploy.core.replies import parse_json
 from deploy.core.tasks import spawn as spawn_task
 from deploy.engine.log import LogFile
 

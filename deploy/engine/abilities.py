@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import aiohttp
+import httpx2
 
-from deploy.core.replies import read_json, session
+from deploy.core.engine_http import engine_client, read_json
 from deploy.engine.spec import Dialect
 from gates.detect.tags import tags
 
@@ -73,22 +73,22 @@ Found = dict[str, Any]
 class _Asker:
     """One engine's address, and how to ask it. A question that fails settles nothing."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, model: str) -> None:
-        self._session = session
+    def __init__(self, client: httpx2.AsyncClient, url: str, model: str) -> None:
+        self._client = client
         self._url = url
         self.model = model
 
     async def get(self, path: str) -> Any:
         """The JSON behind a path."""
-        async with self._session.get(self._url + path, allow_redirects=False) as reply:
+        async with self._client.stream("GET", self._url + path) as reply:
             _check_is_answered(reply)
             return await read_json(reply)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         """The status and the JSON that answers a body."""
-        async with self._session.post(self._url + path, json=body, allow_redirects=False) as reply:
+        async with self._client.stream("POST", self._url + path, json=body) as reply:
             _check_is_answered(reply)
-            return reply.status, await read_json(reply)
+            return reply.status_code, await read_json(reply)
 
     async def chat(self, text: str, **fields: Any) -> tuple[int, Any]:
         """A whole reply to one message."""
@@ -97,10 +97,10 @@ class _Asker:
         return await self.post("/v1/chat/completions", body)
 
 
-def _check_is_answered(reply: aiohttp.ClientResponse) -> None:
-    """A 500 or 503 of an engine that is hardly up says nothing about what it can do. Raises ClientError."""
-    if reply.status >= 500:
-        raise aiohttp.ClientResponseError(reply.request_info, (), status=reply.status)
+def _check_is_answered(reply: httpx2.Response) -> None:
+    """A 500 or 503 of an engine that is hardly up says nothing about what it can do. Raises HTTPStatusError."""
+    if reply.is_server_error:
+        reply.raise_for_status()
 
 
 async def abilities(
@@ -113,8 +113,8 @@ async def abilities(
     """
     found: Found = {}
     open_questions: Sequence[Question] = QUESTIONS[dialect]
-    async with session(deadline_s, headers) as asking:
-        asker = _Asker(asking, url, model)
+    async with engine_client(headers) as client:
+        asker = _Asker(client, url, model)
         for _ in range(ROUNDS):
             answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
             for answer in answers:
@@ -134,7 +134,7 @@ async def _settle(question: Question, asker: _Asker, deadline_s: float) -> Found
             return await question(asker)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         return {}
-    except (aiohttp.ClientError, TimeoutError):
+    except (httpx2.HTTPError, TimeoutError):
         return None
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import aiohttp
+import httpx2
 
+from deploy.core.engine_http import engine_client, parse_json, read_body, read_json
 from deploy.core.lines import LineSplitter
-from deploy.core.replies import parse_json, read_body, read_json, session
 from deploy.engine.spec import Dialect, Kind
 
 STREAM_BYTES = 1 << 20
@@ -128,18 +128,18 @@ async def probe(
     """
     clock = _Clock()
     try:
-        async with asyncio.timeout(deadline_s), session(deadline_s, headers) as asking:
+        async with asyncio.timeout(deadline_s), engine_client(headers) as client:
             if kind == "embeddings":
-                return await _embed(asking, f"{url}/v1/embeddings", embedding_body(model), clock)
-            return await _stream(asking, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
+                return await _embed(client, f"{url}/v1/embeddings", embedding_body(model), clock)
+            return await _stream(client, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
     except TimeoutError:
         if clock.first_token_s is not None:
             return clock.result(Verdict.STREAMED, "the deadline came before the stream's end")
         what = "token" if kind == "chat" else "vector"
         return clock.result(Verdict.STALLED, f"no {what} within {deadline_s:g} s")
-    except aiohttp.ClientConnectorError as error:
-        return clock.result(Verdict.NOT_LISTENING, str(error))
-    except aiohttp.ClientError as error:  # its message may quote the reply
+    except httpx2.ConnectError as error:
+        return clock.result(Verdict.NOT_LISTENING, f"cannot connect to {url}: {error}")
+    except httpx2.HTTPError as error:  # its message may quote the reply
         return clock.result(Verdict.ERROR, type(error).__name__)
     except Exception as error:  # whatever else a reply brings about: the probe has failed, not its task
         return clock.result(Verdict.ERROR, f"the reply could not be read: {type(error).__name__}")
@@ -152,19 +152,17 @@ async def served_model(
     try:
         async with (
             asyncio.timeout(deadline_s),
-            session(deadline_s, headers) as asking,
-            asking.get(f"{url}/v1/models", allow_redirects=False) as response,
+            engine_client(headers) as client,
+            client.stream("GET", f"{url}/v1/models") as response,
         ):
             name = (await read_json(response))["data"][0]["id"]
-    except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError):
+    except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError):
         return None
     return name if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS else None
 
 
-async def _stream(
-    session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
-) -> ProbeResult:
-    async with session.post(url, json=body, allow_redirects=False) as response:
+async def _stream(client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _Clock) -> ProbeResult:
+    async with client.stream("POST", url, json=body) as response:
         refusal = await _refusal(response, clock)
         if refusal is not None:
             return refusal
@@ -176,10 +174,8 @@ async def _stream(
     return clock.result(Verdict.STREAMED)
 
 
-async def _embed(
-    session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
-) -> ProbeResult:
-    async with session.post(url, json=body, allow_redirects=False) as response:
+async def _embed(client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _Clock) -> ProbeResult:
+    async with client.stream("POST", url, json=body) as response:
         refusal = await _refusal(response, clock)
         if refusal is not None:
             return refusal
@@ -193,22 +189,23 @@ async def _embed(
     return clock.result(Verdict.EMBEDDED)
 
 
-async def _refusal(response: aiohttp.ClientResponse, clock: _Clock) -> ProbeResult | None:
+async def _refusal(response: httpx2.Response, clock: _Clock) -> ProbeResult | None:
     """What the head of a reply already says against its engine."""
     clock.headers_s = clock.now()
-    if response.status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
-        return clock.result(Verdict.LOADING, f"HTTP {response.status}")
-    if response.status != 200:
-        text = (await response.content.read(2048)).decode("utf-8", "replace")
-        return clock.result(Verdict.ERROR, f"HTTP {response.status}", text)
+    status = response.status_code
+    if status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
+        return clock.result(Verdict.LOADING, f"HTTP {status}")
+    if status != 200:
+        first = await anext(response.aiter_raw(), b"")
+        return clock.result(Verdict.ERROR, f"HTTP {status}", first.decode("utf-8", "replace"))
     return None
 
 
-async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> _Error | None:
+async def _read_stream(response: httpx2.Response, clock: _Clock) -> _Error | None:
     """Read to the end, stop the clock at the first token; returns the stream's error, if any."""
     splitter = LineSplitter(LINE_BYTES)
     size = 0
-    while data := await response.content.readany():
+    async for data in response.aiter_raw():
         size += len(data)
         if size > STREAM_BYTES:
             return f"the stream is longer than {STREAM_BYTES} bytes", ""

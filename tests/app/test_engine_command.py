@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import httpx2
 import pytest
 import pytest_asyncio
 import structlog
@@ -169,8 +169,8 @@ async def test_a_gap_is_a_row_of_the_table_and_stays_right_when_it_is() -> None:
 @pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
 async def test_an_engine_that_tells_nothing_of_itself_is_asked_all_the_same(dialect: Any) -> None:
     """Its endpoints may be closed; then the gateway's own count is what there is."""
-    async with ScriptedEngine() as engine, aiohttp.ClientSession() as session:
-        api = EngineAPI(session, engine.url, dialect)
+    async with ScriptedEngine() as engine, httpx2.AsyncClient(timeout=None) as client:
+        api = EngineAPI(client, engine.url, dialect)
         assert (await api.running(), await api.tokens("Hi"), await api.tokens("")) == (None, None, 0)
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator
 
-import aiohttp
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -25,8 +25,8 @@ async def column(engine: Engine) -> AsyncIterator[Column]:
     async with bench(engine.url, engine.kind.dialect) as it:
         print(f"\n{engine.kind.title} can do: {it.abilities}")
         results = [await _again(it, result) async for result in suite_results(it)]
-    async with aiohttp.ClientSession() as session:
-        version = await EngineAPI(session, engine.url, engine.kind.dialect).version()
+    async with httpx2.AsyncClient(timeout=None) as client:
+        version = await EngineAPI(client, engine.url, engine.kind.dialect).version()
     known = KNOWN.get(engine.kind.name, {})
     told = tuple(
         r if r.right or r.name not in known else type(r)(r.name, False, known[r.name]) for r in results

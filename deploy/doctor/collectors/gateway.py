@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Mapping
 from typing import Final
 
+import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 SECONDS: Final = 2.0
@@ -14,11 +14,10 @@ _CALLS: Final = "manners_tool_calls_total"
 
 def calls(address: str) -> Mapping[str, Mapping[str, int]]:
     """Tool calls of each engine by who found them; none if no gateway answers at the operators' address."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
     try:
-        with opener.open(f"http://{address}/metrics", timeout=SECONDS) as reply:
-            return calls_in(reply.read().decode("utf-8", "replace"))
-    except (OSError, ValueError):
+        reply = httpx2.get(f"http://{address}/metrics", timeout=SECONDS, trust_env=False)
+        return calls_in(reply.raise_for_status().content.decode("utf-8", "replace"))
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         return {}
 
 
