@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.config.config import Config, Model
+from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, Surroundings, driver
 from app.engines.backend import Route as Route
 from app.errors.tree import EngineDown, NotForChat, UnknownModel
@@ -152,7 +152,7 @@ class EnginePool:
         """Whether some model's requests may go to this engine."""
         return any(engine in way.engines for way in self._table.values())
 
-    def model(self, name: str, chats: bool) -> Model:
+    def model(self, name: str, chats: bool) -> ModelConfig:
         """The configuration of a public model. Raises UnknownModel, or NotForChat if it `chats` not."""
         try:
             model = self._config.models[name]

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.engine_request import answer_body, without_parser
 from app.api.surface import Asked, HandsOn, OverChat, Surface
 from app.api.thinking_budget import ThoughtPlan, thought_plan
-from app.config.config import Config, Model
+from app.config.config import Config, ModelConfig
 from app.engines.backend import Judgement
 from app.engines.pool import EnginePool, Route
 from app.errors.render import error_response
@@ -191,7 +191,7 @@ class Turn:
         self,
         surface: Surface,
         asked: Asked,
-        model: Model,
+        model: ModelConfig,
         start: float,
         trace: Trace,
         budget: ReplyBudget,
@@ -318,7 +318,7 @@ async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> by
     return bytes(body)
 
 
-def _configured(model: Model) -> Thinking:
+def _configured(model: ModelConfig) -> Thinking:
     if model.thinking == "off":
         return 0
     return None if model.thinking == "on" else model.thinking

@@ -20,8 +20,7 @@ from datetime import UTC, date, datetime
 from typing import Final, Literal
 
 from app.api.surface import OverChat
-from app.config.config import Config
-from app.config.shadow import Shadow
+from app.config.config import Config, Shadow
 from app.proxy.exchange import Exchange
 from app.shadow.record import Taken, redacted, render
 from app.shadow.store import Store, first_kept

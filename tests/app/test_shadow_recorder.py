@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from app.config import config
-from app.config.config import ConfigError
-from app.config.shadow import Shadow
+from app.config.config import ConfigError, Shadow
 from app.shadow.record import Taken, parse
 from app.shadow.recorder import Recorder, recorder_for
 from app.shadow.store import Store
