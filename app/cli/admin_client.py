@@ -46,7 +46,7 @@ class AdminClient:
         if not url.startswith(("http://", "https://")):
             raise AdminClientError(f"{url}: the admin listener's URL begins with http:// or https://")
         self._url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {token}".encode("latin-1", "replace")}
+        headers = {b"Authorization": f"Bearer {token}".encode("latin-1", "replace")}
         self._client = httpx2.Client(
             headers=headers,
             limits=httpx2.Limits(max_keepalive_connections=0),  # nothing stays open that must be closed

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         config = load(args.config)
         return asyncio.run(_run(args, config))
-    except _Usage as error:
+    except UsageError as error:
         print(f"manners bench: {error}", file=sys.stderr)
         return EX_USAGE
     except (RunError, EngineError) as error:
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         return 130
 
 
-class _Usage(Exception):
+class UsageError(Exception):
     """The flags do not fit together, or name what is not there."""
 
 
@@ -109,7 +109,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
 
     specs = chosen(args, config)
     if args.apart and args.rounds < 4:
-        raise _Usage("--apart takes turns by whole rounds, and needs --rounds 4 at least")
+        raise UsageError("--apart takes turns by whole rounds, and needs --rounds 4 at least")
     suite = load_suite(args.suite or config.gates.suite)
     schedule = Schedule(
         buckets=args.length,
@@ -138,12 +138,14 @@ def chosen(args: argparse.Namespace, config: "Config") -> dict[str, "EngineSpec"
     specs: dict[str, EngineSpec] = {}
     for name in wanted:
         if name not in config.engines:
-            raise _Usage(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
+            raise UsageError(
+                f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}"
+            )
         specs[name] = config.engines[name]
     for text in args.profile:
         spec = from_profile(text)
         if spec.name in specs:
-            raise _Usage(f"two engines are named {spec.name!r}")
+            raise UsageError(f"two engines are named {spec.name!r}")
         specs[spec.name] = spec
     return specs
 
@@ -154,13 +156,13 @@ def _asked(config: "Config") -> list[str]:
 
 
 def from_profile(text: str) -> "EngineSpec":
-    """NAME=WHERE[,IMAGE] as an engine that bears the profile's name. Raises _Usage, ProfileError, SpecError."""
+    """NAME=WHERE[,IMAGE] as an engine that bears the profile's name. Raises UsageError, ProfileError, SpecError."""
     from deploy.profiles.load import engine_spec, load_profile
 
     name, equals, where = text.partition("=")
     place, _, image = where.partition(",")
     if not (name and equals and place):
-        raise _Usage(f"--profile {text}: write NAME=WHERE, a folder or an address")
+        raise UsageError(f"--profile {text}: write NAME=WHERE, a folder or an address")
     profile = load_profile(name)
     if profile.driver == "url":
         return engine_spec(profile, name=profile.name, url=place)
@@ -254,10 +256,10 @@ def as_json(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> str
 def show(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> None:
     """The table, and the reason of what failed."""
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from app.cli.terminal import console
     from deploy.profiles.matrix import TITLES, words
 
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -265,12 +267,11 @@ def show(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> None:
         grid.add_column(title, justify="left" if at < 3 else "right", no_wrap=True)
     for row in table:
         grid.add_row(*map(escape, words(row)))
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=140, highlight=False)
-    console.print(f"[dim]suite {escape(suite)}, {args.regime}: first content and first sentence in ms (median), "
+    out = console()
+    out.print(f"[dim]suite {escape(suite)}, {args.regime}: first content and first sentence in ms (median), "
                   "decode in tokens/s (median)[/]")  # fmt: skip
-    console.print(grid)
+    out.print(grid)
     for why in dict.fromkeys(row.why for row in table if row.why):
-        console.print(f"[yellow]{escape(why)}[/]")
+        out.print(f"[yellow]{escape(why)}[/]")
     if any(not row.stream for row in table):
-        console.print("[dim]A whole reply shows its first content with its last: that is no TTFT.[/]")
+        out.print("[dim]A whole reply shows its first content with its last: that is no TTFT.[/]")

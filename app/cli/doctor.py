@@ -176,28 +176,26 @@ def weak(keys: Sequence[str]) -> tuple[str, ...]:
 
 MARKS = {"ok": "[green]✓[/]", "warn": "[yellow]![/]", "fail": "[bold red]✗[/]", "unknown": "[magenta]?[/]"}
 STYLES = {"ok": "", "warn": "yellow", "fail": "red", "unknown": "magenta"}
-WIDE = 140
-"""Columns where there is no terminal to ask."""
 
 
 def show(
     evidence: "Evidence", findings: "Sequence[Finding]", unasked: Sequence[str], *, problems: bool = False
 ) -> None:
     """Grouped by what is looked at; the fix stands under the fault."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.rule import Rule
 
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=WIDE, highlight=False)
+    from app.cli.terminal import console
+
+    out = console()
     if evidence.about:
-        console.print(f"[dim]{escape(evidence.about)}[/]")
+        out.print(f"[dim]{escape(evidence.about)}[/]")
     shown = [f for f in findings if f.state != "ok"] if problems else list(findings)
     for group, title in groups(evidence, shown):
-        console.print(Rule(f"[bold]{escape(title)}[/]", align="left", style="dim"))
-        console.print(_grid(group))
-        console.print()
-    console.print(_counts(findings, unasked))
+        out.print(Rule(f"[bold]{escape(title)}[/]", align="left", style="dim"))
+        out.print(_grid(group))
+        out.print()
+    out.print(_counts(findings, unasked))
 
 
 def groups(evidence: "Evidence", findings: "Sequence[Finding]") -> "list[tuple[list[Finding], str]]":

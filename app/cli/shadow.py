@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from app.shadow.compare import Comparison, Medians, Share
 
-WIDE = 140
-"""Columns where there is no terminal to ask."""
-
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
     """The command's flags."""
@@ -87,25 +84,23 @@ _STYLES = {"alike": "green", "differs": "yellow", "worse": "bold red", "open": "
 def show(found: "Comparison") -> None:
     """The table, the records to look at, and the verdict in words."""
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=WIDE, highlight=False)
+    from app.cli.terminal import console
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("", found.candidate, found.baseline, ""):
         table.add_column(escape(title), overflow="fold")
     for row in rows(found):
         table.add_row(*map(escape, row))
-    console.print(f"[dim]{escape(about(found))}[/]")
-    console.print(table)
+    out = console()
+    out.print(f"[dim]{escape(about(found))}[/]")
+    out.print(table)
     for other in found.others:
-        console.print(
-            f"[yellow]{other.id}[/]  {escape(other.candidate)}  [dim]|[/]  {escape(other.baseline)}"
-        )
-    console.print(f"[{_STYLES[found.word]}]{found.word}[/]: {escape(found.verdict)}")
-    console.print("[dim]This advises; `manners gate run` decides.[/]")
+        out.print(f"[yellow]{other.id}[/]  {escape(other.candidate)}  [dim]|[/]  {escape(other.baseline)}")
+    out.print(f"[{_STYLES[found.word]}]{found.word}[/]: {escape(found.verdict)}")
+    out.print("[dim]This advises; `manners gate run` decides.[/]")
 
 
 def about(found: "Comparison") -> str:

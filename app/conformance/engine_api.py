@@ -1,4 +1,4 @@
-"""What the suite asks an engine itself, beside the gateway: its version, its load, its tokenizer."""
+"""The endpoints of an engine that the suite calls directly: version, load and tokenizer."""
 
 import re
 from collections.abc import Awaitable
@@ -12,22 +12,22 @@ from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import Dialect
 
 
-class EngineAPI:
-    """One engine's own endpoints. What a dialect does not have is None."""
+class EngineEndpoints:
+    """One engine's own endpoints. The answer is None where its dialect has no such endpoint."""
 
     def __init__(self, client: httpx2.AsyncClient, url: str, dialect: Dialect) -> None:
         self._client, self._url, self._dialect = client, url, dialect
 
     async def running(self) -> int | None:
-        """How many requests it computes or keeps waiting, by its own word."""
+        """How many requests it computes or has queued, by its own metrics."""
         return await self._asked(self._running())
 
     async def tokens(self, text: str) -> int | None:
-        """How many tokens this text is."""
+        """The number of tokens in a text."""
         return await self._asked(self._tokens(text)) if text else 0
 
     async def _asked(self, question: Awaitable[int | None]) -> int | None:
-        """An engine may have been started without the endpoint, or keep it to itself."""
+        """None for an engine that was started without the endpoint, or does not expose it."""
         try:
             return await question
         except (httpx2.HTTPStatusError, LookupError, TypeError, ValueError):
@@ -52,11 +52,11 @@ class EngineAPI:
         return None
 
     async def model(self) -> str:
-        """The name that it serves."""
+        """The first model that it serves."""
         return str((await self._get("/v1/models"))["data"][0]["id"])
 
     async def version(self) -> str:
-        """The build, as it names itself."""
+        """The build, as the engine reports it."""
         if self._dialect == "llama-server":
             return str((await self._get("/props"))["build_info"]).replace("b0-unknown", _wheel())
         if self._dialect == "vllm":
@@ -75,7 +75,7 @@ class EngineAPI:
 
 
 def _wheel() -> str:
-    """The wheel's version: its server does not know its own build."""
+    """The version of the xllamacpp wheel, whose server does not know its own build."""
     try:
         return f"xllamacpp {metadata.version('xllamacpp')}"
     except metadata.PackageNotFoundError:
