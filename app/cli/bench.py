@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from app.config.config import Config
     from deploy.engine.spec import EngineSpec
-    from deploy.profiles.matrix import Cell, Row
+    from deploy.profiles.matrix import BenchCell, BenchRow
     from gates.contracts.case import Suite
     from gates.run.latency import Schedule
     from gates.run.target import Target
@@ -120,7 +120,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
         together=not args.apart,
     )
     async with AsyncExitStack() as stack:
-        pool = _Fleet(specs, config.state_dir, apart=args.apart)
+        pool = _Engines(specs, config.state_dir, apart=args.apart)
         stack.push_async_callback(pool.stop)
         ways = (False, True) if args.matrix else (False,)
         shapes = (True, False) if args.matrix else (True,)
@@ -172,7 +172,7 @@ def from_profile(text: str) -> "EngineSpec":
 # ------------------------------------------------------------------------------------------- engines
 
 
-class _Fleet:
+class _Engines:
     """The engines of a bench: all up, or one at a time."""
 
     def __init__(self, specs: "Mapping[str, EngineSpec]", state: Path, *, apart: bool) -> None:
@@ -212,10 +212,10 @@ class _Fleet:
 async def _measure(
     args: argparse.Namespace,
     suite: "Suite",
-    asked: "Sequence[Cell]",
+    asked: "Sequence[BenchCell]",
     engines: "Mapping[str, Target]",
     schedule: "Schedule",
-    pool: _Fleet,
+    pool: _Engines,
 ) -> "Sequence[Any]":
     """The readings of everything that was asked."""
     from deploy.profiles import matrix
@@ -244,7 +244,7 @@ async def _measure(
 # ---------------------------------------------------------------------------------------------- show
 
 
-def as_json(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> str:
+def as_json(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> str:
     """For scripts; a time that never came is null."""
     from deploy.profiles.matrix import finite
 
@@ -253,7 +253,7 @@ def as_json(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> str
     return json.dumps({"suite": suite, "regime": args.regime, "units": units, "rows": rows}, indent=1)
 
 
-def show(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> None:
+def show(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> None:
     """The table, and the reason of what failed."""
     from rich import box
     from rich.markup import escape

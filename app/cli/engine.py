@@ -17,7 +17,7 @@ from os import EX_CONFIG, EX_NOINPUT, EX_TEMPFAIL, EX_USAGE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from deploy.core.errors import ArtefactError, DeployError, DockerError, LeaseHeld, PinError, SpecError
+from deploy.core.errors import DeployError, DockerError, LeaseHeld, PinError, SpecError, WeightsError
 from deploy.engine.spec import Dialect
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         return _fail(error, EX_CONFIG)
     except SpecError as error:
         return _fail(f"{error.field}: {error.why}", EX_USAGE)
-    except (ArtefactError, PinError) as error:
+    except (WeightsError, PinError) as error:
         return _fail(error, EX_NOINPUT)
     except (LeaseHeld, DockerError) as error:
         return _fail(error, EX_TEMPFAIL)

@@ -26,7 +26,7 @@ from deploy.core.tasks import supervise
 from deploy.drivers.factory import make_engine
 from deploy.engine.abilities import Abilities
 from deploy.engine.engine import Engine, EngineState, Phase
-from deploy.engine.probe import ProbeResult, Verdict, probe
+from deploy.engine.probe import ProbeOutcome, ProbeResult, probe
 from deploy.engine.spec import Dialect, EngineSpec, Kind
 from deploy.engine.supervised import Supervised
 
@@ -43,7 +43,7 @@ SILENT_PROBES = 3
 CROWDED_SECONDS = 2.0
 """A running reply that got a token so shortly before a probe failed shows that the engine lives."""
 
-CROWDED_OUT: Final = frozenset({Verdict.STALLED, Verdict.LOADING})
+CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 """Verdicts that an engine without a free place gives, too."""
 
 UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})

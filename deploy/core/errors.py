@@ -3,7 +3,7 @@
     DeployError
      +- SpecError            the configuration of an engine is wrong; says which one, which field
      |   +- FlagError        one of its `args` is unknown, repeated or has a bad value
-     +- ArtefactError        the weights are not where the spec says, or not exactly one file
+     +- WeightsError        the weights are not where the spec says, or not exactly one file
      +- PinError             the lock of images, or what is to be pinned, cannot be read
      +- EngineError          an engine that was configured well did not do its work
      |   +- StartFailed      it never streamed a token; carries the log's last lines
@@ -39,7 +39,7 @@ class FlagError(SpecError):
         super().__init__(engine, "args", why)
 
 
-class ArtefactError(DeployError):
+class WeightsError(DeployError):
     """The weights are missing, incomplete, or not exactly one file."""
 
 

@@ -66,7 +66,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines(Panel):
+class TimeSeriesPanel(Panel):
     """Values over time. `limit` is drawn as a line across: the service level, or a floor."""
 
     limit: float | None = None
@@ -93,7 +93,7 @@ class Lines(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class Heat(Panel):
+class HeatmapPanel(Panel):
     """A histogram's buckets over time: how many fell into each."""
 
     @property
@@ -117,7 +117,7 @@ class Heat(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Panel):
+class StatPanel(Panel):
     """The last value, large. At `limit` it changes colour: red above, or below if `low_is_bad`."""
 
     limit: float | None = None
@@ -136,7 +136,7 @@ class Number(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class States(Panel):
+class StateTimelinePanel(Panel):
     """What was 1 when: a bar for each line."""
 
     @property
@@ -158,7 +158,7 @@ class States(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Panel):
+class TablePanel(Panel):
     """Labels as a table; `columns` in their order, and nothing else is shown."""
 
     columns: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ class Rows(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PanelRow:
     """A heading and the panels below it, laid out from left to right."""
 
     title: str
@@ -207,7 +207,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Annotation:
     """Moments that are drawn across every panel."""
 
     name: str
@@ -227,9 +227,9 @@ class Dashboard:
     uid: str
     title: str
     about: str
-    sections: tuple[Section, ...]
+    sections: tuple[PanelRow, ...]
     variables: tuple[Variable, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[Annotation, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)  # title -> uid
 
     def panels(self) -> Iterable[Panel]:
@@ -275,7 +275,7 @@ def thresholds(limit: float | None, low_is_bad: bool = False) -> Json:
     return {"mode": "absolute", "steps": steps}
 
 
-def lay_out(sections: Sequence[Section]) -> list[Json]:
+def lay_out(sections: Sequence[PanelRow]) -> list[Json]:
     """Panels with their ids and places. Raises ValueError for one that is wider than the page."""
     placed: list[Json] = []
     y = 0

@@ -42,7 +42,7 @@ class Nvcc:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostFacts:
     """The machine.
 
     `memory_*` are /proc/meminfo's, for nvidia-smi has no memory on a GB10. `nvccs` are in the order in
@@ -69,7 +69,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class EngineFacts:
     """An `[engines.NAME]` table as it stands in the file, right or wrong.
 
     `pin` is what engines.lock makes of a tag; None where the tag is not in it.
@@ -86,7 +86,7 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
+class ImageContents:
     """What a container of an image said of itself; "" is a part that it does not have.
 
     `torch_archs` are torch's, as it lists them; `flashinfer_archs` those of FlashInfer's compiled
@@ -107,18 +107,18 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
+class ImageFacts:
     """An image in the local store."""
 
     present: bool | None = None
     digests: tuple[str, ...] | None = None
     architecture: str | None = None
     size: int | None = None
-    inside: Inside | None = None
+    inside: ImageContents | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class FileFacts:
     """A file of a model folder; `mode` are its permission bits."""
 
     size: int
@@ -127,7 +127,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gguf:
+class GgufFacts:
     """A GGUF's header. `file_type` is llama.cpp's number: 15 is Q4_K_M, 32 is BF16.
 
     `context` is the longest that it was trained for, in tokens; `kv_values` what a token puts into the
@@ -141,7 +141,7 @@ class Gguf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelFacts:
     """A model's folder, or its one GGUF.
 
     `sealed` is the root digest of its artefact.json, "" without one; `broken` how the files differ
@@ -150,7 +150,7 @@ class Model:
     """
 
     path: str
-    files: Mapping[str, File] | None = None
+    files: Mapping[str, FileFacts] | None = None
     sealed: str | None = None
     broken: tuple[str, ...] | None = None
     model_type: str | None = None
@@ -164,12 +164,12 @@ class Model:
     calls: str | None = None
     thinking_switch: bool | None = None
     generation: bool | None = None
-    gguf: Gguf | None = None
+    gguf: GgufFacts | None = None
     unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ConfigFacts:
     """The configuration besides its engines.
 
     `error` is why the file does not load. `together` are the engines that stand at one time. `keys`
@@ -203,11 +203,11 @@ class Evidence:
     """Everything. `images` and `models` are by the engine's name; `about` is for people."""
 
     about: str = ""
-    host: Host = Host()
-    engines: Mapping[str, Engine] = field(default_factory=dict)
-    images: Mapping[str, Image] = field(default_factory=dict)
-    models: Mapping[str, Model] = field(default_factory=dict)
-    setting: Setting = Setting()
+    host: HostFacts = HostFacts()
+    engines: Mapping[str, EngineFacts] = field(default_factory=dict)
+    images: Mapping[str, ImageFacts] = field(default_factory=dict)
+    models: Mapping[str, ModelFacts] = field(default_factory=dict)
+    setting: ConfigFacts = ConfigFacts()
 
 
 def parse(text: str) -> Evidence:

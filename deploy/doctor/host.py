@@ -11,7 +11,7 @@ from typing import Final
 
 from deploy.core.versions import at_least, numbers
 from deploy.doctor.evidence import Evidence, Gpu
-from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, HostCheck, fail, ok, unknown, warn
 from deploy.memory.sizing import GIB
 
 SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
@@ -43,7 +43,7 @@ def gpu_of(evidence: Evidence) -> Gpu | None:
     return next(iter(evidence.host.gpus or ()), None)
 
 
-def _architecture(evidence: Evidence) -> Said | None:
+def _architecture(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     arch, gpu = evidence.host.architecture, gpu_of(evidence)
@@ -54,7 +54,7 @@ def _architecture(evidence: Evidence) -> Said | None:
     return ok(f"{arch}{f' with {gpu.name}' if gpu else ''}")
 
 
-def _gpu(evidence: Evidence) -> Said | None:
+def _gpu(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     gpu = gpu_of(evidence)
@@ -71,7 +71,7 @@ def _gpu(evidence: Evidence) -> Said | None:
     return fail(f"{said}: no kernel for NVFP4", "serve the GGUF with llama-server")
 
 
-def _driver(evidence: Evidence) -> Said | None:
+def _driver(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     gpu, kernel = gpu_of(evidence), evidence.host.kernel
@@ -88,7 +88,7 @@ def _driver(evidence: Evidence) -> Said | None:
     return ok(f"{gpu.driver}{f', kernel {kernel}' if kernel else ''}")
 
 
-def _swap(evidence: Evidence) -> Said | None:
+def _swap(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     swaps = evidence.host.swaps
@@ -106,7 +106,7 @@ def _swap(evidence: Evidence) -> Said | None:
     return ok("zram only" if swaps else "off")
 
 
-def _processes(evidence: Evidence) -> Said | None:
+def _processes(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     held = evidence.host.gpu_processes
@@ -120,7 +120,7 @@ def _processes(evidence: Evidence) -> Said | None:
     return ok("nobody else uses the GPU")
 
 
-def _persistence(evidence: Evidence) -> Said | None:
+def _persistence(evidence: Evidence) -> CheckResult | None:
     gpu = gpu_of(evidence)
     if not on_gpu(evidence):
         return None
@@ -131,7 +131,7 @@ def _persistence(evidence: Evidence) -> Said | None:
     return ok("on")
 
 
-def _toolkit(evidence: Evidence) -> Said | None:
+def _toolkit(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     version = evidence.host.toolkit
@@ -145,7 +145,7 @@ def _toolkit(evidence: Evidence) -> Said | None:
     return ok(version)
 
 
-def _cdi(evidence: Evidence) -> Said | None:
+def _cdi(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     specs, how = evidence.host.cdi, "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
@@ -154,7 +154,7 @@ def _cdi(evidence: Evidence) -> Said | None:
     return ok(", ".join(specs)) if specs else fail("no CDI description of the GPU", how)
 
 
-def _docker(evidence: Evidence) -> Said | None:
+def _docker(evidence: Evidence) -> CheckResult | None:
     if not any(e.driver == "docker" for e in evidence.engines.values()):
         return None
     version = evidence.host.docker
@@ -166,7 +166,7 @@ def _docker(evidence: Evidence) -> Said | None:
     return ok(version)
 
 
-def _user(evidence: Evidence) -> Said | None:
+def _user(evidence: Evidence) -> CheckResult | None:
     uid = evidence.host.uid
     if not on_gpu(evidence) or uid is None:
         return None
@@ -175,7 +175,7 @@ def _user(evidence: Evidence) -> Said | None:
     return ok(f"uid {uid}")
 
 
-def _disk(evidence: Evidence) -> Said | None:
+def _disk(evidence: Evidence) -> CheckResult | None:
     if not any(e.driver == "docker" for e in evidence.engines.values()):
         return None
     free = evidence.host.disk_free
@@ -189,7 +189,7 @@ def _disk(evidence: Evidence) -> Said | None:
     return ok(said) if free >= need else fail(said, "docker image prune; docker builder prune")
 
 
-def _journal(evidence: Evidence) -> Said | None:
+def _journal(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     lines = evidence.host.journal
@@ -203,7 +203,7 @@ def _journal(evidence: Evidence) -> Said | None:
     return ok("no Xid and no NV_ERR_NO_MEMORY since boot")
 
 
-def _time_sync(evidence: Evidence) -> Said | None:
+def _time_sync(evidence: Evidence) -> CheckResult | None:
     if not on_gpu(evidence):
         return None
     synced = evidence.host.time_synchronized
@@ -214,7 +214,7 @@ def _time_sync(evidence: Evidence) -> Said | None:
     return ok("synchronized")
 
 
-def _nvcc(evidence: Evidence) -> Said | None:
+def _nvcc(evidence: Evidence) -> CheckResult | None:
     """The notes: /usr/bin/nvcc is CUDA 12.0, and FlashInfer's build takes it for an SM 12.1 kernel."""
     if not is_spark(evidence):
         return None
@@ -236,7 +236,7 @@ def _nvcc(evidence: Evidence) -> Said | None:
     return warn(f"{said}; containers bring their own", fix)
 
 
-def _clock(evidence: Evidence) -> Said | None:
+def _clock(evidence: Evidence) -> CheckResult | None:
     monotonic = evidence.host.monotonic
     if monotonic is None:
         return unknown("nobody asked the clock", "manners doctor on the machine itself")

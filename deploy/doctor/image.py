@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from deploy.core.versions import at_least, is_candidate
-from deploy.doctor.evidence import Evidence, Image, Inside
-from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts
 from deploy.doctor.host import is_spark
+from deploy.doctor.result import CheckResult, EngineCheck, fail, ok, unknown, warn
 from deploy.engine.spec import PINNED_IMAGE
 
 PROBE: Final = "manners doctor --probe"
@@ -33,14 +33,14 @@ def _image(evidence: Evidence, engine: str) -> str | None:
     return (spec.image or "") if spec.driver == "docker" else None
 
 
-def _inside(evidence: Evidence, engine: str) -> Inside | None:
+def _inside(evidence: Evidence, engine: str) -> ImageContents | None:
     """What is inside; all of it unknown if nobody looked. None: not in a container."""
     if _image(evidence, engine) is None:
         return None
-    return evidence.images.get(engine, Image()).inside or Inside()
+    return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
 
 
-def _pinned(evidence: Evidence, engine: str) -> Said | None:
+def _pinned(evidence: Evidence, engine: str) -> CheckResult | None:
     image = _image(evidence, engine)
     if image is None:
         return None
@@ -53,7 +53,7 @@ def _pinned(evidence: Evidence, engine: str) -> Said | None:
     )
 
 
-def _nightly(evidence: Evidence, engine: str) -> Said | None:
+def _nightly(evidence: Evidence, engine: str) -> CheckResult | None:
     """The notes: cu130-nightly of March 14 gave 90 ms to the first token, that of March 15 gave 1 to 4 s."""
     image = _image(evidence, engine)
     if not image:
@@ -67,11 +67,11 @@ def _nightly(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{name}: no nightly build")
 
 
-def _present(evidence: Evidence, engine: str) -> Said | None:
+def _present(evidence: Evidence, engine: str) -> CheckResult | None:
     name = _image(evidence, engine)
     if name is None:
         return None
-    image, pull = evidence.images.get(engine, Image()), f"docker pull {name or _good(evidence, engine)}"
+    image, pull = evidence.images.get(engine, ImageFacts()), f"docker pull {name or _good(evidence, engine)}"
     if image.present is None:
         return unknown("nobody asked Docker for it", f"docker image inspect {name}")
     if not image.present:
@@ -83,10 +83,10 @@ def _present(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"there{f', {image.size / 1e9:.1f} GB' if image.size else ''}")
 
 
-def _architecture(evidence: Evidence, engine: str) -> Said | None:
+def _architecture(evidence: Evidence, engine: str) -> CheckResult | None:
     if _image(evidence, engine) is None:
         return None
-    found, host = evidence.images.get(engine, Image()).architecture, evidence.host.architecture
+    found, host = evidence.images.get(engine, ImageFacts()).architecture, evidence.host.architecture
     if found is None or host is None:
         return unknown(
             "the image's architecture is not known", "docker image inspect -f '{{.Architecture}}' IMAGE"
@@ -96,7 +96,7 @@ def _architecture(evidence: Evidence, engine: str) -> Said | None:
     return ok(found)
 
 
-def _cuda(evidence: Evidence, engine: str) -> Said | None:
+def _cuda(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None:
         return None
@@ -110,7 +110,7 @@ def _cuda(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"CUDA {inside.cuda}")
 
 
-def _kernels(evidence: Evidence, engine: str) -> Said | None:
+def _kernels(evidence: Evidence, engine: str) -> CheckResult | None:
     """torch's kernels, or ggml's."""
     inside, llama = _inside(evidence, engine), evidence.engines[engine].dialect == "llama-server"
     if inside is None or not is_spark(evidence):
@@ -124,7 +124,7 @@ def _kernels(evidence: Evidence, engine: str) -> Said | None:
     return fail(f"{said}: 'no kernel image' at the first token", f"use {_good(evidence, engine)}")
 
 
-def _vllm(evidence: Evidence, engine: str) -> Said | None:
+def _vllm(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None or evidence.engines[engine].dialect != "vllm":
         return None
@@ -147,7 +147,7 @@ def has_sm121(archs: tuple[str, ...]) -> bool:
     )
 
 
-def _flashinfer(evidence: Evidence, engine: str) -> Said | None:
+def _flashinfer(evidence: Evidence, engine: str) -> CheckResult | None:
     """The notes: kernels for SM 10.0 only, so that SM 12.1 got generic ones, ten times the overhead."""
     inside = _inside(evidence, engine)
     if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
@@ -176,7 +176,7 @@ def _flashinfer(evidence: Evidence, engine: str) -> Said | None:
     return fail(f"{inside.flashinfer}, {held}, and nothing that could compile SM 12.1", fix)
 
 
-def _compiler(evidence: Evidence, engine: str) -> Said | None:
+def _compiler(evidence: Evidence, engine: str) -> CheckResult | None:
     """Triton's own ptxas of CUDA 12.8 says "sm_121a is not defined" (vllm#30163)."""
     inside = _inside(evidence, engine)
     if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
@@ -191,7 +191,7 @@ def _compiler(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"ptxas {inside.ptxas}{f', nvcc {inside.nvcc}' if inside.nvcc else ', no nvcc'}")
 
 
-def _llama(evidence: Evidence, engine: str) -> Said | None:
+def _llama(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None or evidence.engines[engine].dialect != "llama-server":
         return None

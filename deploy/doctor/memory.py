@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from deploy.doctor.evidence import Evidence, Gguf, Model
-from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
+from deploy.doctor.result import CheckResult, HostCheck, fail, ok, unknown, warn
 from deploy.engine.flags import DEFAULTS
 from deploy.memory.gguf import Value
 from deploy.memory.sizing import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, llama_need, vllm_need
 
 
-def weights_of(model: Model | None) -> int | None:
+def weights_of(model: ModelFacts | None) -> int | None:
     """Bytes of a model's weights; None if its files are not known, or not there."""
     if model is None or not model.files:
         return None
@@ -38,7 +38,7 @@ def need_of(evidence: Evidence, engine: str) -> int | None:
     return llama_need(spec.args, weights, metadata, cache_mib=LLAMA_CACHE)
 
 
-def _metadata(gguf: Gguf | None) -> Mapping[str, Value]:
+def _metadata(gguf: GgufFacts | None) -> Mapping[str, Value]:
     """What `llama_need` asks of a header: the context, and a cache as wide as all layers together."""
     if gguf is None or gguf.architecture is None:
         return {}
@@ -56,7 +56,7 @@ def _needs(evidence: Evidence) -> dict[str, int | None]:
     return {name: need_of(evidence, name) for name in evidence.setting.together if name in evidence.engines}
 
 
-def _plan(evidence: Evidence) -> Said | None:
+def _plan(evidence: Evidence) -> CheckResult | None:
     needs, total = _needs(evidence), evidence.host.memory_total
     if not any(needs.values()) and None not in needs.values():
         return None
@@ -85,7 +85,7 @@ def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> 
     return f"--gpu-memory-utilization {share:g} or less for {', '.join(greedy)}; {least:.2f} is the least for its weights"
 
 
-def _now(evidence: Evidence) -> Said | None:
+def _now(evidence: Evidence) -> CheckResult | None:
     needs, host = _needs(evidence), evidence.host
     if not any(needs.values()):
         return None

@@ -7,9 +7,9 @@ from pathlib import PurePath
 from typing import Final
 
 from deploy.core.versions import at_least
-from deploy.doctor.evidence import Evidence, Image, Inside, Model
-from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts, ModelFacts
 from deploy.doctor.image import PROBE
+from deploy.doctor.result import CheckResult, EngineCheck, fail, ok, unknown, warn
 
 UNSAFE: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 NEW_TOKENIZERS: Final = (
@@ -31,31 +31,31 @@ GGUF_ARCHS: Final = ("qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen3
 """What the notes and this repository serve. Others may do; they were not looked at."""
 
 
-def _model(evidence: Evidence, engine: str) -> Model | None:
+def _model(evidence: Evidence, engine: str) -> ModelFacts | None:
     """The engine's model; None for one whose files are somebody else's business."""
     spec = evidence.engines[engine]
     if spec.artefact is None:
         return None
-    return evidence.models.get(engine, Model(path=spec.artefact))
+    return evidence.models.get(engine, ModelFacts(path=spec.artefact))
 
 
-def _folder(evidence: Evidence, engine: str) -> Model | None:
+def _folder(evidence: Evidence, engine: str) -> ModelFacts | None:
     """A Hugging Face folder that is there."""
     model = _model(evidence, engine)
     return model if model and model.files and "config.json" in model.files else None
 
 
-def _inside(evidence: Evidence, engine: str) -> Inside:
-    return evidence.images.get(engine, Image()).inside or Inside()
+def _inside(evidence: Evidence, engine: str) -> ImageContents:
+    return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
 
 
-def _surgery(model: Model, evidence: Evidence, engine: str) -> str:
+def _surgery(model: ModelFacts, evidence: Evidence, engine: str) -> str:
     version = _inside(evidence, engine).vllm or "0.24"
     short = ".".join(version.lstrip("v").split(".")[:2])
     return f"manners quantize surgery {model.path} --out {model.path}-served --for vllm-{short}"
 
 
-def _files(evidence: Evidence, engine: str) -> Said | None:
+def _files(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None:
         return None
@@ -75,7 +75,7 @@ def _files(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{weights[0]}{more}, {f'{size / 1e9:.1f} GB' if size >= 1e9 else f'{size / 1e6:.1f} MB'}")
 
 
-def _code(evidence: Evidence, engine: str) -> Said | None:
+def _code(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
         return None
@@ -89,7 +89,7 @@ def _code(evidence: Evidence, engine: str) -> Said | None:
     return ok("brings no code")
 
 
-def _sealed(evidence: Evidence, engine: str) -> Said | None:
+def _sealed(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None or not model.files:
         return None
@@ -106,7 +106,7 @@ def _sealed(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{model.sealed[:19]}, {len(model.files)} files")
 
 
-def _quantization(evidence: Evidence, engine: str) -> Said | None:
+def _quantization(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or evidence.engines[engine].dialect != "vllm":
         return None
@@ -133,7 +133,7 @@ def _quantization(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{algo}{kv}")
 
 
-def _type(evidence: Evidence, engine: str) -> Said | None:
+def _type(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
         return None
@@ -148,7 +148,7 @@ def _type(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{model.model_type or 'no model_type'}, {', '.join(model.architectures) or 'no architecture'}")
 
 
-def _preprocessor(evidence: Evidence, engine: str) -> Said | None:
+def _preprocessor(evidence: Evidence, engine: str) -> CheckResult | None:
     """The wrapper that older vLLMs want is a vision-language model, and those have a preprocessor."""
     model = _folder(evidence, engine)
     if model is None or not any("ConditionalGeneration" in name for name in model.architectures):
@@ -161,7 +161,7 @@ def _preprocessor(evidence: Evidence, engine: str) -> Said | None:
     return ok("preprocessor_config.json is there")
 
 
-def _tokenizer(evidence: Evidence, engine: str) -> Said | None:
+def _tokenizer(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
         return None
@@ -184,7 +184,7 @@ def _tokenizer(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{name}, and transformers {inside.transformers or '5'} has it")
 
 
-def _template(evidence: Evidence, engine: str) -> Said | None:
+def _template(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or model.template is None:
         return None
@@ -198,7 +198,7 @@ def _template(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"with enable_thinking{f', calls in {model.calls} form' if model.calls else ''}")
 
 
-def _generation(evidence: Evidence, engine: str) -> Said | None:
+def _generation(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or model.generation is None:
         return None
@@ -210,7 +210,7 @@ def _generation(evidence: Evidence, engine: str) -> Said | None:
     return ok("generation_config.json is there")
 
 
-def _gguf(evidence: Evidence, engine: str) -> Said | None:
+def _gguf(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None or not any(name.endswith(".gguf") for name in model.files or ()):
         return None
@@ -230,7 +230,7 @@ def _gguf(evidence: Evidence, engine: str) -> Said | None:
     return ok(said)
 
 
-def _access(evidence: Evidence, engine: str) -> Said | None:
+def _access(evidence: Evidence, engine: str) -> CheckResult | None:
     """The notes: a container that runs as root leaves files that nobody else may change."""
     model = _model(evidence, engine)
     if model is None or not model.files:

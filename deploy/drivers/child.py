@@ -42,7 +42,7 @@ REPORT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StartupReport:
     """What the child said of itself: an address, or why it refuses. Neither: it died in silence."""
 
     url: str | None = None
@@ -56,7 +56,7 @@ class Child:
     process: asyncio.subprocess.Process
     log: LogFile
     life: int
-    report: asyncio.Future[Report]
+    report: asyncio.Future[StartupReport]
     readers: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
@@ -150,14 +150,16 @@ async def _read_report(fd: int, child: Child) -> None:
         child.report.set_result(report)
 
 
-def _parse_report(line: bytes) -> Report:
+def _parse_report(line: bytes) -> StartupReport:
     try:
         said = parse_json(line)
     except ValueError:
-        return Report()
+        return StartupReport()
     said = said if isinstance(said, dict) else {}
     url, error = said.get("url"), said.get("error")
-    return Report(url=url if isinstance(url, str) else None, error=error if isinstance(error, str) else None)
+    return StartupReport(
+        url=url if isinstance(url, str) else None, error=error if isinstance(error, str) else None
+    )
 
 
 async def _read_output(process: asyncio.subprocess.Process, log: LogFile) -> None:

@@ -49,7 +49,7 @@ _ENVIRONMENT: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placing:
+class Placement:
     """What a spec does not say: this machine's paths, and whose container it is.
 
     `instance` names the gateway's state folder, `artefact` the weights' digest, `operation` what it was
@@ -71,14 +71,14 @@ def container_name(spec: EngineSpec, instance: str) -> str:
     return f"manners-{instance[:8]}-{spec.name}-{spec_digest(spec).partition(':')[2][:8]}"
 
 
-def labels(spec: EngineSpec, placing: Placing) -> dict[str, str]:
+def labels(spec: EngineSpec, placement: Placement) -> dict[str, str]:
     """By which a container is found again, after whatever end of the gateway or of the daemon."""
     found = {
-        "instance": placing.instance,
+        "instance": placement.instance,
         "engine": spec.name,
         "spec": spec_digest(spec),
-        "artefact": placing.artefact,
-        "operation": placing.operation,
+        "artefact": placement.artefact,
+        "operation": placement.operation,
     }
     return {PREFIX + key: value for key, value in found.items() if value is not None}
 
@@ -106,35 +106,35 @@ def argv(spec: EngineSpec, model: str) -> tuple[tuple[str, ...], tuple[str, ...]
     return (), (*given, *spec.args)
 
 
-def create_body(spec: EngineSpec, placing: Placing) -> dict[str, Any]:
+def create_body(spec: EngineSpec, placement: Placement) -> dict[str, Any]:
     """The body of `POST /containers/create` (Docker Engine API 1.41 and later).
 
     Raises:
         SpecError, FlagError: as `argv`.
     """
-    entrypoint, words = argv(spec, placing.inside)
+    entrypoint, words = argv(spec, placement.inside)
     body: dict[str, Any] = {
         "Image": spec.image,
         "Cmd": list(words),
         "Env": [f"{name}={value}" for name, value in _ENVIRONMENT.items()],
-        "User": placing.user,
-        "Labels": labels(spec, placing),
+        "User": placement.user,
+        "Labels": labels(spec, placement),
         "Hostname": "engine",
         "WorkingDir": "/tmp" if spec.dialect == "vllm" else "",
         # An image's own asks the port that it would have used; readiness is a token that streams.
         "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",
-        "HostConfig": _host(spec, placing),
+        "HostConfig": _host(spec, placement),
     }
     return body | ({"Entrypoint": list(entrypoint)} if entrypoint else {})
 
 
-def _host(spec: EngineSpec, placing: Placing) -> dict[str, Any]:
+def _host(spec: EngineSpec, placement: Placement) -> dict[str, Any]:
     gpus = [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}] if spec.gpu != "none" else []
     return {
         "Mounts": [
-            _mount(placing.model, placing.inside, read_only=True),
-            _mount(placing.cache, CACHE, read_only=False),
+            _mount(placement.model, placement.inside, read_only=True),
+            _mount(placement.cache, CACHE, read_only=False),
         ],
         "NetworkMode": NETWORK,
         "PublishAllPorts": False,

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deploy.core.errors import ArtefactError, DockerError, SpecError, StartFailed, StartRefused
+from deploy.core.errors import DockerError, SpecError, StartFailed, StartRefused, WeightsError
 from deploy.drivers.container import (
     MODEL,
     NETWORK,
     PREFIX,
-    Placing,
+    Placement,
     argv,
     container_name,
     create_body,
@@ -98,9 +98,7 @@ class DockerEngine(Supervised):
         if self._spec.dialect == "llama-server":
             find_gguf(self._artefact)
         elif not (self._artefact / artefacts.MANIFEST).is_file():
-            raise ArtefactError(
-                f"{self._artefact} has no {artefacts.MANIFEST}: it is not a finished artefact"
-            )
+            raise WeightsError(f"{self._artefact} has no {artefacts.MANIFEST}: it is not a finished artefact")
 
     async def leave(self) -> None:
         """The container lives on; the next `start()` of this spec adopts it. See `Engine.leave`."""
@@ -152,9 +150,9 @@ class DockerEngine(Supervised):
             why = f"{self._image} is not on this host; fetch it with: docker pull {self._image}"
             raise StartRefused(self.name, why)
         await self._docker.ensure_network(NETWORK)
-        placing = self._placing()
-        self._make_cache(Path(placing.cache), placing.user)
-        container = await self._docker.create(self._container, create_body(self._spec, placing))
+        placement = self._placing()
+        self._make_cache(Path(placement.cache), placement.user)
+        container = await self._docker.create(self._container, create_body(self._spec, placement))
         try:
             await self._docker.start(container)
         except DockerError:
@@ -165,14 +163,14 @@ class DockerEngine(Supervised):
             raise StartFailed(self.name, "its container was removed as soon as it was made")
         return seen
 
-    def _placing(self) -> Placing:
+    def _placing(self) -> Placement:
         model, inside = self._artefact.resolve(), MODEL
         if self._spec.dialect == "llama-server":
             model = find_gguf(self._artefact).resolve()
             inside = f"{MODEL}/{model.name}"
         uid, gid = (os.getuid(), os.getgid()) if os.getuid() else (NOBODY, NOBODY)
         digest = self._image.partition("sha256:")[2]
-        return Placing(
+        return Placement(
             instance=self._instance,
             artefact=weights_digest(self._artefact),
             model=str(model),

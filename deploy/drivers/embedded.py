@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.core.errors import SpecError
-from deploy.drivers.child import Child, Report, spawn
+from deploy.drivers.child import Child, StartupReport, spawn
 from deploy.engine import supervisor
 from deploy.engine.engine import OnChange
 from deploy.engine.flags import parse_flags
@@ -106,13 +106,13 @@ class _ChildRun:
 
     async def wait(self) -> End:
         status = await self._child.wait()
-        return _end_of(status, self._child.report.result() if self._child.report.done() else Report())
+        return _end_of(status, self._child.report.result() if self._child.report.done() else StartupReport())
 
     def close(self) -> None:
         self._child.close()
 
 
-def _end_of(status: int, report: Report) -> End:
+def _end_of(status: int, report: StartupReport) -> End:
     if report.error is not None:
         return End(f"refused to start: {report.error}", refused=True)
     how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"

@@ -31,7 +31,7 @@ def make_engine(
 
     Raises:
         SpecError: no driver of that name is built in.
-        ArtefactError, FlagError: the driver cannot serve this artefact or these flags.
+        WeightsError, FlagError: the driver cannot serve this artefact or these flags.
     """
     if spec.driver == "embedded":
         return EmbeddedEngine(spec, state_dir=state_dir, on_change=on_change)
@@ -43,7 +43,7 @@ def make_engine(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundContainer:
     """A container of this gateway, by its labels; `spec` is the digest of the spec it was made from."""
 
     engine: str
@@ -55,7 +55,7 @@ class Found:
 
 async def running(
     specs: Iterable[EngineSpec], *, state_dir: Path, docker: Docker | None = None
-) -> tuple[Found, ...]:
+) -> tuple[FoundContainer, ...]:
     """What an earlier gateway of this state folder left, running or dead; nothing but containers outlives one.
 
     Docker is asked only if some spec is run by it.
@@ -67,7 +67,7 @@ async def running(
         return ()
     listed = await (docker or shared()).found({f"{PREFIX}instance": instance_of(state_dir)})
     return tuple(
-        Found(
+        FoundContainer(
             engine=one["Labels"][f"{PREFIX}engine"],
             spec=one["Labels"][f"{PREFIX}spec"],
             operation=one["Labels"].get(f"{PREFIX}operation"),
@@ -78,7 +78,7 @@ async def running(
     )
 
 
-async def remove(found: Found, *, docker: Docker | None = None) -> None:
+async def remove(found: FoundContainer, *, docker: Docker | None = None) -> None:
     """Put an orphan away, with its log: nobody knows the operation that it was made for.
 
     Raises:
@@ -87,7 +87,7 @@ async def remove(found: Found, *, docker: Docker | None = None) -> None:
     await (docker or shared()).remove(found.container)
 
 
-async def put_down(found: Found, *, state_dir: Path, docker: Docker | None = None) -> str:
+async def put_down(found: FoundContainer, *, state_dir: Path, docker: Docker | None = None) -> str:
     """End a container as its own gateway would: SIGTERM, SIGKILL after a while, its log kept; says how it ended.
 
     Raises:

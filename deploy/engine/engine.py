@@ -72,7 +72,7 @@ class Engine(Protocol):
         A caller that gives up (is cancelled) leaves the engine stopped.
 
         Raises:
-            ArtefactError, FlagError: the configuration cannot work; nothing was started.
+            WeightsError, FlagError: the configuration cannot work; nothing was started.
             StartFailed, StartTimeout: it did not come up; it is `FAILED`, and may be started again.
             StartCancelled: `stop()` came first.
         """

@@ -28,7 +28,7 @@ NAME_CHARACTERS = 512
 """Of the name of a model."""
 
 
-class Verdict(StrEnum):
+class ProbeOutcome(StrEnum):
     """What one probe found."""
 
     STREAMED = "streamed"
@@ -49,7 +49,7 @@ class ProbeResult:
     characters: for operators, never for a log.
     """
 
-    verdict: Verdict
+    verdict: ProbeOutcome
     headers_s: float | None = None
     first_token_s: float | None = None
     total_s: float = 0.0
@@ -58,7 +58,7 @@ class ProbeResult:
 
     @property
     def ok(self) -> bool:
-        return self.verdict in (Verdict.STREAMED, Verdict.EMBEDDED)
+        return self.verdict in (ProbeOutcome.STREAMED, ProbeOutcome.EMBEDDED)
 
     @property
     def for_operators(self) -> str:
@@ -70,7 +70,7 @@ _Error = tuple[str, str]
 """What is wrong with a stream, in our words; and in the engine's."""
 
 
-class _Clock:
+class _ProbeClock:
     """The clocks of one probe while it runs."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class _Clock:
     def now(self) -> float:
         return time.monotonic() - self._start
 
-    def result(self, verdict: Verdict, detail: str = "", said: str = "") -> ProbeResult:
+    def result(self, verdict: ProbeOutcome, detail: str = "", said: str = "") -> ProbeResult:
         return ProbeResult(
             verdict=verdict,
             headers_s=self.headers_s,
@@ -126,7 +126,7 @@ async def probe(
     does: that is the verdict. The stream is read to its end within the deadline and STREAM_BYTES, so that no
     half-read answer keeps a slot of the engine busy.
     """
-    clock = _Clock()
+    clock = _ProbeClock()
     try:
         async with asyncio.timeout(deadline_s), engine_client(headers) as client:
             if kind == "embeddings":
@@ -134,15 +134,15 @@ async def probe(
             return await _stream(client, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
     except TimeoutError:
         if clock.first_token_s is not None:
-            return clock.result(Verdict.STREAMED, "the deadline came before the stream's end")
+            return clock.result(ProbeOutcome.STREAMED, "the deadline came before the stream's end")
         what = "token" if kind == "chat" else "vector"
-        return clock.result(Verdict.STALLED, f"no {what} within {deadline_s:g} s")
+        return clock.result(ProbeOutcome.STALLED, f"no {what} within {deadline_s:g} s")
     except httpx2.ConnectError as error:
-        return clock.result(Verdict.NOT_LISTENING, f"cannot connect to {url}: {error}")
+        return clock.result(ProbeOutcome.NOT_LISTENING, f"cannot connect to {url}: {error}")
     except httpx2.HTTPError as error:  # its message may quote the reply
-        return clock.result(Verdict.ERROR, type(error).__name__)
+        return clock.result(ProbeOutcome.ERROR, type(error).__name__)
     except Exception as error:  # whatever else a reply brings about: the probe has failed, not its task
-        return clock.result(Verdict.ERROR, f"the reply could not be read: {type(error).__name__}")
+        return clock.result(ProbeOutcome.ERROR, f"the reply could not be read: {type(error).__name__}")
 
 
 async def served_model(
@@ -161,47 +161,51 @@ async def served_model(
     return name if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS else None
 
 
-async def _stream(client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _Clock) -> ProbeResult:
+async def _stream(
+    client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _ProbeClock
+) -> ProbeResult:
     async with client.stream("POST", url, json=body) as response:
-        refusal = await _refusal(response, clock)
+        refusal = await _rejection(response, clock)
         if refusal is not None:
             return refusal
         error = await _read_stream(response, clock)
     if error is not None:
-        return clock.result(Verdict.ERROR, *error)
+        return clock.result(ProbeOutcome.ERROR, *error)
     if clock.first_token_s is None:
-        return clock.result(Verdict.ERROR, "the stream ended without a token")
-    return clock.result(Verdict.STREAMED)
+        return clock.result(ProbeOutcome.ERROR, "the stream ended without a token")
+    return clock.result(ProbeOutcome.STREAMED)
 
 
-async def _embed(client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _Clock) -> ProbeResult:
+async def _embed(
+    client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _ProbeClock
+) -> ProbeResult:
     async with client.stream("POST", url, json=body) as response:
-        refusal = await _refusal(response, clock)
+        refusal = await _rejection(response, clock)
         if refusal is not None:
             return refusal
         raw = await read_body(response)
     try:
         embedded = has_vector(parse_json(raw))
     except ValueError:
-        return clock.result(Verdict.ERROR, "the reply is not JSON")
+        return clock.result(ProbeOutcome.ERROR, "the reply is not JSON")
     if not embedded:
-        return clock.result(Verdict.ERROR, "the reply holds no vector of finite numbers")
-    return clock.result(Verdict.EMBEDDED)
+        return clock.result(ProbeOutcome.ERROR, "the reply holds no vector of finite numbers")
+    return clock.result(ProbeOutcome.EMBEDDED)
 
 
-async def _refusal(response: httpx2.Response, clock: _Clock) -> ProbeResult | None:
+async def _rejection(response: httpx2.Response, clock: _ProbeClock) -> ProbeResult | None:
     """What the head of a reply already says against its engine."""
     clock.headers_s = clock.now()
     status = response.status_code
     if status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
-        return clock.result(Verdict.LOADING, f"HTTP {status}")
+        return clock.result(ProbeOutcome.LOADING, f"HTTP {status}")
     if status != 200:
         first = await anext(response.aiter_raw(), b"")
-        return clock.result(Verdict.ERROR, f"HTTP {status}", first.decode("utf-8", "replace"))
+        return clock.result(ProbeOutcome.ERROR, f"HTTP {status}", first.decode("utf-8", "replace"))
     return None
 
 
-async def _read_stream(response: httpx2.Response, clock: _Clock) -> _Error | None:
+async def _read_stream(response: httpx2.Response, clock: _ProbeClock) -> _Error | None:
     """Read to the end, stop the clock at the first token; returns the stream's error, if any."""
     splitter = LineSplitter(LINE_BYTES)
     size = 0
@@ -218,7 +222,7 @@ async def _read_stream(response: httpx2.Response, clock: _Clock) -> _Error | Non
     return None
 
 
-def _read_line(line: bytes, clock: _Clock) -> _Error | None:
+def _read_line(line: bytes, clock: _ProbeClock) -> _Error | None:
     field, _, value = line.partition(b":")
     value = value.strip()
     if field != b"data" or value == b"[DONE]":
@@ -292,7 +296,7 @@ async def wait_until_streams(
     while True:
         left = max(end - time.monotonic(), 0.05)
         result = await probe(url, model=model, deadline_s=left, dialect=dialect, kind=kind, headers=headers)
-        errors = errors + 1 if result.verdict is Verdict.ERROR else 0
+        errors = errors + 1 if result.verdict is ProbeOutcome.ERROR else 0
         if result.ok or errors >= errors_allowed or time.monotonic() + pause >= end:
             return result
         await asyncio.sleep(pause)

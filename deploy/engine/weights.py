@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import WeightsError
 
 MANIFEST = "artefact.json"
 
@@ -14,18 +14,18 @@ def find_gguf(artefact: Path) -> Path:
     folder has not finished.
 
     Raises:
-        ArtefactError: nothing there, an unfinished folder, no `.gguf`, or more than one.
+        WeightsError: nothing there, an unfinished folder, no `.gguf`, or more than one.
     """
     if artefact.is_file():
         if artefact.suffix != ".gguf":
-            raise ArtefactError(f"{artefact} is not a .gguf file")
+            raise WeightsError(f"{artefact} is not a .gguf file")
         return artefact
     if not artefact.is_dir():
-        raise ArtefactError(f"{artefact} does not exist")
+        raise WeightsError(f"{artefact} does not exist")
     if not (artefact / MANIFEST).is_file():
-        raise ArtefactError(f"{artefact} has no {MANIFEST}: it is not a finished artefact")
+        raise WeightsError(f"{artefact} has no {MANIFEST}: it is not a finished artefact")
     found = sorted(path for path in artefact.iterdir() if path.suffix == ".gguf")
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
-        raise ArtefactError(f"{artefact} must hold exactly one .gguf, and holds {names}")
+        raise WeightsError(f"{artefact} must hold exactly one .gguf, and holds {names}")
     return found[0]

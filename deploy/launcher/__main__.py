@@ -17,11 +17,11 @@ from aiohttp import web
 from deploy.core.errors import DeployError
 from deploy.drivers.docker import instance_of
 from deploy.engine.spec import EngineSpec
-from deploy.launcher.policy import Catalogue
+from deploy.launcher.policy import EngineCatalogue
 from deploy.launcher.proxy import application
 
 
-def read(path: Path, user: str) -> Catalogue:
+def read(path: Path, user: str) -> EngineCatalogue:
     """The docker engines of a configuration, for chat and for embeddings.
 
     Raises:
@@ -43,7 +43,7 @@ def read(path: Path, user: str) -> Catalogue:
                 EngineSpec(name=name, kind="chat", **given),
                 EngineSpec(name=name, kind="embeddings", **given),
             ]
-    return Catalogue(tuple(engines), instance_of(state), state.resolve(), user)
+    return EngineCatalogue(tuple(engines), instance_of(state), state.resolve(), user)
 
 
 def main(argv: list[str] | None = None) -> int:

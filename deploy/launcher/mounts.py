@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from deploy.launcher.policy import Forbidden
+from deploy.launcher.policy import RequestNotAllowed
 
 Identity = tuple[tuple[str, int, int, int], ...]
 """Of each path: itself, its device and inode, and when its folder last changed (ctime in nanoseconds)."""
@@ -34,7 +34,7 @@ def identify(paths: Iterable[str]) -> Identity:
 def _identify(path: str) -> tuple[str, int, int, int]:
     parts = PurePosixPath(path).parts
     if not parts or parts[0] != "/" or ".." in parts:
-        raise Forbidden("a mount's source is no absolute path")
+        raise RequestNotAllowed("a mount's source is no absolute path")
     at, folder_changed = os.open("/", os.O_PATH), 0
     try:
         for part in parts[1:]:
@@ -54,8 +54,8 @@ def _open(name: str, folder: int) -> int:
         found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         why = f"the launcher cannot look at a mount's source ({error.strerror}: {name[:80]!r})"
-        raise Forbidden(f"{why}; mount the state and the models into it, read-only") from None
+        raise RequestNotAllowed(f"{why}; mount the state and the models into it, read-only") from None
     if stat.S_ISLNK(os.fstat(found).st_mode):
         os.close(found)
-        raise Forbidden(f"a mount's source has a symbolic link in it: {name[:80]!r}")
+        raise RequestNotAllowed(f"a mount's source has a symbolic link in it: {name[:80]!r}")
     return found

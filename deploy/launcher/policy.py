@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from deploy.core.errors import DeployError
-from deploy.drivers.container import CACHE, MODEL, NETWORK, PREFIX, Placing, container_name, create_body
+from deploy.drivers.container import CACHE, MODEL, NETWORK, PREFIX, Placement, container_name, create_body
 from deploy.engine.spec import EngineSpec
 
 Json = Mapping[str, Any]
@@ -26,12 +26,12 @@ _OPERATION: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _CONTAINER: Final = r"[a-zA-Z0-9][a-zA-Z0-9_.-]+"
 
 
-class Forbidden(DeployError):
+class RequestNotAllowed(DeployError):
     """The request is none that the docker driver makes for an engine of the catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class EngineCatalogue:
     """Which engines may run, whose they are, and as whom they run.
 
     `instance` names the gateway (`deploy.drivers.docker.instance_of` of `state`), `state` is its state
@@ -50,7 +50,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DockerRequest:
     """A request: its path decoded, and its body parsed; None without one."""
 
     method: str
@@ -59,61 +59,61 @@ class Asked:
     body: Any = None
 
 
-def judge(asked: Asked, catalogue: Catalogue) -> str | None:
+def check_request(request: DockerRequest, catalogue: EngineCatalogue) -> str | None:
     """Let it pass, or raise Forbidden. A container that is named must be the gateway's: see `check_ours`."""
-    version = _VERSION.match(asked.path)
+    version = _VERSION.match(request.path)
     if version and (int(version[1]), int(version[2])) < OLDEST:
-        raise Forbidden(f"API {version[1]}.{version[2]} is too old")
-    path = asked.path[version.end() :] if version else asked.path
+        raise RequestNotAllowed(f"API {version[1]}.{version[2]} is too old")
+    path = request.path[version.end() :] if version else request.path
     for method, pattern, rule in _RULES:
         found = re.fullmatch(pattern, path)
-        if found and asked.method == method:
-            if asked.body is not None and rule is not _create:
-                raise Forbidden(f"{method} {path} takes no body")
-            return rule(found, asked, catalogue)
-    raise Forbidden(f"{asked.method} {path[:200]} is nothing that the gateway needs")
+        if found and request.method == method:
+            if request.body is not None and rule is not _create:
+                raise RequestNotAllowed(f"{method} {path} takes no body")
+            return rule(found, request, catalogue)
+    raise RequestNotAllowed(f"{request.method} {path[:200]} is nothing that the gateway needs")
 
 
-def check_ours(container: Json, catalogue: Catalogue) -> None:
+def check_ours(container: Json, catalogue: EngineCatalogue) -> None:
     """Raises Forbidden for a container, as Docker inspects it, that this gateway did not make."""
     labels = (container.get("Config") or {}).get("Labels") or {}
     if labels.get(f"{PREFIX}instance") != catalogue.instance:
-        raise Forbidden("the container is somebody else's")
+        raise RequestNotAllowed("the container is somebody else's")
 
 
-def _free(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _free(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
     return None
 
 
-def _ours(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> str:
+def _ours(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> str:
     return found[1]
 
 
-def _image(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _image(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
     if found[1] not in catalogue.images:
-        raise Forbidden(f"{found[1][:200]} is no image of the catalogue")
+        raise RequestNotAllowed(f"{found[1][:200]} is no image of the catalogue")
 
 
-def _pull(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
-    name, tag = asked.query.get("fromImage", ""), asked.query.get("tag", "")
+def _pull(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
+    name, tag = request.query.get("fromImage", ""), request.query.get("tag", "")
     wanted = f"{name}@{tag}" if tag.startswith("sha256:") else name
-    if wanted not in catalogue.images or set(asked.query) - {"fromImage", "tag"}:
-        raise Forbidden(f"{wanted[:200]} is no image of the catalogue")
+    if wanted not in catalogue.images or set(request.query) - {"fromImage", "tag"}:
+        raise RequestNotAllowed(f"{wanted[:200]} is no image of the catalogue")
 
 
-def _list(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _list(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
     try:
-        wanted = json.loads(asked.query.get("filters", "{}"))["label"]
+        wanted = json.loads(request.query.get("filters", "{}"))["label"]
     except (ValueError, KeyError, TypeError, RecursionError):
         wanted = ()
     if f"{PREFIX}instance={catalogue.instance}" not in wanted:
-        raise Forbidden("containers are listed by the gateway's own label only")
+        raise RequestNotAllowed("containers are listed by the gateway's own label only")
 
 
-def _create(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
-    body, name = asked.body, asked.query.get("name")
-    if set(asked.query) != {"name"}:
-        raise Forbidden("a container is made by its name and nothing else")
+def _create(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
+    body, name = request.body, request.query.get("name")
+    if set(request.query) != {"name"}:
+        raise RequestNotAllowed("a container is made by its name and nothing else")
     named = body.get("Labels", {}).get(f"{PREFIX}engine") if isinstance(body, dict) else None
     reasons = [f"there is no engine {str(named)[:64]!r} in the catalogue"]
     for spec in catalogue.engines:
@@ -122,10 +122,10 @@ def _create(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
             if why is None:
                 return
             reasons.append(why)
-    raise Forbidden(reasons[-1])
+    raise RequestNotAllowed(reasons[-1])
 
 
-def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: Catalogue) -> str | None:
+def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: EngineCatalogue) -> str | None:
     """How a body is not the one for this engine; None if it is."""
     placing = _placing(body, spec, catalogue)
     if placing is None:
@@ -139,7 +139,7 @@ def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: Catalogu
     return None
 
 
-def _placing(body: Json, spec: EngineSpec, catalogue: Catalogue) -> Placing | None:
+def _placing(body: Json, spec: EngineSpec, catalogue: EngineCatalogue) -> Placement | None:
     """What may vary in a body, if each of it is well."""
     try:
         labels, (model, cache) = body["Labels"], body["HostConfig"]["Mounts"]
@@ -158,7 +158,7 @@ def _placing(body: Json, spec: EngineSpec, catalogue: Catalogue) -> Placing | No
     )
     if not well:
         return None
-    return Placing(
+    return Placement(
         instance=catalogue.instance, artefact=artefact, model=source, inside=inside, cache=home,
         user=catalogue.user, operation=operation,
     )  # fmt: skip
@@ -175,7 +175,7 @@ def _places(spec: EngineSpec, source: Any) -> set[tuple[str, str]]:
     return {(str(path), f"{MODEL}/{path.name}")} if beside or str(path) == str(spec.artefact) else set()
 
 
-_Rule = Callable[[re.Match[str], Asked, Catalogue], str | None]
+_Rule = Callable[[re.Match[str], DockerRequest, EngineCatalogue], str | None]
 _RULES: Final[tuple[tuple[str, str, _Rule], ...]] = (
     ("GET", r"/_ping", _free),
     ("HEAD", r"/_ping", _free),

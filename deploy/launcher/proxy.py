@@ -15,7 +15,13 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, U
 from yarl import URL
 
 from deploy.launcher.mounts import Identity, identify, sources
-from deploy.launcher.policy import Asked, Catalogue, Forbidden, check_ours, judge
+from deploy.launcher.policy import (
+    DockerRequest,
+    EngineCatalogue,
+    RequestNotAllowed,
+    check_ours,
+    check_request,
+)
 
 MOST_BYTES = 1 << 20
 CALL_SECONDS = 3600.0
@@ -23,7 +29,7 @@ CALL_SECONDS = 3600.0
 _PASSED = ("content-type", "api-version", "ostype", "server")
 
 
-def application(catalogue: Catalogue, docker: Path) -> web.Application:
+def application(catalogue: EngineCatalogue, docker: Path) -> web.Application:
     """The proxy. `docker` is the Docker Engine's socket, which nobody else is given."""
     app = web.Application(client_max_size=MOST_BYTES)
     app.router.add_route("*", "/{path:.*}", _Proxy(catalogue, docker).handle)
@@ -31,39 +37,41 @@ def application(catalogue: Catalogue, docker: Path) -> web.Application:
 
 
 class _Proxy:
-    def __init__(self, catalogue: Catalogue, docker: Path) -> None:
+    def __init__(self, catalogue: EngineCatalogue, docker: Path) -> None:
         self._catalogue = catalogue
         self._docker = str(docker)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Judge one request, and carry it on."""
         try:
-            asked = await _read(request)
-            container = judge(asked, self._catalogue)
-        except Forbidden as error:
+            request = await _read(request)
+            container = check_request(request, self._catalogue)
+        except RequestNotAllowed as error:
             return _refuse(request, error)
         connector, timeout = UnixConnector(self._docker), ClientTimeout(CALL_SECONDS)
         try:
             async with ClientSession(connector=connector, timeout=timeout) as session:
-                mounts = await self._mounts(session, asked, container)
-                async with await _request(session, asked) as found:
+                mounts = await self._mounts(session, request, container)
+                async with await _request(session, request) as found:
                     if found.status < 300:  # what Docker has mounted by now is what was looked at
-                        await self._check_again(session, asked, container, mounts)
+                        await self._check_again(session, request, container, mounts)
                     return await _hand_back(found, request)
-        except Forbidden as error:
+        except RequestNotAllowed as error:
             return _refuse(request, error)
         except (ClientError, OSError) as error:
             return web.json_response({"message": f"the Docker Engine does not answer: {error}"}, status=502)
 
-    async def _mounts(self, session: ClientSession, asked: Asked, container: str | None) -> Identity:
+    async def _mounts(
+        self, session: ClientSession, request: DockerRequest, container: str | None
+    ) -> Identity:
         """What a container that is made or started is given of the host.
 
         Raises Forbidden: it is somebody else's, or a path of it has a link in it.
         """
         if container is None:
-            return identify(sources(asked.body)) if isinstance(asked.body, dict) else ()
+            return identify(sources(request.body)) if isinstance(request.body, dict) else ()
         found = await self._inspect(session, container)
-        return identify(sources(found)) if asked.path.endswith("/start") else ()
+        return identify(sources(found)) if request.path.endswith("/start") else ()
 
     async def _inspect(self, session: ClientSession, container: str) -> Mapping[str, Any]:
         """Raises Forbidden for a container of somebody else's. One that is not there is nobody's."""
@@ -75,39 +83,41 @@ class _Proxy:
         return found
 
     async def _check_again(
-        self, session: ClientSession, asked: Asked, container: str | None, mounts: Identity
+        self, session: ClientSession, request: DockerRequest, container: str | None, mounts: Identity
     ) -> None:
         """Raises Forbidden if something was put in a mount's place while Docker worked; a container ends then."""
         try:
             if identify(path for path, *_ in mounts) == mounts:
                 return
-            raise Forbidden("a mount's source was exchanged while the container was started")
-        except Forbidden:
+            raise RequestNotAllowed("a mount's source was exchanged while the container was started")
+        except RequestNotAllowed:
             if container is not None:
                 async with session.post(_url(f"/containers/{container}/kill", {})):
                     raise
             raise
 
 
-async def _read(request: web.Request) -> Asked:
+async def _read(request: web.Request) -> DockerRequest:
     path = unquote(request.rel_url.raw_path)
     if "%" in path or "//" in path or ".." in path.split("/"):
-        raise Forbidden("the path is not plain")
+        raise RequestNotAllowed("the path is not plain")
     if len(request.rel_url.query) != len(set(request.rel_url.query)):
-        raise Forbidden("a parameter is given twice")
+        raise RequestNotAllowed("a parameter is given twice")
     raw = await request.read()
     try:
         body = json.loads(raw) if raw else None
     except (ValueError, RecursionError):
-        raise Forbidden("the body is not JSON") from None
-    return Asked(request.method, path, dict(request.rel_url.query), body)
+        raise RequestNotAllowed("the body is not JSON") from None
+    return DockerRequest(request.method, path, dict(request.rel_url.query), body)
 
 
-async def _request(session: ClientSession, asked: Asked) -> ClientResponse:
+async def _request(session: ClientSession, request: DockerRequest) -> ClientResponse:
     """Ask Docker."""
-    data = None if asked.body is None else json.dumps(asked.body).encode()
+    data = None if request.body is None else json.dumps(request.body).encode()
     headers = {} if data is None else {"content-type": "application/json"}
-    return await session.request(asked.method, _url(asked.path, asked.query), data=data, headers=headers)
+    return await session.request(
+        request.method, _url(request.path, request.query), data=data, headers=headers
+    )
 
 
 async def _hand_back(found: ClientResponse, request: web.Request) -> web.StreamResponse:
@@ -122,10 +132,10 @@ async def _hand_back(found: ClientResponse, request: web.Request) -> web.StreamR
 
 
 def _url(path: str, query: Mapping[str, str]) -> URL:
-    asked = f"?{urlencode(query)}" if query else ""
-    return URL(f"http://docker{quote(path, safe='/:@')}{asked}", encoded=True)
+    request = f"?{urlencode(query)}" if query else ""
+    return URL(f"http://docker{quote(path, safe='/:@')}{request}", encoded=True)
 
 
-def _refuse(request: web.Request, error: Forbidden) -> web.Response:
+def _refuse(request: web.Request, error: RequestNotAllowed) -> web.Response:
     print(f"refused: {request.method} {request.path[:200]}: {error}", file=sys.stderr, flush=True)
     return web.json_response({"message": f"the launcher refuses: {error}"}, status=403)

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import WeightsError
 
 Value = int | float | bool | str | tuple[int | float | bool, ...]
 
@@ -34,13 +34,13 @@ def read_metadata(path: Path) -> dict[str, Value]:
     """The pairs of the header but for arrays of texts and long ones.
 
     Raises:
-        ArtefactError: it cannot be read, is no GGUF of version 2 or 3, or claims more than there is.
+        WeightsError: it cannot be read, is no GGUF of version 2 or 3, or claims more than there is.
     """
     try:
         with path.open("rb") as file:
             return _pairs(_Header(file, min(path.stat().st_size, MAX_HEADER)))
     except (OSError, ValueError) as error:
-        raise ArtefactError(f"{path}: its header cannot be read ({error})") from None
+        raise WeightsError(f"{path}: its header cannot be read ({error})") from None
 
 
 class _Header:

@@ -69,7 +69,7 @@ class Guard:
         """Bytes that an engine will take of the host's memory; 0 for one that somebody else runs.
 
         Raises:
-            ArtefactError: its weights are not there, or cannot be read.
+            WeightsError: its weights are not there, or cannot be read.
         """
         if spec.driver == "url":
             return 0
@@ -88,7 +88,7 @@ class Guard:
         return llama_need(spec.args, weights, metadata, cache_mib=LLAMA_CACHE)
 
     def admit(self, spec: EngineSpec) -> Shortage | None:
-        """None: there is room for it. Raises ArtefactError as `need` does."""
+        """None: there is room for it. Raises WeightsError as `need` does."""
         memory = self.memory()
         return None if memory is None else admit(self.need(spec), memory)
 
@@ -141,7 +141,7 @@ def weights_of(spec: EngineSpec) -> int:
     """Bytes of an engine's weights on disk; 0 without an artefact.
 
     Raises:
-        ArtefactError: a llama-server's `.gguf` is not there.
+        WeightsError: a llama-server's `.gguf` is not there.
     """
     if spec.artefact is None:
         return 0

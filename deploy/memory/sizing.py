@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from deploy.core.flags import flag_value
 from deploy.memory.gguf import Value
 
 GIB: Final = 1 << 30
@@ -112,10 +113,10 @@ def vllm_need(args: Sequence[str], weights: int, total: int) -> int:
 
     Without a size for its KV cache it takes a share of all there is, whatever its weights need.
     """
-    kv = _number(args, ("--kv-cache-memory-bytes", "--kv-cache-memory"))
+    kv = _number(args, "--kv-cache-memory-bytes", "--kv-cache-memory")
     if kv is not None:
         return int(weights * LOAD) + int(kv) + VLLM_OVERHEAD
-    share = _number(args, ("--gpu-memory-utilization",))
+    share = _number(args, "--gpu-memory-utilization")
     return max(int((VLLM_SHARE if share is None else share) * total), int(weights * LOAD) + VLLM_OVERHEAD)
 
 
@@ -131,12 +132,12 @@ def llama_need(
 
     `context` and `cache_mib` are what it has without flags; a context of 0 is the model's own.
     """
-    given = _number(args, ("--ctx-size", "-c"))
+    given = _number(args, "--ctx-size", "-c")
     tokens = int(given if given is not None else context) or _whole(metadata, "context_length")
-    prompts = _number(args, ("--cache-ram", "-cram"))
+    prompts = _number(args, "--cache-ram", "-cram")
     kept = int(max(cache_mib if prompts is None else prompts, 0)) << 20
     kinds = (("--cache-type-k", "-ctk"), ("--cache-type-v", "-ctv"))
-    k, v = (_BYTES.get(_word(args, names) or "f16", 2) for names in kinds)
+    k, v = (_BYTES.get(flag_value(args, *names) or "f16", 2) for names in kinds)
     return int(weights * LOAD) + int(tokens * kv_values(metadata) * (k + v)) + kept + LLAMA_OVERHEAD
 
 
@@ -166,19 +167,9 @@ def _whole(metadata: Mapping[str, Value], key: str) -> int:
     return 0 if value is None or isinstance(value, str) else int(value)
 
 
-def _word(args: Sequence[str], names: tuple[str, ...]) -> str | None:
-    """A flag's last value, as `--flag value` or `--flag=value`."""
-    found = None
-    for at, word in enumerate(args):
-        name, equals, value = word.partition("=")
-        if name in names:
-            found = value if equals else next(iter(args[at + 1 : at + 2]), None)
-    return found
-
-
-def _number(args: Sequence[str], names: tuple[str, ...]) -> float | None:
+def _number(args: Sequence[str], *names: str) -> float | None:
     try:
-        return float(_word(args, names) or "")
+        return float(flag_value(args, *names) or "")
     except ValueError:
         return None
 

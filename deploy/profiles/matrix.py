@@ -26,7 +26,7 @@ THOUGHT_ROOM: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class BenchCell:
     """One engine, asked one way."""
 
     engine: str
@@ -42,7 +42,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BenchRow:
     """What one cell gave for one length of prompt. Times in ms, decode in tokens/s.
 
     `n` counts what was timed, failures among them: a request that failed is infinitely slow. `void`
@@ -68,9 +68,9 @@ class Row:
 
 def cells(
     engines: Mapping[str, Target], thinking: Sequence[bool], stream: Sequence[bool]
-) -> tuple[Cell, ...]:
+) -> tuple[BenchCell, ...]:
     """Every way of every engine. An engine of OpenAI's dialect has no word for thinking, and is asked plainly."""
-    found = [Cell(name, t, s) for name, t, s in product(engines, thinking, stream)]
+    found = [BenchCell(name, t, s) for name, t, s in product(engines, thinking, stream)]
     found = [c if engines[c.engine].dialect != "openai" else replace(c, thinking=False) for c in found]
     return tuple(dict.fromkeys(found))
 
@@ -87,7 +87,7 @@ def pick(suite: Suite, many: int) -> tuple[Case, ...]:
 
 def plan(
     suite: Suite,
-    asked: Sequence[Cell],
+    asked: Sequence[BenchCell],
     engines: Mapping[str, Target],
     prompts: Sequence[Case],
     schedule: Schedule,
@@ -108,7 +108,7 @@ def _sampling(suite: Suite, schedule: Schedule) -> Sampling:
     return replace(suite.sampling, max_tokens=schedule.max_tokens)
 
 
-def _in_its_way(ask: Ask, cell: Cell) -> Ask:
+def _in_its_way(ask: Ask, cell: BenchCell) -> Ask:
     """The same ask, whole, or with room for a thought."""
     request: dict[str, Any] = dict(ask.request)
     if cell.thinking:
@@ -131,7 +131,9 @@ def _whole(before: Mapping[str, Any] | None) -> dict[str, Any] | None:
 # -------------------------------------------------------------------------------------------- table
 
 
-def rows(asked: Sequence[Cell], lengths: Sequence[int], taken: Iterable[Reading]) -> tuple[Row, ...]:
+def rows(
+    asked: Sequence[BenchCell], lengths: Sequence[int], taken: Iterable[Reading]
+) -> tuple[BenchRow, ...]:
     """A row for each cell and length, in that order."""
     found = list(taken)
     return tuple(
@@ -140,11 +142,11 @@ def rows(asked: Sequence[Cell], lengths: Sequence[int], taken: Iterable[Reading]
     )
 
 
-def _row(cell: Cell, length: int, taken: Sequence[Reading]) -> Row:
+def _row(cell: BenchCell, length: int, taken: Sequence[Reading]) -> BenchRow:
     good = [r for r in taken if not r.void]
     ttft = [inf if r.failed or r.ttft is None else r.ttft for r in good]
     decode = [r.decode for r in good if r.decode is not None]
-    return Row(
+    return BenchRow(
         engine=cell.engine,
         thinking=cell.thinking,
         stream=cell.stream,
@@ -179,7 +181,7 @@ TITLES: Final = (
 )  # fmt: skip
 
 
-def words(row: Row) -> tuple[str, ...]:
+def words(row: BenchRow) -> tuple[str, ...]:
     """One line of the table."""
     thinking = (
         f"on, {row.thought} thought"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.core.errors import StartFailed
-from deploy.drivers.child import REPORT_BYTES, Child, Report, _read_report
+from deploy.drivers.child import REPORT_BYTES, Child, StartupReport, _read_report
 from deploy.engine import supervised
 from deploy.engine.engine import Phase
 from deploy.engine.run import End, Run
@@ -166,4 +166,4 @@ NO_REPORTS = {
 async def test_a_report_that_is_none_is_a_death_in_silence(line: bytes) -> None:
     """Whoever waits for the child's address is told, whatever it wrote."""
     async with said(line) as child, asyncio.timeout(5):
-        assert await child.report == Report()
+        assert await child.report == StartupReport()

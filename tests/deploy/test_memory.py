@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import WeightsError
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
 from deploy.memory import sizing
@@ -133,7 +133,7 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
     bad = tmp_path / "m.gguf"
     for data in (b"", b"GGUF", b"GGML" + bytes(20), NANO.read_bytes()[:200]):
         bad.write_bytes(data)
-        with pytest.raises(ArtefactError):
+        with pytest.raises(WeightsError):
             read_metadata(bad)
 
 

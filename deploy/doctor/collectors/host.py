@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from deploy.doctor.collectors.asking import ask, text_of
-from deploy.doctor.evidence import Gpu, Host, Nvcc, Swap
+from deploy.doctor.collectors.commands import ask, text_of
+from deploy.doctor.evidence import Gpu, HostFacts, Nvcc, Swap
 from deploy.memory.sizing import Memory, read_memory
 
 Ask = Callable[[Sequence[str]], str | None]
@@ -37,11 +37,11 @@ _JOURNAL: Final = (
 _CDI: Final = ("/etc/cdi", "/var/run/cdi")
 
 
-def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> Host:
+def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> HostFacts:
     """What this machine tells."""
     memory = _memory(proc / "meminfo")
     synced = ask(("timedatectl", "show", "-p", "NTPSynchronized", "--value"))
-    return Host(
+    return HostFacts(
         architecture=platform.machine() or None,
         kernel=platform.release() or None,
         gpus=gpus(ask(_GPU)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from deploy.doctor.evidence import Evidence
-from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, HostCheck, fail, ok, unknown, warn
 
 LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
 FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs")
@@ -14,7 +14,7 @@ FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs",
 PASSING: Final = ("tmpfs", "ramfs", "overlay")
 
 
-def _schema(evidence: Evidence) -> Said:
+def _schema(evidence: Evidence) -> CheckResult:
     setting = evidence.setting
     if setting.error:
         return fail(setting.error, f"mend {setting.file}; deploy/manners.example.toml has every key")
@@ -25,7 +25,7 @@ def _public(address: str | None) -> bool:
     return address is not None and not address.startswith(LOOPBACK)
 
 
-def _listen(evidence: Evidence) -> Said | None:
+def _listen(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.listen is None:
         return None
@@ -37,7 +37,7 @@ def _listen(evidence: Evidence) -> Said | None:
     return ok(f"{setting.listen}{', with keys' if setting.keys else ', this machine only'}")
 
 
-def _admin(evidence: Evidence) -> Said | None:
+def _admin(evidence: Evidence) -> CheckResult | None:
     admin = evidence.setting.admin
     if admin is None:
         return None
@@ -49,7 +49,7 @@ def _admin(evidence: Evidence) -> Said | None:
     return ok(f"{admin}, this machine only")
 
 
-def _keys(evidence: Evidence) -> Said | None:
+def _keys(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.keys is None:
         return None
@@ -58,7 +58,7 @@ def _keys(evidence: Evidence) -> Said | None:
     return ok(f"{setting.keys} keys" if setting.keys else "none, and none is needed on loopback")
 
 
-def _secrets(evidence: Evidence) -> Said | None:
+def _secrets(evidence: Evidence) -> CheckResult | None:
     files = evidence.setting.secrets
     if not files:
         return None
@@ -67,7 +67,7 @@ def _secrets(evidence: Evidence) -> Said | None:
     return ok(f"{', '.join(sorted(files))}: mode 600")
 
 
-def _state(evidence: Evidence) -> Said | None:
+def _state(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.state is None:
         return None
@@ -85,7 +85,7 @@ def _state(evidence: Evidence) -> Said | None:
     return ok(f"{setting.state} on {setting.filesystem}")
 
 
-def _slo(evidence: Evidence) -> Said | None:
+def _slo(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.slo is None:
         return None
@@ -100,7 +100,7 @@ def _slo(evidence: Evidence) -> Said | None:
     return ok(f"{', '.join(f'{bound:g} s' for bound in setting.slo)}: bounds of the histogram")
 
 
-def _dashboards(evidence: Evidence) -> Said | None:
+def _dashboards(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.shown is None:
         return None

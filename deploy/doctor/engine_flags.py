@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from deploy.core.errors import FlagError, SpecError
-from deploy.doctor.evidence import Engine, Evidence, Model
-from deploy.doctor.finding import EngineCheck, Said, fail, ok, warn
-from deploy.doctor.flags import value_of
+from deploy.core.flags import flag_value
+from deploy.doctor.evidence import EngineFacts, Evidence, ModelFacts
 from deploy.doctor.host import is_spark
+from deploy.doctor.result import CheckResult, EngineCheck, fail, ok, warn
 from deploy.drivers.container import argv
 from deploy.engine.flags import parse_flags
 from deploy.engine.spec import Dialect, EngineSpec
@@ -29,7 +29,7 @@ def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
     return spec.args if spec.dialect == "vllm" and spec.driver == "docker" else None
 
 
-def _known(evidence: Evidence, engine: str) -> Said | None:
+def _known(evidence: Evidence, engine: str) -> CheckResult | None:
     """What the driver sets itself, and what the server does not know: by deploy.engine.flags, or by vLLM's own list."""
     spec = evidence.engines[engine]
     if spec.driver == "url":
@@ -49,7 +49,7 @@ def _known(evidence: Evidence, engine: str) -> Said | None:
     return ok(" ".join(spec.args) or "none")
 
 
-def _taken(engine: str, spec: Engine) -> str | None:
+def _taken(engine: str, spec: EngineFacts) -> str | None:
     """Why the docker driver would refuse the flags; whatever else is wrong, other checks say."""
     if spec.driver != "docker":
         return None
@@ -63,16 +63,19 @@ def _taken(engine: str, spec: Engine) -> str | None:
     return None
 
 
-def _tool_parser(evidence: Evidence, engine: str) -> Said | None:
+def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
         return None
-    parser, calls = value_of(args, "--tool-call-parser"), evidence.models.get(engine, Model(path="")).calls
+    parser, calls = (
+        flag_value(args, "--tool-call-parser"),
+        evidence.models.get(engine, ModelFacts(path="")).calls,
+    )
     right = PARSERS.get(calls or "", ())
     wanted = f"args: --enable-auto-tool-choice --tool-call-parser {right[0] if right else 'qwen3_coder'}"
     if not parser:
         return warn("no parser: calls come as text, and the gateway has to find them there", wanted)
-    if value_of(args, "--enable-auto-tool-choice") is None:
+    if flag_value(args, "--enable-auto-tool-choice") is None:
         return fail(
             f"{parser} without --enable-auto-tool-choice: vLLM refuses every request with tools", wanted
         )
@@ -98,11 +101,11 @@ def _tool_parser(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
 
 
-def _reasoning_parser(evidence: Evidence, engine: str) -> Said | None:
+def _reasoning_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
         return None
-    parser = value_of(args, "--reasoning-parser")
+    parser = flag_value(args, "--reasoning-parser")
     if not parser:
         return warn(
             "none: thoughts come as text, and a fast first token may be a thought",
@@ -111,11 +114,11 @@ def _reasoning_parser(evidence: Evidence, engine: str) -> Said | None:
     return ok(parser)
 
 
-def _eager(evidence: Evidence, engine: str) -> Said | None:
+def _eager(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
         return None
-    if value_of(args, "--enforce-eager") is not None:
+    if flag_value(args, "--enforce-eager") is not None:
         return warn(
             "--enforce-eager: decoding fell from 59 to 26 tok/s with it on a Spark (another model)",
             "leave it out: CUDA graphs work on SM 12.1 with vLLM 0.24",
@@ -123,10 +126,10 @@ def _eager(evidence: Evidence, engine: str) -> Said | None:
     return ok("CUDA graphs")
 
 
-def _method(evidence: Evidence, engine: str) -> Said | None:
+def _method(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     model = evidence.models.get(engine)
-    method = value_of(args, "--quantization") if args is not None else None
+    method = flag_value(args, "--quantization") if args is not None else None
     if (
         method is None
         or model is None
@@ -141,7 +144,7 @@ def _method(evidence: Evidence, engine: str) -> Said | None:
     return ok(method)
 
 
-def _language_only(evidence: Evidence, engine: str) -> Said | None:
+def _language_only(evidence: Evidence, engine: str) -> CheckResult | None:
     args, model = _vllm(evidence, engine), evidence.models.get(engine)
     if (
         args is None
@@ -149,7 +152,7 @@ def _language_only(evidence: Evidence, engine: str) -> Said | None:
         or not any("ConditionalGeneration" in name for name in model.architectures)
     ):
         return None
-    if value_of(args, "--language-model-only") is None:
+    if flag_value(args, "--language-model-only") is None:
         return warn(
             f"{model.architectures[0]} starts its vision encoder, for which a text model has no weights",
             "args: --language-model-only",
@@ -157,16 +160,16 @@ def _language_only(evidence: Evidence, engine: str) -> Said | None:
     return ok("--language-model-only")
 
 
-def _unsafe(evidence: Evidence, engine: str) -> Said | None:
+def _unsafe(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
         return None
-    if value_of(args, "--trust-remote-code") is not None:
+    if flag_value(args, "--trust-remote-code") is not None:
         return fail(
             "--trust-remote-code runs whatever the model's folder brings",
             "leave it out; the tokenizer's class is the usual reason for it, and it does not help there",
         )
-    if value_of(args, "--enable-sleep-mode") is not None and is_spark(evidence):
+    if flag_value(args, "--enable-sleep-mode") is not None and is_spark(evidence):
         return fail(
             "--enable-sleep-mode: waking up kills the engine, or the host (vllm#50011)",
             "leave it out on a GB10",

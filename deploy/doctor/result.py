@@ -10,7 +10,7 @@ from typing import Final
 from deploy.doctor.evidence import Evidence
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """How it stands."""
 
     OK = "ok"
@@ -19,61 +19,66 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-WORST_FIRST: Final = (State.FAIL, State.UNKNOWN, State.WARN, State.OK)
-EXIT_CODES: Final[Mapping[State, int]] = {State.OK: 0, State.WARN: 0, State.FAIL: 1, State.UNKNOWN: 2}
+WORST_FIRST: Final = (CheckState.FAIL, CheckState.UNKNOWN, CheckState.WARN, CheckState.OK)
+EXIT_CODES: Final[Mapping[CheckState, int]] = {
+    CheckState.OK: 0,
+    CheckState.WARN: 0,
+    CheckState.FAIL: 1,
+    CheckState.UNKNOWN: 2,
+}
 """A warning is no reason to stop. What is not known is no pass, as in the gate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CheckResult:
     """A check's verdict: the facts it saw, and what to do about them ("" when there is nothing to do).
 
     For UNKNOWN, `fix` is how to get the evidence.
     """
 
-    state: State
+    state: CheckState
     evidence: str
     fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """A verdict under its check's id; `engine` is "" for what concerns no single one."""
 
     id: str
     engine: str
-    state: State
+    state: CheckState
     evidence: str
     fix: str
 
 
-def ok(evidence: str) -> Said:
+def ok(evidence: str) -> CheckResult:
     """As it should be."""
-    return Said(State.OK, evidence)
+    return CheckResult(CheckState.OK, evidence)
 
 
-def warn(evidence: str, fix: str) -> Said:
+def warn(evidence: str, fix: str) -> CheckResult:
     """It works, and will cost something."""
-    return Said(State.WARN, evidence, fix)
+    return CheckResult(CheckState.WARN, evidence, fix)
 
 
-def fail(evidence: str, fix: str) -> Said:
+def fail(evidence: str, fix: str) -> CheckResult:
     """It does not work, or is not safe."""
-    return Said(State.FAIL, evidence, fix)
+    return CheckResult(CheckState.FAIL, evidence, fix)
 
 
-def unknown(missing: str, how: str) -> Said:
+def unknown(missing: str, how: str) -> CheckResult:
     """The evidence is not there."""
-    return Said(State.UNKNOWN, missing, how)
+    return CheckResult(CheckState.UNKNOWN, missing, how)
 
 
-HostCheck = Callable[[Evidence], Said | None]
+HostCheck = Callable[[Evidence], CheckResult | None]
 """None: it does not apply here."""
-EngineCheck = Callable[[Evidence, str], Said | None]
+EngineCheck = Callable[[Evidence, str], CheckResult | None]
 """The same for one engine, by its name."""
 
 
-def worst(findings: Iterable[Finding]) -> State:
+def worst(findings: Iterable[Diagnosis]) -> CheckState:
     """The state that decides; OK if there is none."""
     states = {finding.state for finding in findings}
-    return next((state for state in WORST_FIRST if state in states), State.OK)
+    return next((state for state in WORST_FIRST if state in states), CheckState.OK)

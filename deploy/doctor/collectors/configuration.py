@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from deploy.core.errors import PinError
-from deploy.doctor.collectors.asking import text_of
-from deploy.doctor.evidence import Engine
+from deploy.doctor.collectors.commands import text_of
+from deploy.doctor.evidence import EngineFacts
 from deploy.images.pins import lock_path, read_lock
 
 _METRIC: Final = re.compile(r"(?<![\w:])(?:manners|gen_ai_server)_[a-z_]+(?![\w:])")
@@ -29,7 +29,7 @@ def tables(path: Path) -> Mapping[str, Any]:
         return {}
 
 
-def engines(found: Mapping[str, Any], base: Path) -> dict[str, Engine]:
+def engines(found: Mapping[str, Any], base: Path) -> dict[str, EngineFacts]:
     """The `[engines]` tables, whatever is wrong with them: an image without a pin does not even load."""
     listed = found.get("engines")
     if not isinstance(listed, dict):
@@ -41,10 +41,10 @@ def engines(found: Mapping[str, Any], base: Path) -> dict[str, Engine]:
     return {name: _engine(table, base, pins) for name, table in listed.items() if isinstance(table, dict)}
 
 
-def _engine(table: Mapping[str, Any], base: Path, pins: Mapping[str, str]) -> Engine:
+def _engine(table: Mapping[str, Any], base: Path, pins: Mapping[str, str]) -> EngineFacts:
     texts = {key: value for key, value in table.items() if isinstance(value, str)}
     artefact, args = texts.get("artefact"), table.get("args")
-    return Engine(
+    return EngineFacts(
         dialect=texts.get("dialect", ""),
         driver=texts.get("driver", ""),
         image=texts.get("image"),
