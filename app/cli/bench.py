@@ -1,7 +1,7 @@
-"""`manners bench`: latency tables over serving configurations, the engines by turns.
+"""`manners bench`: latency tables over serving configurations.
 
-What is asked and how it is timed is the latency gate's (`gates.run`); the cells of the table are in
-`deploy.profiles.matrix`. Here engines are brought up, and the table is printed.
+Requests and timing are those of the latency gate (`gates.run`); the cells of the table are in
+`deploy.profiles.matrix`. This module starts the engines and prints the table.
 """
 
 import argparse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """The command's flags."""
+    """Add the command and its flags."""
     bench = commands.add_parser(
         "bench",
         help="time serving configurations against each other",
@@ -76,7 +76,7 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask everything and tell; the exit code."""
+    """Measure and print the table; the exit code."""
     from app.config.config import ConfigError, load
     from deploy.core.errors import DeployError, EngineError
     from gates.contracts.errors import GatesError, RunError
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class UsageError(Exception):
-    """The flags do not fit together, or name what is not there."""
+    """Flags contradict each other, or name something unknown."""
 
 
 async def _run(args: argparse.Namespace, config: "Config") -> int:
@@ -133,7 +133,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
 
 
 def chosen(args: argparse.Namespace, config: "Config") -> dict[str, "EngineSpec"]:
-    """What is compared: engines of the configuration by name, and profiles."""
+    """The engines to compare: those of the configuration by name, and profiles."""
     wanted = args.engine or ([] if args.profile else _asked(config))
     specs: dict[str, EngineSpec] = {}
     for name in wanted:
@@ -156,7 +156,7 @@ def _asked(config: "Config") -> list[str]:
 
 
 def from_profile(text: str) -> "EngineSpec":
-    """NAME=WHERE[,IMAGE] as an engine that bears the profile's name. Raises UsageError, ProfileError, SpecError."""
+    """Parse NAME=WHERE[,IMAGE] into an engine with the profile's name. Raises UsageError, ProfileError, SpecError."""
     from deploy.profiles.load import engine_spec, load_profile
 
     name, equals, where = text.partition("=")
@@ -173,7 +173,7 @@ def from_profile(text: str) -> "EngineSpec":
 
 
 class _Engines:
-    """The engines of a bench: all up, or one at a time."""
+    """The engines of a bench: all running, or one at a time."""
 
     def __init__(self, specs: "Mapping[str, EngineSpec]", state: Path, *, apart: bool) -> None:
         from deploy.drivers.factory import make_engine
@@ -183,11 +183,11 @@ class _Engines:
         self._up: str | None = None
 
     async def targets(self) -> "dict[str, Target]":
-        """Each engine's address; those that cannot stay up were up once."""
+        """Start each engine once, and return their addresses."""
         return {name: await self.bring(name) for name in self._engines}
 
     async def bring(self, name: str) -> "Target":
-        """This engine is up, and no other if they are to be apart. Raises EngineError."""
+        """Start this engine; with `apart`, stop the one that runs. Raises EngineError."""
         from gates.run.target import Target
 
         if self._apart and self._up not in (None, name):
@@ -217,7 +217,7 @@ async def _measure(
     schedule: "Schedule",
     pool: _Engines,
 ) -> "Sequence[Any]":
-    """The readings of everything that was asked."""
+    """Send all requests; their readings."""
     from deploy.profiles import matrix
     from gates.run.ledger import Ledger
     from gates.run.progress import progress
@@ -245,7 +245,7 @@ async def _measure(
 
 
 def as_json(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> str:
-    """For scripts; a time that never came is null."""
+    """The table as JSON; a time that was not reached is null."""
     from deploy.profiles.matrix import finite
 
     rows = [{k: finite(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in table]
@@ -254,7 +254,7 @@ def as_json(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -
 
 
 def show(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> None:
-    """The table, and the reason of what failed."""
+    """Print the table, and the reasons of failures."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table

@@ -23,7 +23,7 @@ class ChatError(Exception):
 
 
 def run(url: str, model: str, message: str | None, think: bool) -> int:
-    """One message, or a conversation until end of input; the exit code."""
+    """Send one message, or hold a conversation until end of input; the exit code."""
     console = Console(highlight=False)
     history: list[dict[str, Any]] = []
     try:

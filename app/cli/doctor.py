@@ -1,7 +1,7 @@
 """`manners doctor`: host, images, models and configuration, every check with its evidence and its fix.
 
-The checks are in `deploy.doctor` and judge facts. Here the facts that only this floor knows are
-added: what the configuration's reader says, the keys, the metrics that the gateway has.
+The checks are in `deploy.doctor`. This module adds the facts that only `app` has: whether the configuration loads,
+its keys, and the gateway's metrics.
 """
 
 import argparse
@@ -27,7 +27,7 @@ DEFAULTS = frozenset(
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """The command's flags."""
+    """Add the command and its flags."""
     doctor = commands.add_parser(
         "doctor",
         help="look at the host, the images, the models and the configuration",
@@ -49,7 +49,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Gather or read, examine, tell; the exit code of the worst."""
+    """Collect or read the facts, run the checks and print the results; the exit code of the worst."""
     from deploy.doctor.evidence import parse, render
     from deploy.doctor.examine import examine, silent
     from deploy.doctor.result import EXIT_CODES, worst
@@ -92,7 +92,7 @@ def as_json(findings: "Sequence[Diagnosis]", unasked: Sequence[str]) -> str:
 
 
 def gather(args: argparse.Namespace) -> "Evidence":
-    """Everything that this machine and this configuration tell."""
+    """Collect all facts about this machine and this configuration."""
     from app.config.config import EMBEDDED_DEFAULT
     from deploy.doctor.collectors import configuration, host, image, model
     from deploy.doctor.evidence import Evidence
@@ -118,7 +118,7 @@ def gather(args: argparse.Namespace) -> "Evidence":
 
 
 def _config_facts(path: Path, tables: Any) -> "ConfigFacts":
-    """What the configuration's own reader says, and what is around it."""
+    """Facts about the configuration and the files around it."""
     from app.config.config import ConfigError, load
     from app.telemetry.metrics import VOICE_BUCKETS
     from deploy.doctor.collectors import configuration, gateway
@@ -155,7 +155,7 @@ def _config_facts(path: Path, tables: Any) -> "ConfigFacts":
 
 
 def exported() -> tuple[str, ...]:
-    """Every metric of the gateway, as Prometheus names it."""
+    """The names of the gateway's metrics in Prometheus."""
     from app.telemetry.metrics import Metrics
 
     families = Metrics().registry.collect()
@@ -163,7 +163,7 @@ def exported() -> tuple[str, ...]:
 
 
 def weak(keys: Sequence[str]) -> tuple[str, ...]:
-    """What is wrong with callers' keys; never a key itself."""
+    """What is wrong with callers' keys; never contains a key."""
     found = []
     if any(key.lower() in DEFAULTS for key in keys):
         found.append("one key is a default that everybody knows")
@@ -181,7 +181,7 @@ STYLES = {"ok": "", "warn": "yellow", "fail": "red", "unknown": "magenta"}
 def show(
     evidence: "Evidence", findings: "Sequence[Diagnosis]", unasked: Sequence[str], *, problems: bool = False
 ) -> None:
-    """Grouped by what is looked at; the fix stands under the fault."""
+    """Print the results in groups, each fault with its fix below it."""
     from rich.markup import escape
     from rich.rule import Rule
 
@@ -199,7 +199,7 @@ def show(
 
 
 def groups(evidence: "Evidence", findings: "Sequence[Diagnosis]") -> "list[tuple[list[Diagnosis], str]]":
-    """The host, then engine by engine, then the configuration."""
+    """Group the results: the host, each engine, the configuration."""
     host = [f for f in findings if f.id.startswith("host.")]
     config = [f for f in findings if f.id.startswith("config.")]
     gpu = next((gpu.name for gpu in evidence.host.gpus or ()), None)

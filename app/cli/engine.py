@@ -149,7 +149,9 @@ async def _check(args: argparse.Namespace) -> int:
     from deploy.engine.probe import served_model, wait_until_streams
     from deploy.engine.spec import EngineSpec
 
-    EngineSpec(name="engine", dialect=args.dialect, driver="url", url=args.url)  # refuses what is no address
+    EngineSpec(
+        name="engine", dialect=args.dialect, driver="url", url=args.url
+    )  # raises SpecError for a malformed address
     url = args.url.rstrip("/").removesuffix("/v1")
     model = args.model or await served_model(url, deadline_s=REACH_SECONDS)
     reached = await wait_until_streams(

@@ -1,7 +1,6 @@
-"""`manners shadow`: lately recorded requests, asked of a candidate and of the engine that is live.
+"""`manners shadow`: replay recorded requests on a candidate and on the live engine, and compare the replies.
 
-Recording is the gateway's work (`[shadow]` of the configuration); the comparison advises, and never
-decides.
+The gateway records the requests (`[shadow]` of the configuration). The comparison is advisory.
 """
 
 import argparse
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """The command's flags."""
+    """Add the command and its flags."""
     shadow = commands.add_parser("shadow", help="ask a candidate what callers asked lately, and compare")
     verbs = shadow.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(shadow))
     replay = verbs.add_parser(
@@ -46,19 +45,19 @@ def _count(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, compare and tell; 0 whatever was found."""
+    """Replay, compare and print; 0 whatever the comparison finds."""
     from app.config.config import ConfigError, load
-    from app.shadow.asking import NothingRecorded, Wish, replay
     from app.shadow.compare import as_json
+    from app.shadow.replayer import NothingRecorded, ReplayRequest, replay
     from deploy.core.errors import DeployError
     from gates.contracts.errors import GatesError
     from gates.run.progress import progress
 
-    wish = Wish(
+    wanted = ReplayRequest(
         candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
     )
     try:
-        found = asyncio.run(replay(load(args.config), wish, datetime.now(UTC), progress))
+        found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), progress))
     except NothingRecorded as error:
         return _fail(error, EX_NOINPUT)
     except (ConfigError, DeployError) as error:
@@ -82,7 +81,7 @@ _STYLES = {"alike": "green", "differs": "yellow", "worse": "bold red", "open": "
 
 
 def show(found: "Comparison") -> None:
-    """The table, the records to look at, and the verdict in words."""
+    """Print the table, the differing records, and the verdict."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -104,17 +103,17 @@ def show(found: "Comparison") -> None:
 
 
 def about(found: "Comparison") -> str:
-    """What was compared."""
-    said = [f"{found.records} records"]
+    """A line that says what was compared."""
+    read_reply = [f"{found.records} records"]
     if found.unusable:
-        said.append(f"{found.unusable} that cannot be asked again")
+        read_reply.append(f"{found.unusable} that cannot be asked again")
     if found.lost:
-        said.append(f"{found.lost} lost on the way")
-    return ", ".join(said) + ", asked at temperature 0"
+        read_reply.append(f"{found.lost} lost on the way")
+    return ", ".join(read_reply) + ", asked at temperature 0"
 
 
 def rows(found: "Comparison") -> list[tuple[str, str, str, str]]:
-    """Title, candidate, baseline, both."""
+    """The table's rows: title, candidate, baseline, both."""
     seen = found.breaches
     table = [
         ("calls agree", "", "", _told(found.calls)),

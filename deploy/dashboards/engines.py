@@ -1,4 +1,4 @@
-"""The dashboard of what serves: engines, promotions, memory, alerts."""
+"""The dashboard of the engines: readiness, promotions, memory, alerts."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The dashboard of what callers hear: the three clocks, decode, manners, requests."""
+"""The dashboard of replies as callers see them: latency, decoding, manners, requests."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ OVERHEAD: Final = "manners_gateway_overhead_seconds"
 LEVEL_S: Final = 0.5
 """The service level's threshold; `rules/recording.yml` has the same, and a test compares them."""
 BUDGET: Final = 0.05
-"""The share of replies that may be later."""
+"""The error budget: the share of replies that may be later."""
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
 VARIABLES: Final = (
@@ -41,8 +41,8 @@ PROMOTIONS: Final = Annotation(
     ),
     "purple",
 )
-"""Where an engine became live while another was: a gateway that comes up is no promotion. A step before, so that
-each change is one line at every zoom; a fixed time is missed where Grafana's steps are longer."""
+"""Times at which an engine became live in place of another; the start of a gateway does not count. The offset is one
+step, so that each change is one line at every zoom level; a fixed offset is missed where Grafana's steps are longer."""
 
 
 def _now(q: float) -> StatPanel:

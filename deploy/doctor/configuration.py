@@ -1,4 +1,4 @@
-"""Checks of the configuration: that it loads, is not open to strangers, keeps its state, and measures. Pure."""
+"""Checks of the configuration: that it loads, is not open to the network, keeps its state, and is monitored. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deploy.doctor.result import CheckResult, HostCheck, fail, ok, unknown, warn
 
 LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
 FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs")
-"""Where flock and fsync are promises of another machine."""
+"""Network file systems, where flock and fsync depend on another machine."""
 PASSING: Final = ("tmpfs", "ramfs", "overlay")
 
 

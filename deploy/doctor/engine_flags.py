@@ -1,4 +1,4 @@
-"""Checks of each engine's flags: parsers, kernels, and what nobody should switch on. Pure."""
+"""Checks of each engine's flags: parsers, kernels, and unsafe switches. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ANY: Final = f"sha256:{'0' * 64}"
 
 
 def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
-    """The flags, if this is a vLLM that we start."""
+    """The flags of a vLLM engine that the gateway starts; None for any other."""
     spec = evidence.engines[engine]
     return spec.args if spec.dialect == "vllm" and spec.driver == "docker" else None
 
 
 def _known(evidence: Evidence, engine: str) -> CheckResult | None:
-    """What the driver sets itself, and what the server does not know: by deploy.engine.flags, or by vLLM's own list."""
+    """Flags that the driver sets itself, and flags that the server does not know."""
     spec = evidence.engines[engine]
     if spec.driver == "url":
         return None
@@ -50,10 +50,10 @@ def _known(evidence: Evidence, engine: str) -> CheckResult | None:
 
 
 def _taken(engine: str, spec: EngineFacts) -> str | None:
-    """Why the docker driver would refuse the flags; whatever else is wrong, other checks say."""
+    """Why the docker driver would refuse the flags; other checks report other errors."""
     if spec.driver != "docker":
         return None
-    dialect = cast("Dialect", spec.dialect)  # whether it is one, the spec says
+    dialect = cast("Dialect", spec.dialect)  # the spec says whether it is one
     try:
         argv(EngineSpec(name=engine, dialect=dialect, driver="docker", image=_ANY, args=spec.args), "/model")
     except FlagError as error:
@@ -89,7 +89,7 @@ def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     if found:
         return ok(f"{parser}, which has found {found} calls")
     if right and parser not in right:
-        # A model that was trained on hermes calls writes them under a template that asks for XML: the notes' did.
+        # A model trained on hermes calls writes them even under a template that asks for XML (docs/spark.md).
         said, state = (
             f"{parser}, and the chat template asks for {calls} calls",
             warn if parser == "hermes" else fail,

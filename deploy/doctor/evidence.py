@@ -1,8 +1,8 @@
-"""What the doctor knows of a host, its images, its models and a configuration. Values, and their JSON.
+"""The facts that the doctor judges: a host, its images, its models and a configuration. Values, and their JSON.
 
-None is "not known": a command was missing, a file could not be read, nobody asked. An empty tuple or
-text is known to be nothing. Sizes are bytes. `deploy.doctor.collectors` fills these in, and a file of
-them (`manners doctor --save FILE`) can be judged on another machine (`--evidence FILE`).
+None means "unknown": a command was missing, a file was not readable, or the fact was not collected. An empty tuple or
+text means that there is nothing. Sizes are bytes. `deploy.doctor.collectors` collects the facts; saved to a file
+(`manners doctor --save FILE`), they can be judged on another machine (`--evidence FILE`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gates.policy import decoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One row of nvidia-smi. `capability` is as it prints it, "12.1"."""
+    """One GPU of nvidia-smi; `capability` is its compute capability, such as "12.1"."""
 
     name: str
     capability: str | None = None
@@ -70,9 +70,9 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """An `[engines.NAME]` table as it stands in the file, right or wrong.
+    """An `[engines.NAME]` table as written in the file, valid or not.
 
-    `pin` is what engines.lock makes of a tag; None where the tag is not in it.
+    `pin` is the tag's entry in engines.lock; None if it has none.
     """
 
     dialect: str = ""
@@ -87,7 +87,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageContents:
-    """What a container of an image said of itself; "" is a part that it does not have.
+    """What a container of an image reported; "" means that a part is missing.
 
     `torch_archs` are torch's, as it lists them; `flashinfer_archs` those of FlashInfer's compiled
     kernels; `ggml_archs` those that llama.cpp prints at its start, as "1210".
@@ -170,9 +170,9 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFacts:
-    """The configuration besides its engines.
+    """The configuration without its engines.
 
-    `error` is why the file does not load. `together` are the engines that stand at one time. `keys`
+    `error` is why the file does not load. `together` are the engines that run at the same time. `keys`
     counts the callers' keys, `weak` says what is wrong with some of them (never the key). `secrets`
     are files with secrets and their permission bits. `filesystem` is of the state folder, `locks` whether fsync and flock
     worked there. `slo` are the alert rules' bounds, `buckets` the histogram's, in seconds; `shown` are
@@ -200,7 +200,7 @@ class ConfigFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything. `images` and `models` are by the engine's name; `about` is for people."""
+    """All facts. `images` and `models` are by engine name; `about` is a description for people."""
 
     about: str = ""
     host: HostFacts = HostFacts()
@@ -216,7 +216,7 @@ def parse(text: str) -> Evidence:
 
 
 def render(evidence: Evidence) -> str:
-    """Its JSON; what is not known is left out."""
+    """Evidence as JSON, without unknown values."""
     return json.dumps(_known(asdict(evidence)), indent=1, ensure_ascii=False) + "\n"
 
 

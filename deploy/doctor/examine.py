@@ -1,4 +1,4 @@
-"""Every check over the evidence, in the order of the floors: host, image, model, engine, configuration. Pure."""
+"""Runs every check on the evidence: host, image, model, engine, configuration. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDS: Final = (*ONCE, *PER_ENGINE, *AFTER)
 
 
 def examine(evidence: Evidence) -> tuple[Diagnosis, ...]:
-    """A finding for each check that applies, and for each engine that it applies to."""
+    """A diagnosis for each check that applies, and for each engine that it applies to."""
     found = [_finding(name, "", check(evidence)) for name, check in ONCE.items()]
     for name, one in PER_ENGINE.items():
         found += [_finding(name, engine, one(evidence, engine)) for engine in evidence.engines]
@@ -25,7 +25,7 @@ def examine(evidence: Evidence) -> tuple[Diagnosis, ...]:
 
 
 def silent(findings: tuple[Diagnosis, ...]) -> tuple[str, ...]:
-    """The ids of checks that did not apply to anything here."""
+    """The ids of checks that did not apply to anything."""
     said = {finding.id for finding in findings}
     return tuple(name for name in IDS if name not in said)
 

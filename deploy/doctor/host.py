@@ -1,7 +1,6 @@
 """Checks of the machine: architecture, GPU, driver, memory, Docker. Pure.
 
-Sources: operations.md is the project's reference of facts, the notes are the user's of a DGX Spark.
-Bounds and why they are there stand beside each check.
+Each bound has its source beside it; docs/spark.md holds the measurements from a DGX Spark.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
 DRIVER_FLOOR: Final = "580.65.06"  # NVIDIA/NemoClaw#8173
 LOSSY_KERNEL: Final = "6.17.0-1031"
 LOSSY_DRIVERS: Final = ("580.173", "610.43")
-"""With this kernel these lose 8 to 9 GiB of unified memory at their start (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)."""
+"""With LOSSY_KERNEL, these drivers lose 8 to 9 GiB of unified memory at boot (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)."""
 TOOLKIT_FLOOR: Final = "1.18"  # CDI by default: nvidia-container-toolkit#1227, #251, #48
 IMAGE_BYTES: Final = 22 * GIB
-"""vllm-openai is 20.3 GB; what an image takes while nobody knows its size."""
+"""Assumed for an image of unknown size; vllm-openai has 20.3 GB."""
 
 
 def on_gpu(evidence: Evidence) -> bool:
-    """Whether this is, or is to be, a machine with GPU engines: all else does not need these checks."""
+    """Whether the machine has, or is to have, GPU engines; otherwise the GPU checks do not apply."""
     engines = evidence.engines.values()
     return bool(evidence.host.gpus) or any(e.driver == "docker" and e.gpu != "none" for e in engines)
 
 
 def is_spark(evidence: Evidence) -> bool:
-    """Whether the GPU is a GB10; ARM with engines in containers is taken for one while nvidia-smi is silent."""
+    """Whether the GPU is a GB10; without nvidia-smi, an ARM machine with containerized engines is taken for one."""
     if evidence.host.gpus is None:
         return on_gpu(evidence) and evidence.host.architecture == "aarch64"
     return any(g.capability == "12.1" or "GB10" in g.name for g in evidence.host.gpus)
@@ -215,7 +214,7 @@ def _time_sync(evidence: Evidence) -> CheckResult | None:
 
 
 def _nvcc(evidence: Evidence) -> CheckResult | None:
-    """The notes: /usr/bin/nvcc is CUDA 12.0, and FlashInfer's build takes it for an SM 12.1 kernel."""
+    """/usr/bin/nvcc of a DGX Spark is CUDA 12.0, and FlashInfer compiles SM 12.1 kernels with it (docs/spark.md)."""
     if not is_spark(evidence):
         return None
     found = evidence.host.nvccs

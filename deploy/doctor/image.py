@@ -1,4 +1,4 @@
-"""Checks of each engine's image: which bytes it is, and whether what is inside has kernels for this GPU. Pure."""
+"""Checks of each engine's image: that it is pinned, and has kernels for this GPU. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from deploy.doctor.result import CheckResult, EngineCheck, fail, ok, unknown, wa
 from deploy.engine.spec import PINNED_IMAGE
 
 PROBE: Final = "manners doctor --probe"
-"""Starts the image once, without a network, and keeps the answer by its digest."""
+"""Starts the image once, without a network, and caches its answer by digest."""
 VLLM_SAFE: Final = "0.18"
-"""CVE-2026-22807 and CVE-2026-27893: code of a checkpoint runs although nobody trusted it."""
+"""Earlier versions run a checkpoint's code without --trust-remote-code (CVE-2026-22807, CVE-2026-27893)."""
 VLLM_UMA: Final = "0.24"
-"""vllm#35356, #45179: memory of integrated GPUs is measured and released as it should be."""
+"""Earlier versions measure or release the memory of integrated GPUs wrongly (vllm#35356, vllm#45179)."""
 GOOD_IMAGE: Final = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 GOOD_LLAMA: Final = "ghcr.io/ggml-org/llama.cpp:server-cuda13"
 CUDA_FLOOR: Final = "12.9"  # the first that knows sm_121 (flashinfer#3170)
@@ -34,7 +34,7 @@ def _image(evidence: Evidence, engine: str) -> str | None:
 
 
 def _inside(evidence: Evidence, engine: str) -> ImageContents | None:
-    """What is inside; all of it unknown if nobody looked. None: not in a container."""
+    """The image's contents, unknown if it was not probed. None: the engine does not run in a container."""
     if _image(evidence, engine) is None:
         return None
     return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
@@ -54,7 +54,7 @@ def _pinned(evidence: Evidence, engine: str) -> CheckResult | None:
 
 
 def _nightly(evidence: Evidence, engine: str) -> CheckResult | None:
-    """The notes: cu130-nightly of March 14 gave 90 ms to the first token, that of March 15 gave 1 to 4 s."""
+    """TTFT was 90 ms with one nightly build and 1 to 4 s with the next day's (docs/spark.md)."""
     image = _image(evidence, engine)
     if not image:
         return None
@@ -111,7 +111,7 @@ def _cuda(evidence: Evidence, engine: str) -> CheckResult | None:
 
 
 def _kernels(evidence: Evidence, engine: str) -> CheckResult | None:
-    """torch's kernels, or ggml's."""
+    """Whether torch's or ggml's kernels were compiled for this GPU."""
     inside, llama = _inside(evidence, engine), evidence.engines[engine].dialect == "llama-server"
     if inside is None or not is_spark(evidence):
         return None
@@ -148,7 +148,7 @@ def has_sm121(archs: tuple[str, ...]) -> bool:
 
 
 def _flashinfer(evidence: Evidence, engine: str) -> CheckResult | None:
-    """The notes: kernels for SM 10.0 only, so that SM 12.1 got generic ones, ten times the overhead."""
+    """With kernels for SM 10.0 only, SM 12.1 gets generic ones with ten times the overhead (docs/spark.md)."""
     inside = _inside(evidence, engine)
     if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
         return None
@@ -177,7 +177,7 @@ def _flashinfer(evidence: Evidence, engine: str) -> CheckResult | None:
 
 
 def _compiler(evidence: Evidence, engine: str) -> CheckResult | None:
-    """Triton's own ptxas of CUDA 12.8 says "sm_121a is not defined" (vllm#30163)."""
+    """Triton's bundled ptxas of CUDA 12.8 fails with "sm_121a is not defined" (vllm#30163)."""
     inside = _inside(evidence, engine)
     if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
         return None

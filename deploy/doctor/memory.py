@@ -1,4 +1,4 @@
-"""Whether the engines that stand together fit into memory. Pure; `deploy.memory.sizing` knows what each takes."""
+"""Checks that the engines that run at the same time fit into memory, by `deploy.memory.sizing`. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from deploy.memory.sizing import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, 
 
 
 def weights_of(model: ModelFacts | None) -> int | None:
-    """Bytes of a model's weights; None if its files are not known, or not there."""
+    """Bytes of a model's weights; None if its files are unknown or missing."""
     if model is None or not model.files:
         return None
     return sum(f.size for name, f in model.files.items() if name.endswith((".safetensors", ".gguf")))
 
 
 def need_of(evidence: Evidence, engine: str) -> int | None:
-    """Bytes of the host's memory that an engine takes; 0 for one that somebody else runs, None if not known."""
+    """Bytes of host memory that an engine needs; 0 for the url driver, None if unknown."""
     spec, total, model = evidence.engines[engine], evidence.host.memory_total, evidence.models.get(engine)
     weights = weights_of(model)
     if spec.driver == "url":
@@ -39,7 +39,7 @@ def need_of(evidence: Evidence, engine: str) -> int | None:
 
 
 def _metadata(gguf: GgufFacts | None) -> Mapping[str, Value]:
-    """What `llama_need` asks of a header: the context, and a cache as wide as all layers together."""
+    """The header fields that `llama_need` reads; the cache of all layers is given as that of one."""
     if gguf is None or gguf.architecture is None:
         return {}
     name = gguf.architecture
@@ -73,7 +73,7 @@ def _plan(evidence: Evidence) -> CheckResult | None:
 
 
 def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> str:
-    """The share of memory that would fit, if there is one."""
+    """The fix: a --gpu-memory-utilization that would fit, if there is one."""
     greedy = [n for n in needs if evidence.engines[n].dialect == "vllm" and needs[n]]
     total = evidence.host.memory_total or 1
     others = sum(need or 0 for name, need in needs.items() if name not in greedy)

@@ -28,11 +28,11 @@ TRANSFORMERS_5_SINCE: Final = "0.20"
 FILE_TYPES: Final = {0: "F32", 1: "F16", 7: "Q8_0", 14: "Q4_K_S", 15: "Q4_K_M", 17: "Q5_K_M", 18: "Q6_K",
                      32: "BF16", 39: "NVFP4"}  # fmt: skip
 GGUF_ARCHS: Final = ("qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "llama", "gemma3")
-"""What the notes and this repository serve. Others may do; they were not looked at."""
+"""Architectures that have been served with this gateway; others may work, and were not tried."""
 
 
 def _model(evidence: Evidence, engine: str) -> ModelFacts | None:
-    """The engine's model; None for one whose files are somebody else's business."""
+    """The engine's model; None for an engine without an artefact."""
     spec = evidence.engines[engine]
     if spec.artefact is None:
         return None
@@ -40,7 +40,7 @@ def _model(evidence: Evidence, engine: str) -> ModelFacts | None:
 
 
 def _folder(evidence: Evidence, engine: str) -> ModelFacts | None:
-    """A Hugging Face folder that is there."""
+    """The engine's model if it is an existing Hugging Face folder."""
     model = _model(evidence, engine)
     return model if model and model.files and "config.json" in model.files else None
 
@@ -149,7 +149,7 @@ def _type(evidence: Evidence, engine: str) -> CheckResult | None:
 
 
 def _preprocessor(evidence: Evidence, engine: str) -> CheckResult | None:
-    """The wrapper that older vLLMs want is a vision-language model, and those have a preprocessor."""
+    """Older vLLM versions need a vision-language wrapper, which loads only with a preprocessor."""
     model = _folder(evidence, engine)
     if model is None or not any("ConditionalGeneration" in name for name in model.architectures):
         return None
@@ -231,7 +231,7 @@ def _gguf(evidence: Evidence, engine: str) -> CheckResult | None:
 
 
 def _access(evidence: Evidence, engine: str) -> CheckResult | None:
-    """The notes: a container that runs as root leaves files that nobody else may change."""
+    """A container that ran as root leaves files that other users cannot change."""
     model = _model(evidence, engine)
     if model is None or not model.files:
         return None

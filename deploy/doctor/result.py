@@ -1,4 +1,4 @@
-"""What a check says. Values."""
+"""The results of checks. Values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.doctor.evidence import Evidence
 
 
 class CheckState(StrEnum):
-    """How it stands."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -26,12 +26,12 @@ EXIT_CODES: Final[Mapping[CheckState, int]] = {
     CheckState.FAIL: 1,
     CheckState.UNKNOWN: 2,
 }
-"""A warning is no reason to stop. What is not known is no pass, as in the gate."""
+"""A warning does not fail. An unknown is not a pass, as in the gate."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check's verdict: the facts it saw, and what to do about them ("" when there is nothing to do).
+    """A check's outcome: the facts, and what to do about them ("" if nothing).
 
     For UNKNOWN, `fix` is how to get the evidence.
     """
@@ -43,7 +43,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A verdict under its check's id; `engine` is "" for what concerns no single one."""
+    """A check's result under its id; `engine` is "" if it concerns no single engine."""
 
     id: str
     engine: str
@@ -53,32 +53,32 @@ class Diagnosis:
 
 
 def ok(evidence: str) -> CheckResult:
-    """As it should be."""
+    """The check passed."""
     return CheckResult(CheckState.OK, evidence)
 
 
 def warn(evidence: str, fix: str) -> CheckResult:
-    """It works, and will cost something."""
+    """It works, at a cost."""
     return CheckResult(CheckState.WARN, evidence, fix)
 
 
 def fail(evidence: str, fix: str) -> CheckResult:
-    """It does not work, or is not safe."""
+    """It does not work, or is unsafe."""
     return CheckResult(CheckState.FAIL, evidence, fix)
 
 
 def unknown(missing: str, how: str) -> CheckResult:
-    """The evidence is not there."""
+    """The evidence is missing."""
     return CheckResult(CheckState.UNKNOWN, missing, how)
 
 
 HostCheck = Callable[[Evidence], CheckResult | None]
-"""None: it does not apply here."""
+"""None: the check does not apply."""
 EngineCheck = Callable[[Evidence, str], CheckResult | None]
-"""The same for one engine, by its name."""
+"""A check of one engine, by its name."""
 
 
 def worst(findings: Iterable[Diagnosis]) -> CheckState:
-    """The state that decides; OK if there is none."""
+    """The worst state; OK if there are no findings."""
     states = {finding.state for finding in findings}
     return next((state for state in WORST_FIRST if state in states), CheckState.OK)

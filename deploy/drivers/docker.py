@@ -1,8 +1,8 @@
 """The `docker` driver: an engine in a container of a digest-pinned image.
 
-A container outlives the gateway. It is found again by its labels: the same spec over the same weights
-is adopted as it runs, so that a gateway that was started anew costs its callers nothing; one of another
-spec is another engine. A daemon that is away is waited for: its containers may live on without it.
+A container outlives the gateway and is found again by its labels. A running one of the same spec and the same
+weights is adopted, so that a restart of the gateway does not restart the engine; one of another spec is another
+engine. An unreachable Docker daemon is waited for: its containers may still be running.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ from deploy.engine.weights import find_gguf
 from gates.artefact import artefact as artefacts
 
 LOAD_SECONDS = 1800.0
-"""From a container's start to its first token: FlashInfer compiles for ten minutes, in silence."""
+"""From a container's start to its first token: FlashInfer may compile for ten minutes without output."""
 STOP_SECONDS = 20.0
 NOBODY = 65534
 
 
 def instance_of(state_dir: Path) -> str:
-    """What names a gateway's containers: 12 hex digits of its state folder's path."""
+    """The identifier of a gateway in its containers' labels: 12 hex digits of a hash of its state folder's path."""
     return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
 
 
 def weights_digest(artefact: Path) -> str:
-    """What names the weights that a container was given: the manifest's root, or a bare file's look."""
+    """The identity of an artefact's weights: the manifest's root digest, or size and mtime of a file without one."""
     try:
         return artefacts.load(artefacts.folder_of(artefact)).root
     except (artefacts.ArtefactError, OSError):
@@ -55,7 +55,7 @@ def weights_digest(artefact: Path) -> str:
 
 
 class DockerEngine(Supervised):
-    """An `Engine` in a container; see `Supervised`. `operation` is written on it, for whoever looks.
+    """An `Engine` in a container; see `Supervised`. `operation` becomes a label of the container.
 
     Raises:
         SpecError: not a spec for this driver, or nobody knows how to start this dialect.
@@ -101,7 +101,7 @@ class DockerEngine(Supervised):
             raise WeightsError(f"{self._artefact} has no {artefacts.MANIFEST}: it is not a finished artefact")
 
     async def leave(self) -> None:
-        """The container lives on; the next `start()` of this spec adopts it. See `Engine.leave`."""
+        """Leave the container running; the next `start()` of this spec adopts it. See `Engine.leave`."""
         if self._machine.phase not in (Phase.STARTING, Phase.READY) or self._life is None:
             await self.stop()
             return
@@ -111,11 +111,11 @@ class DockerEngine(Supervised):
             self._feed(supervisor.Left(time.monotonic()))
 
     async def describe(self) -> Mapping[str, Any]:
-        """Besides, of the container as the daemon has it now; see `Engine.describe`. Raises DockerError."""
+        """Adds the container's facts from the Docker daemon; see `Engine.describe`. Raises DockerError."""
         seen = await self._docker.inspect(self._container)
         return {**await super().describe(), **(_described(seen) if seen is not None else {})}
 
-    # Making a run.
+    # Starting a run.
 
     async def _spawn(self) -> Run:
         try:
@@ -125,11 +125,11 @@ class DockerEngine(Supervised):
             kind = StartRefused if error.is_final else StartFailed
             raise kind(self.name, str(error)) from None
         if adopted:
-            self._weights = None  # it was loaded before this process looked
+            self._weights = None  # it was loaded before this process looked at it
         return ContainerRun(self._docker, seen, self._log_path, adopted=adopted is not None)
 
     async def _adoptable(self) -> Json | None:
-        """The container of an earlier start that still does what this one would; any other is cleared away."""
+        """A container of an earlier start that can be adopted; any other of this name is removed."""
         seen = await self._docker.inspect(self._container)
         if seen is None:
             return None
@@ -156,7 +156,7 @@ class DockerEngine(Supervised):
         try:
             await self._docker.start(container)
         except DockerError:
-            await self._docker.remove(container)  # it never ran: there is no log in it
+            await self._docker.remove(container)  # it never ran, so it has no log
             raise
         seen = await self._docker.inspect(container)
         if seen is None:
@@ -181,7 +181,7 @@ class DockerEngine(Supervised):
         )
 
     def _make_cache(self, path: Path, user: str) -> None:
-        """A folder that only the engine's user writes to: what lies in it is code that will run.
+        """Create the cache folder, which only the engine's user may write to, because it holds code that will run.
 
         Raises StartRefused for a symbolic link: Docker would mount what it points to, writable.
         """

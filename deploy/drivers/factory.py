@@ -1,4 +1,4 @@
-"""From a spec to the engine that its driver runs, and to what an earlier gateway left running."""
+"""Creates the engine for a spec, and finds containers that an earlier gateway left."""
 
 import asyncio
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ def make_engine(
     operation: str | None = None,
     docker: Docker | None = None,
 ) -> Engine:
-    """The engine for a spec, stopped. Logs go to `state_dir/engines/`.
+    """Create the engine for a spec; it is not started. Logs go to `state_dir/engines/`.
 
-    `operation` is what it is made for; a container bears it as a label. `docker` is the Docker Engine to
-    use, by default the one of the environment.
+    `operation` is the id of the operation that it is for, and becomes a container's label. `docker` is the Docker
+    Engine to use, by default that of the environment.
 
     Raises:
         SpecError: no driver of that name is built in.
@@ -56,9 +56,9 @@ class FoundContainer:
 async def running(
     specs: Iterable[EngineSpec], *, state_dir: Path, docker: Docker | None = None
 ) -> tuple[FoundContainer, ...]:
-    """What an earlier gateway of this state folder left, running or dead; nothing but containers outlives one.
+    """The containers that an earlier gateway of this state folder left, running or not.
 
-    Docker is asked only if some spec is run by it.
+    Docker is queried only if some spec uses the docker driver.
 
     Raises:
         DockerError: it does not answer.
@@ -79,7 +79,7 @@ async def running(
 
 
 async def remove(found: FoundContainer, *, docker: Docker | None = None) -> None:
-    """Put an orphan away, with its log: nobody knows the operation that it was made for.
+    """Remove a container whose operation is unknown, and save its log.
 
     Raises:
         DockerError: the daemon does not answer, or refuses.
@@ -88,7 +88,7 @@ async def remove(found: FoundContainer, *, docker: Docker | None = None) -> None
 
 
 async def put_down(found: FoundContainer, *, state_dir: Path, docker: Docker | None = None) -> str:
-    """End a container as its own gateway would: SIGTERM, SIGKILL after a while, its log kept; says how it ended.
+    """Stop a container as its gateway would: SIGTERM, SIGKILL after a grace period, its log saved. Returns how it ended.
 
     Raises:
         DockerError: the daemon does not answer, or refuses.

@@ -1,4 +1,4 @@
-"""The `url` driver: an engine that somebody else runs. Start waits until it streams."""
+"""The `url` driver: an engine that is run by others. `start` waits until it streams."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from deploy.engine.state_watcher import StateBoard
 class UrlEngine:
     """An `Engine` at a fixed address. Nothing is started and nothing is stopped.
 
-    `model` is the name to ask for; without it the first in the engine's `/v1/models` is taken.
+    `model` is the name to request; the default is the first in the engine's `/v1/models`.
     `headers` go with every probe (an engine may want a key). `start_timeout_s` bounds `start()`.
 
     Raises:
@@ -73,7 +73,7 @@ class UrlEngine:
             self._probing = asyncio.create_task(self._probe(), name=f"engine {self.name}")
         assert self._probing is not None
         try:
-            # Shielded, so that one of two callers who gives up does not take it from the other.
+            # Shielded, so that one caller's cancellation does not affect another.
             return await asyncio.shield(self._probing)
         except asyncio.CancelledError:
             if self._probing.cancelled():
@@ -83,7 +83,7 @@ class UrlEngine:
             raise
 
     async def stop(self) -> None:
-        """Give it no more traffic; the engine itself is not ours to stop."""
+        """Stop using it; the engine itself is not stopped."""
         if self._probing is not None and not self._probing.done():
             self._probing.cancel()
             await asyncio.wait([self._probing])
@@ -91,14 +91,14 @@ class UrlEngine:
             self._enter(Phase.STOPPED, error=self.state.last_error)
 
     async def leave(self) -> None:
-        """The same: it lives on anyway."""
+        """The same as `stop`: the engine keeps running anyway."""
         await self.stop()
 
     def kill(self, why: str) -> None:
-        """Nothing is ended: it is not ours, and this machine's memory is not what it runs in."""
+        """No effect: the engine is not run by this gateway, and does not use this host's memory."""
 
     async def describe(self) -> Mapping[str, Any]:
-        """See `Engine.describe`; a stranger is known by its address alone."""
+        """See `Engine.describe`; only its address is known."""
         return {
             "name": self.name,
             "driver": "url",
@@ -133,7 +133,7 @@ class UrlEngine:
 
     async def _ask_abilities(self, model: str) -> Abilities:
         if self._spec.kind == "embeddings":
-            return Abilities()  # they are all about chat
+            return Abilities()  # they all concern chat
         return await abilities(
             self._base,
             model=model,

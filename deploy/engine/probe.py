@@ -1,9 +1,9 @@
-"""Is an engine ready? Only a generated token says so, or a vector from one that serves embeddings.
+"""Readiness probes: an engine is ready if it streams a generated token, or returns a vector where it serves embeddings.
 
-`/health` answers 200 from an engine that hangs, that lost its GPU, or that has a kernel still to
-compile; headers and the role chunk come before the first token is computed. So a probe asks for
-a few tokens, as a stream, and waits for one to arrive: content, reasoning or a tool call. An engine
-that is there for embeddings is asked for one, and its numbers are looked at.
+`/health` answers 200 from an engine that hangs, that lost its GPU, or that is still compiling a kernel;
+headers and the role chunk are sent before the first token is computed. So a probe requests
+a few tokens as a stream and waits for the first: content, reasoning or a tool call. An engine
+for embeddings is probed with one input, whose vector must consist of finite numbers.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from deploy.core.lines import LineSplitter
 from deploy.engine.spec import Dialect, Kind
 
 STREAM_BYTES = 1 << 20
-"""Of a probe's stream, which is to hold four tokens."""
+"""The longest stream of a probe, which requests four tokens."""
 LINE_BYTES = 64 << 10
 SAID_CHARACTERS = 300
 NAME_CHARACTERS = 512
-"""Of the name of a model."""
+"""The longest name of a model."""
 
 
 class ProbeOutcome(StrEnum):
-    """What one probe found."""
+    """The outcome of one probe."""
 
     STREAMED = "streamed"
     EMBEDDED = "embedded"
@@ -41,11 +41,11 @@ class ProbeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """One probe's verdict and clocks, in seconds since the request was sent.
+    """One probe's outcome and times, in seconds since the request was sent.
 
-    `headers_s` is the response's head, `first_token_s` the first generated token; None means that
-    it did not come. `total_s` is when the probe ended. `detail` is for people and logs, in our own words.
-    `said` is what the engine says of its error, at most SAID_CHARACTERS without control
+    `headers_s` is the time of the response's headers, `first_token_s` of the first generated token; None if it
+    did not come. `total_s` is when the probe ended. `detail` never quotes the engine and may be logged.
+    `said` is the engine's own error message, at most SAID_CHARACTERS without control
     characters: for operators, never for a log.
     """
 
@@ -62,16 +62,16 @@ class ProbeResult:
 
     @property
     def for_operators(self) -> str:
-        """Verdict, detail, and the engine's own words."""
+        """The outcome, the detail, and the engine's own message."""
         return ": ".join(part for part in (self.verdict, self.detail, self.said) if part)
 
 
 _Error = tuple[str, str]
-"""What is wrong with a stream, in our words; and in the engine's."""
+"""An error in a stream: the probe's description, and the engine's message."""
 
 
 class _ProbeClock:
-    """The clocks of one probe while it runs."""
+    """Measures the times of one probe."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -93,7 +93,7 @@ class _ProbeClock:
 
 
 def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
-    """The request of a probe: short, the same every time, and without thinking."""
+    """The request body of a probe: short, constant, and with thinking off."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": "Say hello."}],
@@ -107,7 +107,7 @@ def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
 
 
 def embedding_body(model: str) -> dict[str, Any]:
-    """The request of a probe for embeddings; numbers, not base64, are every engine's default."""
+    """The request body of a probe for embeddings; every engine returns numbers, not base64, by default."""
     return {"model": model, "input": "hello"}
 
 
@@ -120,11 +120,11 @@ async def probe(
     kind: Kind = "chat",
     headers: Mapping[str, str] | None = None,
 ) -> ProbeResult:
-    """Ask the engine at `url` for a few tokens and wait for the first, at most `deadline_s`.
+    """Request a few tokens from the engine at `url` and wait at most `deadline_s` for the first.
 
-    One whose `kind` is embeddings is asked for those of one word instead. Never raises for what the engine
-    does: that is the verdict. The stream is read to its end within the deadline and STREAM_BYTES, so that no
-    half-read answer keeps a slot of the engine busy.
+    An engine whose `kind` is embeddings is asked for a vector instead. Never raises for what the engine
+    does: that is the result. The stream is read to its end within the deadline and STREAM_BYTES, so that no
+    half-read reply keeps a slot of the engine busy.
     """
     clock = _ProbeClock()
     try:
@@ -141,7 +141,7 @@ async def probe(
         return clock.result(ProbeOutcome.NOT_LISTENING, f"cannot connect to {url}: {error}")
     except httpx2.HTTPError as error:  # its message may quote the reply
         return clock.result(ProbeOutcome.ERROR, type(error).__name__)
-    except Exception as error:  # whatever else a reply brings about: the probe has failed, not its task
+    except Exception as error:  # any other effect of a reply is a failed probe, not a failed task
         return clock.result(ProbeOutcome.ERROR, f"the reply could not be read: {type(error).__name__}")
 
 
@@ -194,7 +194,7 @@ async def _embed(
 
 
 async def _rejection(response: httpx2.Response, clock: _ProbeClock) -> ProbeResult | None:
-    """What the head of a reply already says against its engine."""
+    """The result if the response's status is not 200; else None."""
     clock.headers_s = clock.now()
     status = response.status_code
     if status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
@@ -206,7 +206,7 @@ async def _rejection(response: httpx2.Response, clock: _ProbeClock) -> ProbeResu
 
 
 async def _read_stream(response: httpx2.Response, clock: _ProbeClock) -> _Error | None:
-    """Read to the end, stop the clock at the first token; returns the stream's error, if any."""
+    """Read the stream to its end and note the time of the first token; returns the stream's error, if any."""
     splitter = LineSplitter(LINE_BYTES)
     size = 0
     async for data in response.aiter_raw():
@@ -257,7 +257,7 @@ def has_token(chunk: Mapping[str, Any]) -> bool:
 
 
 def has_vector(reply: Any) -> bool:
-    """Whether a reply of `/v1/embeddings` holds a first vector, and all of it are finite numbers."""
+    """Whether a reply of `/v1/embeddings` holds a vector of finite numbers."""
     try:
         vector = reply["data"][0]["embedding"]
     except (LookupError, TypeError):
@@ -286,9 +286,9 @@ async def wait_until_streams(
     headers: Mapping[str, str] | None = None,
     errors_allowed: int = 3,
 ) -> ProbeResult:
-    """Probe until the engine does its work, the deadline comes, or it answers with errors only.
+    """Probe until the engine is ready, the deadline has passed, or it has answered with `errors_allowed` errors in a row.
 
-    Not listening and loading are waited for, with pauses that grow from 20 ms to half a second.
+    While it is not listening or loading, probes are repeated with pauses that grow from 20 ms to half a second.
     Returns the last result; `result.ok` says whether it streams (or embeds, if that is its kind).
     """
     end = time.monotonic() + deadline_s

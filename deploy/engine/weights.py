@@ -1,4 +1,4 @@
-"""Where an embedded engine's weights are: one `.gguf`, or a clear error."""
+"""Finds the `.gguf` file of an embedded engine."""
 
 from pathlib import Path
 
@@ -10,8 +10,7 @@ MANIFEST = "artefact.json"
 def find_gguf(artefact: Path) -> Path:
     """The one `.gguf` that an artefact names: the file itself, or the only one in its folder.
 
-    A folder counts only with its manifest, which is written last: without it, whoever made the
-    folder has not finished.
+    A folder needs its manifest, which is written last: without it, the folder is incomplete.
 
     Raises:
         WeightsError: nothing there, an unfinished folder, no `.gguf`, or more than one.

@@ -1,4 +1,4 @@
-"""`python -m deploy.launcher`: the only one that holds the Docker socket, for the engines of a catalogue.
+"""`python -m deploy.launcher`: the only process with access to the Docker socket, limited to the engines of a catalogue.
 
 The catalogue is the gateway's own configuration, on a path that the gateway cannot write to.
 """
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"launcher: {given.catalogue}: {error}", file=sys.stderr)
         return EX_CONFIG
     given.listen.unlink(missing_ok=True)
-    os.umask(0o007)  # the socket is for its group: the gateway's
+    os.umask(0o007)  # the socket is for its group, that of the gateway
     names = sorted({spec.name for spec in catalogue.engines})
     print(f"launcher: {given.listen} for {', '.join(names)}", file=sys.stderr, flush=True)
     web.run_app(application(catalogue, given.docker), path=str(given.listen), print=None)

@@ -1,8 +1,8 @@
-"""What a gateway may ask of the Docker Engine: the engines of its catalogue, and nothing else. Pure.
+"""The requests to the Docker Engine that a gateway may make, for the engines of its catalogue only. Pure.
 
-Whoever may create any container is root on the host. So the launcher reads bodies: it writes the one body
-that the docker driver would send for an engine of the catalogue (`deploy.drivers.container`), and lets a request
-pass that is equal to it. What may vary in it is checked first, word by word.
+Whoever may create arbitrary containers is root on the host. So the launcher builds the body that the docker driver
+would send for an engine of the catalogue (`deploy.drivers.container`), and allows only a request whose body is equal
+to it. The parts that may vary are checked first, one by one.
 """
 
 import json
@@ -19,7 +19,7 @@ from deploy.engine.spec import EngineSpec
 Json = Mapping[str, Any]
 
 OLDEST: Final = (1, 41)
-"""Of Docker's API. Before 1.24 a start could bring a whole HostConfig."""
+"""The oldest allowed version of Docker's API. Before 1.24, a start request could contain a HostConfig."""
 _VERSION: Final = re.compile(r"/v(\d+)\.(\d+)(?=/)")
 _ARTEFACT: Final = re.compile(r"sha256:[0-9a-f]{64}|file:\d+:\d+")
 _OPERATION: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -27,12 +27,12 @@ _CONTAINER: Final = r"[a-zA-Z0-9][a-zA-Z0-9_.-]+"
 
 
 class RequestNotAllowed(DeployError):
-    """The request is none that the docker driver makes for an engine of the catalogue."""
+    """The docker driver makes no such request for an engine of the catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCatalogue:
-    """Which engines may run, whose they are, and as whom they run.
+    """The engines that may run, their gateway, and their user.
 
     `instance` names the gateway (`deploy.drivers.docker.instance_of` of `state`), `state` is its state
     folder on the host, `user` the UID:GID that every engine runs as.
@@ -45,13 +45,13 @@ class EngineCatalogue:
 
     @property
     def images(self) -> set[str | None]:
-        """Every image that may be looked at or fetched."""
+        """All images that may be inspected or pulled."""
         return {spec.image for spec in self.engines}
 
 
 @dataclass(frozen=True, slots=True)
 class DockerRequest:
-    """A request: its path decoded, and its body parsed; None without one."""
+    """A request with its path decoded and its body parsed (None without a body)."""
 
     method: str
     path: str
@@ -60,7 +60,7 @@ class DockerRequest:
 
 
 def check_request(request: DockerRequest, catalogue: EngineCatalogue) -> str | None:
-    """Let it pass, or raise Forbidden. A container that is named must be the gateway's: see `check_ours`."""
+    """Raise RequestNotAllowed unless the request is allowed. Returns the container that it names, for `check_ours`."""
     version = _VERSION.match(request.path)
     if version and (int(version[1]), int(version[2])) < OLDEST:
         raise RequestNotAllowed(f"API {version[1]}.{version[2]} is too old")
@@ -75,7 +75,7 @@ def check_request(request: DockerRequest, catalogue: EngineCatalogue) -> str | N
 
 
 def check_ours(container: Json, catalogue: EngineCatalogue) -> None:
-    """Raises Forbidden for a container, as Docker inspects it, that this gateway did not make."""
+    """Raise RequestNotAllowed unless this gateway created the container, given as Docker inspects it."""
     labels = (container.get("Config") or {}).get("Labels") or {}
     if labels.get(f"{PREFIX}instance") != catalogue.instance:
         raise RequestNotAllowed("the container is somebody else's")
@@ -126,7 +126,7 @@ def _create(found: re.Match[str], request: DockerRequest, catalogue: EngineCatal
 
 
 def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: EngineCatalogue) -> str | None:
-    """How a body is not the one for this engine; None if it is."""
+    """How a body differs from that for this engine; None if it does not."""
     placing = _placing(body, spec, catalogue)
     if placing is None:
         return "its mounts, labels or user are none that the gateway would give it"
@@ -140,7 +140,7 @@ def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: EngineCa
 
 
 def _placing(body: Json, spec: EngineSpec, catalogue: EngineCatalogue) -> Placement | None:
-    """What may vary in a body, if each of it is well."""
+    """The variable parts of a body; None if one of them is not allowed."""
     try:
         labels, (model, cache) = body["Labels"], body["HostConfig"]["Mounts"]
         source, inside = model["Source"], model["Target"]
@@ -165,7 +165,7 @@ def _placing(body: Json, spec: EngineSpec, catalogue: EngineCatalogue) -> Placem
 
 
 def _places(spec: EngineSpec, source: Any) -> set[tuple[str, str]]:
-    """Where on the host this engine's model may lie, and where it is then in the container."""
+    """The allowed pairs of the model's path on the host and in the container."""
     if spec.artefact is None:
         return set()
     if spec.dialect != "llama-server":
@@ -191,4 +191,4 @@ _RULES: Final[tuple[tuple[str, str, _Rule], ...]] = (
     ("POST", rf"/containers/({_CONTAINER})/kill", _ours),
     ("DELETE", rf"/containers/({_CONTAINER})", _ours),
 )
-"""Every request that the docker driver makes; what is not here is refused."""
+"""All requests of the docker driver; any other is refused."""

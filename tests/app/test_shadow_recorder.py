@@ -19,7 +19,7 @@ import pytest
 
 from app.config import config
 from app.config.config import ConfigError, Shadow
-from app.shadow.record import Taken, parse
+from app.shadow.record import FinishedChat, parse
 from app.shadow.recorder import Recorder, recorder_for
 from app.shadow.store import Store
 from app.telemetry import log as logs
@@ -151,9 +151,9 @@ async def test_the_callers_id_decides_nothing(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ days and bounds
 
 
-def a_record(at: datetime, words: str = "Hello!") -> Taken:
+def a_record(at: datetime, words: str = "Hello!") -> FinishedChat:
     body = {"messages": [{"role": "user", "content": words}]}
-    return Taken(f"id {at}", at, "annie", "live", False, body, (), frozenset(), None)
+    return FinishedChat(f"id {at}", at, "annie", "live", False, body, (), frozenset(), None)
 
 
 def a_recorder(base: Path, dropped: list[str] | None = None, **settings: Any) -> Recorder:
@@ -285,7 +285,7 @@ async def test_what_finds_the_queue_full_is_counted(tmp_path: Path) -> None:
         shadow = house.gateway.shadow
         assert shadow is not None
         go = threading.Event()
-        shadow._write = lambda taken: go.wait(10)
+        shadow._write = lambda chat: go.wait(10)
         shadow._queue = queue.Queue(1)
         for _ in range(4):
             says(house)

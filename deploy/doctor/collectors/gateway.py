@@ -1,4 +1,4 @@
-"""What a gateway that runs has counted: which tool calls its engines found, and which it had to find itself."""
+"""The counters of a running gateway: tool calls that its engines parsed, and those that the gateway had to rescue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CALLS: Final = "manners_tool_calls_total"
 
 
 def calls(address: str) -> Mapping[str, Mapping[str, int]]:
-    """Tool calls of each engine by who found them; none if no gateway answers at the operators' address."""
+    """Tool calls of each engine by `source`; {} if no gateway answers at the admin address."""
     try:
         reply = httpx2.get(f"http://{address}/metrics", timeout=SECONDS, trust_env=False)
         return calls_in(reply.raise_for_status().content.decode("utf-8", "replace"))
@@ -22,7 +22,7 @@ def calls(address: str) -> Mapping[str, Mapping[str, int]]:
 
 
 def calls_in(text: str) -> dict[str, dict[str, int]]:
-    """The same, of Prometheus' text. Raises ValueError if it is none."""
+    """The same from Prometheus' text format. Raises ValueError if it is malformed."""
     found: dict[str, dict[str, int]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -1,4 +1,4 @@
-"""The machine's facts: /proc, nvidia-smi, nvcc, the journal. An edge: it asks, and judges nothing."""
+"""Facts about the machine, from /proc, nvidia-smi, nvcc and the journal; the checks judge them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CDI: Final = ("/etc/cdi", "/var/run/cdi")
 
 
 def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> HostFacts:
-    """What this machine tells."""
+    """Collect the machine's facts."""
     memory = _memory(proc / "meminfo")
     synced = ask(("timedatectl", "show", "-p", "NTPSynchronized", "--value"))
     return HostFacts(
@@ -72,7 +72,7 @@ def swaps(text: str | None) -> tuple[Swap, ...] | None:
 
 
 def gpus(text: str | None) -> tuple[Gpu, ...] | None:
-    """nvidia-smi's rows; a field that it does not support is not known."""
+    """The GPUs in nvidia-smi's output; an unsupported field is None."""
     if text is None:
         return None
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.strip()]
@@ -147,7 +147,7 @@ def _docker_root(settings: str | None) -> Path:
 
 
 def _disk_free(root: Path) -> int | None:
-    """Of the folder with the images, or of what it is in where only root may look."""
+    """Free bytes of the folder's file system, or of the nearest readable parent."""
     for folder in (root, *root.parents):
         try:
             return shutil.disk_usage(folder).free
@@ -157,7 +157,7 @@ def _disk_free(root: Path) -> int | None:
 
 
 def _journal(ask: Ask) -> tuple[str, ...] | None:
-    """journalctl -g exits with 1 when no line matches: then the kernel's lines must be readable at all."""
+    """Matching kernel lines. `journalctl -g` exits with 1 if none matches, so () needs proof that the journal is readable."""
     found = ask(_JOURNAL)
     if found is not None:
         return tuple(line.strip() for line in found.splitlines() if line.strip())

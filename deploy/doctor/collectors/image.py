@@ -1,7 +1,7 @@
-"""An image's facts: what Docker says of it, and what a container of it says of itself.
+"""Facts about an image, from Docker and from a container that is started once to report its contents.
 
-The container is started once for each digest, without a network and without the model, and its
-answer is kept in the state folder: a digest never changes what is inside.
+The container runs without a network and without the model. Its answer is cached in the state folder by the image's
+digest, which determines the contents.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from deploy.doctor.evidence import EngineFacts, ImageContents, ImageFacts
 from gates.policy import decoder
 
 PROBE_SECONDS: Final = 180.0
-"""torch in a cold image takes its time."""
+"""Importing torch in a cold image takes minutes."""
 _LOOK_SECONDS: Final = 0.5
 _PYTHON: Final = Path(__file__).with_name("image_contents.py")
 _LLAMA: Final = "echo release $CUDA_VERSION; cd /app; ./llama-server --version 2>&1; ./llama-server -m none.gguf 2>&1; true"
 
 
 class Daemon(Protocol):
-    """What is asked of `deploy.drivers.docker_client.Docker`."""
+    """The methods of `deploy.drivers.docker_client.Docker` that are used here."""
 
     async def version(self) -> Mapping[str, Any]: ...
     async def image(self, reference: str) -> Mapping[str, Any] | None: ...
@@ -43,7 +43,7 @@ class Daemon(Protocol):
 async def images(
     engines: Mapping[str, EngineFacts], docker: Daemon, *, cache: Path | None, probe: bool
 ) -> tuple[str | None, dict[str, ImageFacts]]:
-    """The daemon's version, None if it does not answer, and the image of every engine that has one."""
+    """The Docker daemon's version (None if it does not answer) and the image of every engine that has one."""
     wanted = {name: e for name, e in engines.items() if e.driver == "docker" and e.image}
     if not wanted:
         return None, {}
@@ -55,7 +55,7 @@ async def images(
 
 
 def _reference(engine: EngineFacts) -> str:
-    """What is run: the pin of a tag, if it has one."""
+    """The image that will run: the pin of a tag, if it has one."""
     return engine.pin or engine.image or ""
 
 
@@ -80,7 +80,7 @@ async def _image(engine: EngineFacts, docker: Daemon, cache: Path | None, probe:
 
 
 async def _probe(engine: EngineFacts, docker: Daemon) -> ImageContents | None:
-    """Run a container to its end and read what it said; None if it could not be run."""
+    """Run the probe container and parse its output; None if it could not run."""
     llama = engine.dialect == "llama-server"
     command = ["sh", "-c", _LLAMA] if llama else ["python3", "-c", _PYTHON.read_text("utf-8")]
     try:
@@ -110,7 +110,7 @@ async def _run(image: str, command: list[str], docker: Daemon) -> bytes:
 
 
 def parse_inside(told: str) -> ImageContents | None:
-    """The last line that a container printed, as facts; None if it is none."""
+    """The facts in the last JSON line of a container's output; None if there is none."""
     lines = [line for line in told.splitlines() if line.startswith("{")]
     try:
         found = {key: value for key, value in json.loads(lines[-1]).items() if value is not None}
@@ -123,7 +123,7 @@ def parse_inside(told: str) -> ImageContents | None:
 
 
 def parse_llama(told: str) -> ImageContents:
-    """Its version, and its system line, where CUDA says "ARCHS = 750,...,1210"."""
+    """The facts in llama-server's output: its version, and its system line with "ARCHS = 750,...,1210"."""
     version = re.search(r"version: (\S+(?: \([0-9a-f]+\))?)", told)
     archs = re.search(r"ARCHS = ([\d,]+)", told)
     return ImageContents(

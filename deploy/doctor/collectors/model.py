@@ -1,4 +1,4 @@
-"""A model folder's facts, from its small files. An edge: it reads, and judges nothing."""
+"""Facts about a model folder, from its small files; the checks judge them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST: Final = 4 * 2**20  # bytes of a JSON that is read
 
 
 def model(path: Path, *, hashes: bool = False) -> ModelFacts:
-    """What lies at a path: a folder, or a GGUF in one. With `hashes`, every byte is compared with the manifest."""
+    """Facts about a model folder or a GGUF file. With `hashes`, every byte is compared with the manifest."""
     folder = artefact.folder_of(path)
     files = _files(folder)
     if not files:
@@ -49,7 +49,7 @@ def model(path: Path, *, hashes: bool = False) -> ModelFacts:
 
 
 def _files(folder: Path) -> Mapping[str, FileFacts] | None:
-    """Every file below a folder; none if it is not there, None if it may not be read."""
+    """Every file below a folder; {} if it does not exist, None if it is not readable."""
     try:
         return {
             str(path.relative_to(folder)): FileFacts(
@@ -83,7 +83,7 @@ def _documents(
 
 
 def _sealed(folder: Path, hashes: bool) -> tuple[str, tuple[str, ...]]:
-    """The root digest, and how the folder differs from it: by names and sizes at least."""
+    """The root digest, and how the folder differs from its manifest in names and sizes (with `hashes`, in bytes)."""
     try:
         held = artefact.load(folder)
         problems = artefact.verify(folder) if hashes else []
@@ -127,7 +127,7 @@ def _whole(value: Value | None) -> int | None:
 
 
 def _template(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Whether there is a chat template, what form of calls it writes, and whether thinking can be switched off."""
+    """Whether there is a chat template, its form of tool calls, and whether it can switch thinking off."""
     inside = documents.get("tokenizer_config.json", {}).get("chat_template")
     text = text_of(folder / "chat_template.jinja") or (json.dumps(inside) if inside else "")
     return {
