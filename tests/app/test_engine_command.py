@@ -13,7 +13,7 @@ import structlog
 
 import app.conformance.suite as suite
 from app.__main__ import main
-from app.conformance.checks import CHECKS, Check, ask, each, user
+from app.conformance.checks import CANCEL, CHECKS, Check, ask, each, require, user
 from app.conformance.engine_api import EngineEndpoints
 from app.conformance.suite import CHECK_NAMES, GAPS, CheckOutcome, rated
 from deploy.drivers.embedded import EmbeddedEngine
@@ -97,7 +97,7 @@ def said(words: str) -> Any:
     """A judge who wants to hear these words."""
 
     def judge(heard: Any) -> None:
-        suite.require(heard.content == words, f"heard [{heard.content}]")
+        require(heard.content == words, f"heard [{heard.content}]")
 
     return judge
 
@@ -107,7 +107,7 @@ async def checked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedEngi
     """An engine that always says the same, and a suite of two rows and a cancel that all is well with."""
 
     async def free(it: suite.ConformanceSession) -> CheckOutcome:
-        return CheckOutcome(suite.CANCEL, True)
+        return CheckOutcome(CANCEL, True)
 
     rows = tuple(
         Check(name, (ask(user("Hi")), ask(user("Hi"), stream=False)), each(said(words)))
@@ -149,14 +149,14 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
     assert told["rows"] == [
         {"name": "a greeting", "heard": "yes", "why": ""},
         {"name": "thinking on", "heard": "gap", "why": GAPS["openai"]["thinking on"]},
-        {"name": suite.CANCEL, "heard": "yes", "why": ""},
+        {"name": CANCEL, "heard": "yes", "why": ""},
     ]
     assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}
 
 
 async def test_a_gap_is_a_row_of_the_table_and_stays_right_when_it_is() -> None:
     """A list of reasons that no row has is a list of mistakes."""
-    assert (*(row.name for row in CHECKS), suite.CANCEL) == CHECK_NAMES
+    assert (*(row.name for row in CHECKS), CANCEL) == CHECK_NAMES
     for gaps in GAPS.values():
         assert gaps.keys() <= set(CHECK_NAMES)
     name = next(iter(GAPS["openai"]))

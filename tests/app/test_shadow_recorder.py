@@ -26,6 +26,7 @@ from app.telemetry import log as logs
 from tests.app import house as houses
 from tests.app.house import TOOLS, House
 from tests.script import Head, Say, call, finish, reply, role, status
+from tests.scripted_engine import ScriptedEngine
 
 DAY = date(2026, 11, 21)
 
@@ -33,7 +34,7 @@ DAY = date(2026, 11, 21)
 @asynccontextmanager
 async def recording(base: Path, **settings: Any) -> AsyncIterator[House]:
     """A gateway that records all of it, unless told otherwise."""
-    async with houses.ScriptedEngine() as engine:
+    async with ScriptedEngine() as engine:
         plain = houses.config(engine, base)
         shadow = Shadow(**{"record": True, "share": 1.0, **settings})
         async with houses.run(plain.model_copy(update={"shadow": shadow}), engine) as it:
@@ -189,7 +190,8 @@ def test_a_day_that_is_full_takes_no_more(tmp_path: Path) -> None:
 def test_what_is_too_old_goes_where_nothing_is_recorded_any_more(tmp_path: Path) -> None:
     Store(tmp_path).append(date(2020, 1, 1), b"{}\n")
     log = logs.configure(stream=io.BytesIO())
-    assert recorder_for(houses.config("http://127.0.0.1:9", tmp_path), log, [].append) is None
+    dropped: list[str] = []
+    assert recorder_for(houses.config("http://127.0.0.1:9", tmp_path), log, dropped.append) is None
     assert Store(tmp_path).days() == []
 
 
@@ -280,12 +282,12 @@ async def test_a_worker_that_died_is_replaced_and_counted(tmp_path: Path) -> Non
 
 
 @pytest.mark.asyncio
-async def test_what_finds_the_queue_full_is_counted(tmp_path: Path) -> None:
+async def test_what_finds_the_queue_full_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with recording(tmp_path) as house:
         shadow = house.gateway.shadow
         assert shadow is not None
         go = threading.Event()
-        shadow._write = lambda chat: go.wait(10)
+        monkeypatch.setattr(shadow, "_write", lambda chat: go.wait(10))
         shadow._queue = queue.Queue(1)
         for _ in range(4):
             says(house)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import docker
+import docker  # type: ignore[import-untyped]  # its SDK comes without types
 
 START_SECONDS = 60.0
 MISSING = "no dockerd that can be started: as root, apt-get install -y docker.io"
