@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Replay, compare and print; 0 whatever the comparison finds."""
     from app.config.config import ConfigError, load
     from app.shadow.compare import as_json
-    from app.shadow.replayer import NothingRecorded, ReplayRequest, replay
+    from app.shadow.runner import NothingRecorded, ReplayRequest, replay
     from deploy.core.errors import DeployError
     from gates.contracts.errors import GatesError
     from gates.run.progress import progress

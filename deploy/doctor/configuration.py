@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from deploy.doctor.evidence import Evidence
-from deploy.doctor.result import CheckResult, HostCheck, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
 
 LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
 FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs")
@@ -14,6 +13,10 @@ FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs",
 PASSING: Final = ("tmpfs", "ramfs", "overlay")
 
 
+CHECKS: Final[dict[str, HostCheck]] = {}
+
+
+@check(CHECKS, "config.schema")
 def _schema(evidence: Evidence) -> CheckResult:
     setting = evidence.setting
     if setting.error:
@@ -25,6 +28,7 @@ def _public(address: str | None) -> bool:
     return address is not None and not address.startswith(LOOPBACK)
 
 
+@check(CHECKS, "config.listen")
 def _listen(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.listen is None:
@@ -37,6 +41,7 @@ def _listen(evidence: Evidence) -> CheckResult | None:
     return ok(f"{setting.listen}{', with keys' if setting.keys else ', this machine only'}")
 
 
+@check(CHECKS, "config.admin")
 def _admin(evidence: Evidence) -> CheckResult | None:
     admin = evidence.setting.admin
     if admin is None:
@@ -49,6 +54,7 @@ def _admin(evidence: Evidence) -> CheckResult | None:
     return ok(f"{admin}, this machine only")
 
 
+@check(CHECKS, "config.keys")
 def _keys(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.keys is None:
@@ -58,6 +64,7 @@ def _keys(evidence: Evidence) -> CheckResult | None:
     return ok(f"{setting.keys} keys" if setting.keys else "none, and none is needed on loopback")
 
 
+@check(CHECKS, "config.secrets")
 def _secrets(evidence: Evidence) -> CheckResult | None:
     files = evidence.setting.secrets
     if not files:
@@ -67,6 +74,7 @@ def _secrets(evidence: Evidence) -> CheckResult | None:
     return ok(f"{', '.join(sorted(files))}: mode 600")
 
 
+@check(CHECKS, "config.state")
 def _state(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.state is None:
@@ -85,6 +93,7 @@ def _state(evidence: Evidence) -> CheckResult | None:
     return ok(f"{setting.state} on {setting.filesystem}")
 
 
+@check(CHECKS, "config.slo")
 def _slo(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.slo is None:
@@ -100,6 +109,7 @@ def _slo(evidence: Evidence) -> CheckResult | None:
     return ok(f"{', '.join(f'{bound:g} s' for bound in setting.slo)}: bounds of the histogram")
 
 
+@check(CHECKS, "config.dashboards")
 def _dashboards(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.shown is None:
@@ -110,15 +120,3 @@ def _dashboards(evidence: Evidence) -> CheckResult | None:
             "rename it in deploy/grafana and deploy/prometheus: a panel with a wrong name says 'No data'",
         )
     return ok(f"{len(setting.shown)} metrics in dashboards and rules, all of them exported")
-
-
-CHECKS: Final[Mapping[str, HostCheck]] = {
-    "config.schema": _schema,
-    "config.listen": _listen,
-    "config.admin": _admin,
-    "config.keys": _keys,
-    "config.secrets": _secrets,
-    "config.state": _state,
-    "config.slo": _slo,
-    "config.dashboards": _dashboards,
-}

@@ -9,7 +9,7 @@ from deploy.core.errors import FlagError, SpecError
 from deploy.core.flags import flag_value
 from deploy.doctor.evidence import EngineFacts, Evidence, ModelFacts
 from deploy.doctor.host import is_spark
-from deploy.doctor.result import CheckResult, EngineCheck, fail, ok, warn
+from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, warn
 from deploy.drivers.container import argv
 from deploy.engine.flags import parse_flags
 from deploy.engine.spec import Dialect, EngineSpec
@@ -23,12 +23,16 @@ PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
 _ANY: Final = f"sha256:{'0' * 64}"
 
 
+CHECKS: Final[dict[str, EngineCheck]] = {}
+
+
 def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
     """The flags of a vLLM engine that the gateway starts; None for any other."""
     spec = evidence.engines[engine]
     return spec.args if spec.dialect == "vllm" and spec.driver == "docker" else None
 
 
+@check(CHECKS, "engine.flags")
 def _known(evidence: Evidence, engine: str) -> CheckResult | None:
     """Flags that the driver sets itself, and flags that the server does not know."""
     spec = evidence.engines[engine]
@@ -63,6 +67,7 @@ def _taken(engine: str, spec: EngineFacts) -> str | None:
     return None
 
 
+@check(CHECKS, "engine.tool_parser")
 def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
@@ -101,6 +106,7 @@ def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
 
 
+@check(CHECKS, "engine.reasoning_parser")
 def _reasoning_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
@@ -114,6 +120,7 @@ def _reasoning_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(parser)
 
 
+@check(CHECKS, "engine.graphs")
 def _eager(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
@@ -126,6 +133,7 @@ def _eager(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("CUDA graphs")
 
 
+@check(CHECKS, "engine.quantization")
 def _method(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     model = evidence.models.get(engine)
@@ -144,6 +152,7 @@ def _method(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(method)
 
 
+@check(CHECKS, "engine.language_only")
 def _language_only(evidence: Evidence, engine: str) -> CheckResult | None:
     args, model = _vllm(evidence, engine), evidence.models.get(engine)
     if (
@@ -160,6 +169,7 @@ def _language_only(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("--language-model-only")
 
 
+@check(CHECKS, "engine.unsafe")
 def _unsafe(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
@@ -175,14 +185,3 @@ def _unsafe(evidence: Evidence, engine: str) -> CheckResult | None:
             "leave it out on a GB10",
         )
     return ok("nothing unsafe is switched on")
-
-
-CHECKS: Final[Mapping[str, EngineCheck]] = {
-    "engine.flags": _known,
-    "engine.tool_parser": _tool_parser,
-    "engine.reasoning_parser": _reasoning_parser,
-    "engine.graphs": _eager,
-    "engine.quantization": _method,
-    "engine.language_only": _language_only,
-    "engine.unsafe": _unsafe,
-}

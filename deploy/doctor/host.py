@@ -5,12 +5,11 @@ Each bound has its source beside it; docs/spark.md holds the measurements from a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from deploy.core.versions import at_least, numbers
 from deploy.doctor.evidence import Evidence, Gpu
-from deploy.doctor.result import CheckResult, HostCheck, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
 from deploy.memory.sizing import GIB
 
 SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
@@ -22,6 +21,9 @@ LOSSY_DRIVERS: Final = ("580.173", "610.43")
 TOOLKIT_FLOOR: Final = "1.18"  # CDI by default: nvidia-container-toolkit#1227, #251, #48
 IMAGE_BYTES: Final = 22 * GIB
 """Assumed for an image of unknown size; vllm-openai has 20.3 GB."""
+
+
+CHECKS: Final[dict[str, HostCheck]] = {}
 
 
 def on_gpu(evidence: Evidence) -> bool:
@@ -42,9 +44,8 @@ def gpu_of(evidence: Evidence) -> Gpu | None:
     return next(iter(evidence.host.gpus or ()), None)
 
 
+@check(CHECKS, "host.architecture", applies=on_gpu)
 def _architecture(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     arch, gpu = evidence.host.architecture, gpu_of(evidence)
     if arch is None:
         return unknown("nobody knows the machine's architecture", "uname -m")
@@ -53,9 +54,8 @@ def _architecture(evidence: Evidence) -> CheckResult | None:
     return ok(f"{arch}{f' with {gpu.name}' if gpu else ''}")
 
 
+@check(CHECKS, "host.gpu", applies=on_gpu)
 def _gpu(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     gpu = gpu_of(evidence)
     if gpu is None or gpu.capability is None:
         return unknown("nvidia-smi does not tell of a GPU", f"{SMI} --query-gpu=name,compute_cap")
@@ -70,9 +70,8 @@ def _gpu(evidence: Evidence) -> CheckResult | None:
     return fail(f"{said}: no kernel for NVFP4", "serve the GGUF with llama-server")
 
 
+@check(CHECKS, "host.driver", applies=on_gpu)
 def _driver(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     gpu, kernel = gpu_of(evidence), evidence.host.kernel
     if gpu is None or gpu.driver is None:
         return unknown("the driver's version is not known", SMI)
@@ -87,9 +86,8 @@ def _driver(evidence: Evidence) -> CheckResult | None:
     return ok(f"{gpu.driver}{f', kernel {kernel}' if kernel else ''}")
 
 
+@check(CHECKS, "host.swap", applies=on_gpu)
 def _swap(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     swaps = evidence.host.swaps
     if swaps is None:
         return unknown("/proc/swaps could not be read", "swapon --show")
@@ -105,9 +103,8 @@ def _swap(evidence: Evidence) -> CheckResult | None:
     return ok("zram only" if swaps else "off")
 
 
+@check(CHECKS, "host.gpu_processes", applies=on_gpu)
 def _processes(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     held = evidence.host.gpu_processes
     if held is None:
         return unknown("nvidia-smi does not tell who uses the GPU", SMI)
@@ -119,10 +116,9 @@ def _processes(evidence: Evidence) -> CheckResult | None:
     return ok("nobody else uses the GPU")
 
 
+@check(CHECKS, "host.persistence", applies=on_gpu)
 def _persistence(evidence: Evidence) -> CheckResult | None:
     gpu = gpu_of(evidence)
-    if not on_gpu(evidence):
-        return None
     if gpu is None or gpu.persistent is None:
         return unknown("persistence mode is not known", SMI)
     if not gpu.persistent:
@@ -130,9 +126,8 @@ def _persistence(evidence: Evidence) -> CheckResult | None:
     return ok("on")
 
 
+@check(CHECKS, "host.toolkit", applies=on_gpu)
 def _toolkit(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     version = evidence.host.toolkit
     if version is None:
         return unknown("nvidia-ctk is not here", "sudo apt install nvidia-container-toolkit")
@@ -144,15 +139,15 @@ def _toolkit(evidence: Evidence) -> CheckResult | None:
     return ok(version)
 
 
+@check(CHECKS, "host.cdi", applies=on_gpu)
 def _cdi(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     specs, how = evidence.host.cdi, "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
     if specs is None or (not specs and evidence.host.toolkit is None):
         return unknown("no description of the GPU in /etc/cdi or /var/run/cdi", how)
     return ok(", ".join(specs)) if specs else fail("no CDI description of the GPU", how)
 
 
+@check(CHECKS, "host.docker")
 def _docker(evidence: Evidence) -> CheckResult | None:
     if not any(e.driver == "docker" for e in evidence.engines.values()):
         return None
@@ -165,6 +160,7 @@ def _docker(evidence: Evidence) -> CheckResult | None:
     return ok(version)
 
 
+@check(CHECKS, "host.user")
 def _user(evidence: Evidence) -> CheckResult | None:
     uid = evidence.host.uid
     if not on_gpu(evidence) or uid is None:
@@ -174,6 +170,7 @@ def _user(evidence: Evidence) -> CheckResult | None:
     return ok(f"uid {uid}")
 
 
+@check(CHECKS, "host.disk")
 def _disk(evidence: Evidence) -> CheckResult | None:
     if not any(e.driver == "docker" for e in evidence.engines.values()):
         return None
@@ -188,9 +185,8 @@ def _disk(evidence: Evidence) -> CheckResult | None:
     return ok(said) if free >= need else fail(said, "docker image prune; docker builder prune")
 
 
+@check(CHECKS, "host.journal", applies=on_gpu)
 def _journal(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     lines = evidence.host.journal
     if lines is None:
         how = "sudo journalctl -k -b | grep -E 'NVRM: Xid|NV_ERR_NO_MEMORY'"
@@ -202,9 +198,8 @@ def _journal(evidence: Evidence) -> CheckResult | None:
     return ok("no Xid and no NV_ERR_NO_MEMORY since boot")
 
 
+@check(CHECKS, "host.time_sync", applies=on_gpu)
 def _time_sync(evidence: Evidence) -> CheckResult | None:
-    if not on_gpu(evidence):
-        return None
     synced = evidence.host.time_synchronized
     if synced is None:
         return unknown("nobody knows whether the clock is synchronized", "timedatectl")
@@ -213,6 +208,7 @@ def _time_sync(evidence: Evidence) -> CheckResult | None:
     return ok("synchronized")
 
 
+@check(CHECKS, "host.nvcc")
 def _nvcc(evidence: Evidence) -> CheckResult | None:
     """/usr/bin/nvcc of a DGX Spark is CUDA 12.0, and FlashInfer compiles SM 12.1 kernels with it (docs/spark.md)."""
     if not is_spark(evidence):
@@ -235,6 +231,7 @@ def _nvcc(evidence: Evidence) -> CheckResult | None:
     return warn(f"{said}; containers bring their own", fix)
 
 
+@check(CHECKS, "host.clock")
 def _clock(evidence: Evidence) -> CheckResult | None:
     monotonic = evidence.host.monotonic
     if monotonic is None:
@@ -242,22 +239,3 @@ def _clock(evidence: Evidence) -> CheckResult | None:
     return (
         ok("monotonic") if monotonic else fail("time.monotonic can go back", "use another kernel or Python")
     )
-
-
-CHECKS: Final[Mapping[str, HostCheck]] = {
-    "host.architecture": _architecture,
-    "host.gpu": _gpu,
-    "host.driver": _driver,
-    "host.swap": _swap,
-    "host.gpu_processes": _processes,
-    "host.persistence": _persistence,
-    "host.toolkit": _toolkit,
-    "host.cdi": _cdi,
-    "host.docker": _docker,
-    "host.user": _user,
-    "host.disk": _disk,
-    "host.journal": _journal,
-    "host.time_sync": _time_sync,
-    "host.nvcc": _nvcc,
-    "host.clock": _clock,
-}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from deploy.core.versions import at_least, is_candidate
 from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts
 from deploy.doctor.host import is_spark
-from deploy.doctor.result import CheckResult, EngineCheck, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, unknown, warn
 from deploy.engine.spec import PINNED_IMAGE
 
 PROBE: Final = "manners doctor --probe"
@@ -21,6 +20,9 @@ GOOD_IMAGE: Final = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 GOOD_LLAMA: Final = "ghcr.io/ggml-org/llama.cpp:server-cuda13"
 CUDA_FLOOR: Final = "12.9"  # the first that knows sm_121 (flashinfer#3170)
 _MACHINES: Final = {"aarch64": "arm64", "x86_64": "amd64"}
+
+
+CHECKS: Final[dict[str, EngineCheck]] = {}
 
 
 def _good(evidence: Evidence, engine: str) -> str:
@@ -40,6 +42,7 @@ def _inside(evidence: Evidence, engine: str) -> ImageContents | None:
     return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
 
 
+@check(CHECKS, "image.pinned")
 def _pinned(evidence: Evidence, engine: str) -> CheckResult | None:
     image = _image(evidence, engine)
     if image is None:
@@ -53,6 +56,7 @@ def _pinned(evidence: Evidence, engine: str) -> CheckResult | None:
     )
 
 
+@check(CHECKS, "image.nightly")
 def _nightly(evidence: Evidence, engine: str) -> CheckResult | None:
     """TTFT was 90 ms with one nightly build and 1 to 4 s with the next day's (docs/spark.md)."""
     image = _image(evidence, engine)
@@ -67,6 +71,7 @@ def _nightly(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{name}: no nightly build")
 
 
+@check(CHECKS, "image.present")
 def _present(evidence: Evidence, engine: str) -> CheckResult | None:
     name = _image(evidence, engine)
     if name is None:
@@ -83,6 +88,7 @@ def _present(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"there{f', {image.size / 1e9:.1f} GB' if image.size else ''}")
 
 
+@check(CHECKS, "image.architecture")
 def _architecture(evidence: Evidence, engine: str) -> CheckResult | None:
     if _image(evidence, engine) is None:
         return None
@@ -96,6 +102,7 @@ def _architecture(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(found)
 
 
+@check(CHECKS, "image.cuda")
 def _cuda(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None:
@@ -110,6 +117,7 @@ def _cuda(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"CUDA {inside.cuda}")
 
 
+@check(CHECKS, "image.kernels")
 def _kernels(evidence: Evidence, engine: str) -> CheckResult | None:
     """Whether torch's or ggml's kernels were compiled for this GPU."""
     inside, llama = _inside(evidence, engine), evidence.engines[engine].dialect == "llama-server"
@@ -124,6 +132,7 @@ def _kernels(evidence: Evidence, engine: str) -> CheckResult | None:
     return fail(f"{said}: 'no kernel image' at the first token", f"use {_good(evidence, engine)}")
 
 
+@check(CHECKS, "image.vllm")
 def _vllm(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None or evidence.engines[engine].dialect != "vllm":
@@ -147,6 +156,7 @@ def has_sm121(archs: tuple[str, ...]) -> bool:
     )
 
 
+@check(CHECKS, "image.flashinfer")
 def _flashinfer(evidence: Evidence, engine: str) -> CheckResult | None:
     """With kernels for SM 10.0 only, SM 12.1 gets generic ones with ten times the overhead (docs/spark.md)."""
     inside = _inside(evidence, engine)
@@ -176,6 +186,7 @@ def _flashinfer(evidence: Evidence, engine: str) -> CheckResult | None:
     return fail(f"{inside.flashinfer}, {held}, and nothing that could compile SM 12.1", fix)
 
 
+@check(CHECKS, "image.compiler")
 def _compiler(evidence: Evidence, engine: str) -> CheckResult | None:
     """Triton's bundled ptxas of CUDA 12.8 fails with "sm_121a is not defined" (vllm#30163)."""
     inside = _inside(evidence, engine)
@@ -191,22 +202,9 @@ def _compiler(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"ptxas {inside.ptxas}{f', nvcc {inside.nvcc}' if inside.nvcc else ', no nvcc'}")
 
 
+@check(CHECKS, "image.llama")
 def _llama(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None or evidence.engines[engine].dialect != "llama-server":
         return None
     return ok(inside.llama) if inside.llama else unknown("its llama.cpp build is not known", PROBE)
-
-
-CHECKS: Final[Mapping[str, EngineCheck]] = {
-    "image.pinned": _pinned,
-    "image.nightly": _nightly,
-    "image.present": _present,
-    "image.architecture": _architecture,
-    "image.cuda": _cuda,
-    "image.kernels": _kernels,
-    "image.vllm": _vllm,
-    "image.flashinfer": _flashinfer,
-    "image.compiler": _compiler,
-    "image.llama": _llama,
-}

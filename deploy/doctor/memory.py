@@ -7,10 +7,12 @@ from typing import Final
 
 from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
-from deploy.doctor.result import CheckResult, HostCheck, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
 from deploy.engine.flags import DEFAULTS
 from deploy.memory.gguf import Value
 from deploy.memory.sizing import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, llama_need, vllm_need
+
+CHECKS: Final[dict[str, HostCheck]] = {}
 
 
 def weights_of(model: ModelFacts | None) -> int | None:
@@ -56,6 +58,7 @@ def _needs(evidence: Evidence) -> dict[str, int | None]:
     return {name: need_of(evidence, name) for name in evidence.setting.together if name in evidence.engines}
 
 
+@check(CHECKS, "host.memory")
 def _plan(evidence: Evidence) -> CheckResult | None:
     needs, total = _needs(evidence), evidence.host.memory_total
     if not any(needs.values()) and None not in needs.values():
@@ -85,6 +88,7 @@ def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> 
     return f"--gpu-memory-utilization {share:g} or less for {', '.join(greedy)}; {least:.2f} is the least for its weights"
 
 
+@check(CHECKS, "host.available")
 def _now(evidence: Evidence) -> CheckResult | None:
     needs, host = _needs(evidence), evidence.host
     if not any(needs.values()):
@@ -96,6 +100,3 @@ def _now(evidence: Evidence) -> CheckResult | None:
     if memory.available - need >= memory.floor:
         return ok(said)
     return warn(said, "unless the engines are up already: see who holds it, ps aux --sort=-rss | head")
-
-
-CHECKS: Final[Mapping[str, HostCheck]] = {"host.memory": _plan, "host.available": _now}

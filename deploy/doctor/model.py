@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final
 
 from deploy.core.versions import at_least
 from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts, ModelFacts
 from deploy.doctor.image import PROBE
-from deploy.doctor.result import CheckResult, EngineCheck, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, unknown, warn
 
 UNSAFE: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 NEW_TOKENIZERS: Final = (
@@ -29,6 +29,9 @@ FILE_TYPES: Final = {0: "F32", 1: "F16", 7: "Q8_0", 14: "Q4_K_S", 15: "Q4_K_M", 
                      32: "BF16", 39: "NVFP4"}  # fmt: skip
 GGUF_ARCHS: Final = ("qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "llama", "gemma3")
 """Architectures that have been served with this gateway; others may work, and were not tried."""
+
+
+CHECKS: Final[dict[str, EngineCheck]] = {}
 
 
 def _model(evidence: Evidence, engine: str) -> ModelFacts | None:
@@ -55,6 +58,7 @@ def _surgery(model: ModelFacts, evidence: Evidence, engine: str) -> str:
     return f"manners quantize surgery {model.path} --out {model.path}-served --for vllm-{short}"
 
 
+@check(CHECKS, "model.files")
 def _files(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None:
@@ -75,6 +79,7 @@ def _files(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{weights[0]}{more}, {f'{size / 1e9:.1f} GB' if size >= 1e9 else f'{size / 1e6:.1f} MB'}")
 
 
+@check(CHECKS, "model.code")
 def _code(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
@@ -89,6 +94,7 @@ def _code(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("brings no code")
 
 
+@check(CHECKS, "model.sealed")
 def _sealed(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None or not model.files:
@@ -106,6 +112,7 @@ def _sealed(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{model.sealed[:19]}, {len(model.files)} files")
 
 
+@check(CHECKS, "model.quantization")
 def _quantization(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or evidence.engines[engine].dialect != "vllm":
@@ -133,6 +140,7 @@ def _quantization(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{algo}{kv}")
 
 
+@check(CHECKS, "model.type")
 def _type(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
@@ -148,6 +156,7 @@ def _type(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{model.model_type or 'no model_type'}, {', '.join(model.architectures) or 'no architecture'}")
 
 
+@check(CHECKS, "model.preprocessor")
 def _preprocessor(evidence: Evidence, engine: str) -> CheckResult | None:
     """Older vLLM versions need a vision-language wrapper, which loads only with a preprocessor."""
     model = _folder(evidence, engine)
@@ -161,6 +170,7 @@ def _preprocessor(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("preprocessor_config.json is there")
 
 
+@check(CHECKS, "model.tokenizer")
 def _tokenizer(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
@@ -184,6 +194,7 @@ def _tokenizer(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"{name}, and transformers {inside.transformers or '5'} has it")
 
 
+@check(CHECKS, "model.template")
 def _template(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or model.template is None:
@@ -198,6 +209,7 @@ def _template(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(f"with enable_thinking{f', calls in {model.calls} form' if model.calls else ''}")
 
 
+@check(CHECKS, "model.generation")
 def _generation(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or model.generation is None:
@@ -210,6 +222,7 @@ def _generation(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok("generation_config.json is there")
 
 
+@check(CHECKS, "model.gguf")
 def _gguf(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None or not any(name.endswith(".gguf") for name in model.files or ()):
@@ -230,6 +243,7 @@ def _gguf(evidence: Evidence, engine: str) -> CheckResult | None:
     return ok(said)
 
 
+@check(CHECKS, "model.access")
 def _access(evidence: Evidence, engine: str) -> CheckResult | None:
     """A container that ran as root leaves files that other users cannot change."""
     model = _model(evidence, engine)
@@ -249,18 +263,3 @@ def _access(evidence: Evidence, engine: str) -> CheckResult | None:
 def _some(names: Iterable[str]) -> str:
     first, *rest = names
     return f"{first}{f' and {len(rest)} more' if rest else ''}"
-
-
-CHECKS: Final[Mapping[str, EngineCheck]] = {
-    "model.files": _files,
-    "model.code": _code,
-    "model.sealed": _sealed,
-    "model.quantization": _quantization,
-    "model.type": _type,
-    "model.preprocessor": _preprocessor,
-    "model.tokenizer": _tokenizer,
-    "model.template": _template,
-    "model.generation": _generation,
-    "model.gguf": _gguf,
-    "model.access": _access,
-}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from deploy.doctor.evidence import Evidence
 
@@ -76,6 +76,22 @@ HostCheck = Callable[[Evidence], CheckResult | None]
 """None: the check does not apply."""
 EngineCheck = Callable[[Evidence, str], CheckResult | None]
 """A check of one engine, by its name."""
+C = TypeVar("C", bound=Callable[..., CheckResult | None])
+
+
+def check(
+    checks: dict[str, C], name: str, *, applies: Callable[[Evidence], bool] = lambda _: True
+) -> Callable[[C], C]:
+    """Decorator: enter a check into its module's table under its id. Where `applies` is false, it gives None."""
+
+    def enter(function: C) -> C:
+        def guarded(evidence: Evidence, *engine: str) -> CheckResult | None:
+            return function(evidence, *engine) if applies(evidence) else None
+
+        checks[name] = cast("C", guarded)
+        return function
+
+    return enter
 
 
 def worst(findings: Iterable[Diagnosis]) -> CheckState:

@@ -12,7 +12,7 @@ import pytest_asyncio
 from app.cli.shadow import show
 from app.config.config import Config, parse
 from app.shadow.compare import as_json
-from app.shadow.replayer import NothingRecorded, ReplayRequest, replay
+from app.shadow.runner import NothingRecorded, ReplayRequest, replay
 from app.shadow.store import Store
 from gates.contracts.errors import RunError
 from gates.run.ledger import read_samples

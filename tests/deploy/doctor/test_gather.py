@@ -178,7 +178,7 @@ def test_what_llama_server_says_at_its_start_is_read() -> None:
 
 
 def test_the_probe_runs_on_any_python_and_prints_one_line() -> None:
-    probe = Path(image.__file__).with_name("inside.py").read_text("utf-8")
+    probe = Path(image.__file__).with_name("image_contents.py").read_text("utf-8")
     told = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, timeout=100, check=True
     )
