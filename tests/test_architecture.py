@@ -33,7 +33,7 @@ PURE = (
 )  # fmt: skip
 """Modules that take values and return values."""
 IMPURE = {"asyncio", "time", "random", "os", "io", "socket", "subprocess", "threading", "logging", "structlog",
-          "aiohttp", "fastapi", "starlette", "uvicorn", "uuid", "secrets", "tempfile", "shutil"}  # fmt: skip
+          "aiohttp", "httpx2", "fastapi", "starlette", "uvicorn", "uuid", "secrets", "tempfile", "shutil"}  # fmt: skip
 
 
 @cache

@@ -27,7 +27,7 @@ from deploy.core.tasks import supervise
 from deploy.drivers.factory import make_engine
 from deploy.engine.abilities import Abilities
 from deploy.engine.engine import Engine, EngineState, Phase
-from deploy.engine.probe import ProbeResult, Verdict, probe
+from deploy.engine.probe import ProbeOutcome, ProbeResult, probe
 from deploy.engine.spec import Dialect, EngineSpec, Kind
 from deploy.engine.supervised import SupervisedEngine
 
@@ -46,7 +46,7 @@ SILENT_PROBES = 3
 CROWDED_SECONDS = 2.0
 """A live reply that got a token this shortly before a failed probe shows that the engine works."""
 
-CROWDED_OUT: Final = frozenset({Verdict.STALLED, Verdict.LOADING})
+CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 """Verdicts that a healthy engine without a free slot gives as well."""
 
 UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.config.config import Config, Model
+from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
 from app.errors.tree import EngineDown, NotForChat, UnknownModel
 from app.telemetry.log import Logger
@@ -151,7 +151,7 @@ class EnginePool:
         """Whether some model's requests may go to this engine."""
         return any(engine in route.engines for route in self._table.values())
 
-    def model(self, name: str, chats: bool) -> Model:
+    def model(self, name: str, chats: bool) -> ModelConfig:
         """The configuration of a public model. Raises UnknownModel; NotForChat if `chats` and it is for embeddings."""
         try:
             model = self._config.models[name]

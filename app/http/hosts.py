@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from app.config.sections import is_loopback
+from app.config.config import is_loopback
 from app.errors.tree import Forbidden, UnsupportedMediaType
 
 _HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9_.-]{1,253}))(?::[0-9]{1,5})?")

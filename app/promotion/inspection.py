@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
+import httpx2
 
 from app.engines.identity import build_of, planned
 from app.promotion.identity import ExpectedEngine, RunningEngine, differs
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
+from deploy.core.engine_http import engine_client, read_json
 from deploy.core.errors import DeployError
-from deploy.core.replies import read_json, session
 from deploy.drivers.embedded import usable_cores
 from deploy.engine.engine import Engine
 from deploy.engine.flags import parse_flags
@@ -180,17 +180,17 @@ def _hash(path: Path, *fingerprint: int) -> str:
 async def _stated_models(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, ...]]:
     """The model's path and the names that it is served under, as the engine states. Raises EffectError."""
     try:
-        async with asyncio.timeout(ASK_SECONDS), session(ASK_SECONDS, None) as asking:
-            listed = (await _get(asking, f"{url}/v1/models"))["data"]
+        async with asyncio.timeout(ASK_SECONDS), engine_client() as client:
+            listed = (await _get(client, f"{url}/v1/models"))["data"]
             path = listed[0].get("root")
             if spec.dialect == "llama-server":
-                path = (await _get(asking, f"{url}/props")).get("model_path")
+                path = (await _get(client, f"{url}/props")).get("model_path")
             return path, tuple(str(model["id"]) for model in listed)
-    except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f"{spec.name} does not say what it serves ({type(error).__name__})"
         raise EffectError(FailureReason("engine_down", why)) from None
 
 
-async def _get(session: aiohttp.ClientSession, url: str) -> Any:
-    async with session.get(url, allow_redirects=False) as reply:
+async def _get(client: httpx2.AsyncClient, url: str) -> Any:
+    async with client.stream("GET", url) as reply:
         return await read_json(reply)

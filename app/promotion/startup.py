@@ -21,7 +21,7 @@ from app.telemetry.log import Logger
 from deploy.core.errors import DeployError
 from deploy.core.tasks import supervise
 from deploy.drivers import factory
-from deploy.drivers.factory import Found
+from deploy.drivers.factory import FoundContainer
 from deploy.engine.spec import EngineSpec, spec_text
 from gates.artefact.artefact import ArtefactError, folder_of, load
 from gates.artefact.manifest import Artefact
@@ -62,14 +62,14 @@ class Startup:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _found(self) -> tuple[Found, ...]:
+    async def _found(self) -> tuple[FoundContainer, ...]:
         try:
             return await factory.running(self._deps.catalogue.specs(), state_dir=self._deps.config.state_dir)
         except DeployError as error:
             self._log.error("engines_unknown", error=loggable(error))
             return ()
 
-    async def _remove(self, orphan: Found) -> None:
+    async def _remove(self, orphan: FoundContainer) -> None:
         self._log.warning("orphan", engine=orphan.engine)
         try:
             await factory.remove(orphan)

@@ -17,7 +17,7 @@ import msgspec
 from app.api.engine_request import answer_body, without_parser
 from app.api.surface import Encoder, OverChat, ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
-from app.config.config import Model
+from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
 from app.errors.tree import BadField, EngineBroke, MannersError
 from app.stream.audit import ReplyAudit
@@ -78,7 +78,7 @@ class RequestContext:
 
     # Set by `accept`, and not read before it.
     parsed: ParsedRequest
-    model: Model
+    model: ModelConfig
     start: float  # when the request's last byte had come
     budget: ReplyBudget
     # Set by `try_engine`: of the engine that was asked last.
@@ -110,7 +110,7 @@ class RequestContext:
         self.error: BaseException | None = None  # what ended it, if not the end of a whole reply
         self.judgement: Judgement | None = None  # whether the engine was to blame for that
 
-    def accept(self, parsed: ParsedRequest, model: Model, start: float, budget: ReplyBudget) -> None:
+    def accept(self, parsed: ParsedRequest, model: ModelConfig, start: float, budget: ReplyBudget) -> None:
         """The body is sound, and this model is asked for."""
         self.parsed, self.model, self.start, self.budget = parsed, model, start, budget
         self.public_name, self.stream = parsed.chat.model, bool(parsed.chat.stream)
@@ -185,7 +185,7 @@ class RequestContext:
         return headers
 
 
-def _configured(model: Model) -> Thinking:
+def _configured(model: ModelConfig) -> Thinking:
     if model.thinking == "off":
         return 0
     return None if model.thinking == "on" else model.thinking

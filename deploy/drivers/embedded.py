@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.core.errors import SpecError
-from deploy.drivers.child import Child, Report, spawn
+from deploy.drivers.child import Child, StartupReport, spawn
 from deploy.engine import supervisor
 from deploy.engine.engine import OnChange
 from deploy.engine.flags import parse_flags
@@ -19,7 +19,7 @@ from deploy.engine.weights import find_gguf
 
 
 def usable_cores() -> int:
-    """Of the machine's cores those that this process may run on; the threads of a child follow from it."""
+    """The number of cores that this process may run on; a child's thread count is derived from it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return cores or 1
 
@@ -67,7 +67,7 @@ class EmbeddedEngine(SupervisedEngine):
         return _ChildRun(await spawn(self._config, log, self._environ or os.environ))
 
     async def describe(self) -> Mapping[str, Any]:
-        """Besides: the words of the child's command line, and the model file that it was given."""
+        """Adds the child's command line and its model file; see `Engine.describe`."""
         running = self._run
         argv = running.argv() if isinstance(running, _ChildRun) else ()
         return {**await super().describe(), "argv": argv, "model_file": self._config.get("model")}
@@ -84,7 +84,7 @@ class _ChildRun:
         return self._child.pid
 
     def argv(self) -> tuple[str, ...]:
-        """The command line, as the kernel has it; () where it does not tell, or the child is gone."""
+        """The command line from the kernel; () if it is not available, or the child has ended."""
         try:
             words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -92,11 +92,11 @@ class _ChildRun:
         return tuple(word.decode("utf-8", "replace") for word in words[:-1])
 
     async def address(self) -> str | None:
-        # Shielded: a caller's timeout must not cancel what others read.
+        # Shielded: a caller's timeout must not cancel a future that others await.
         return (await asyncio.shield(self._child.report)).url
 
     def up(self) -> None:
-        """Its log has known since it said its address."""
+        """Nothing to do: the log withholds requests since the child reported its address."""
 
     def terminate(self) -> None:
         self._child.terminate()
@@ -106,13 +106,13 @@ class _ChildRun:
 
     async def wait(self) -> RunEnd:
         status = await self._child.wait()
-        return _end_of(status, self._child.report.result() if self._child.report.done() else Report())
+        return _end_of(status, self._child.report.result() if self._child.report.done() else StartupReport())
 
     def close(self) -> None:
         self._child.close()
 
 
-def _end_of(status: int, report: Report) -> RunEnd:
+def _end_of(status: int, report: StartupReport) -> RunEnd:
     if report.error is not None:
         return RunEnd(f"refused to start: {report.error}", refused=True)
     how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"

@@ -17,7 +17,7 @@ from deploy.engine.state_watcher import StateWatcher
 class UrlEngine:
     """An `Engine` at a fixed address. Nothing is started and nothing is stopped.
 
-    `model` is the name to ask for; without it the first in the engine's `/v1/models` is taken.
+    `model` is the name to request; the default is the first in the engine's `/v1/models`.
     `headers` go with every probe (an engine may want a key). `start_timeout_s` bounds `start()`.
     After a failed start it is asked again every `retry_s` (None: only by another `start()`).
 
@@ -76,7 +76,7 @@ class UrlEngine:
             self._begin()
         assert self._probing is not None
         try:
-            # Shielded, so that one of two callers who gives up does not take it from the other.
+            # Shielded, so that one caller's cancellation does not affect another.
             return await asyncio.shield(self._probing)
         except asyncio.CancelledError:
             if self._probing.cancelled():
@@ -116,14 +116,14 @@ class UrlEngine:
             self._enter(Phase.STOPPED, error=self.state.last_error)
 
     async def leave(self) -> None:
-        """The same: it lives on anyway."""
+        """The same as `stop`: the engine keeps running anyway."""
         await self.stop()
 
     def kill(self, why: str) -> None:
-        """Nothing is ended: it is not ours, and this machine's memory is not what it runs in."""
+        """No effect: the engine is not run by this gateway, and does not use this host's memory."""
 
     async def describe(self) -> Mapping[str, Any]:
-        """See `Engine.describe`; a stranger is known by its address alone."""
+        """See `Engine.describe`; only its address is known."""
         return {
             "name": self.name,
             "driver": "url",
@@ -158,7 +158,7 @@ class UrlEngine:
 
     async def _ask_abilities(self, model: str) -> Abilities:
         if self._spec.kind == "embeddings":
-            return Abilities()  # they are all about chat
+            return Abilities()  # they all concern chat
         return await abilities(
             self._base,
             model=model,

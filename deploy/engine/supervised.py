@@ -65,7 +65,7 @@ class SupervisedEngine(ABC):
         """Check that the configuration can work, before anything is started.
 
         Raises:
-            ArtefactError: the weights are not where the spec says.
+            WeightsError: the weights are not where the spec says.
         """
 
     @abstractmethod

@@ -15,7 +15,7 @@ from typing import Any, Final
 import aiohttp
 from rich.markup import escape
 
-from app.cli.admin_client import OperatorClient
+from app.cli.admin_client import AdminClient
 from app.http.keys import read_admin_token
 from tests.bench.processes import Process
 from tests.demo import leak
@@ -210,10 +210,10 @@ class Story:
             *command, stdout=pipe, stderr=pipe, env=env, cwd=self.place.base
         )
 
-    def _client(self) -> OperatorClient:
+    def _client(self) -> AdminClient:
         token = read_admin_token(None, self.place.base / "state")
         assert token is not None  # the gateway made it before it was ready
-        return OperatorClient(self.place.admin, token)
+        return AdminClient(self.place.admin, token)
 
     @contextmanager
     def _gateway(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.core.errors import StartFailed, StartTimeout
-from deploy.drivers.child import REPORT_BYTES, Child, Report, _read_report
+from deploy.drivers.child import REPORT_BYTES, Child, StartupReport, _read_report
 from deploy.drivers.url import UrlEngine
 from deploy.engine import supervised
 from deploy.engine.engine import Phase
@@ -117,8 +117,8 @@ async def test_an_engine_that_failed_starts_again_by_itself_where_its_policy_say
         async with asyncio.timeout(5):
             with pytest.raises(StartFailed, match="its driver failed"):
                 await engine.start()
-            while engine.state.state is not Phase.READY:
-                await engine.changed(engine.state)
+            while (seen := engine.state).state is not Phase.READY:
+                await engine.changed(seen)
             assert (engine.runs, engine.state.last_error, engine.state.restarts) == (2, None, 0)
             await engine.stop()
         assert engine.state.state is Phase.STOPPED
@@ -207,4 +207,4 @@ NO_REPORTS = {
 async def test_a_report_that_is_none_is_a_death_in_silence(line: bytes) -> None:
     """Whoever waits for the child's address is told, whatever it wrote."""
     async with said(line) as child, asyncio.timeout(5):
-        assert await child.report == Report()
+        assert await child.report == StartupReport()

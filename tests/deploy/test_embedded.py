@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from deploy.core.errors import ArtefactError, StartCancelled, StartFailed
+from deploy.core.errors import StartCancelled, StartFailed, WeightsError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import probe
@@ -234,7 +234,7 @@ async def test_a_missing_model_starts_nothing(tmp_path: Path) -> None:
         artefact=tmp_path / "no.gguf",
     )
     engine = EmbeddedEngine(spec, state_dir=tmp_path)
-    with pytest.raises(ArtefactError, match="does not exist"):
+    with pytest.raises(WeightsError, match="does not exist"):
         await engine.start()
     assert engine.state.state is Phase.STOPPED
 

@@ -165,8 +165,8 @@ def test_a_failed_engine_is_started_again_where_the_policy_says_so() -> None:
     policy = RestartPolicy(retry_s=5.0)
     child, commands = run(Start(0), Exited(1, "bad", refused=True), policy=policy)
     assert (child.phase, child.error, commands) == (F, "bad", [Spawn(), Wake(5.0)])
-    again, commands = step(policy, child, Due(6))
-    assert (again, commands) == (ChildState(phase=T, since=6), (Spawn(),))
+    again, then = step(policy, child, Due(6))
+    assert (again, then) == (ChildState(phase=T, since=6), (Spawn(),))
 
 
 def test_a_doomed_child_cannot_become_ready() -> None:

@@ -35,7 +35,7 @@ from app.stream.xmlcall import XMLCall
 from app.telemetry.redact import Redactor
 from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import WeightsError
 from deploy.memory.gguf import read_metadata
 from gates.contracts import sample
 from gates.contracts.errors import SamplesError
@@ -465,7 +465,7 @@ def gguf(data: bytes) -> None:
         try:
             with Steps(2000 + 20 * len(data)):
                 found = read_metadata(path)
-        except ArtefactError:
+        except WeightsError:
             return
         size = sum(len(str(k)) for k in found) + sum(len(v) for v in found.values() if isinstance(v, str))
         assert size <= len(data)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from deploy.dashboards.__main__ import ALL
-from deploy.dashboards.panel import Mark
+from deploy.dashboards.panel import Annotation
 from deploy.dashboards.voice import VOICE
 from tests.app.promotion.stage import hasten
 from tests.ops.__main__ import collect, moments
@@ -104,7 +104,9 @@ async def test_every_panel_shows_something(watched: Watched, title: str, expr: s
 
 
 @pytest.mark.parametrize("mark", [mark for _, mark in MARKS], ids=[uid for uid, _ in MARKS])
-async def test_every_annotation_marks_the_promotion_and_the_rollback(watched: Watched, mark: Mark) -> None:
+async def test_every_annotation_marks_the_promotion_and_the_rollback(
+    watched: Watched, mark: Annotation
+) -> None:
     """Once each, and nothing else: not the start of the gateway, and not the promotion that failed."""
     (end,) = [value for _, value in await watched.prometheus.ask("max(timestamp(up))")]
     marked = await moments(watched.prometheus, mark, watched.start - 10, end, STEP_S)

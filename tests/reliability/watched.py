@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import uvloop
 
@@ -48,7 +49,7 @@ async def _watch(path: Path) -> None:
 async def main(config: Path, samples: Path) -> None:
     """Serve until a signal."""
     for verb in (Action.WARM, Action.PROBE):
-        HANDLERS[verb] = passed_over
+        cast(dict[Action, Any], HANDLERS)[verb] = passed_over
     watch = asyncio.create_task(_watch(samples))
     try:
         await serve(load(config))

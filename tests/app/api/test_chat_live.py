@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import httpx2
 import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
@@ -244,13 +244,14 @@ async def test_a_caller_who_leaves_frees_the_engines_slot(
         "ignore_eos": True,
     }
     loop = asyncio.get_running_loop()
-    async with aiohttp.ClientSession() as session:
-        request = asyncio.create_task(session.post(f"{house.url}/v1/chat/completions", json=body))
+    async with httpx2.AsyncClient(timeout=None) as client:
+        sent = client.build_request("POST", f"{house.url}/v1/chat/completions", json=body)
+        request = asyncio.create_task(client.send(sent, stream=True))
         if phase == "in mid-stream":
-            async with await request as reply:
-                await reply.content.readany()
-                left = loop.time()
-                reply.close()
+            reply = await request
+            await anext(reply.aiter_raw())
+            left = loop.time()
+            await reply.aclose()
         else:
             if phase != "before headers":
                 while not await busy_slots(house):

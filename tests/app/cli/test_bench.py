@@ -93,7 +93,9 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
 async def test_what_cannot_be_timed_is_one_line_and_its_code(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(UrlEngine.__init__.__kwdefaults__ or {}, "start_timeout_s", 0.2)
+    defaults = UrlEngine.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "start_timeout_s", 0.2)
     args, code, why = REFUSED[name]
     assert await bench(*args, "--config", settings(tmp_path)) == code
     out, err = capsys.readouterr()

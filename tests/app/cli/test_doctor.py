@@ -9,7 +9,7 @@ import pytest
 from app.__main__ import main
 from app.cli import doctor
 from deploy.core.errors import DockerError
-from deploy.doctor.evidence import Host
+from deploy.doctor.evidence import HostFacts
 
 DATA = Path(__file__).parents[2] / "data" / "doctor"
 HEALTHY = str(DATA / "healthy-spark.json")
@@ -40,7 +40,7 @@ class NoDocker:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine like any that runs the tests: no GPU, and enough memory."""
-    plain = Host(architecture="x86_64", memory_total=1 << 36, memory_available=1 << 36, monotonic=True)
+    plain = HostFacts(architecture="x86_64", memory_total=1 << 36, memory_available=1 << 36, monotonic=True)
     monkeypatch.setattr("deploy.doctor.collectors.host.host", lambda: plain)
     monkeypatch.setattr("deploy.drivers.docker_client.Docker", NoDocker)
 

@@ -6,18 +6,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import httpx2
 import pytest
 import pytest_asyncio
 import structlog
 
 import app.conformance.suite as suite
 from app.__main__ import main
-from app.conformance.engine_api import EngineAPI
-from app.conformance.known import GAPS, judged
-from app.conformance.rows import Row, ask, each, user
-from app.conformance.suite import NAMES, Result
-from app.conformance.table import ROWS
+from app.conformance.checks import CANCEL, CHECKS, Check, ask, each, require, user
+from app.conformance.engine_api import EngineEndpoints
+from app.conformance.suite import CHECK_NAMES, GAPS, CheckOutcome, rated
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.spec import EngineSpec
 from tests.app.api.test_chat_live import MODELS
@@ -99,7 +97,7 @@ def said(words: str) -> Any:
     """A judge who wants to hear these words."""
 
     def judge(heard: Any) -> None:
-        suite.need(heard.content == words, f"heard [{heard.content}]")
+        require(heard.content == words, f"heard [{heard.content}]")
 
     return judge
 
@@ -108,14 +106,14 @@ def said(words: str) -> Any:
 async def checked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedEngine]:
     """An engine that always says the same, and a suite of two rows and a cancel that all is well with."""
 
-    async def free(it: suite.Bench) -> Result:
-        return Result(suite.CANCEL, True)
+    async def free(it: suite.ConformanceSession) -> CheckOutcome:
+        return CheckOutcome(CANCEL, True)
 
     rows = tuple(
-        Row(name, (ask(user("Hi")), ask(user("Hi"), stream=False)), each(said(words)))
+        Check(name, (ask(user("Hi")), ask(user("Hi"), stream=False)), each(said(words)))
         for name, words in (("a greeting", "Hello there."), ("thinking on", "Hm."))
     )
-    monkeypatch.setattr(suite, "ROWS", rows)
+    monkeypatch.setattr(suite, "CHECKS", rows)
     monkeypatch.setattr(suite, "run_cancel", free)
     async with ScriptedEngine() as engine:
         engine.always(*reply("Hello ", "there."))
@@ -151,26 +149,26 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
     assert told["rows"] == [
         {"name": "a greeting", "heard": "yes", "why": ""},
         {"name": "thinking on", "heard": "gap", "why": GAPS["openai"]["thinking on"]},
-        {"name": suite.CANCEL, "heard": "yes", "why": ""},
+        {"name": CANCEL, "heard": "yes", "why": ""},
     ]
     assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}
 
 
 async def test_a_gap_is_a_row_of_the_table_and_stays_right_when_it_is() -> None:
     """A list of reasons that no row has is a list of mistakes."""
-    assert (*(row.name for row in ROWS), suite.CANCEL) == NAMES
+    assert (*(row.name for row in CHECKS), CANCEL) == CHECK_NAMES
     for gaps in GAPS.values():
-        assert gaps.keys() <= set(NAMES)
+        assert gaps.keys() <= set(CHECK_NAMES)
     name = next(iter(GAPS["openai"]))
-    assert judged(Result(name, True), "openai").heard == "yes"
-    assert judged(Result(name, False, "x"), "vllm").heard == "no"
+    assert rated(CheckOutcome(name, True), "openai").heard == "yes"
+    assert rated(CheckOutcome(name, False, "x"), "vllm").heard == "no"
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
 async def test_an_engine_that_tells_nothing_of_itself_is_asked_all_the_same(dialect: Any) -> None:
     """Its endpoints may be closed; then the gateway's own count is what there is."""
-    async with ScriptedEngine() as engine, aiohttp.ClientSession() as session:
-        api = EngineAPI(session, engine.url, dialect)
+    async with ScriptedEngine() as engine, httpx2.AsyncClient(timeout=None) as client:
+        api = EngineEndpoints(client, engine.url, dialect)
         assert (await api.running(), await api.tokens("Hi"), await api.tokens("")) == (None, None, 0)
 
 
@@ -179,8 +177,8 @@ async def test_a_real_engine_is_right_in_every_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """llama.cpp with annie-nano, as anybody's engine; but for the row that is a race with a fast thought."""
-    rows = tuple(row for row in ROWS if row.name != "thinking time budget")
-    monkeypatch.setattr(suite, "ROWS", rows)
+    rows = tuple(row for row in CHECKS if row.name != "thinking time budget")
+    monkeypatch.setattr(suite, "CHECKS", rows)
     spec = EngineSpec(
         name="nano", dialect="llama-server", driver="embedded", artefact=MODELS / "annie-nano-q4_k_m"
     )

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from app.__main__ import main
 from app.cli import admin_client
-from app.cli.admin_client import ClientError, NoGateway, OperatorClient
+from app.cli.admin_client import AdminClient, AdminClientError, GatewayUnreachable
 from tests.app.house import TOKEN
 from tests.app.promotion.stage import Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
@@ -107,7 +107,7 @@ async def test_an_audit_whose_chain_is_broken_ends_with_1(
     it: Stage, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"events": [], "head": {"seq": 9, "hash": "0"}, "chain": {"ok": False, "seq": 7, "why": "forged"}}
-    monkeypatch.setattr(OperatorClient, "audit", lambda *_, **__: said)
+    monkeypatch.setattr(AdminClient, "audit", lambda *_, **__: said)
     assert await command(it, tmp_path, "audit") == 1
     assert "THE CHAIN IS BROKEN at 7: forged" in capsys.readouterr().out
 
@@ -226,7 +226,7 @@ def test_an_address_that_is_none_ends_with_69(tmp_path: Path, capsys: Any) -> No
 
 
 @contextmanager
-def breaking(*streams: bytes) -> Iterator[tuple[OperatorClient, list[str]]]:
+def breaking(*streams: bytes) -> Iterator[tuple[AdminClient, list[str]]]:
     """A server that gives these streams one after the other, each cut off at its end, and then only empty ones."""
     asked: list[str] = []
     left = list(streams)
@@ -251,7 +251,7 @@ def breaking(*streams: bytes) -> Iterator[tuple[OperatorClient, list[str]]]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield OperatorClient(f"http://127.0.0.1:{server.server_port}", TOKEN), asked
+        yield AdminClient(f"http://127.0.0.1:{server.server_port}", TOKEN), asked
     finally:
         server.shutdown()
         thread.join()
@@ -261,7 +261,7 @@ def breaking(*streams: bytes) -> Iterator[tuple[OperatorClient, list[str]]]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before another attempt."""
-    monkeypatch.setattr(admin_client, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(admin_client, "RECONNECT_PAUSES", (0.0, 0.0))
 
 
 STEP = b'id: %d\nevent: step\ndata: {"seq": %d}\n\n'
@@ -280,7 +280,7 @@ def test_a_stream_that_breaks_is_taken_up_behind_the_last_event() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_a_stream_that_only_breaks_is_given_up() -> None:
-    cannot = pytest.raises(ClientError, match="the events of op cannot be followed")
+    cannot = pytest.raises(AdminClientError, match="the events of op cannot be followed")
     with breaking(STEP % (4, 4), b": alive\n\n") as (client, asked), cannot:
         list(client.follow("op"))
     assert len(asked) == 3
@@ -290,5 +290,5 @@ def test_a_stream_that_only_breaks_is_given_up() -> None:
 def test_a_gateway_that_is_gone_for_good_is_said() -> None:
     with breaking() as (client, _):
         pass
-    with pytest.raises(NoGateway):
+    with pytest.raises(GatewayUnreachable):
         list(client.follow("op"))

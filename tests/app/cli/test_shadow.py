@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.__main__ import main
-from app.shadow.record import Taken, redacted, render
+from app.shadow.record import FinishedChat, redacted, render
 from app.shadow.store import Store
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -39,8 +39,8 @@ def keep(base: Path, words: str = "Hello!", model: str = "annie") -> None:
     """One more record, of a moment ago."""
     at = datetime.now(UTC)
     body = {"messages": [{"role": "user", "content": words}]}
-    taken = Taken(words, at, model, "annie-nano", False, body, (), frozenset(), 0.1)
-    Store(base).append(at.date(), render(redacted(taken)))
+    chat = FinishedChat(words, at, model, "annie-nano", False, body, (), frozenset(), 0.1)
+    Store(base).append(at.date(), render(redacted(chat)))
 
 
 @pytest.mark.engine

@@ -15,14 +15,14 @@ from app.config.config import (
     Config,
     ConfigError,
     Gates,
-    Gateway,
-    Model,
+    GatewayConfig,
+    ModelConfig,
     Promotion,
+    Telemetry,
     Timeouts,
     load,
     parse,
 )
-from app.config.sections import Telemetry
 from deploy.engine.spec import Dialect, Driver
 
 EXAMPLE = EMBEDDED_DEFAULT.parent / "manners.example.toml"
@@ -65,8 +65,8 @@ def documented(table: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("table", "model", "elsewhere"),
     [
-        ("gateway", Gateway, set()),
-        ("models.annie", Model, {"timeouts"}),
+        ("gateway", GatewayConfig, set()),
+        ("models.annie", ModelConfig, {"timeouts"}),
         ("models.annie.timeouts", Timeouts, set()),
         ("gates", Gates, set()),
         ("promotion", Promotion, set()),

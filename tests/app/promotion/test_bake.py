@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import cycle
+from typing import Any
 
 import pytest
 
@@ -167,18 +168,18 @@ def test_the_evidence_says_which_leak_rate_was_excluded() -> None:
     assert bake.evidence(baked([]))["leak_rate_excluded"] == 1.0
 
 
-# -------------------------------------------------------------------------------------- the watch_replies
+# -------------------------------------------------------------------------------------- watching replies
 
 QUICK = BakeLimits(look_s=0.01, gone_s=0.03, probe_every_s=0.01)
 
 
 async def breached(
-    reply_window: ReplyWindow, *heard: Heard, seconds: float = 30.0, **more: object
+    reply_window: ReplyWindow, *heard: Heard, seconds: float = 30.0, **more: Any
 ) -> FailureReason:
-    """The fault that a watch_replies ends with, after these replies."""
+    """The fault that it ends with, after these replies."""
     watching = asyncio.create_task(
         watch_replies(reply_window, "annie", "new", "old", seconds, limits=QUICK, **more)
-    )  # type: ignore[arg-type]
+    )
     await asyncio.sleep(0)
     for one in heard:
         reply_window.hear("annie", "new", one)

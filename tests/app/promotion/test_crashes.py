@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -78,7 +79,8 @@ def test_whichever_effect_fails_nobody_is_lost(
     folder: Path, kind: OperationKind, room: int, how: str
 ) -> None:
     """Also one that worked, and said that it did not."""
-    gateway, ends = up(folder / "it.sqlite", room, True), []
+    gateway = up(folder / "it.sqlite", room, True)
+    ends: list[Any] = []
     while not ends or gateway.world.trouble == []:
         change(gateway, kind)
         gateway.world.trouble = ["ok"] * len(ends) + [how]

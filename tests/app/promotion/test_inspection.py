@@ -189,10 +189,12 @@ class Swapping(EmbeddedEngine):
         path = find_gguf(self._spec.artefact)
         good, times = path.read_bytes(), path.stat()
         path.write_bytes(find_gguf(STRANGER).read_bytes())
-        self.put_back = lambda: (
-            path.write_bytes(good),
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns)),
-        )
+
+        def put_back() -> None:
+            path.write_bytes(good)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+        self.put_back = put_back
         return await super()._spawn()
 
 

@@ -95,8 +95,11 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
 
 
 def test_what_is_not_there_is_none(registry: Registry) -> None:
-    assert registry.artefact("x") is registry.engine("x") is registry.report("x") is None
-    assert registry.alias("annie", "baseline") is registry.revocation("key", "x") is None
+    assert registry.artefact("x") is None
+    assert registry.engine("x") is None
+    assert registry.report("x") is None
+    assert registry.alias("annie", "baseline") is None
+    assert registry.revocation("key", "x") is None
     with pytest.raises(UnknownRow, match="no operation op9"):
         registry.operation("op9")
 

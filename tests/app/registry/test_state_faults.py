@@ -19,6 +19,7 @@ from tests.app.house import House
 from tests.app.promotion.stage import OPERATOR
 from tests.app.promotion.test_eligibility import REPORT
 from tests.script import reply
+from tests.scripted_engine import ScriptedEngine
 
 REVOKE = {"thing": "key", "id": "sha256:" + "0" * 64, "reason": "nobody trusts it"}
 
@@ -93,7 +94,7 @@ async def test_operators_are_told_what_is_wrong_and_callers_are_served(
     tmp_path: Path, fault: Fault, status: int, code: str
 ) -> None:
     state = tmp_path / "state"
-    async with houses.ScriptedEngine() as engine, houses.run(houses.config(engine, state), engine) as house:
+    async with ScriptedEngine() as engine, houses.run(houses.config(engine, state), engine) as house:
         assert (await revoke(house, 1000))[0] == 201
         with fault(house, state):
             assert await revoke_until_refused(house) == (status, code)
@@ -108,7 +109,7 @@ async def test_operators_are_told_what_is_wrong_and_callers_are_served(
 @pytest.mark.parametrize("path", ["/admin/audit", "/admin/operations", "/admin/reports", "/admin/status"])
 async def test_what_cannot_be_read_has_its_code_and_no_path_of_the_host(tmp_path: Path, path: str) -> None:
     state = tmp_path / "state"
-    async with houses.ScriptedEngine() as engine, houses.run(houses.config(engine, state), engine) as house:
+    async with ScriptedEngine() as engine, houses.run(houses.config(engine, state), engine) as house:
         with deleted(house, state):
             answer = await house.operate(path)
         assert (answer.status, answer.error["code"]) == (503, "state_missing")

@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from app.config import config
-from app.config.config import ConfigError
-from app.config.shadow import Shadow
-from app.shadow.record import Taken, parse
+from app.config.config import ConfigError, Shadow
+from app.shadow.record import FinishedChat, parse
 from app.shadow.recorder import Recorder, recorder_for
 from app.shadow.store import Store
 from app.telemetry import log as logs
@@ -154,9 +153,9 @@ async def test_the_callers_id_decides_nothing(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ days and bounds
 
 
-def a_record(at: datetime, words: str = "Hello!") -> Taken:
+def a_record(at: datetime, words: str = "Hello!") -> FinishedChat:
     body = {"messages": [{"role": "user", "content": words}]}
-    return Taken(f"id {at}", at, "annie", "live", False, body, (), frozenset(), None)
+    return FinishedChat(f"id {at}", at, "annie", "live", False, body, (), frozenset(), None)
 
 
 def a_recorder(base: Path, dropped: list[str] | None = None, **settings: Any) -> Recorder:
@@ -289,7 +288,7 @@ async def test_what_finds_the_queue_full_is_counted(tmp_path: Path, monkeypatch:
         shadow = house.gateway.shadow
         assert shadow is not None
         go = threading.Event()
-        monkeypatch.setattr(shadow, "_write", lambda taken: go.wait(PATIENCE))
+        monkeypatch.setattr(shadow, "_write", lambda chat: go.wait(PATIENCE))
         shadow._queue = queue.Queue(1)
         for _ in range(4):
             says(house)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.shadow.record import Taken, redacted, render
+from app.shadow.record import FinishedChat, redacted, render
 from app.telemetry import redact
 from app.telemetry.redact import DROPPED, Limits, Redactor, TooManySecrets, compiled
 
@@ -149,15 +149,18 @@ def test_no_long_number_and_no_address_is_in_what_is_written(
     said: str, arguments: Any, shape: Any, address: str
 ) -> None:
     body = {
-        "messages": [{"role": "user", "content": f"{said} {address}"}, {"role": "tool", "content": said}],
+        "messages": [
+            {"role": "user", "content": f"{said} {address}"},
+            {"role": "tool", "content": said},
+        ],
         "tools": [{"type": "function", "function": {"name": "f", "parameters": shape}}],
         "stop": [said],
         "max_tokens": 99999999,
     }
     calls = (("f", json.dumps(arguments)), (said, said))
     at = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
-    taken = Taken("abcdefgh", at, "annie", "nano", False, body, calls, frozenset({"leak"}), 0.1234567)
-    line = render(redacted(taken)).decode()
+    chat = FinishedChat("abcdefgh", at, "annie", "nano", False, body, calls, frozenset({"leak"}), 0.1234567)
+    line = render(redacted(chat)).decode()
     for text in _texts(json.loads(line)):
         assert not LONG.search(text), text
         assert not ADDRESS.search(text), text

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from app.cli.shadow import show
 from app.config.config import Config, parse
-from app.shadow.asking import NothingRecorded, Wish, replay
 from app.shadow.compare import as_json
+from app.shadow.runner import NothingRecorded, ReplayRequest, replay
 from app.shadow.store import Store
 from gates.contracts.errors import RunError
 from gates.run.ledger import read_samples
@@ -93,8 +93,8 @@ async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Co
 
 async def test_what_was_recorded_holds_no_address_and_the_calls(recorded: Config) -> None:
     records = list(Store(recorded.state_dir).records(datetime.fromtimestamp(0, UTC)))
-    said = [record.request["messages"][0]["content"] for record in records]
-    assert len(records) == len(TALK) and said[2] == "I am Maya, write to EMAIL_A or NUMBER_A"
+    read_reply = [record.request["messages"][0]["content"] for record in records]
+    assert len(records) == len(TALK) and read_reply[2] == "I am Maya, write to EMAIL_A or NUMBER_A"
     assert [call.name for record in records for call in record.calls] == [
         "set_timer",
         "get_weather",
@@ -103,7 +103,7 @@ async def test_what_was_recorded_holds_no_address_and_the_calls(recorded: Config
 
 
 async def test_her_own_weights_in_fp4_call_the_same(recorded: Config) -> None:
-    found = await replay(recorded, Wish(candidate="annie-nano-nvfp4"), datetime.now(UTC))
+    found = await replay(recorded, ReplayRequest(candidate="annie-nano-nvfp4"), datetime.now(UTC))
     assert (found.baseline, found.records, found.unusable, found.lost) == ("annie-nano", 6, 0, 0)
     assert (found.with_calls.k, found.with_calls.n) == (3, 3)
     assert found.breaches.only_candidate == 0 and found.word in ("alike", "open")
@@ -111,14 +111,14 @@ async def test_her_own_weights_in_fp4_call_the_same(recorded: Config) -> None:
 
 
 async def test_the_stranger_calls_otherwise_and_is_heard_to(recorded: Config) -> None:
-    found = await replay(recorded, Wish(candidate="stranger-nano"), datetime.now(UTC))
+    found = await replay(recorded, ReplayRequest(candidate="stranger-nano"), datetime.now(UTC))
     assert found.breaches.only_candidate > found.breaches.only_baseline
     assert found.detectors and found.others
     assert found.word in ("worse", "differs")
 
 
 async def test_nothing_is_asked_twice(recorded: Config) -> None:
-    wish = Wish(candidate="annie-nano-nvfp4", limit=2)
+    wish = ReplayRequest(candidate="annie-nano-nvfp4", limit=2)
     first = await replay(recorded, wish, datetime.now(UTC))
     (path,) = (recorded.state_dir / "shadow" / "replay").iterdir()
     before = path.read_bytes()
@@ -130,17 +130,17 @@ async def test_nothing_is_asked_twice(recorded: Config) -> None:
 async def test_what_cannot_run_says_why(recorded: Config, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     with pytest.raises(RunError, match="no engine 'nobody'"):
-        await replay(recorded, Wish(candidate="nobody"), now)
+        await replay(recorded, ReplayRequest(candidate="nobody"), now)
     with pytest.raises(RunError, match="compared with itself"):
-        await replay(recorded, Wish(candidate="annie-nano"), now)
+        await replay(recorded, ReplayRequest(candidate="annie-nano"), now)
     with pytest.raises(NothingRecorded, match="record = true"):
-        await replay(parse(tables(tmp_path), tmp_path), Wish(candidate="stranger-nano"), now)
+        await replay(parse(tables(tmp_path), tmp_path), ReplayRequest(candidate="stranger-nano"), now)
 
 
 async def test_it_is_told_in_a_table_and_in_json(
     recorded: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = await replay(recorded, Wish(candidate="stranger-nano"), datetime.now(UTC))
+    found = await replay(recorded, ReplayRequest(candidate="stranger-nano"), datetime.now(UTC))
     show(found)
     told = capsys.readouterr().out
     assert "stranger-nano" in told and found.verdict in told and "manners gate run" in told

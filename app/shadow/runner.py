@@ -1,7 +1,7 @@
-"""The edge of a replay: engines brought up where they are not, and records asked of them.
+"""Runs a replay: starts engines that do not run, and sends them the recorded requests.
 
-Answers lie beside the records, by day, and go with them; what was answered is never asked again, so
-that a replay that was stopped goes on, and tomorrow's asks only what is new.
+Replies are kept beside the records, by day, and deleted with them. A request that has a reply is not sent again, so
+a replay that was stopped can be continued, and the next day's sends only new records.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +12,9 @@ from itertools import groupby
 
 from app.config.config import Config
 from app.engines.identity import build_of
-from app.shadow.compare import Comparison, Trio, compare
-from app.shadow.record import Record
-from app.shadow.replay import SUITE, ParsedRequest, asks_of, said
+from app.shadow.compare import Comparison, ReplayTrio, compare
+from app.shadow.record import ShadowRecord
+from app.shadow.replay import SUITE, ReplayEngine, read_reply, requests_for
 from app.shadow.store import Store, first_kept
 from app.stream.conduct import Guard, conduct, held_characters
 from deploy.core.errors import EngineError
@@ -32,14 +32,14 @@ Track = Callable[[str], Progress | None]
 
 
 class NothingRecorded(Exception):
-    """There is no record to ask; the message says what to do."""
+    """There is nothing to replay; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What is to be replayed: the newest `limit` records of the last `days` of 24 hours.
+class ReplayRequest:
+    """What to replay: the newest `limit` records of the last `days` times 24 hours.
 
-    `against` None is the engine that gave the newest of them; `model` None, any public model.
+    `against` None means the engine of the newest record; `model` None, any public model.
     """
 
     candidate: str
@@ -49,37 +49,39 @@ class Wish:
     limit: int | None = None
 
 
-async def replay(config: Config, wish: Wish, now: datetime, track: Track = lambda _: None) -> Comparison:
-    """Ask both engines, and compare.
+async def replay(
+    config: Config, wanted: ReplayRequest, now: datetime, track: Track = lambda _: None
+) -> Comparison:
+    """Replay the records on both engines, and compare the replies.
 
     Raises:
-        NothingRecorded: no record of that time, or of that model.
-        RunError: an engine that is not configured, does not come up, or went away. SamplesError.
-        DeployError: an engine that is configured wrongly, or Docker does not answer.
+        NothingRecorded: there is no record of that time or model.
+        RunError: an engine is not configured, does not start, or has ended. SamplesError.
+        DeployError: an engine's configuration is wrong, or Docker does not answer.
     """
     store = Store(config.state_dir)
     store.forget_before(first_kept(now.astimezone(UTC).date(), config.shadow.keep_days))
-    records = _wanted(store, wish, now)
-    baseline = wish.against or records[-1].engine
-    names = wish.candidate, baseline
-    if wish.candidate == baseline:
+    records = _select_records(store, wanted, now)
+    baseline = wanted.against or records[-1].engine
+    names = wanted.candidate, baseline
+    if wanted.candidate == baseline:
         raise RunError(f"{baseline} would be compared with itself; name another with --against")
     specs = [_spec(config, name) for name in names]
-    guards = [m.thought_guard for name, m in config.models.items() if _asked_of(name, records)]
+    guards = [m.thought_guard for name, m in config.models.items() if _has_records_of(name, records)]
     async with AsyncExitStack() as stack:
         engines = [await _up(config, spec, stack, guards) for spec in specs]
-        trios = await _ask(store, asks_of(records, engines), engines, track)
-    return compare(trios, candidate=wish.candidate, baseline=baseline, unusable=len(records) - len(trios))
+        trios = await _ask(store, requests_for(records, engines), engines, track)
+    return compare(trios, candidate=wanted.candidate, baseline=baseline, unusable=len(records) - len(trios))
 
 
-def _wanted(store: Store, wish: Wish, now: datetime) -> list[Record]:
-    since = now - timedelta(days=wish.days)
-    found = [r for r in store.records(since) if wish.model in (None, r.model)]
+def _select_records(store: Store, wanted: ReplayRequest, now: datetime) -> list[ShadowRecord]:
+    since = now - timedelta(days=wanted.days)
+    found = [r for r in store.records(since) if wanted.model in (None, r.model)]
     found.sort(key=lambda record: record.at)
-    if wish.limit is not None:
-        found = found[-wish.limit :]
+    if wanted.limit is not None:
+        found = found[-wanted.limit :]
     if not found:
-        of = f" of model {wish.model}" if wish.model else ""
+        of = f" of model {wanted.model}" if wanted.model else ""
         raise NothingRecorded(
             f"nothing{of} was recorded since {since:%Y-%m-%d %H:%M} UTC in {store.folder}; "
             "set record = true in [shadow], or look further back with --days"
@@ -87,7 +89,7 @@ def _wanted(store: Store, wish: Wish, now: datetime) -> list[Record]:
     return found
 
 
-def _asked_of(name: str, records: Sequence[Record]) -> bool:
+def _has_records_of(name: str, records: Sequence[ShadowRecord]) -> bool:
     return any(record.model == name for record in records)
 
 
@@ -100,8 +102,8 @@ def _spec(config: Config, name: str) -> EngineSpec:
 
 async def _up(
     config: Config, spec: EngineSpec, stack: AsyncExitStack, guards: Sequence[Guard]
-) -> ParsedRequest:
-    """An engine that streams. A container that ran before runs on behind it; a child of ours ends."""
+) -> ReplayEngine:
+    """Start an engine. At the end, a container that ran before is left running; a child process is stopped."""
     found = await running([spec], state_dir=config.state_dir)
     runs = any(one.engine == spec.name and one.running for one in found)
     engine = make_engine(spec, state_dir=config.state_dir)
@@ -121,18 +123,18 @@ async def _up(
     )
     shown = conduct(state.abilities, gated=False, caught=False)
     guard = max((held_characters(guard, shown) for guard in guards), default=0)
-    return ParsedRequest(spec.name, target, state.abilities, guard)
+    return ReplayEngine(spec.name, target, state.abilities, guard)
 
 
 async def _ask(
     store: Store,
-    asks: Sequence[tuple[Record, tuple[Ask, ...]]],
-    engines: Sequence[ParsedRequest],
+    asks: Sequence[tuple[ShadowRecord, tuple[Ask, ...]]],
+    engines: Sequence[ReplayEngine],
     track: Track,
-) -> list[Trio]:
-    """Day by day, for each has a file of answers of its own."""
+) -> list[ReplayTrio]:
+    """Send the requests day by day, as each day has its own file of replies."""
     targets = {engine.name: engine.target for engine in engines}
-    trios: list[Trio] = []
+    trios: list[ReplayTrio] = []
     for day, group in groupby(asks, key=lambda pair: _day(pair[0])):
         of_day = list(group)
         with Ledger(store.replay(day), suite=SUITE) as ledger:
@@ -142,12 +144,12 @@ async def _ask(
             samples = {s.key.digest: s for s in ledger.samples() if s.key.digest in keys}
         for record, pair in of_day:
             ours, theirs = (
-                said(record, samples[ask.key.digest], engine)
+                read_reply(record, samples[ask.key.digest], engine)
                 for ask, engine in zip(pair, engines, strict=True)
             )
             trios.append((record, ours, theirs))
     return trios
 
 
-def _day(record: Record) -> date:
+def _day(record: ShadowRecord) -> date:
     return record.when.astimezone(UTC).date()

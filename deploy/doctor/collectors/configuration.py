@@ -1,4 +1,4 @@
-"""Facts of the files around a configuration: the engines' tables as they stand, the state folder, rules and dashboards."""
+"""Facts about a configuration and the files around it: engines' tables, the state folder, alert rules and dashboards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from deploy.core.errors import PinError
-from deploy.doctor.collectors.asking import text_of
-from deploy.doctor.evidence import Engine
+from deploy.doctor.collectors.commands import text_of
+from deploy.doctor.evidence import EngineFacts
 from deploy.images.pins import lock_path, read_lock
 
 _METRIC: Final = re.compile(r"(?<![\w:])(?:manners|gen_ai_server)_[a-z_]+(?![\w:])")
@@ -22,15 +22,15 @@ _PARTS: Final = ("_bucket", "_count", "_sum")
 
 
 def tables(path: Path) -> Mapping[str, Any]:
-    """A TOML file's tables; none if it is not TOML. What is wrong with it, the configuration's own reader says."""
+    """The tables of a TOML file; {} if it is not TOML, which `app.config` reports."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
 
 
-def engines(found: Mapping[str, Any], base: Path) -> dict[str, Engine]:
-    """The `[engines]` tables, whatever is wrong with them: an image without a pin does not even load."""
+def engines(found: Mapping[str, Any], base: Path) -> dict[str, EngineFacts]:
+    """The `[engines]` tables, valid or not: one with an unpinned image would not load."""
     listed = found.get("engines")
     if not isinstance(listed, dict):
         return {}
@@ -41,10 +41,10 @@ def engines(found: Mapping[str, Any], base: Path) -> dict[str, Engine]:
     return {name: _engine(table, base, pins) for name, table in listed.items() if isinstance(table, dict)}
 
 
-def _engine(table: Mapping[str, Any], base: Path, pins: Mapping[str, str]) -> Engine:
+def _engine(table: Mapping[str, Any], base: Path, pins: Mapping[str, str]) -> EngineFacts:
     texts = {key: value for key, value in table.items() if isinstance(value, str)}
     artefact, args = texts.get("artefact"), table.get("args")
-    return Engine(
+    return EngineFacts(
         dialect=texts.get("dialect", ""),
         driver=texts.get("driver", ""),
         image=texts.get("image"),
@@ -57,7 +57,7 @@ def _engine(table: Mapping[str, Any], base: Path, pins: Mapping[str, str]) -> En
 
 
 def together(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """The engines that some model asks: live ones and their fallbacks are up at one time."""
+    """The engines that the models use: live ones and their fallbacks run at the same time."""
     models = found.get("models")
     names: list[str] = []
     for table in models.values() if isinstance(models, dict) else ():
@@ -82,7 +82,7 @@ def filesystem(folder: Path, mounts: str | None = None) -> str | None:
 
 
 def locks(folder: Path) -> bool | None:
-    """Whether flock and fsync work there, tried in a file that is gone afterwards. None: nothing may be written."""
+    """Whether flock and fsync work in a folder, tried with a temporary file. None: the folder is not writable."""
     there = next((p for p in (folder, *folder.parents) if p.is_dir()), Path("/"))
     try:
         with tempfile.TemporaryFile(dir=there) as file:
@@ -97,7 +97,7 @@ def locks(folder: Path) -> bool | None:
 
 
 def modes(paths: Iterable[Path]) -> dict[str, int]:
-    """Permission bits of the files that are there."""
+    """The permission bits of those files that exist."""
     found = {}
     for path in paths:
         try:
@@ -111,13 +111,13 @@ def modes(paths: Iterable[Path]) -> dict[str, int]:
 
 
 def watching(deploy: Path) -> list[str]:
-    """The texts of every rule file and dashboard below the deploy folder."""
+    """The text of every alert rule file and dashboard below the deploy folder."""
     paths = [*deploy.glob("prometheus/rules/*.yml"), *deploy.glob("grafana/dashboards/*.json")]
     return [text for path in sorted(paths) if (text := text_of(path)) is not None]
 
 
 def metrics_in(texts: Iterable[str]) -> tuple[str, ...]:
-    """The gateway's metrics that these ask for, by their families' names; recording rules' own names are not."""
+    """The gateway's metrics that these texts query, by family name; names of recording rules are left out."""
     names = {name for text in texts for name in _METRIC.findall(text)}
     for part in _PARTS:
         names = {name.removesuffix(part) for name in names}
@@ -125,5 +125,5 @@ def metrics_in(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def bounds_in(texts: Iterable[str]) -> tuple[float, ...]:
-    """Bucket bounds that expressions read off, in seconds."""
+    """The bucket bounds (`le`) in expressions, in seconds."""
     return tuple(sorted({float(bound) for text in texts for bound in _BOUND.findall(text)}))

@@ -1,16 +1,17 @@
-"""Looking up a flag among an engine's `args`. Pure."""
-
-from __future__ import annotations
+"""Looking up a flag in an engine's `args`. Pure."""
 
 from collections.abc import Sequence
 
 
-def value_of(args: Sequence[str], name: str) -> str | None:
-    """The value of `--name value` or `--name=value`, the last one; "" for a flag without; None if absent."""
+def flag_value(args: Sequence[str], *names: str) -> str | None:
+    """The last value of a flag, given as `--name value` or `--name=value` under any of its names.
+
+    Returns "" for a flag without a value, None if it is absent.
+    """
     found = None
     for at, word in enumerate(args):
         flag, equals, value = word.partition("=")
-        if flag != name:
+        if flag not in names:
             continue
         after = args[at + 1] if at + 1 < len(args) else "-"
         found = value if equals else "" if after.startswith("--") or after == "-" else after

@@ -1,4 +1,4 @@
-"""Programs of the host, asked with a time limit; one that is missing or fails tells nothing."""
+"""Output of programs on the host, with a time limit. One that is missing or fails gives None."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def ask(command: Sequence[str], seconds: float = 10.0) -> str | None:
-    """What a program prints; None if it is not there, fails, or takes too long."""
+    """A program's standard output; None if it is missing, fails, or takes too long."""
     try:
         done = subprocess.run(
             command,

@@ -1,20 +1,23 @@
-"""Checks of the configuration: that it loads, is not open to strangers, keeps its state, and measures. Pure."""
+"""Checks of the configuration: that it loads, is not open to the network, keeps its state, and is monitored. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from deploy.doctor.evidence import Evidence
-from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
 
 LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
 FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs")
-"""Where flock and fsync are promises of another machine."""
+"""Network file systems, where flock and fsync depend on another machine."""
 PASSING: Final = ("tmpfs", "ramfs", "overlay")
 
 
-def _schema(evidence: Evidence) -> Said:
+CHECKS: Final[dict[str, HostCheck]] = {}
+
+
+@check(CHECKS, "config.schema")
+def _schema(evidence: Evidence) -> CheckResult:
     setting = evidence.setting
     if setting.error:
         return fail(setting.error, f"mend {setting.file}; deploy/manners.example.toml has every key")
@@ -25,7 +28,8 @@ def _public(address: str | None) -> bool:
     return address is not None and not address.startswith(LOOPBACK)
 
 
-def _listen(evidence: Evidence) -> Said | None:
+@check(CHECKS, "config.listen")
+def _listen(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.listen is None:
         return None
@@ -37,7 +41,8 @@ def _listen(evidence: Evidence) -> Said | None:
     return ok(f"{setting.listen}{', with keys' if setting.keys else ', this machine only'}")
 
 
-def _admin(evidence: Evidence) -> Said | None:
+@check(CHECKS, "config.admin")
+def _admin(evidence: Evidence) -> CheckResult | None:
     admin = evidence.setting.admin
     if admin is None:
         return None
@@ -49,7 +54,8 @@ def _admin(evidence: Evidence) -> Said | None:
     return ok(f"{admin}, this machine only")
 
 
-def _keys(evidence: Evidence) -> Said | None:
+@check(CHECKS, "config.keys")
+def _keys(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.keys is None:
         return None
@@ -58,7 +64,8 @@ def _keys(evidence: Evidence) -> Said | None:
     return ok(f"{setting.keys} keys" if setting.keys else "none, and none is needed on loopback")
 
 
-def _secrets(evidence: Evidence) -> Said | None:
+@check(CHECKS, "config.secrets")
+def _secrets(evidence: Evidence) -> CheckResult | None:
     files = evidence.setting.secrets
     if not files:
         return None
@@ -67,7 +74,8 @@ def _secrets(evidence: Evidence) -> Said | None:
     return ok(f"{', '.join(sorted(files))}: mode 600")
 
 
-def _state(evidence: Evidence) -> Said | None:
+@check(CHECKS, "config.state")
+def _state(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.state is None:
         return None
@@ -85,7 +93,8 @@ def _state(evidence: Evidence) -> Said | None:
     return ok(f"{setting.state} on {setting.filesystem}")
 
 
-def _slo(evidence: Evidence) -> Said | None:
+@check(CHECKS, "config.slo")
+def _slo(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.slo is None:
         return None
@@ -100,7 +109,8 @@ def _slo(evidence: Evidence) -> Said | None:
     return ok(f"{', '.join(f'{bound:g} s' for bound in setting.slo)}: bounds of the histogram")
 
 
-def _dashboards(evidence: Evidence) -> Said | None:
+@check(CHECKS, "config.dashboards")
+def _dashboards(evidence: Evidence) -> CheckResult | None:
     setting = evidence.setting
     if setting.shown is None:
         return None
@@ -110,15 +120,3 @@ def _dashboards(evidence: Evidence) -> Said | None:
             "rename it in deploy/grafana and deploy/prometheus: a panel with a wrong name says 'No data'",
         )
     return ok(f"{len(setting.shown)} metrics in dashboards and rules, all of them exported")
-
-
-CHECKS: Final[Mapping[str, HostCheck]] = {
-    "config.schema": _schema,
-    "config.listen": _listen,
-    "config.admin": _admin,
-    "config.keys": _keys,
-    "config.secrets": _secrets,
-    "config.state": _state,
-    "config.slo": _slo,
-    "config.dashboards": _dashboards,
-}

@@ -1,4 +1,4 @@
-"""Checks of each engine's flags: parsers, kernels, and what nobody should switch on. Pure."""
+"""Checks of each engine's flags: parsers, kernels, and unsafe switches. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from deploy.core.errors import FlagError, SpecError
-from deploy.doctor.evidence import Engine, Evidence, Model
-from deploy.doctor.finding import EngineCheck, Said, fail, ok, warn
-from deploy.doctor.flags import value_of
+from deploy.core.flags import flag_value
+from deploy.doctor.evidence import EngineFacts, Evidence, ModelFacts
 from deploy.doctor.host import is_spark
+from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, warn
 from deploy.drivers.container import argv
 from deploy.engine.flags import parse_flags
 from deploy.engine.spec import Dialect, EngineSpec
@@ -23,14 +23,18 @@ PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
 _ANY: Final = f"sha256:{'0' * 64}"
 
 
+CHECKS: Final[dict[str, EngineCheck]] = {}
+
+
 def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
-    """The flags, if this is a vLLM that we start."""
+    """The flags of a vLLM engine that the gateway starts; None for any other."""
     spec = evidence.engines[engine]
     return spec.args if spec.dialect == "vllm" and spec.driver == "docker" else None
 
 
-def _known(evidence: Evidence, engine: str) -> Said | None:
-    """What the driver sets itself, and what the server does not know: by deploy.engine.flags, or by vLLM's own list."""
+@check(CHECKS, "engine.flags")
+def _known(evidence: Evidence, engine: str) -> CheckResult | None:
+    """Flags that the driver sets itself, and flags that the server does not know."""
     spec = evidence.engines[engine]
     if spec.driver == "url":
         return None
@@ -49,11 +53,11 @@ def _known(evidence: Evidence, engine: str) -> Said | None:
     return ok(" ".join(spec.args) or "none")
 
 
-def _taken(engine: str, spec: Engine) -> str | None:
-    """Why the docker driver would refuse the flags; whatever else is wrong, other checks say."""
+def _taken(engine: str, spec: EngineFacts) -> str | None:
+    """Why the docker driver would refuse the flags; other checks report other errors."""
     if spec.driver != "docker":
         return None
-    dialect = cast("Dialect", spec.dialect)  # whether it is one, the spec says
+    dialect = cast("Dialect", spec.dialect)  # the spec says whether it is one
     try:
         argv(EngineSpec(name=engine, dialect=dialect, driver="docker", image=_ANY, args=spec.args), "/model")
     except FlagError as error:
@@ -63,16 +67,20 @@ def _taken(engine: str, spec: Engine) -> str | None:
     return None
 
 
-def _tool_parser(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "engine.tool_parser")
+def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
         return None
-    parser, calls = value_of(args, "--tool-call-parser"), evidence.models.get(engine, Model(path="")).calls
+    parser, calls = (
+        flag_value(args, "--tool-call-parser"),
+        evidence.models.get(engine, ModelFacts(path="")).calls,
+    )
     right = PARSERS.get(calls or "", ())
     wanted = f"args: --enable-auto-tool-choice --tool-call-parser {right[0] if right else 'qwen3_coder'}"
     if not parser:
         return warn("no parser: calls come as text, and the gateway has to find them there", wanted)
-    if value_of(args, "--enable-auto-tool-choice") is None:
+    if flag_value(args, "--enable-auto-tool-choice") is None:
         return fail(
             f"{parser} without --enable-auto-tool-choice: vLLM refuses every request with tools", wanted
         )
@@ -86,7 +94,7 @@ def _tool_parser(evidence: Evidence, engine: str) -> Said | None:
     if found:
         return ok(f"{parser}, which has found {found} calls")
     if right and parser not in right:
-        # A model that was trained on hermes calls writes them under a template that asks for XML: the notes' did.
+        # A model trained on hermes calls writes them even under a template that asks for XML (docs/spark.md).
         said, state = (
             f"{parser}, and the chat template asks for {calls} calls",
             warn if parser == "hermes" else fail,
@@ -98,11 +106,12 @@ def _tool_parser(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
 
 
-def _reasoning_parser(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "engine.reasoning_parser")
+def _reasoning_parser(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
         return None
-    parser = value_of(args, "--reasoning-parser")
+    parser = flag_value(args, "--reasoning-parser")
     if not parser:
         return warn(
             "none: thoughts come as text, and a fast first token may be a thought",
@@ -111,11 +120,12 @@ def _reasoning_parser(evidence: Evidence, engine: str) -> Said | None:
     return ok(parser)
 
 
-def _eager(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "engine.graphs")
+def _eager(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
         return None
-    if value_of(args, "--enforce-eager") is not None:
+    if flag_value(args, "--enforce-eager") is not None:
         return warn(
             "--enforce-eager: decoding fell from 59 to 26 tok/s with it on a Spark (another model)",
             "leave it out: CUDA graphs work on SM 12.1 with vLLM 0.24",
@@ -123,10 +133,11 @@ def _eager(evidence: Evidence, engine: str) -> Said | None:
     return ok("CUDA graphs")
 
 
-def _method(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "engine.quantization")
+def _method(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     model = evidence.models.get(engine)
-    method = value_of(args, "--quantization") if args is not None else None
+    method = flag_value(args, "--quantization") if args is not None else None
     if (
         method is None
         or model is None
@@ -141,7 +152,8 @@ def _method(evidence: Evidence, engine: str) -> Said | None:
     return ok(method)
 
 
-def _language_only(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "engine.language_only")
+def _language_only(evidence: Evidence, engine: str) -> CheckResult | None:
     args, model = _vllm(evidence, engine), evidence.models.get(engine)
     if (
         args is None
@@ -149,7 +161,7 @@ def _language_only(evidence: Evidence, engine: str) -> Said | None:
         or not any("ConditionalGeneration" in name for name in model.architectures)
     ):
         return None
-    if value_of(args, "--language-model-only") is None:
+    if flag_value(args, "--language-model-only") is None:
         return warn(
             f"{model.architectures[0]} starts its vision encoder, for which a text model has no weights",
             "args: --language-model-only",
@@ -157,29 +169,19 @@ def _language_only(evidence: Evidence, engine: str) -> Said | None:
     return ok("--language-model-only")
 
 
-def _unsafe(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "engine.unsafe")
+def _unsafe(evidence: Evidence, engine: str) -> CheckResult | None:
     args = _vllm(evidence, engine)
     if args is None:
         return None
-    if value_of(args, "--trust-remote-code") is not None:
+    if flag_value(args, "--trust-remote-code") is not None:
         return fail(
             "--trust-remote-code runs whatever the model's folder brings",
             "leave it out; the tokenizer's class is the usual reason for it, and it does not help there",
         )
-    if value_of(args, "--enable-sleep-mode") is not None and is_spark(evidence):
+    if flag_value(args, "--enable-sleep-mode") is not None and is_spark(evidence):
         return fail(
             "--enable-sleep-mode: waking up kills the engine, or the host (vllm#50011)",
             "leave it out on a GB10",
         )
     return ok("nothing unsafe is switched on")
-
-
-CHECKS: Final[Mapping[str, EngineCheck]] = {
-    "engine.flags": _known,
-    "engine.tool_parser": _tool_parser,
-    "engine.reasoning_parser": _reasoning_parser,
-    "engine.graphs": _eager,
-    "engine.quantization": _method,
-    "engine.language_only": _language_only,
-    "engine.unsafe": _unsafe,
-}

@@ -1,4 +1,4 @@
-"""What an image holds, told by a container of it on one line of JSON. Runs there: standard library only."""
+"""Prints an image's contents as one line of JSON. Runs inside the container, so it uses only the standard library."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def _say(*command: str) -> str:
-    """What a program prints; "" if it is not there."""
+    """A program's standard output; "" if it is missing."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
@@ -36,7 +36,7 @@ def _torch() -> dict[str, Any]:
 
 
 def _flashinfer_archs() -> "list[str] | None":
-    """Of the compiled kernels, by the disassembler's list; None where there is none to ask."""
+    """Architectures of FlashInfer's compiled kernels, from cuobjdump's list; None if it cannot tell."""
     spec = next(
         (Path(p) / "flashinfer_jit_cache" for p in sys.path if (Path(p) / "flashinfer_jit_cache").is_dir()),
         None,
