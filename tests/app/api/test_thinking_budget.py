@@ -22,7 +22,6 @@ from tests.script import (
     Say,
     Step,
     Until,
-    Wait,
     chunk,
     event,
     finish,
@@ -244,17 +243,13 @@ async def test_a_llama_server_is_told_to_end_a_thought_whose_answer_is_due(tmp_p
 
 async def test_an_engine_that_breaks_its_own_budget_is_counted_and_told_to_stop(tmp_path: Path) -> None:
     async with llama(tmp_path) as home:
-        thought = [counted("hm ", n) for n in range(1, 40)]
-        home.engine.play(
-            Head(),
-            Say(role()),
-            *thought,
-            Wait(0.05),
-            Say(chunk({"content": "42."})),
-            Say(finish()),
-            Say(DONE),
-        )
-        assert (await home.ask(stream=True, **BUDGET)).text == "42."
+        thought, told = [counted("hm ", n) for n in range(1, 40)], asyncio.Event()
+        answer = (Say(chunk({"content": "42."})), Say(finish()), Say(DONE))
+        home.engine.play(Head(), Say(role()), *thought, Until(told), *answer)
+        asking = asyncio.create_task(home.ask(stream=True, **BUDGET))
+        await home.engine.request(2)
+        told.set()
+        assert (await asking).text == "42."
         assert home.engine.requests[0].body["reasoning_budget_tokens"] == 3
         assert home.engine.requests[1].path == "/v1/chat/completions/control"
         assert (await home.metrics())("manners_thinking_cut_total", reason="overrun") == 1

@@ -205,6 +205,6 @@ async def test_a_librarys_warning_is_one_json_line(tape: Any) -> None:
         "uvicorn.error",
         "Exception in ASGI application",
     )
-    assert first["error"] == "ValueError" and "test_logs.py" in first["where"][-1]
+    assert first["error"] == "ValueError" and "test_log.py" in first["where"][-1]
     assert second["reason"] == "socket.send() raised exception."
     assert CANARY.encode() not in out.getvalue()
