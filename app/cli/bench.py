@@ -219,12 +219,12 @@ async def _measure(
 ) -> "Sequence[Any]":
     """Send all requests; their readings."""
     from deploy.profiles import matrix
-    from gates.run.sample_store import SampleStore
-    from gates.run.progress import make_progress
     from gates.contracts.sample import LATENCY_PREFIX
     from gates.run.latency_readings import CacheLimits, latency_readings
+    from gates.run.progress import make_progress
     from gates.run.runner import LATENCY_PACE
     from gates.run.runner import run as ask
+    from gates.run.sample_store import SampleStore
 
     prompts = matrix.pick(suite, args.prompts)
     names = {LATENCY_PREFIX + cell.arm: cell.engine for cell in asked}

@@ -19,8 +19,8 @@ from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
 from deploy.engine.engine import Engine, EngineState
 from deploy.engine.spec import EngineSpec
-from gates.contracts.errors import ManifestError
 from gates.artefact.artefact import folder_of, load
+from gates.contracts.errors import ManifestError
 
 FRESH_SECONDS = 30.0
 """How long after its last token an engine counts as ready."""

@@ -16,11 +16,11 @@ from typing import Final
 from app.promotion.state_machine import EffectError, FailureReason
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import RunError, SuiteError
-from gates.contracts.sample import SampleKey, Mode, Sample
+from gates.contracts.sample import Mode, Sample, SampleKey
 from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_reply
 from gates.run.http import RequestTimeouts, TimedClient
-from gates.run.request import build_body, body_digest, encode_body
+from gates.run.request import body_digest, build_body, encode_body
 from gates.run.target import Dialect, Target, Variant
 
 QUESTIONS: Final = Path(__file__).parent.parent.parent / "deploy" / "canary.toml"

@@ -18,7 +18,7 @@ from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Artefact
 from gates.contracts.case import Suite
-from gates.contracts.errors import ManifestError, GatesError, KeyFileError, ReportError
+from gates.contracts.errors import GatesError, KeyFileError, ManifestError, ReportError
 from gates.policy.load import load_policy
 from gates.report.checks import MAX_SHOWN
 from gates.report.keys import trusted

@@ -26,9 +26,8 @@ from deploy.engine.engine import Engine
 from deploy.engine.flags import parse_flags
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_gguf
-from gates.artefact.manifest import MANIFEST
 from gates.artefact.artefact import Snapshot, folder_of, hash_file, load, snapshot
-from gates.artefact.manifest import Artefact
+from gates.artefact.manifest import MANIFEST, Artefact
 from gates.contracts.errors import ManifestError
 from gates.report import statement
 

@@ -18,7 +18,7 @@ from app.promotion.state_machine import OperationPlan
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, AuditEvent, timestamp
-from gates.report.statement import parse_time, format_time
+from gates.report.statement import format_time, parse_time
 
 VERB: Final = "override.granted"
 WITHDRAWN: Final = "override.withdrawn"

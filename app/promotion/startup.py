@@ -23,9 +23,9 @@ from deploy.core.tasks import supervise
 from deploy.drivers import factory
 from deploy.drivers.factory import FoundContainer
 from deploy.engine.spec import EngineSpec, spec_text
-from gates.contracts.errors import ManifestError
 from gates.artefact.artefact import folder_of, load
 from gates.artefact.manifest import Artefact
+from gates.contracts.errors import ManifestError
 
 HOLDER = "start"
 """The name under which a start holds the loading lease."""

@@ -19,7 +19,7 @@ from app.stream.clocks import Clocks
 from app.stream.events import Broken, Event, Text
 from app.stream.pipeline import Pipeline
 from deploy.engine.abilities import Abilities
-from gates.contracts.sample import SampleKey, Sample
+from gates.contracts.sample import Sample, SampleKey
 from gates.run.planned_request import PlannedRequest
 from gates.run.request import body_digest
 from gates.run.target import Target
@@ -68,7 +68,9 @@ def request_for(record: ShadowRecord, engine: ReplayEngine) -> PlannedRequest | 
     target = engine.target
     thinking = chat.thinking_or(None if record.thinking else 0)
     sent = json.loads(upstream_body(chat, body, target.dialect, target.served_model, thinking))
-    key = SampleKey(SUITE, target.artefact, target.engine, body_digest(sent), engine.name, record.id, 0, "stream")
+    key = SampleKey(
+        SUITE, target.artefact, target.engine, body_digest(sent), engine.name, record.id, 0, "stream"
+    )
     return PlannedRequest(key, sent)
 
 

@@ -33,8 +33,8 @@ from deploy.engine.spec import PINNED_IMAGE, EngineSpec
 from deploy.engine.supervised import SupervisedEngine
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact as artefacts
-from gates.contracts.errors import ManifestError
 from gates.artefact.manifest import MANIFEST
+from gates.contracts.errors import ManifestError
 
 LOAD_SECONDS = 1800.0
 """From a container's start to its first token: FlashInfer may compile for ten minutes without output."""

@@ -14,10 +14,10 @@ from math import inf, isinf
 from typing import Any, Final
 
 from gates.contracts.case import Case, Sampling, Suite
-from gates.run.latency_schedule import Schedule, phases
-from gates.run.planned_request import PlannedRequest
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.latency_readings import LatencyReading
+from gates.run.latency_schedule import Schedule, phases
+from gates.run.planned_request import PlannedRequest
 from gates.run.request import body_digest
 from gates.run.target import Arm, Target, Variant
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 from gates.artefact.manifest import Artefact
 from gates.contracts.verdict import GateResult, Verdict
 from gates.report.checks import artefact as must_be_about
+from gates.report.labels import MARKS, amount, count_noun, headline, measured, reasons, required, title
 from gates.report.markdown import code, escape, fence
 from gates.report.statement import Statement
-from gates.report.labels import MARKS, amount, count_noun, headline, measured, reasons, required, title
 
 NVFP4: Final = "hf-nvfp4"
 GGUF: Final = "gguf-"

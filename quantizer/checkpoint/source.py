@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from gates.artefact import artefact
-from gates.artefact.manifest import MANIFEST
-from gates.artefact.manifest import Artefact, FileEntry, root_digest
+from gates.artefact.manifest import MANIFEST, Artefact, FileEntry, root_digest
 from gates.contracts.errors import ManifestError
 from quantizer.core.errors import SourceError
 from quantizer.verify.check import unwrapped_name

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from gates.artefact import artefact
-from gates.artefact.manifest import MANIFEST
-from gates.artefact.manifest import Artefact, Provenance
+from gates.artefact.manifest import MANIFEST, Artefact, Provenance
 from quantizer.checkpoint.shards import SHARD_BYTES, copy_others, write_json, write_weights
 from quantizer.checkpoint.source import root_digest_of
 from quantizer.core import cost

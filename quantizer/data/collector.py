@@ -122,7 +122,9 @@ class DataCollector:
 
     def _ask(self, conversation: ConversationBuilder) -> PlannedRequest:
         sampling = replace(self.plan.sampling, seed=conversation.seed)
-        return planned_request(self._digest, self._arm, conversation.case(), sampling, conversation.step, "whole")
+        return planned_request(
+            self._digest, self._arm, conversation.case(), sampling, conversation.step, "whole"
+        )
 
     def _examine(self, conversation: ConversationBuilder) -> None:
         """Reject a complete conversation that overlaps with a suite or is a near-duplicate."""

@@ -31,8 +31,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
-from gates.run.sample_store import SampleStore
 from gates.run.runner import Pace, run
+from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Dialect, Target
 from gates.suite.contamination import ContaminationCheck
 from quantizer.core.errors import DataError, ExportError, UnavailableError
@@ -84,7 +84,9 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
         raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
     target = job.teacher
     arms = {ARM: (target.artefact, target.engine)}
-    collector = DataCollector(job.plan, job.counts, Arm(ARM, target), [ContaminationCheck(suite) for suite in job.suites])
+    collector = DataCollector(
+        job.plan, job.counts, Arm(ARM, target), [ContaminationCheck(suite) for suite in job.suites]
+    )
     with SampleStore(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
         (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to change
         asyncio.run(_collect(collector, ledger, job, quiet))

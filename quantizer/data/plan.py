@@ -28,8 +28,8 @@ from gates.contracts.case import Sampling
 from gates.contracts.errors import SuiteError
 from gates.policy.decoder import DecodeError, nearest, read
 from gates.suite.expect import SCRIPTS
-from gates.suite.load import check_tool
 from gates.suite.load import SHIPPED as SUITES
+from gates.suite.load import check_tool
 from quantizer.core.errors import RecipeError
 
 SHIPPED: Final = Path(__file__).parent / "plans"

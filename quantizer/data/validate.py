@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gates.contracts.case import Suite
 from gates.contracts.errors import SuiteError
-from gates.detect.script import letter_counts
 from gates.detect.duration import spoken_seconds
+from gates.detect.script import letter_counts
 from gates.reply.calls import ReplyCall
 from gates.reply.reply import Reply
 from gates.suite.contamination import ContaminationCheck
@@ -84,7 +84,9 @@ def validate(
     renderer = _renderer(source)
     report = DataReport(str(path), rows.file_digest(path), tokens=[] if renderer else None)
     report.suites = {suite.name: suite.digest for suite in suites}
-    look = _Validator(report, [(suite.name, ContaminationCheck(suite)) for suite in suites], renderer, max_seconds)
+    look = _Validator(
+        report, [(suite.name, ContaminationCheck(suite)) for suite in suites], renderer, max_seconds
+    )
     for number, line in _lines(path):
         report.rows += 1
         look.row(number, line)

@@ -62,7 +62,7 @@ class Student:
                     set_scales(block, self.recipe.weights.scales)
 
     def hold(self, model: nn.Module) -> None:
-        """IOBatch the weights once for all forwards until the next step."""
+        """Round the weights once for all forwards until the next step."""
         self._hold(model)
 
     def close(self) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from deploy.profiles.matrix import BenchCell, cells, finite, pick, plan, quantile, rows, words
-from gates.run.latency_schedule import Schedule, LatencySlot
 from gates.run.latency_readings import LatencyReading
+from gates.run.latency_schedule import LatencySlot, Schedule
 from gates.run.target import Target
 from gates.suite.load import load_suite
 

@@ -61,7 +61,9 @@ def config(suite: Suite, cases: Sequence[Case], url: str) -> dict[str, Any]:
             {"id": f"openai:chat:{MODEL}", "config": {"apiBaseUrl": f"{url}/v1", "apiKey": "none"}},
         ],
         "prompts": ["{{messages}}"],
-        "tests": [_test(case, build_body(case, suite.sampling, target, Variant(), "whole")) for case in cases],
+        "tests": [
+            _test(case, build_body(case, suite.sampling, target, Variant(), "whole")) for case in cases
+        ],
     }
 
 

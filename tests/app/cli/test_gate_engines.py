@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.cli import gate_engines
-from app.engines.identity import build_of, describe
 from app.cli.gate_engines import configured, make_job, pairs, special_tokens
 from app.config.config import load
+from app.engines.identity import build_of, describe
 from deploy.engine.abilities import Abilities
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.spec import EngineSpec

@@ -29,7 +29,9 @@ SHA = "sha256:" + "1" * 64
 
 # ------------------------------------------------------------------------------------- by table
 
-JUDGED = EngineIdentity("annie", "embedded", "llama-server", None, ("--ctx-size", "64"), {}, "xllamacpp 1", SHA)
+JUDGED = EngineIdentity(
+    "annie", "embedded", "llama-server", None, ("--ctx-size", "64"), {}, "xllamacpp 1", SHA
+)
 CHILD = ExpectedEngine(
     spec=EngineSpec(
         name="annie", dialect="llama-server", driver="embedded", artefact=Path("/m/a.gguf"), args=("--ctx-size", "64")
