@@ -239,7 +239,7 @@ async def _measure(
                     up[name] = await pool.bring(name)
                 targets = {arm: up[engine] for arm, engine in names.items()}
                 await ask(phase, targets, book, pace=LATENCY_PACE, progress=make_progress("timing"))
-            return latency_readings(book.samples(), shares=CacheLimits(silent=True))
+            return latency_readings(book.samples(), limits=CacheLimits(silent=True))
 
 
 # ---------------------------------------------------------------------------------------------- show

@@ -144,8 +144,8 @@ async def test_a_strangers_engine_that_comes_up_late_is_found(tmp_path: Path) ->
             await engine.start()
         script[:] = [OK, TOKEN, DONE]
         async with asyncio.timeout(20):
-            while engine.state.state is not Phase.READY:
-                await engine.changed(engine.state)
+            while (seen := engine.state).state is not Phase.READY:
+                await engine.changed(seen)
         await engine.stop()
     assert engine.state.state is Phase.STOPPED
 

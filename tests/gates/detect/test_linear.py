@@ -6,8 +6,8 @@ again from every start.
 """
 
 from collections.abc import Iterator
-from re import _constants as code  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as code
+from re import _parser as parser
 from typing import Any
 
 import pytest
