@@ -16,6 +16,9 @@ clipping  The length of the whole gradient is known only after backward, when mo
           clipped gradient is never longer than `clip`; where the shares are steady, it is what clipping the whole would
           give. The first step is computed once without moving anything, to measure the shares.
 
+Vectors (norms, biases, decays) take the exact path of `quantizer.train.weights` when backward is over: they are a
+thousandth of the parameters, and need the digits most.
+
 A step is one micro-batch: gradients of two cannot be added where none is kept.
 """
 
@@ -31,10 +34,12 @@ from torch import Tensor, nn
 
 from quantizer.core.errors import CheckpointError, UnavailableError
 from quantizer.recipes.values import Train
-from quantizer.train.weights import decays
+from quantizer.train.weights import MasterOptimizer, Weights, decays
 
 CHUNK: Final = 2**25
 """Elements that one step of AdamW computes at a time: 128 MiB for each float32 temporary."""
+COMPILED: Final = 2**18
+"""Elements from which on a parameter's step is compiled on a GPU."""
 SHARE_DECAY: Final = 0.9
 """Of the running mean of a parameter's share of the gradient."""
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
@@ -58,17 +63,19 @@ class OptimizerInBackward:
         self._shares = torch.zeros(len(self.model), device=device)
         """Running means of a parameter's part of the whole squared length: float32 [parameters]."""
         self._lr = torch.tensor(0.0)
-        self._parts = {name: _chunks(parameter) for name, parameter in self.model.items()}
+        vectors = {name: parameter for name, parameter in self.model.items() if parameter.ndim < 2}
+        self._vectors = MasterOptimizer(Weights(vectors.items()), settings) if vectors else None
+        self._parts = {name: _chunks(p) for name, p in self.model.items() if name not in vectors}
         make = _optimizer_class(settings.optimizer)
         self._optimizers = {
             name: make(
-                self._parts[name],
+                parts,
                 lr=settings.lr,
                 betas=(settings.betas[0], settings.betas[1]),
-                weight_decay=settings.weight_decay if decays(name, parameter) else 0.0,
+                weight_decay=settings.weight_decay if decays(name, self.model[name]) else 0.0,
                 bf16_stochastic_round=True,
             )
-            for name, parameter in self.model.items()
+            for name, parts in self._parts.items()
         }
         for optimizer in self._optimizers.values():
             optimizer.param_groups[0]["lr"] = self._lr
@@ -79,6 +86,8 @@ class OptimizerInBackward:
     def begin(self, lr: float) -> None:
         """Set the learning rate of the backward pass that follows."""
         self._lr.fill_(lr)
+        if self._vectors:
+            self._vectors.begin(lr)
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
@@ -92,28 +101,35 @@ class OptimizerInBackward:
         self.measured = True
 
     def collect(self) -> None:
-        """Backward has moved the weights already."""
+        """Backward has moved the matrices already."""
+        if self._vectors and not self._measuring:
+            self._vectors.collect()
 
     @torch.no_grad()
     def finish(self) -> Tensor:
         """End the step; returns how long its gradient was before clipping: float32 []."""
         self._shares.lerp_(self._fractions(), 1 - SHARE_DECAY)
-        return self._squares.sum().sqrt()
+        length = self._squares.sum().sqrt()
+        if self._vectors:
+            self._vectors.apply(length)
+        return length
 
     def bytes(self) -> dict[str, int]:
         """What is held for the trained parameters, by part."""
         held = [tensor for moments in self._moments().values() for tensor in moments]
+        vectors = sum(p.numel() for name, p in self.model.items() if name not in self._parts)
         return {
             "weights": sum(p.numel() * p.element_size() for p in self.model.values()),
-            "moments": sum(tensor.numel() * tensor.element_size() for tensor in held),
+            "moments": sum(tensor.numel() * tensor.element_size() for tensor in held) + 12 * vectors,
         }
 
     def state(self) -> dict[str, Any]:
-        """The weights, moments and shares, as plain tensors."""
+        """The weights, moments and shares, as plain values."""
         return {
-            "masters": {name: parameter.detach() for name, parameter in self.model.items()},
-            "optimizer": self._moments(),
-            "steps": {name: self._step_of(name) for name in self.model},
+            "weights": {name: self.model[name].detach() for name in self._parts},
+            "moments": self._moments(),
+            "steps": {name: self._step_of(name) for name in self._parts},
+            "vectors": self._vectors.state() if self._vectors else None,
             "shares": self._shares,
             "measured": self.measured,
         }
@@ -123,26 +139,30 @@ class OptimizerInBackward:
         """Go on from a `state`. Raises CheckpointError if it is of another kind of optimizer."""
         if "shares" not in state:
             raise CheckpointError("the checkpoint is of another optimizer; remove its folder to begin again")
-        for name, parameter in self.model.items():
-            parameter.copy_(state["masters"][name])
+        for name in self._parts:
+            self.model[name].copy_(state["weights"][name])
             for held in self._optimizers[name].state.values():
                 held["step"].fill_(state["steps"][name])
         for name, moments in self._moments().items():
-            for mine, theirs in zip(moments, state["optimizer"][name], strict=True):
+            for mine, theirs in zip(moments, state["moments"][name], strict=True):
                 mine.copy_(theirs)
+        if self._vectors:
+            self._vectors.restore(state["vectors"])
         self._shares.copy_(state["shares"])
         self.measured = state["measured"]
 
     @torch.no_grad()
     def _apply(self, index: int, name: str, parameter: Tensor) -> None:
-        """The hook: use a gradient and free it."""
+        """The hook: use a gradient and free it; a vector's stays for `finish`."""
         assert parameter.grad is not None
-        gradient, parameter.grad = parameter.grad.view(-1), None
+        gradient = parameter.grad.view(-1)
+        if self._measuring or name in self._parts:
+            parameter.grad = None
         parts = gradient.split(CHUNK)
         lengths = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
         square = torch.stack(lengths).square().sum()
         self._squares[index] = square
-        if self._measuring:
+        if self._measuring or name not in self._parts:
             return
         if self.clip > 0:
             limit = self.clip * self._shares[index].sqrt()
@@ -150,7 +170,7 @@ class OptimizerInBackward:
         optimizer = self._optimizers[name]
         for mine, part in zip(self._parts[name], parts, strict=True):
             mine.grad = part
-        with _compiled_on(gradient.device):
+        with _stance(parameter):
             optimizer.step()
         for mine in self._parts[name]:
             mine.grad = None
@@ -190,15 +210,16 @@ def _make_moments(optimizer: Any) -> None:
     training rather than in it, the kernels are compiled outside backward, and a checkpoint has a place to go to."""
     for part in optimizer.param_groups[0]["params"]:
         part.grad = torch.zeros_like(part)
-        with _compiled_on(part.device):
+        with _stance(part):
             optimizer.step()
         part.grad = None
         optimizer.state[part]["step"].zero_()
 
 
-def _compiled_on(device: torch.device) -> Any:
-    """torchao compiles a step for each shape; on a CPU, where that takes longer than it saves, the step runs eagerly."""
-    return torch.compiler.set_stance("force_eager") if device.type == "cpu" else nullcontext()
+def _stance(parameter: Tensor) -> Any:
+    """torchao compiles a step for each shape. That pays for large parameters on a GPU; the others are stepped eagerly."""
+    small = parameter.numel() < COMPILED or parameter.device.type == "cpu"
+    return torch.compiler.set_stance("force_eager") if small else nullcontext()
 
 
 def _inner(moment: Tensor) -> list[Tensor]:

@@ -93,10 +93,20 @@ class MasterOptimizer:
     def finish(self) -> Tensor:
         """Clip and apply the step's gradients; returns how long they were before: float32 []."""
         length = self.weights.clip(self.clip)
+        self._step()
+        return length
+
+    def apply(self, length: Tensor) -> None:
+        """Clip and apply the step's gradients as parts of one of that length, float32 []."""
+        if self.clip > 0:
+            gradients = [p.grad for p in self.weights.masters.values() if p.grad is not None]
+            torch._foreach_mul_(gradients, (self.clip / (length + 1e-6)).clamp(max=1.0))
+        self._step()
+
+    def _step(self) -> None:
         self.adam.step()
         self.adam.zero_grad(set_to_none=True)
         self.weights.spread()
-        return length
 
     def state(self) -> dict[str, Any]:
         """The masters and the moments; of this machine's shards."""
