@@ -138,9 +138,7 @@ def _teacher(job: Run, settings: Train, folder: Path) -> Teacher:
         model.float()
     short = settings.optimizer != "adamw"
     learner = Learner(model, settings)
-    return listen(
-        learner, job.data.samples, job.data.pad, settings.micro_tokens, folder if short else None
-    )
+    return listen(learner, job.data.samples, job.data.pad, settings.micro_tokens, folder if short else None)
 
 
 def _write(

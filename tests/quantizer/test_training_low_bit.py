@@ -50,7 +50,9 @@ def move(optimizer: OptimizerInBackward, loss: Any, lr: float = 1e-2) -> Any:
 
 @pytest.mark.parametrize("chunk", [2**25, 1024], ids=["whole", "in chunks"])
 @pytest.mark.parametrize("shape", [(64, 256), (300,)], ids=["matrix", "vector"])
-def test_the_first_step_is_adamws(shape: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_step_is_adamws(
+    shape: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Moments that begin at zero lose nothing in a first step; a parameter's parts are stepped as the whole is."""
     monkeypatch.setattr(optimizer_in_backward, "CHUNK", chunk)
     ours, theirs = parameter(*shape), parameter(*shape)

@@ -85,7 +85,9 @@ def subjects() -> list[Subject]:
         Subject("9B QAD, 8 bits", "9B", replace(eight, loss="kl"), 48.0),
         Subject("8 layers QAT, exact", settings=exact, **some),
         Subject("8 layers QAT, 8 bits", settings=eight, **some),
-        Subject("9B QAT, 8 bits, every token learned, one row", "9B", eight, 48.0, steps=6, rows=1, share=1.0),
+        Subject(
+            "9B QAT, 8 bits, every token learned, one row", "9B", eight, 48.0, steps=6, rows=1, share=1.0
+        ),
         Subject("27B QAT, 4 bits", "27B", four, 100.0, steps=8),
         Subject("27B QAD, 4 bits", "27B", replace(four, loss="kl"), 100.0, steps=8),
         Subject("9B QAT, 4 bits", "9B", four, 48.0, steps=8),
@@ -114,7 +116,13 @@ def measure(subject: Subject, device: str) -> dict[str, Any]:
         total = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(subject.cap * GIB / total)
     settings = replace(subject.settings, batch_tokens=subject.tokens, micro_tokens=subject.tokens)
-    told: dict[str, Any] = {"name": subject.name, "cap_gib": subject.cap, "tokens": subject.tokens, "rows": subject.rows, "parts": {}}
+    told: dict[str, Any] = {
+        "name": subject.name,
+        "cap_gib": subject.cap,
+        "tokens": subject.tokens,
+        "rows": subject.rows,
+        "parts": {},
+    }
     with _part(told, "build"):
         model = _build(SHAPES[subject.shape], device)
         learner = Learner(model, settings)
@@ -254,11 +262,15 @@ def main(arguments: list[str] | None = None) -> int:
 
     from quantizer.core.cost import default_device, device_name
 
-    parser = argparse.ArgumentParser(prog="python -m quantizer.experiments.bench.real_size", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m quantizer.experiments.bench.real_size", description=__doc__
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these subjects")
     parser.add_argument("--one", metavar="NAME", help="this one, in this process; one line of JSON")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
-    parser.add_argument("--budget", type=float, default=1200.0, metavar="SECONDS", help="for all (%(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=1200.0, metavar="SECONDS", help="for all (%(default)s)"
+    )
     given = parser.parse_args(arguments)
     named = {subject.name: subject for subject in (*subjects(), TINY)}
     if given.one:
@@ -274,7 +286,11 @@ def main(arguments: list[str] | None = None) -> int:
         print("this measures a GPU, and torch sees none", file=sys.stderr)
         return 69
     until = time.monotonic() + given.budget
-    out: dict[str, Any] = {"gpu": device_name(torch.device("cuda")), "torch": torch.__version__, "results": []}
+    out: dict[str, Any] = {
+        "gpu": device_name(torch.device("cuda")),
+        "torch": torch.__version__,
+        "results": [],
+    }
     for subject in subjects():
         if given.only and subject.name not in given.only or until - time.monotonic() < 30:
             continue

@@ -106,6 +106,8 @@ _GENTLE: Final = {
     "qad": replace(_SLOW, loss="kl", lr=1e-4),
     "lsq": replace(_SLOW, loss="kl", lr=3e-4, trained="scales"),
 }
+
+
 def _low_bit(optimizer: Literal["adamw_8bit", "adamw_4bit"]) -> dict[str, Train]:
     """The gentle rates, of weights, with an optimizer of few bits."""
     return {
