@@ -8,6 +8,7 @@ VLLM   := .venv-vllm
 GPU    := .venv-gpu
 NVFP4  := .work/annie-nano-nvfp4
 PROMPT := .work/promptfoo
+COVERAGE := .work/coverage
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # One worker more than there are cores, as many tests wait; OMP would start as many threads in each.
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check format fuzz bench demo mutants nano lock clean
-.PHONY: test-slow test-all readme
+.PHONY: test-slow test-all coverage readme
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -29,6 +30,11 @@ serve: $(VENV)/.gateway  ## run the gateway with the embedded engine (CONFIG=fil
 
 test: $(VENV)/.dev  ## the fast tests, in parallel, real llama.cpp among them; a skip says what to install
 	$(PARALLEL) $(PYTEST_ARGS)
+
+coverage: $(VENV)/.dev  ## the fast tests again, and what they run of each floor and room, in lines and branches
+	mkdir -p $(COVERAGE)
+	$(PARALLEL) -q --cov --cov-branch --cov-report=json:$(COVERAGE)/coverage.json $(PYTEST_ARGS) --timeout 900
+	@$(BIN)/python -m tests.coverage_report $(COVERAGE)/coverage.json
 
 test-slow: $(VENV)/.dev  ## those that `make test` leaves out because they take seconds each
 	$(PARALLEL) -m 'slow and not ($(TIERS))' $(PYTEST_ARGS)

@@ -173,11 +173,11 @@ async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
 
 async def _drain(gateway: Gateway) -> None:
     """Take nothing new, and let what runs come to its end, for a while; then tell who is left."""
-    gateway.chat.draining = True
-    gateway.log.info("draining", count=gateway.chat.in_flight)
+    gateway.proxy.draining = True
+    gateway.log.info("draining", count=gateway.proxy.in_flight)
     if not await _idle(gateway, gateway.config.gateway.drain_seconds):
-        gateway.log.warning("draining", count=gateway.chat.in_flight)
-        gateway.chat.cut_off()
+        gateway.log.warning("draining", count=gateway.proxy.in_flight)
+        gateway.proxy.cut_off()
         await _idle(gateway, TELL_SECONDS)
 
 
@@ -185,9 +185,9 @@ async def _idle(gateway: Gateway, seconds: float) -> bool:
     """Whether nothing runs any more, within so long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while gateway.chat.in_flight:
+            while gateway.proxy.in_flight:
                 await asyncio.sleep(0.02)
-    return not gateway.chat.in_flight
+    return not gateway.proxy.in_flight
 
 
 async def _greet(

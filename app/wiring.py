@@ -23,10 +23,10 @@ from app.http import health, openapi
 from app.http.access import AccessControl
 from app.http.hosts import LocalAccess
 from app.http.keys import KeyRing
-from app.promotion.room import Room
-from app.promotion.runner import Promotions
+from app.promotion.memory_admission import MemoryAdmission
+from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
-from app.proxy.handler import Chat
+from app.proxy.handler import ProxyHandler
 from app.proxy.tracing import Tracing
 from app.shadow.recorder import Recorder, recorder_for
 from app.telemetry.log import Logger
@@ -47,8 +47,8 @@ class Gateway:
 
     config: Config
     pool: EnginePool
-    promotions: Promotions
-    chat: Chat
+    promotions: PromotionService
+    proxy: ProxyHandler
     reply_window: ReplyWindow
     metrics: Metrics
     log: Logger
@@ -87,16 +87,18 @@ def create_gateway(
     _watch_memory(metrics, guard)
     pool = EnginePool(config, metrics, log, factory)
     reply_window = ReplyWindow()
-    room = Room(guard, Lease(lease_path(config.state_dir)))
-    promotions = Promotions(config, pool, metrics, log, room, reply_window)
+    memory = MemoryAdmission(guard, Lease(lease_path(config.state_dir)))
+    promotions = PromotionService(config, pool, metrics, log, memory, reply_window)
     shadow = recorder_for(config, log, metrics.shadow_dropped)
-    chat = Chat(config, pool, metrics, log, tracing, RequestAccounting(metrics, log, reply_window, shadow))
-    straight = {surface.path: chat.at(surface) for surface in SURFACES}
+    proxy = ProxyHandler(
+        config, pool, metrics, log, tracing, RequestAccounting(metrics, log, reply_window, shadow)
+    )
+    straight = {surface.path: proxy.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")
-    public.include_router(health.public_router(config, pool, chat, int(time.time())))
+    public.include_router(health.public_router(config, pool, proxy, int(time.time())))
     openapi.document(public, SURFACES)
     admin = _application("Manners: operators", log, "/admin/openapi.json")
-    admin.include_router(health.admin_router(config, pool, chat, metrics, promotions))
+    admin.include_router(health.admin_router(config, pool, proxy, metrics, promotions))
     admin.include_router(operators_router(config, promotions))
     admin.include_router(console_router(config, promotions))
     local = LocalAccess(config.gateway.hosts)
@@ -104,7 +106,7 @@ def create_gateway(
         config,
         pool,
         promotions,
-        chat,
+        proxy,
         reply_window,
         metrics,
         log,

@@ -50,6 +50,15 @@ class Until:
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """Some of the body, again and again, `every` so many seconds, until a test says so."""
+
+    data: bytes
+    every: float
+    until: asyncio.Event
+
+
+@dataclass(frozen=True)
 class Tell:
     """Let a test know that the script got here."""
 
@@ -71,7 +80,7 @@ class Reset:
     """End the connection with a RST."""
 
 
-Step = Head | Say | Raw | Wait | Until | Tell | Hang | CloseNow | Reset
+Step = Head | Say | Raw | Wait | Until | Repeat | Tell | Hang | CloseNow | Reset
 
 
 def event(payload: Any) -> bytes:

@@ -25,11 +25,13 @@ from typing import Any, Self, cast
 
 from deploy.engine.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTIONS, OFF_ROOM
 from deploy.engine.probe import probe_body
+from tests.scale import PATIENCE
 from tests.script import (
     Framing,
     Hang,
     Head,
     Raw,
+    Repeat,
     Reset,
     Say,
     Step,
@@ -134,7 +136,7 @@ class ScriptedEngine:
 
     async def request(self, count: int = 1) -> Seen:
         """The `count`th request, once it is here."""
-        async with asyncio.timeout(5), self._arrived:
+        async with asyncio.timeout(PATIENCE), self._arrived:
             await self._arrived.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
 
@@ -144,6 +146,11 @@ class ScriptedEngine:
             connection.drop()
 
     # What a connection calls.
+
+    def _answer(self, name: str, otherwise: Sequence[Step]) -> Sequence[Step]:
+        """The script that a test set for this probe, or the usual one."""
+        script: Sequence[Step] = self.answers.get(name, otherwise)
+        return script
 
     async def script_for(self, seen: Seen) -> Sequence[Step]:
         """Note a request and say how to answer it."""
@@ -161,11 +168,11 @@ class ScriptedEngine:
             return reply("Hello") if self.probes is None else self.probes
         if seen.is_probe:
             if seen.body.get("max_tokens") == OFF_ROOM and seen.body.get("messages") in _OFF:
-                return self.answers.get("off", status(200, _OBEDIENT))
+                return self._answer("off", status(200, _OBEDIENT))
             budgeted = seen.body.get("messages") == _BUDGET
             if seen.body.get("messages") == _PREFILL:
-                return self.answers.get("prefill", reply("Hello"))
-            return self.answers.get("budget", reply("Hello")) if budgeted else reply("Hello")
+                return self._answer("prefill", reply("Hello"))
+            return self._answer("budget", reply("Hello")) if budgeted else reply("Hello")
         script = self.choose(seen) or (self._scripts.popleft() if self._scripts else self._always)
         if self.echo:
             word = seen.body["messages"][-1]["content"]
@@ -272,6 +279,10 @@ class _Connection(asyncio.Protocol):
             await asyncio.sleep(step.seconds)
         elif isinstance(step, Until):
             await step.event.wait()
+        elif isinstance(step, Repeat):
+            while not step.until.is_set():
+                await self._step(Say(step.data), seen)
+                await asyncio.sleep(step.every)
         elif isinstance(step, Tell):
             step.event.set()
         elif isinstance(step, Hang):

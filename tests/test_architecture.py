@@ -25,15 +25,15 @@ MAX_FUNCTION_LINES = 60
 
 PURE = (
     "app.stream.", "app.api.", "app.engines.breaker", "deploy.engine.dialects", "app.errors.tree", "app.http.hosts", "app.api.chat_request", "app.api.strict_json", "app.api.tool_schema", "app.api.engine_request", "app.stream.audit", "app.api.thinking_budget",
-    "app.promotion.plan", "app.promotion.phases", "app.promotion.effects", "app.promotion.machine", "app.promotion.reconcile",
-    "app.promotion.door", "app.promotion.bake", "app.promotion.identity", "app.promotion.override",
+    "app.promotion.state_machine", "app.promotion.eligibility", "app.promotion.bake", "app.promotion.identity",
+    "app.promotion.overrides",
     "app.telemetry.redact", "app.shadow.replay", "app.shadow.compare",
     "app.registry.errors", "app.registry.values", "app.registry.chain", "app.registry.schema",
     "deploy.engine.spec", "deploy.engine.supervisor", "deploy.core.errors",
 )  # fmt: skip
 """Modules that take values and return values."""
 IMPURE = {"asyncio", "time", "random", "os", "io", "socket", "subprocess", "threading", "logging", "structlog",
-          "aiohttp", "fastapi", "starlette", "uvicorn", "uuid", "secrets", "tempfile", "shutil"}  # fmt: skip
+          "aiohttp", "httpx2", "fastapi", "starlette", "uvicorn", "uuid", "secrets", "tempfile", "shutil"}  # fmt: skip
 
 
 @cache
@@ -75,6 +75,12 @@ def test_arrows_between_floors_point_down(name: str) -> None:
         other = target.partition(".")[0]
         lazily = name == COMMAND_LINE and target not in set(imports(name, top_level_only=True))
         assert other == floor or other in ALLOWED[floor] or lazily, f"{name} imports {target}"
+
+
+@pytest.mark.parametrize("name", [n for n in modules() if not n.startswith("quantizer.experiments")])
+def test_no_product_module_imports_an_experiment(name: str) -> None:
+    """Experiments may use the product, never the reverse."""
+    assert not {target for target in imports(name) if target.startswith("quantizer.experiments")}
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
@@ -178,13 +184,13 @@ def test_few_broad_excepts_on_each_floor() -> None:
 SHORT_TASKS = {
     "app.conformance.gateway": 1,  # of a command, which awaits it
     "app.conformance.suite": 1,
-    "app.proxy.flow": 1,  # of one request: its end cancels it
+    "app.proxy.exchange": 1,  # of one request: its end cancels it
     "app.proxy.deadlines": 1,
-    "app.proxy.outlet": 1,
-    "app.promotion.actor": 2,  # awaited: an operation, and a step of it
-    "app.promotion.runner": 2,  # awaited, and shielded from who asked
-    "app.promotion.warm": 2,
-    "app.promotion.watching": 1,  # its error is looked at with every reply that is heard
+    "app.proxy.response_writer": 1,
+    "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
+    "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
+    "app.promotion.warmup": 2,
+    "app.promotion.steps": 1,  # its error is looked at with every reply that is heard
     "deploy.core.tasks": 1,
     "deploy.drivers.url": 1,  # awaited by whoever starts the engine
     "gates.run.runner": 1,
@@ -194,7 +200,7 @@ STARTS_A_TASK = ("create_task", "ensure_future")
 
 
 def test_what_runs_in_the_background_is_begun_where_its_failure_is_seen() -> None:
-    found = {}
+    found: dict[str, int] = {}
     for name in (name for name in modules() if name.startswith(("app", "deploy", "gates"))):
         calls = [
             node

@@ -14,12 +14,14 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser as sre_parser  # type: ignore[attr-defined]
 from types import ModuleType
 from typing import Any
+
+sre: Any = import_module("re._constants")  # private, and typeshed knows neither
+sre_parser: Any = import_module("re._parser")
 
 COUNTED = ("app.stream.", "app.api.")
 _NOT_COUNTED = ("app.api.messages_request", "app.api.responses_request", "app.api.reading",
@@ -69,7 +71,7 @@ class Counter:
 
     def iadd(self, left: Any, right: Any) -> Any:
         """`left += right`: in place where that can be."""
-        result = operator.iadd(left, right)
+        result: Any = operator.iadd(left, right)  # type: ignore[no-untyped-call]  # typeshed leaves its arguments bare
         self.steps += 1 + size(right if result is left else result)
         return result
 
@@ -111,7 +113,7 @@ def _cost(function: Any, args: tuple[Any, ...], result: Any) -> int:
         end = min(args[2], len(owner)) if len(args) > 2 else len(owner)
         return int(end if result < 0 else result) - start
     if name == "rfind" and isinstance(owner, str | bytes | bytearray):
-        return len(owner) - max(result, args[1] if len(args) > 1 else 0)
+        return len(owner) - max(int(result), int(args[1]) if len(args) > 1 else 0)
     if name in ("startswith", "endswith"):
         return sum(map(size, args[0])) if isinstance(args[0], tuple) else size(args[0])
     if name in ("extend", "update"):
@@ -334,7 +336,7 @@ class _Machine:
         self, op: Any, low: int, high: int, node: Any, at: int, then: Callable[[int], Iterator[int]]
     ) -> Iterator[int]:
         most = at
-        while most < len(self.text) and most - at < high and self._takes(*node, self.text[most]):
+        while most < len(self.text) and most - at < high and self._takes(node[0], node[1], self.text[most]):
             most += 1
             self.steps += 1
         ends = range(at + low, most + 1) if op is sre.MIN_REPEAT else range(most, at + low - 1, -1)
@@ -376,10 +378,10 @@ class _Machine:
 
     def _takes(self, op: Any, argument: Any, char: str) -> bool:
         if op is sre.LITERAL:
-            same = ord(char) == argument
+            same = bool(ord(char) == argument)
             return same or (bool(self.flags & re.IGNORECASE) and char.lower() == chr(argument).lower())
         if op is sre.NOT_LITERAL:
-            return ord(char) != argument
+            return bool(ord(char) != argument)
         if op is sre.ANY:
             return char != "\n" or bool(self.flags & re.DOTALL)
         negated = argument[0][0] is sre.NEGATE

@@ -1,6 +1,6 @@
-"""The operators' console: one page on the admin listener, and reports in the words that it shows.
+"""The operators' web console: static files on the admin listener, and reports as it displays them.
 
-The page itself says nothing about this gateway, so it needs no token; everything that it asks for does.
+The page itself holds no data of this gateway, so it needs no token; every request that it makes does.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from app.admin import reports
 from app.admin.console_data import reading
 from app.config.config import Config
-from app.promotion import reports
 from app.promotion.facts import KEYS
-from app.promotion.runner import Promotions
+from app.promotion.service import PromotionService
 from gates.contracts.errors import KeyFileError, ReportError
 from gates.report import document, dsse
 from gates.report.keys import trusted
@@ -31,13 +31,13 @@ FILES: Final = {
     "/admin/ui/console.js": ("console.js", "text/javascript"),
 }
 OPEN: Final = frozenset(FILES)
-"""The paths that need no token, each to the letter."""
+"""The exact paths that need no token."""
 
 POLICY: Final = (
     "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
     "require-trusted-types-for 'script'"
 )
-"""No inline script or style, nothing from elsewhere, in no frame; and text can never become script."""
+"""No inline script or style, nothing from other origins, no framing, and no script from strings."""
 HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -47,10 +47,10 @@ HEADERS: Final = {
 }
 
 SANDBOX: Final = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
-"""A report may be a stranger's: should a browser ever open it here, it is a page of no origin."""
+"""A report is untrusted: if a browser opens it from here, it is treated as a page without an origin."""
 
 
-def console_router(config: Config, promotions: Promotions) -> APIRouter:
+def console_router(config: Config, promotions: PromotionService) -> APIRouter:
     """Routes of the console."""
     routes = APIRouter()
     for path in FILES:
@@ -58,7 +58,7 @@ def console_router(config: Config, promotions: Promotions) -> APIRouter:
 
     async def opened(digest: str) -> tuple[Statement, str, tuple[str, ...]]:
         row = await promotions.do(lambda registry: registry.report(digest))
-        with promotions.telling_state():
+        with promotions.reporting_state():
             data = await asyncio.to_thread(reports.bytes_of, config.state_dir, row)
         return await asyncio.to_thread(_open, data, config.state_dir / KEYS)
 
@@ -88,7 +88,7 @@ def _bytes(name: str) -> bytes:
 
 
 def _open(data: bytes, keys: Path) -> tuple[Statement, str, tuple[str, ...]]:
-    """What a report states, its digest, and which of the trusted keys have signed it: none, perhaps."""
+    """The statement of a report, its digest, and which trusted keys have signed it (possibly none)."""
     try:
         found = open_report(data, trusted([keys]))
         return found.statement, found.statement_digest, found.signers

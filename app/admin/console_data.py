@@ -1,4 +1,4 @@
-"""What the console shows of a report: the judge's own words, as JSON values. Pure."""
+"""A report as the console displays it, in the words of the report, as JSON values. Pure."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from gates.report.statement import Arm, Statement
 
 
 def reading(statement: Statement, digest: str, signers: tuple[str, ...]) -> dict[str, Any]:
-    """A report in a dozen lines. Without `signers` (key ids) nobody who is trusted here has signed it."""
+    """A summary of a report. `signers` are the ids of trusted keys that have signed it, possibly none."""
     return {
         "digest": digest,
         "trusted": bool(signers),

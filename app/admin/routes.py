@@ -1,12 +1,13 @@
-"""The operators' verbs over HTTP: promote, roll back, follow, cancel, reports and the audit.
+"""The operators' API over HTTP: promote, roll back, follow, cancel, reports, overrides and the audit.
 
-A request that begins something is answered 202 with the operation, which goes on whoever hangs up.
+A request that begins an operation is answered 202; the operation goes on if the client hangs up.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,19 +15,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from app.admin import reports
 from app.api.chat_request import field_error, json_object
 from app.config.config import Config
 from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow
 from app.http.openapi import takes
-from app.promotion import reports, waivers
+from app.promotion import overrides as override_log
 from app.promotion.facts import KEYS
-from app.promotion.plan import Kind
-from app.promotion.runner import Promotions
+from app.promotion.repository import now
+from app.promotion.requests import PromotionRequest, check_model
+from app.promotion.service import PromotionService
+from app.promotion.state_machine import OperationKind
 from app.promotion.views import event_view, report_view
-from app.promotion.wishes import Wish, check_model, now
 from app.registry.errors import ChainBroken
 from app.registry.registry import Registry
-from app.registry.values import Entry, Revocation, Thing
+from app.registry.values import AuditEntry, Revocation, Thing
 from gates.contracts.errors import KeyFileError, ReportError
 from gates.report.keys import trusted
 from gates.report.verify import MAX_REPORT_BYTES, open_report
@@ -73,10 +76,10 @@ class RollbackBody(_Body):
     model: str
 
 
-def operators_router(config: Config, promotions: Promotions) -> APIRouter:
-    """Routes of the operators' listener that change something, and what tells of changes."""
+def operators_router(config: Config, promotions: PromotionService) -> APIRouter:
+    """Routes of the operators' listener that change something, and those that show changes."""
     routes = APIRouter()
-    _add_wishes(routes, promotions)
+    _add_requests(routes, promotions)
     _add_operations(routes, promotions)
     _add_reports(routes, config, promotions)
     _add_overrides(routes, config, promotions)
@@ -84,28 +87,36 @@ def operators_router(config: Config, promotions: Promotions) -> APIRouter:
     return routes
 
 
-def _add_wishes(routes: APIRouter, promotions: Promotions) -> None:
+def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.post("/admin/promote", response_model=None, openapi_extra=takes(PromoteBody))
     async def promote(request: Request) -> Response:
         body = await _body(request, PromoteBody)
-        wish = Wish(
-            kind=Kind.PROMOTE, model=body.model, engine=body.engine, report=body.report, key=_key(request)
+        wanted = PromotionRequest(
+            kind=OperationKind.PROMOTE,
+            model=body.model,
+            engine=body.engine,
+            report=body.report,
+            key=_key(request),
         )
-        return await _ask(request, promotions, wish)
+        return await _ask(request, promotions, wanted)
 
     @routes.post("/admin/rollback", response_model=None, openapi_extra=takes(RollbackBody))
     async def rollback(request: Request) -> Response:
         body = await _body(request, RollbackBody)
-        return await _ask(request, promotions, Wish(kind=Kind.ROLLBACK, model=body.model, key=_key(request)))
+        return await _ask(
+            request,
+            promotions,
+            PromotionRequest(kind=OperationKind.ROLLBACK, model=body.model, key=_key(request)),
+        )
 
 
-async def _ask(request: Request, promotions: Promotions, wish: Wish) -> Response:
+async def _ask(request: Request, promotions: PromotionService, wanted: PromotionRequest) -> Response:
     dry_run = request.query_params.get("dry_run", "0") not in ("", "0", "false")
-    shown = await promotions.ask(wish, ACTOR, dry_run=dry_run)
+    shown = await promotions.submit(wanted, ACTOR, dry_run=dry_run)
     return _json(request, shown) if dry_run else _accepted(request, shown)
 
 
-def _add_operations(routes: APIRouter, promotions: Promotions) -> None:
+def _add_operations(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.get("/admin/operations", response_model=None)
     async def operations(request: Request) -> Response:
         shown = await promotions.operations(_number(request, "limit", 50))
@@ -130,7 +141,7 @@ def _add_operations(routes: APIRouter, promotions: Promotions) -> None:
         )
 
 
-async def _stream(promotions: Promotions, id: str, after: int) -> AsyncIterator[bytes]:
+async def _stream(promotions: PromotionService, id: str, after: int) -> AsyncIterator[bytes]:
     try:
         async for kind, seq, value in promotions.follow(id, after):
             if not kind:
@@ -141,7 +152,7 @@ async def _stream(promotions: Promotions, id: str, after: int) -> AsyncIterator[
         yield f"event: error\ndata: {json.dumps(error.envelope())}\n\n".encode()
 
 
-def _add_reports(routes: APIRouter, config: Config, promotions: Promotions) -> None:
+def _add_reports(routes: APIRouter, config: Config, promotions: PromotionService) -> None:
     state = config.state_dir
 
     @routes.post("/admin/reports", response_model=None)
@@ -149,7 +160,9 @@ def _add_reports(routes: APIRouter, config: Config, promotions: Promotions) -> N
         data = await _read(request, MAX_REPORT_BYTES)
         report = await asyncio.to_thread(reports.read, data)
         detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
-        entry = Entry(at=now(), actor=ACTOR, verb="report.uploaded", subject=report.digest, detail=detail)
+        entry = AuditEntry(
+            at=now(), actor=ACTOR, verb="report.uploaded", subject=report.digest, detail=detail
+        )
         new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
         trusts = await asyncio.to_thread(_is_trusted, config, data)
         shown = {"digest": report.digest, "verdict": report.verdict, "trusted": trusts}
@@ -163,7 +176,7 @@ def _add_reports(routes: APIRouter, config: Config, promotions: Promotions) -> N
     @routes.get("/admin/reports/{digest}", response_model=None)
     async def report(request: Request, digest: str) -> Response:
         row = await promotions.do(lambda registry: registry.report(digest))
-        with promotions.telling_state():
+        with promotions.reporting_state():
             data = reports.bytes_of(state, row)
         return Response(data, headers=_headers(request), media_type="application/json")
 
@@ -176,34 +189,40 @@ def _is_trusted(config: Config, data: bytes) -> bool:
     return True
 
 
-def _add_overrides(routes: APIRouter, config: Config, promotions: Promotions) -> None:
-    shelf = promotions.shelf
+def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionService) -> None:
+    catalogue = promotions.catalogue
 
     @routes.post("/admin/overrides", response_model=None, openapi_extra=takes(OverrideBody))
     async def grant(request: Request) -> Response:
         asked = (await _body(request, OverrideBody)).model_dump()
         check_model(config, asked["model"])
-        shown = await promotions.do(lambda registry: waivers.grant(registry, shelf, ACTOR, asked))
+        shown = await promotions.do(
+            lambda registry: override_log.grant(registry, catalogue, ACTOR, asked, datetime.now(UTC))
+        )
         return _json(request, shown, 201)
 
     @routes.get("/admin/overrides", response_model=None)
     async def overrides(request: Request) -> Response:
-        held = await promotions.do(waivers.active)
-        return _json(request, {"overrides": [waivers.shown(seq, one, shelf) for seq, one in held.items()]})
+        held = await promotions.active_overrides()
+        return _json(
+            request, {"overrides": [override_log.view(seq, one, catalogue) for seq, one in held.items()]}
+        )
 
     @routes.delete("/admin/overrides/{id}", response_model=None)
     async def withdraw(request: Request, id: int) -> Response:
-        shown = await promotions.do(lambda registry: waivers.withdraw(registry, shelf, ACTOR, id))
+        shown = await promotions.do(
+            lambda registry: override_log.withdraw(registry, catalogue, ACTOR, id, datetime.now(UTC))
+        )
         return _json(request, shown)
 
 
-def _add_audit(routes: APIRouter, promotions: Promotions) -> None:
+def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.post("/admin/revoke", response_model=None, openapi_extra=takes(RevokeBody))
     async def revoke(request: Request) -> Response:
         body = await _body(request, RevokeBody)
         revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())
         verb, detail = f"{body.thing}.revoked", {"reason": body.reason}
-        entry = Entry(at=revocation.at, actor=ACTOR, verb=verb, subject=body.id, detail=detail)
+        entry = AuditEntry(at=revocation.at, actor=ACTOR, verb=verb, subject=body.id, detail=detail)
         await promotions.do(lambda registry: registry.revoke(revocation, entry))
         return _json(request, asdict(revocation), 201)
 
@@ -248,7 +267,7 @@ async def _read(request: Request, limit: int) -> bytes:
             if len(data) > limit:
                 raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
     except ClientDisconnect:
-        raise TooSlow("the request broke off") from None  # nobody hears it, and it is no bug
+        raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
     return bytes(data)
 
 

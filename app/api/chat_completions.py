@@ -4,7 +4,7 @@ from typing import Any
 
 from app.api.chat_request import ChatRequest, parse_chat
 from app.api.reading import REFS
-from app.api.surface import Asked, Collector, Encoder, OverChat
+from app.api.surface import Collector, Encoder, OverChat, ParsedRequest
 from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder
 
 
@@ -14,15 +14,15 @@ class ChatCompletions(OverChat):
     path = "/v1/chat/completions"
     id_prefix = "chatcmpl-"
 
-    def parse(self, raw: bytes, max_messages: int) -> Asked:
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The request as it is."""
-        return Asked(*parse_chat(raw, max_messages))
+        return ParsedRequest(*parse_chat(raw, max_messages))
 
-    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """chat.completion.chunk frames."""
         return StreamEncoder(head)
 
-    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         """One chat.completion."""
         return MessageCollector(head)
 

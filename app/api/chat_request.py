@@ -30,7 +30,7 @@ _FUNCTION_NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
 def _json_object(text: str, info: ValidationInfo) -> str:
-    """Arguments as engines parse them: llama-server answers 500 to others, for whoever asks (wire.md B.4).
+    """Arguments as engines parse them: llama-server answers 500 to others, for whoever asks (docs/wire.md).
 
     None at all, which some clients send for a call without arguments, are an empty object.
     """
@@ -312,7 +312,7 @@ def _unsupported(param: str, message: str) -> BadField:
 
 
 def _truth(value: Any) -> bool:
-    """`"false"`, `0` and their kin, put right: a template takes them for true (wire.md A.3)."""
+    """`"false"`, `0` and their kin, put right: a template takes them for true (docs/wire.md)."""
     if isinstance(value, str):
         return value.strip().lower() not in ("false", "0", "off", "no", "none", "")
     return bool(value)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from app.api.chat_request import MAX_INT, MAX_STOPS, ChatRequest, Message, StreamOptions
 from app.api.reading import REFS, Read, read, unsupported
-from app.api.surface import COMMENT, Asked, Collector, Encoder
+from app.api.surface import COMMENT, Collector, Encoder, ParsedRequest
 from app.stream.encode import DONE, Inliner, ReplyHead, error_frame
 from app.stream.events import Broken, Done, Event, Finish, Text, Usage
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
@@ -59,7 +59,7 @@ class Completions:
     id_prefix = "cmpl-"
     keepalive = COMMENT
 
-    def parse(self, raw: bytes, max_messages: int) -> Asked:
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The request; what would need the model's raw text is refused."""
         asked = read(CompletionRequest, raw)
         for name, value in (("echo", asked.echo), ("logprobs", asked.logprobs), ("suffix", asked.suffix)):
@@ -70,21 +70,26 @@ class Completions:
         body = asked.model_dump(exclude_none=True)
         if isinstance(asked.prompt, list) and isinstance(asked.prompt[0], str):
             body["prompt"] = asked.prompt[0]
-        return Asked(stand_in(asked.model, asked.stream, asked.stream_options), body)
+        return ParsedRequest(stand_in(asked.model, asked.stream, asked.stream_options), body)
 
-    def ignored(self, asked: Asked, dialect: Dialect) -> list[str]:
+    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """What the dialect does not take."""
         return sorted(asked.body.keys() - _OURS - _FIELDS - DIALECTS[dialect].fields)
 
     def policy(
-        self, asked: Asked, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
     ) -> StreamPolicy:
         """A prompt may have anything behind it, so a stream is never held longer than the guard."""
         guard = guard if asked.chat.stream else UNBOUNDED
         return StreamPolicy(ThinkPolicy(thinking != 0, guard, after=guard), None, id_prefix)
 
     def engine_body(
-        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        served_name: str,
+        thinking: Thinking,
+        metered: bool = False,
     ) -> bytes:
         """Allowed fields only, always streamed, usage always asked for."""
         allowed = _FIELDS | DIALECTS[dialect].fields
@@ -92,11 +97,11 @@ class Completions:
         options = {"include_usage": True}
         return _json({**sent, "model": served_name, "stream": True, "stream_options": options})
 
-    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """text_completion frames."""
         return CompletionEncoder(head)
 
-    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         """One text_completion."""
         return CompletionCollector(head)
 

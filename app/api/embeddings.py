@@ -7,7 +7,7 @@ from pydantic import Field
 
 from app.api.completions import stand_in
 from app.api.reading import REFS, Read, present, read
-from app.api.surface import Asked, Collector, Encoder, HandsOn
+from app.api.surface import Collector, Encoder, ParsedRequest, PassThroughSurface
 from app.errors.tree import EngineBroke
 from app.stream.chunks import UNREADABLE, read_counts, why_unreadable
 from app.stream.encode import ReplyHead
@@ -45,39 +45,44 @@ class _Reply(msgspec.Struct):
     object: str = "list"
 
 
-class Embeddings(HandsOn):
+class Embeddings(PassThroughSurface):
     """The surface of vectors."""
 
     path = engine_path = "/v1/embeddings"
     id_prefix = ""
 
-    def parse(self, raw: bytes, max_messages: int) -> Asked:
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The request."""
         asked = read(EmbeddingRequest, raw)
         body = present({name: getattr(asked, name) for name in _FIELDS})
-        return Asked(stand_in(asked.model), body, tuple(asked.extra))
+        return ParsedRequest(stand_in(asked.model), body, tuple(asked.extra))
 
-    def ignored(self, asked: Asked, dialect: Dialect) -> list[str]:
+    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """Whatever was not declared."""
         return sorted(asked.ignored)
 
     def policy(
-        self, asked: Asked, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
     ) -> StreamPolicy:
         """Nothing streams."""
         return StreamPolicy()
 
     def engine_body(
-        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        served_name: str,
+        thinking: Thinking,
+        metered: bool = False,
     ) -> bytes:
         """Allowed fields only."""
         return _json({**asked.body, "model": served_name})
 
-    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """There is none: no request of this surface streams."""
         raise NotImplementedError
 
-    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         """There is none: see `hand_on`."""
         raise NotImplementedError
 

@@ -69,7 +69,7 @@ def answer_body(
     """The JSON that makes an engine answer behind a thought that was ended: `/v1/completions`.
 
     It goes on from token ids, so that prompt and thought are what they were to the byte, and in
-    its prefix cache. Raw tags in a chat's last turn would not survive the template (wire.md E.3).
+    its prefix cache. Raw tags in a chat's last turn would not survive the template (docs/wire.md).
     """
     allowed = (COMMON_FIELDS | DIALECTS[dialect].fields) - _CHAT_ONLY
     sent = {key: value for key, value in body.items() if key in allowed and value is not None}

@@ -12,7 +12,7 @@ import msgspec
 from app.api.chat_request import check_chat
 from app.api.messages_request import MessagesRequest
 from app.api.reading import REFS, read
-from app.api.surface import Asked, Collector, Counts, Encoder, OverChat
+from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import Inliner, ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
@@ -34,17 +34,17 @@ class Messages(OverChat):
     id_prefix = "msg_"
     keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
-    def parse(self, raw: bytes, max_messages: int) -> Asked:
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The chat completion that is asked for in Anthropic's words."""
         asked = read(MessagesRequest, raw, "messages", max_messages)
         body = asked.chat_body()
-        return Asked(check_chat(body, max_messages), body, tuple(asked.extra))
+        return ParsedRequest(check_chat(body, max_messages), body, tuple(asked.extra))
 
-    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """Named events, message_start to message_stop."""
         return MessagesEncoder(head)
 
-    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         """One Message."""
         return MessagesCollector(head)
 

@@ -12,7 +12,7 @@ import msgspec
 from app.api.chat_request import check_chat
 from app.api.reading import REFS, read
 from app.api.responses_request import ResponsesRequest
-from app.api.surface import Asked, Collector, Counts, Encoder, OverChat
+from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.stream.encode import Inliner, ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 
@@ -35,18 +35,18 @@ class Responses(OverChat):
     path = "/v1/responses"
     id_prefix = "resp_"
 
-    def parse(self, raw: bytes, max_messages: int) -> Asked:
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The chat completion that is asked for."""
         asked = read(ResponsesRequest, raw, "input", max_messages)
         asked.refuse_state()
         body = asked.chat_body()
-        return Asked(check_chat(body, max_messages), body, tuple(asked.extra), asked.echo())
+        return ParsedRequest(check_chat(body, max_messages), body, tuple(asked.extra), asked.echo())
 
-    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """Numbered events, response.created to response.completed."""
         return ResponsesEncoder(head, asked.echo)
 
-    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         """One Response."""
         return ResponsesCollector(head, asked.echo)
 

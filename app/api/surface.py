@@ -21,7 +21,7 @@ COMMENT = b": keep-alive\n\n"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedRequest:
     """A checked request. `chat` is what the core reads, `body` what an engine may be sent of it."""
 
     chat: ChatRequest
@@ -64,26 +64,31 @@ class Surface(Protocol):
     id_prefix: str
     keepalive: bytes
 
-    def parse(self, raw: bytes, max_messages: int) -> Asked:
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The checked request. Raises RequestError."""
 
-    def ignored(self, asked: Asked, dialect: Dialect) -> list[str]:
+    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """Names of the fields that go nowhere when the engine speaks this dialect."""
 
     def policy(
-        self, asked: Asked, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
     ) -> StreamPolicy:
         """What the stream core may assume of the reply."""
 
     def engine_body(
-        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        served_name: str,
+        thinking: Thinking,
+        metered: bool = False,
     ) -> bytes:
         """The JSON for the engine. `metered`: it is to tell how many tokens it has made."""
 
-    def encoder(self, head: ReplyHead, asked: Asked) -> Encoder:
+    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """For a caller who streams."""
 
-    def collector(self, head: ReplyHead, asked: Asked) -> Collector:
+    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
         """For a caller who wants the whole reply."""
 
     def schema(self) -> dict[str, Any]:
@@ -96,24 +101,29 @@ class OverChat:
     engine_path = "/v1/chat/completions"
     keepalive = COMMENT
 
-    def ignored(self, asked: Asked, dialect: Dialect) -> list[str]:
+    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """What the dialect does not take, and what this surface has no word for."""
         return sorted({*ignored_fields(asked.body, dialect), *asked.ignored})
 
     def policy(
-        self, asked: Asked, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
     ) -> StreamPolicy:
         """As for any chat."""
         return stream_policy(asked.chat, dialect, thinking, guard, id_prefix)
 
     def engine_body(
-        self, asked: Asked, dialect: Dialect, served_name: str, thinking: Thinking, metered: bool = False
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        served_name: str,
+        thinking: Thinking,
+        metered: bool = False,
     ) -> bytes:
         """As for any chat."""
         return upstream_body(asked.chat, asked.body, dialect, served_name, thinking, metered)
 
 
-class HandsOn:
+class PassThroughSurface:
     """A surface whose replies hold no words: they are handed on whole, and no event is made."""
 
     keepalive = b""

@@ -1,7 +1,7 @@
-"""`manners bench`: latency tables over serving configurations, the engines by turns.
+"""`manners bench`: latency tables over serving configurations.
 
-What is asked and how it is timed is the latency gate's (`gates.run`); the cells of the table are in
-`deploy.profiles.matrix`. Here engines are brought up, and the table is printed.
+Requests and timing are those of the latency gate (`gates.run`); the cells of the table are in
+`deploy.profiles.matrix`. This module starts the engines and prints the table.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from app.config.config import Config
     from deploy.engine.spec import EngineSpec
-    from deploy.profiles.matrix import Cell, Row
+    from deploy.profiles.matrix import BenchCell, BenchRow
     from gates.contracts.case import Suite
     from gates.run.latency import Schedule
     from gates.run.target import Target
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """The command's flags."""
+    """Add the command and its flags."""
     bench = commands.add_parser(
         "bench",
         help="time serving configurations against each other",
@@ -76,7 +76,7 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask everything and tell; the exit code."""
+    """Measure and print the table; the exit code."""
     from app.config.config import ConfigError, load
     from deploy.core.errors import DeployError, EngineError
     from gates.contracts.errors import GatesError, RunError
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         config = load(args.config)
         return asyncio.run(_run(args, config))
-    except _Usage as error:
+    except UsageError as error:
         print(f"manners bench: {error}", file=sys.stderr)
         return EX_USAGE
     except (RunError, EngineError) as error:
@@ -98,8 +98,8 @@ def run(args: argparse.Namespace) -> int:
         return 130
 
 
-class _Usage(Exception):
-    """The flags do not fit together, or name what is not there."""
+class UsageError(Exception):
+    """Flags contradict each other, or name something unknown."""
 
 
 async def _run(args: argparse.Namespace, config: "Config") -> int:
@@ -109,7 +109,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
 
     specs = chosen(args, config)
     if args.apart and args.rounds < 4:
-        raise _Usage("--apart takes turns by whole rounds, and needs --rounds 4 at least")
+        raise UsageError("--apart takes turns by whole rounds, and needs --rounds 4 at least")
     suite = load_suite(args.suite or config.gates.suite)
     schedule = Schedule(
         buckets=args.length,
@@ -120,7 +120,7 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
         together=not args.apart,
     )
     async with AsyncExitStack() as stack:
-        pool = _Fleet(specs, config.state_dir, apart=args.apart)
+        pool = _Engines(specs, config.state_dir, apart=args.apart)
         stack.push_async_callback(pool.stop)
         ways = (False, True) if args.matrix else (False,)
         shapes = (True, False) if args.matrix else (True,)
@@ -133,17 +133,19 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
 
 
 def chosen(args: argparse.Namespace, config: "Config") -> dict[str, "EngineSpec"]:
-    """What is compared: engines of the configuration by name, and profiles."""
+    """The engines to compare: those of the configuration by name, and profiles."""
     wanted = args.engine or ([] if args.profile else _asked(config))
     specs: dict[str, EngineSpec] = {}
     for name in wanted:
         if name not in config.engines:
-            raise _Usage(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
+            raise UsageError(
+                f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}"
+            )
         specs[name] = config.engines[name]
     for text in args.profile:
         spec = from_profile(text)
         if spec.name in specs:
-            raise _Usage(f"two engines are named {spec.name!r}")
+            raise UsageError(f"two engines are named {spec.name!r}")
         specs[spec.name] = spec
     return specs
 
@@ -154,13 +156,13 @@ def _asked(config: "Config") -> list[str]:
 
 
 def from_profile(text: str) -> "EngineSpec":
-    """NAME=WHERE[,IMAGE] as an engine that bears the profile's name. Raises _Usage, ProfileError, SpecError."""
+    """Parse NAME=WHERE[,IMAGE] into an engine with the profile's name. Raises UsageError, ProfileError, SpecError."""
     from deploy.profiles.load import engine_spec, load_profile
 
     name, equals, where = text.partition("=")
     place, _, image = where.partition(",")
     if not (name and equals and place):
-        raise _Usage(f"--profile {text}: write NAME=WHERE, a folder or an address")
+        raise UsageError(f"--profile {text}: write NAME=WHERE, a folder or an address")
     profile = load_profile(name)
     if profile.driver == "url":
         return engine_spec(profile, name=profile.name, url=place)
@@ -170,8 +172,8 @@ def from_profile(text: str) -> "EngineSpec":
 # ------------------------------------------------------------------------------------------- engines
 
 
-class _Fleet:
-    """The engines of a bench: all up, or one at a time."""
+class _Engines:
+    """The engines of a bench: all running, or one at a time."""
 
     def __init__(self, specs: "Mapping[str, EngineSpec]", state: Path, *, apart: bool) -> None:
         from deploy.drivers.factory import make_engine
@@ -181,11 +183,11 @@ class _Fleet:
         self._up: str | None = None
 
     async def targets(self) -> "dict[str, Target]":
-        """Each engine's address; those that cannot stay up were up once."""
+        """Start each engine once, and return their addresses."""
         return {name: await self.bring(name) for name in self._engines}
 
     async def bring(self, name: str) -> "Target":
-        """This engine is up, and no other if they are to be apart. Raises EngineError."""
+        """Start this engine; with `apart`, stop the one that runs. Raises EngineError."""
         from gates.run.target import Target
 
         if self._apart and self._up not in (None, name):
@@ -210,12 +212,12 @@ class _Fleet:
 async def _measure(
     args: argparse.Namespace,
     suite: "Suite",
-    asked: "Sequence[Cell]",
+    asked: "Sequence[BenchCell]",
     engines: "Mapping[str, Target]",
     schedule: "Schedule",
-    pool: _Fleet,
+    pool: _Engines,
 ) -> "Sequence[Any]":
-    """The readings of everything that was asked."""
+    """Send all requests; their readings."""
     from deploy.profiles import matrix
     from gates.run.ledger import Ledger
     from gates.run.progress import progress
@@ -242,8 +244,8 @@ async def _measure(
 # ---------------------------------------------------------------------------------------------- show
 
 
-def as_json(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> str:
-    """For scripts; a time that never came is null."""
+def as_json(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> str:
+    """The table as JSON; a time that was not reached is null."""
     from deploy.profiles.matrix import finite
 
     rows = [{k: finite(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in table]
@@ -251,13 +253,13 @@ def as_json(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> str
     return json.dumps({"suite": suite, "regime": args.regime, "units": units, "rows": rows}, indent=1)
 
 
-def show(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> None:
-    """The table, and the reason of what failed."""
+def show(args: argparse.Namespace, suite: str, table: "Sequence[BenchRow]") -> None:
+    """Print the table, and the reasons of failures."""
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from app.cli.terminal import console
     from deploy.profiles.matrix import TITLES, words
 
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -265,12 +267,11 @@ def show(args: argparse.Namespace, suite: str, table: "Sequence[Row]") -> None:
         grid.add_column(title, justify="left" if at < 3 else "right", no_wrap=True)
     for row in table:
         grid.add_row(*map(escape, words(row)))
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=140, highlight=False)
-    console.print(f"[dim]suite {escape(suite)}, {args.regime}: first content and first sentence in ms (median), "
+    out = console()
+    out.print(f"[dim]suite {escape(suite)}, {args.regime}: first content and first sentence in ms (median), "
                   "decode in tokens/s (median)[/]")  # fmt: skip
-    console.print(grid)
+    out.print(grid)
     for why in dict.fromkeys(row.why for row in table if row.why):
-        console.print(f"[yellow]{escape(why)}[/]")
+        out.print(f"[yellow]{escape(why)}[/]")
     if any(not row.stream for row in table):
-        console.print("[dim]A whole reply shows its first content with its last: that is no TTFT.[/]")
+        out.print("[dim]A whole reply shows its first content with its last: that is no TTFT.[/]")

@@ -1,26 +1,29 @@
 """`manners chat`: talk to a model in the terminal, with its time to first token per turn."""
 
 import json
+import os
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from os import EX_UNAVAILABLE
 from typing import Any
 
+import httpx2
 from rich.console import Console
 from rich.text import Text
 
 from app.stream.sse import SSEDecoder
 
+TIMEOUT_SECONDS = 150.0
+"""For connecting, and between two reads; the gateway's own limit for a whole reply is 120 by default."""
 
-class TalkError(Exception):
+
+class ChatError(Exception):
     """The gateway did not answer, or answered with an error; the message is one line."""
 
 
 def run(url: str, model: str, message: str | None, think: bool) -> int:
-    """One message, or a conversation until end of input; the exit code."""
+    """Send one message, or hold a conversation until end of input; the exit code."""
     console = Console(highlight=False)
     history: list[dict[str, Any]] = []
     try:
@@ -30,7 +33,7 @@ def run(url: str, model: str, message: str | None, think: bool) -> int:
         console.print(f"Talking to [bold]{model}[/] at {url}. End with Ctrl-D.", style="dim")
         while True:
             _turn(console, url, model, history, console.input("[bold cyan]you[/]   "), think)
-    except TalkError as error:
+    except ChatError as error:
         print(f"manners chat: {error}", file=sys.stderr)
         return EX_UNAVAILABLE
     except (EOFError, KeyboardInterrupt):
@@ -73,29 +76,27 @@ def _turn(
 
 
 def _deltas(url: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The deltas of a streamed reply. Raises TalkError."""
-    request = urllib.request.Request(
-        f"{url.rstrip('/')}/v1/chat/completions",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json", "Authorization": f"Bearer {_key()}"},
-    )
+    """The deltas of a streamed reply. Raises ChatError."""
+    completions, headers = f"{url.rstrip('/')}/v1/chat/completions", {"Authorization": f"Bearer {_key()}"}
     decoder = SSEDecoder()
     try:
-        with urllib.request.urlopen(request, timeout=150) as reply:
-            while data := reply.read1(65_536):
+        with (
+            httpx2.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client,
+            client.stream("POST", completions, json=body, headers=headers) as reply,
+        ):
+            if not reply.is_success:
+                raise ChatError(_message(reply.read()) or f"the gateway answered {reply.status_code}")
+            for data in reply.iter_bytes():
                 for payload in decoder.feed(data):
                     if payload != b"[DONE]":
                         yield from _delta(json.loads(payload))
-    except urllib.error.HTTPError as error:
-        raise TalkError(_message(error.read()) or f"the gateway answered {error.code}") from None
-    except (urllib.error.URLError, OSError) as error:
-        reason = getattr(error, "reason", error)
-        raise TalkError(f"no gateway at {url}: {reason}; start one with `manners serve`") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise ChatError(f"no gateway at {url}: {error}; start one with `manners serve`") from None
 
 
 def _delta(chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if "error" in chunk:
-        raise TalkError(chunk["error"].get("message", "the reply broke off"))
+        raise ChatError(chunk["error"].get("message", "the reply broke off"))
     for choice in chunk.get("choices") or ():
         yield choice.get("delta") or {}
 
@@ -108,6 +109,4 @@ def _message(body: bytes) -> str:
 
 
 def _key() -> str:
-    import os
-
     return os.environ.get("MANNERS_API_KEYS", "none").split(",")[0]

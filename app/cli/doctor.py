@@ -1,7 +1,7 @@
 """`manners doctor`: host, images, models and configuration, every check with its evidence and its fix.
 
-The checks are in `deploy.doctor` and judge facts. Here the facts that only this floor knows are
-added: what the configuration's reader says, the keys, the metrics that the gateway has.
+The checks are in `deploy.doctor`. This module adds the facts that only `app` has: whether the configuration loads,
+its keys, and the gateway's metrics.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deploy.doctor.evidence import Evidence, Setting
-    from deploy.doctor.finding import Finding
+    from deploy.doctor.evidence import ConfigFacts, Evidence
+    from deploy.doctor.result import Diagnosis
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SHORT_KEY = 16
@@ -27,7 +27,7 @@ DEFAULTS = frozenset(
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """The command's flags."""
+    """Add the command and its flags."""
     doctor = commands.add_parser(
         "doctor",
         help="look at the host, the images, the models and the configuration",
@@ -49,10 +49,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Gather or read, examine, tell; the exit code of the worst."""
+    """Collect or read the facts, run the checks and print the results; the exit code of the worst."""
     from deploy.doctor.evidence import parse, render
     from deploy.doctor.examine import examine, silent
-    from deploy.doctor.finding import EXIT_CODES, worst
+    from deploy.doctor.result import EXIT_CODES, worst
 
     try:
         evidence = parse(args.evidence.read_text("utf-8")) if args.evidence else gather(args)
@@ -73,9 +73,9 @@ def _why(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def as_json(findings: "Sequence[Finding]", unasked: Sequence[str]) -> str:
+def as_json(findings: "Sequence[Diagnosis]", unasked: Sequence[str]) -> str:
     """For scripts."""
-    from deploy.doctor.finding import worst
+    from deploy.doctor.result import worst
 
     return json.dumps(
         {
@@ -92,19 +92,19 @@ def as_json(findings: "Sequence[Finding]", unasked: Sequence[str]) -> str:
 
 
 def gather(args: argparse.Namespace) -> "Evidence":
-    """Everything that this machine and this configuration tell."""
+    """Collect all facts about this machine and this configuration."""
     from app.config.config import EMBEDDED_DEFAULT
-    from deploy.doctor.collectors import host, image, model, setting
+    from deploy.doctor.collectors import configuration, host, image, model
     from deploy.doctor.evidence import Evidence
     from deploy.drivers.docker_client import Docker
 
     path = args.config or EMBEDDED_DEFAULT
     if not path.is_file():
         raise FileNotFoundError(2, "No such file")
-    tables = setting.tables(path)
-    engines = setting.engines(tables, path.parent)
-    told = _setting(path, tables)
-    cache = Path(told.state) if told.state else None
+    tables = configuration.tables(path)
+    engines = configuration.engines(tables, path.parent)
+    config_facts = _config_facts(path, tables)
+    cache = Path(config_facts.state) if config_facts.state else None
     with closing(Docker()) as docker:
         version, images = asyncio.run(image.images(engines, docker, cache=cache, probe=args.probe))
     folders = {name: Path(spec.artefact) for name, spec in engines.items() if spec.artefact}
@@ -113,49 +113,49 @@ def gather(args: argparse.Namespace) -> "Evidence":
         engines=engines,
         images=images,
         models={name: model.model(folder, hashes=args.hashes) for name, folder in folders.items()},
-        setting=told,
+        setting=config_facts,
     )
 
 
-def _setting(path: Path, tables: Any) -> "Setting":
-    """What the configuration's own reader says, and what is around it."""
+def _config_facts(path: Path, tables: Any) -> "ConfigFacts":
+    """Facts about the configuration and the files around it."""
     from app.config.config import ConfigError, load
     from app.telemetry.metrics import VOICE_BUCKETS
-    from deploy.doctor.collectors import gateway, setting
-    from deploy.doctor.evidence import Setting
+    from deploy.doctor.collectors import configuration, gateway
+    from deploy.doctor.evidence import ConfigFacts
 
-    watching = setting.watching(DEPLOY)
+    rules_and_dashboards = configuration.watching(DEPLOY)
     facts: dict[str, Any] = {
         "file": str(path),
-        "together": setting.together(tables),
+        "together": configuration.together(tables),
         "buckets": VOICE_BUCKETS,
-        "slo": setting.bounds_in(watching) if watching else None,
-        "shown": setting.metrics_in(watching) if watching else None,
+        "slo": configuration.bounds_in(rules_and_dashboards) if rules_and_dashboards else None,
+        "shown": configuration.metrics_in(rules_and_dashboards) if rules_and_dashboards else None,
         "exported": exported(),
     }
     try:
         config = load(path)
     except ConfigError as error:
-        return Setting(error=str(error).removeprefix(f"{path}: "), **facts)
+        return ConfigFacts(error=str(error).removeprefix(f"{path}: "), **facts)
     state, table = config.state_dir, config.gateway
     named = [name for name in (table.api_keys_file, table.admin_token_file) if name]
     secrets = [path.parent / Path(name).expanduser() for name in named]
-    return Setting(
+    return ConfigFacts(
         listen=str(config.listen),
         admin=str(config.admin),
         keys=len(config.secrets.api_keys),
         weak=weak(config.secrets.api_keys),
-        secrets=setting.modes([*secrets, state / "admin.token"]),
+        secrets=configuration.modes([*secrets, state / "admin.token"]),
         state=str(state),
-        filesystem=setting.filesystem(state),
-        locks=setting.locks(state),
+        filesystem=configuration.filesystem(state),
+        locks=configuration.locks(state),
         calls=gateway.calls(str(config.admin)),
         **facts,
     )
 
 
 def exported() -> tuple[str, ...]:
-    """Every metric of the gateway, as Prometheus names it."""
+    """The names of the gateway's metrics in Prometheus."""
     from app.telemetry.metrics import Metrics
 
     families = Metrics().registry.collect()
@@ -163,7 +163,7 @@ def exported() -> tuple[str, ...]:
 
 
 def weak(keys: Sequence[str]) -> tuple[str, ...]:
-    """What is wrong with callers' keys; never a key itself."""
+    """What is wrong with callers' keys; never contains a key."""
     found = []
     if any(key.lower() in DEFAULTS for key in keys):
         found.append("one key is a default that everybody knows")
@@ -176,32 +176,30 @@ def weak(keys: Sequence[str]) -> tuple[str, ...]:
 
 MARKS = {"ok": "[green]✓[/]", "warn": "[yellow]![/]", "fail": "[bold red]✗[/]", "unknown": "[magenta]?[/]"}
 STYLES = {"ok": "", "warn": "yellow", "fail": "red", "unknown": "magenta"}
-WIDE = 140
-"""Columns where there is no terminal to ask."""
 
 
 def show(
-    evidence: "Evidence", findings: "Sequence[Finding]", unasked: Sequence[str], *, problems: bool = False
+    evidence: "Evidence", findings: "Sequence[Diagnosis]", unasked: Sequence[str], *, problems: bool = False
 ) -> None:
-    """Grouped by what is looked at; the fix stands under the fault."""
-    from rich.console import Console
+    """Print the results in groups, each fault with its fix below it."""
     from rich.markup import escape
     from rich.rule import Rule
 
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=WIDE, highlight=False)
+    from app.cli.terminal import console
+
+    out = console()
     if evidence.about:
-        console.print(f"[dim]{escape(evidence.about)}[/]")
+        out.print(f"[dim]{escape(evidence.about)}[/]")
     shown = [f for f in findings if f.state != "ok"] if problems else list(findings)
     for group, title in groups(evidence, shown):
-        console.print(Rule(f"[bold]{escape(title)}[/]", align="left", style="dim"))
-        console.print(_grid(group))
-        console.print()
-    console.print(_counts(findings, unasked))
+        out.print(Rule(f"[bold]{escape(title)}[/]", align="left", style="dim"))
+        out.print(_grid(group))
+        out.print()
+    out.print(_counts(findings, unasked))
 
 
-def groups(evidence: "Evidence", findings: "Sequence[Finding]") -> "list[tuple[list[Finding], str]]":
-    """The host, then engine by engine, then the configuration."""
+def groups(evidence: "Evidence", findings: "Sequence[Diagnosis]") -> "list[tuple[list[Diagnosis], str]]":
+    """Group the results: the host, each engine, the configuration."""
     host = [f for f in findings if f.id.startswith("host.")]
     config = [f for f in findings if f.id.startswith("config.")]
     gpu = next((gpu.name for gpu in evidence.host.gpus or ()), None)
@@ -219,7 +217,7 @@ def _memory(evidence: "Evidence") -> str | None:
     return f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free" if free and total else None
 
 
-def _grid(findings: "Sequence[Finding]") -> Any:
+def _grid(findings: "Sequence[Diagnosis]") -> Any:
     from rich.markup import escape
     from rich.table import Table
 
@@ -236,7 +234,7 @@ def _grid(findings: "Sequence[Finding]") -> Any:
     return grid
 
 
-def _counts(findings: "Sequence[Finding]", unasked: Sequence[str]) -> str:
+def _counts(findings: "Sequence[Diagnosis]", unasked: Sequence[str]) -> str:
     names = {"fail": "wrong", "unknown": "not known", "warn": "to mind", "ok": "ok"}
     counts = {state: sum(f.state == state for f in findings) for state in names}
     said = [

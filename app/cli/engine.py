@@ -1,72 +1,121 @@
-"""`manners engine`: what is configured, and whether an engine behaves; `engine_run` has what moves one.
+"""`manners engine`: list, check, start, stop and pin engines as they are configured, without a gateway around them.
 
-The check is the conformance suite of `app.conformance`, asked through a gateway in this process.
+`check` is the conformance suite of `app.conformance`, sent through a gateway in this process. A container that `up`
+has started keeps running, and the gateway of the same state folder adopts it. An embedded engine is a child of the
+process that starts it: `up` runs until it is interrupted.
 """
 
 import argparse
 import asyncio
 import json
+import signal
 import sys
+import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict
-from os import EX_CONFIG, EX_USAGE
+from os import EX_CONFIG, EX_NOINPUT, EX_TEMPFAIL, EX_USAGE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from app.cli import engine_run
+from deploy.core.errors import DeployError, DockerError, LeaseHeld, PinError, SpecError, WeightsError
 from deploy.engine.spec import Dialect
 
 if TYPE_CHECKING:
     from app.config.config import Config
+    from deploy.engine.engine import EngineState
+    from deploy.engine.spec import EngineSpec
 
-UNREACHED = 2
+UNREACHABLE = 2
+"""The exit code for an engine that does not stream."""
 REACH_SECONDS = 10.0
-"""How long an engine may take until it streams its first token here."""
+"""How long `check` waits until the engine streams its first token."""
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """The command's flags."""
+    """Add the command, its verbs and their flags."""
     engine = commands.add_parser("engine", help="see which engines there are, and whether one behaves")
     verbs = engine.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(engine))
     lists = verbs.add_parser("list", help="the engines of a configuration, and the models that use them")
-    lists.add_argument("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
     check = verbs.add_parser("check", help="ask any engine what every engine must be heard to do")
     check.add_argument("url", metavar="URL", help="the engine's address, with or without /v1")
     check.add_argument(
         "--dialect", choices=get_args(Dialect), default="openai", help="(default: %(default)s)"
     )
     check.add_argument("--model", metavar="NAME", help="what to ask it for (default: the first it names)")
-    for verb in (lists, check):
+    up = verbs.add_parser("up", help="start an engine, and wait until it streams a real completion")
+    down = verbs.add_parser("down", help="end an engine's container, and keep its log")
+    logs = verbs.add_parser("logs", help="an engine's last lines: its container's, or those that were kept")
+    for verb in (up, down, logs):
+        verb.add_argument("engine", metavar="ENGINE", help="its name in the configuration")
+    logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)")
+    pin = verbs.add_parser("pin", help="write down what images' tags mean now: engines.lock, NAME.lock.env")
+    pin.add_argument("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)")
+    pin.add_argument("--pull", action="store_true", help="fetch the images first")
+    pin.add_argument(
+        "--check", action="store_true", help="with --compose: only say whether the lock still agrees"
+    )
+    source = pin.add_mutually_exclusive_group()
+    source.add_argument(
+        "--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"
+    )
+    for verb in (lists, up, down, logs, source):
+        verb.add_argument(
+            "--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default"
+        )
+    for verb in (lists, check, up, down, pin):
         verb.add_argument("--json", action="store_true", help="the same as JSON on stdout")
-    engine_run.add(verbs)
     engine.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """One verb; its exit code."""
+    """Run one verb; its exit code."""
     from app.config.config import ConfigError, load
-    from deploy.core.errors import DeployError, SpecError
 
     try:
         if args.verb == "list":
             return _list(load(args.config), args.json)
-        return asyncio.run(engine_run.run(args) if args.verb in engine_run.VERBS else _check(args))
+        return asyncio.run(_run(args))
     except ConfigError as error:
-        print(f"manners engine: {error}", file=sys.stderr)
-        return EX_CONFIG
+        return _fail(error, EX_CONFIG)
     except SpecError as error:
-        print(f"manners engine: {error.field}: {error.why}", file=sys.stderr)
-        return EX_USAGE
+        return _fail(f"{error.field}: {error.why}", EX_USAGE)
+    except (WeightsError, PinError) as error:
+        return _fail(error, EX_NOINPUT)
+    except (LeaseHeld, DockerError) as error:
+        return _fail(error, EX_TEMPFAIL)
     except DeployError as error:
-        return engine_run.failed(error)
+        return _fail(error, UNREACHABLE)
     except TimeoutError:
-        print("manners engine: the engine streamed once, and then no more", file=sys.stderr)
-        return UNREACHED
+        return _fail("the engine streamed once, and then no more", UNREACHABLE)
     except KeyboardInterrupt:
         return 130
 
 
+async def _run(args: argparse.Namespace) -> int:
+    """Run a verb that needs an event loop. Raises ConfigError, DeployError, TimeoutError."""
+    from app.config.config import load
+
+    if args.verb == "check":
+        return await _check(args)
+    if args.verb == "pin":
+        return await (_pin if args.compose is None else _pin_compose)(args)
+    config = load(args.config)
+    spec = config.engines.get(args.engine)
+    if spec is None:
+        known = ", ".join(sorted(config.engines))
+        raise SpecError(args.engine, args.engine, f"there is no such engine; configured are {known}")
+    if args.verb == "logs":
+        return await _logs(config, spec, args.lines)
+    return await (_up if args.verb == "up" else _down)(config, spec, args.json)
+
+
+def _fail(why: object, code: int) -> int:
+    print(f"manners engine: {why}", file=sys.stderr)
+    return code
+
+
 def _list(config: "Config", as_json: bool) -> int:
-    from app.conformance.show import show_rows
+    from app.cli.terminal import show_rows
 
     listed = [
         {
@@ -94,30 +143,164 @@ def _list(config: "Config", as_json: bool) -> int:
 
 
 async def _check(args: argparse.Namespace) -> int:
+    from app.cli.terminal import progress, show_heard
     from app.conformance import suite
-    from app.conformance.known import judged
-    from app.conformance.show import progress, show_heard
+    from app.conformance.suite import rated
     from deploy.engine.probe import served_model, wait_until_streams
     from deploy.engine.spec import EngineSpec
 
-    EngineSpec(name="engine", dialect=args.dialect, driver="url", url=args.url)  # refuses what is no address
+    EngineSpec(
+        name="engine", dialect=args.dialect, driver="url", url=args.url
+    )  # raises SpecError for a malformed address
     url = args.url.rstrip("/").removesuffix("/v1")
     model = args.model or await served_model(url, deadline_s=REACH_SECONDS)
     reached = await wait_until_streams(
         url, model=model or "engine", deadline_s=REACH_SECONDS, dialect=args.dialect
     )
     if not reached.ok:
-        print(f"manners engine: {url} does not stream: {reached.for_operators}", file=sys.stderr)
-        return UNREACHED
+        return _fail(f"{url} does not stream: {reached.for_operators}", UNREACHABLE)
     found = []
-    async with suite.bench(url, args.dialect, model=model) as it:
+    async with suite.open_session(url, args.dialect, model=model) as it:
         facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.build}
-        with progress(len(suite.NAMES)) as advance:
+        with progress(len(suite.CHECK_NAMES)) as advance:
             async for result in suite.results(it):
-                found.append(judged(result, args.dialect))
+                found.append(rated(result, args.dialect))
                 advance()
     if args.json:
         print(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1, ensure_ascii=False))
     else:
         show_heard(found, ", ".join(fact for fact in facts.values() if fact))
     return 1 if any(one.heard == "no" for one in found) else 0
+
+
+def _report(facts: Mapping[str, Any], text: str, as_json: bool) -> None:
+    print(json.dumps(facts) if as_json else text, flush=True)
+
+
+async def _up(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
+    from deploy.drivers.factory import make_engine, running
+    from deploy.engine.spec import spec_digest
+    from deploy.memory.guard import Guard
+    from deploy.memory.lease import Lease, lease_path
+
+    guard, digest = Guard(), spec_digest(spec)
+    lease = Lease(lease_path(config.state_dir))
+    engine = make_engine(spec, state_dir=config.state_dir)
+    async with lease.held(f"manners engine up {spec.name}"):
+        found = await running((spec,), state_dir=config.state_dir)
+        runs = any(one.spec == digest and one.running for one in found)
+        if not runs and (short := guard.admit(spec)) is not None:
+            return _fail(f"{spec.name} {short.why}", EX_TEMPFAIL)
+        with guard.watching(engine):
+            state = await engine.start()
+    _report(_facts(spec, state, digest), f"{spec.name} streams at {state.url}", as_json)
+    if spec.driver == "embedded":
+        await _wait_for_interrupt()
+    await engine.leave()
+    return 0
+
+
+def _facts(spec: "EngineSpec", state: "EngineState", digest: str) -> dict[str, Any]:
+    build = state.abilities.build
+    return {"engine": spec.name, "url": state.url, "pid": state.pid, "build": build, "spec": digest}
+
+
+async def _wait_for_interrupt() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked.set)
+    print("it is a child of this command, and ends with it: Ctrl-C", file=sys.stderr, flush=True)
+    await asked.wait()
+
+
+async def _down(config: "Config", spec: "EngineSpec", as_json: bool) -> int:
+    from deploy.drivers.factory import put_down, running
+
+    if spec.driver != "docker":
+        whose = "a child of its gateway" if spec.driver == "embedded" else "somebody else's"
+        raise SpecError(spec.name, spec.name, f"is {whose}: there is no container to end")
+    found = await running((spec,), state_dir=config.state_dir)
+    ends = [await put_down(one, state_dir=config.state_dir) for one in found if one.engine == spec.name]
+    text = "\n".join(f"{spec.name}: {end}" for end in ends) or f"{spec.name}: there is no container"
+    _report({"engine": spec.name, "ended": ends}, text, as_json)
+    return 0
+
+
+async def _logs(config: "Config", spec: "EngineSpec", lines: int) -> int:
+    from deploy.drivers.docker_client import shared
+    from deploy.drivers.factory import running
+    from deploy.engine.log import log_path
+
+    found = await running((spec,), state_dir=config.state_dir)
+    path = log_path(config.state_dir, spec.name)
+    if mine := [one for one in found if one.engine == spec.name]:
+        data = await shared().logs(mine[0].container)
+    elif path.is_file():
+        data = path.read_bytes()
+    else:
+        return _fail(f"{spec.name} has no log in {path.parent}", EX_NOINPUT)
+    for line in data.decode("utf-8", "replace").splitlines()[-lines:]:
+        print(line)
+    return 0
+
+
+async def _pin(args: argparse.Namespace) -> int:
+    from app.config.config import EMBEDDED_DEFAULT
+    from deploy.drivers.docker_client import shared
+    from deploy.images.pins import lock_path, pin, read_lock, write_lock
+
+    if args.check:
+        raise SpecError(
+            "pin", "--check", "is for --compose; `manners doctor` looks at a configuration's images"
+        )
+    source = args.config or EMBEDDED_DEFAULT
+    images = _images(source, args.engines)
+    path = lock_path(source.parent)
+    pins = {image: await pin(image, shared(), pull=args.pull) for image in sorted(set(images.values()))}
+    fresh = {image: pinned for image, pinned in pins.items() if image != pinned}
+    if fresh:
+        write_lock(path, read_lock(path) | fresh)
+    shown = [f"{name}: {image} is {pins[image]}" for name, image in images.items()]
+    _report(
+        {"lock": str(path), "images": pins}, "\n".join(shown) or "no engine runs in a container", args.json
+    )
+    return 0
+
+
+async def _pin_compose(args: argparse.Namespace) -> int:
+    from deploy.drivers.docker_client import shared
+    from deploy.images.compose_pins import check_compose_lock, tags, write_compose_lock
+    from deploy.images.pins import pin
+
+    if args.engines:
+        raise SpecError("pin", "--compose", "pins all that the file names; no engine is named beside it")
+    if args.check:
+        lock = check_compose_lock(args.compose)
+        _report({"lock": str(lock)}, f"{lock} says what {args.compose} says", args.json)
+        return 0
+    named = tags(args.compose)
+    pins = {name: await pin(image, shared(), pull=args.pull) for name, image in named.items()}
+    lock = write_compose_lock(args.compose, pins)
+    shown = [f"{name}: {image} is {pins[name]}" for name, image in named.items()]
+    shown.append(f"docker compose --env-file {lock} up")
+    _report({"lock": str(lock), "images": pins}, "\n".join(shown), args.json)
+    return 0
+
+
+def _images(source: Path, wanted: list[str]) -> dict[str, str]:
+    """Engines and their images, from a file that need not load yet: unpinned images may be the reason."""
+    from app.config.config import ConfigError
+
+    try:
+        tables = tomllib.loads(source.read_text("utf-8")).get("engines", {})
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{source}: {error}") from None
+    found = {
+        name: str(table["image"])
+        for name, table in tables.items()
+        if isinstance(table, dict) and table.get("driver") == "docker" and table.get("image")
+    }
+    if unknown := [name for name in wanted if name not in found]:
+        raise SpecError(unknown[0], unknown[0], f"is no engine with an image; there is: {', '.join(found)}")
+    return {name: image for name, image in found.items() if not wanted or name in wanted}

@@ -5,16 +5,22 @@ import json
 import sys
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from os import EX_CONFIG, EX_NOINPUT, EX_NOPERM, EX_UNAVAILABLE
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from app.cli.admin_client import OperatorClient
+from rich.console import Console
+from rich.markup import escape
+
+from app.cli.admin_client import AdminClient, AdminClientError, GatewayUnreachable, RequestRejected
+from app.cli.terminal import show_rows
+from app.config.config import ConfigError, load
+from app.http.keys import read_admin_token
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """The commands' flags."""
+    """Add the commands and their flags."""
     promote = commands.add_parser("promote", help="let an engine that has proved itself serve a model")
     promote.add_argument("model", metavar="MODEL", help="the public model")
     promote.add_argument("engine", metavar="ENGINE", help="the engine that is to serve it")
@@ -43,22 +49,19 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """One command; its exit code."""
-    from app.cli.admin_client import ClientError, NoGateway, Refused
-    from app.config.config import ConfigError
-
+    """Run one command; its exit code."""
     try:
-        verb: Callable[[OperatorClient, argparse.Namespace], int] = args.verb
+        verb: Callable[[AdminClient, argparse.Namespace], int] = args.verb
         return verb(_client(args), args)
     except ConfigError as error:
         return _fail(error, EX_CONFIG)
-    except NoGateway as error:
+    except GatewayUnreachable as error:
         return _fail(error, EX_UNAVAILABLE)
-    except Refused as error:
+    except RequestRejected as error:
         if args.json:
             print(json.dumps({"error": {"code": error.code, "message": error.message}}))
         return _fail(error, EX_NOPERM if error.status in (401, 403) else 1)
-    except ClientError as error:
+    except AdminClientError as error:
         return _fail(error, EX_UNAVAILABLE)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}", EX_NOINPUT)
@@ -71,11 +74,7 @@ def _fail(why: object, code: int) -> int:
     return code
 
 
-def _client(args: argparse.Namespace) -> "OperatorClient":
-    from app.cli.admin_client import OperatorClient
-    from app.config.config import ConfigError, load
-    from app.http.keys import read_admin_token
-
+def _client(args: argparse.Namespace) -> AdminClient:
     config = load(args.config)
     token = read_admin_token(config.secrets.admin_token, config.state_dir)
     if token is None:
@@ -83,31 +82,29 @@ def _client(args: argparse.Namespace) -> "OperatorClient":
             "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
         )
     host = f"[{config.admin.host}]" if ":" in config.admin.host else config.admin.host
-    return OperatorClient(args.admin or f"http://{host}:{config.admin.port}", token)
+    return AdminClient(args.admin or f"http://{host}:{config.admin.port}", token)
 
 
-def _promote(client: "OperatorClient", args: argparse.Namespace) -> int:
+def _promote(client: AdminClient, args: argparse.Namespace) -> int:
     report = client.upload(args.report.read_bytes())["digest"] if args.report else None
     key = str(uuid.uuid4())
     begun = client.promote(args.model, args.engine, report, key=key, dry_run=args.dry_run)
-    return _see(client, begun, args)
+    return _follow(client, begun, args)
 
 
-def _rollback(client: "OperatorClient", args: argparse.Namespace) -> int:
-    return _see(client, client.rollback(args.model, key=str(uuid.uuid4()), dry_run=args.dry_run), args)
+def _rollback(client: AdminClient, args: argparse.Namespace) -> int:
+    return _follow(client, client.rollback(args.model, key=str(uuid.uuid4()), dry_run=args.dry_run), args)
 
 
-def _see(client: "OperatorClient", begun: dict[str, Any], args: argparse.Namespace) -> int:
-    """A plan, a beginning, or the whole way to the end."""
-    from app.cli.show_operation import Progress, show_plan
-
+def _follow(client: AdminClient, begun: dict[str, Any], args: argparse.Namespace) -> int:
+    """Show a plan, a started operation, or its progress until the end; the exit code."""
     if args.dry_run:
         print(json.dumps(begun, indent=1)) if args.json else show_plan(begun)
         return 0
     if args.no_follow:
         print(json.dumps(begun, indent=1) if args.json else begun["id"])
         return 0
-    shown = None if args.json else Progress(begun)
+    shown = None if args.json else OperationProgress(begun)
     ended = begun
     for name, data in client.follow(begun["id"]):
         if name == "done":
@@ -121,17 +118,142 @@ def _see(client: "OperatorClient", begun: dict[str, Any], args: argparse.Namespa
     return 0 if ended["phase"] == "succeeded" else 1
 
 
-def _status(client: "OperatorClient", args: argparse.Namespace) -> int:
-    from app.cli.show_operation import show_status
-
+def _status(client: AdminClient, args: argparse.Namespace) -> int:
     said = client.status()
     print(json.dumps(said, indent=1)) if args.json else show_status(said)
     return 0
 
 
-def _audit(client: "OperatorClient", args: argparse.Namespace) -> int:
-    from app.cli.show_operation import show_audit
-
+def _audit(client: AdminClient, args: argparse.Namespace) -> int:
     said = client.audit(limit=args.last, newest=True)
     print(json.dumps(said, indent=1)) if args.json else show_audit(said)
     return 0 if said["chain"]["ok"] else 1
+
+
+# ---------------------------------------------------------------------------------------------- show
+
+GOOD, BAD = "[green]✓[/]", "[red]✗[/]"
+FAULT_EVENTS = ("failed", "refused", "breached")
+"""Events that introduce a fault; later events of the operation repeat it."""
+GIB = 1024**3
+
+
+class OperationProgress:
+    """Prints one line for each phase with its duration, when the next phase begins."""
+
+    def __init__(self, begun: dict[str, Any]) -> None:
+        self._console = Console(highlight=False)
+        self._phase, self._mark = "", GOOD
+        self._since = self._start = _time(begun["created"])
+        where = f"{escape(begun['incumbent'])} → [bold]{escape(begun['engine'])}[/]"
+        self._console.print(
+            f"{begun['kind']} [bold]{escape(begun['model'])}[/]: {where}, {begun['strategy'].replace('_', '/')}"
+            f"  [dim]{begun['id']}[/]"
+        )
+
+    def step(self, event: dict[str, Any]) -> None:
+        """Handle one event of the stream."""
+        at, fault = _time(event["at"]), event.get("fault")
+        if event["event"] not in FAULT_EVENTS:
+            fault = None
+        if fault:  # shown with the phase that it ended
+            self._mark = BAD
+        if event["phase"] != self._phase:
+            self._close(at)
+            self._phase, self._since = event["phase"], at
+            self._mark = "[yellow]↶[/]" if self._phase == "rolling_back" else GOOD
+        if fault:
+            self._console.print(f"  {BAD} [red]{escape(fault['code'])}[/]: {escape(fault['message'])}")
+
+    def _close(self, at: datetime) -> None:
+        if self._phase not in ("", "queued"):
+            seconds = (at - self._since).total_seconds()
+            self._console.print(f"  {self._mark} {self._phase.replace('_', ' '):<13}{seconds:8.2f} s")
+
+    def end(self, operation: dict[str, Any]) -> None:
+        """Show the operation's result."""
+        seconds = (self._since - self._start).total_seconds()
+        phase, error = operation["phase"], operation.get("error")
+        if error is None:
+            self._console.print(f"{GOOD} [bold green]{phase}[/] in {seconds:.1f} s: "
+                                f"{escape(operation['model'])} is served by {escape(operation['engine'])}")  # fmt: skip
+            return
+        self._console.print(
+            f"{BAD} [bold red]{phase.replace('_', ' ')}[/] after {seconds:.1f} s: "
+            f"{escape(error['code'])}: {escape(error['message'])}"
+        )
+
+
+def show_plan(plan: dict[str, Any]) -> None:
+    """Show which engines would start and stop, and how much memory would be left."""
+    console = Console(highlight=False)
+    console.print(f"{plan['kind']} [bold]{escape(plan['model'])}[/]: {escape(plan['incumbent'])} → "
+                  f"[bold]{escape(plan['engine'])}[/], {plan['strategy'].replace('_', '/')}; nothing is changed yet")  # fmt: skip
+    memory = plan["memory"]
+    for title, value in (
+        ("starts", ", ".join(plan["starts"])),
+        ("stops", ", ".join(plan["stops"])),
+        ("stays", ", ".join(plan["stays"])),
+        ("watched for", f"{plan['bake_seconds']:.0f} s after the switch"),
+        ("memory", f"{_gib(memory['available_bytes'])} available, {_gib(memory['needed_bytes'])} needed, "
+                   f"{_gib(memory['after_bytes'])} left after, {_gib(memory['floor_bytes'])} is the floor"),
+        ("phases", " → ".join(plan["phases"])),
+    ):  # fmt: skip
+        console.print(f"  [dim]{title:<12}[/]{escape(value or 'nothing')}")
+
+
+def show_status(said: dict[str, Any]) -> None:
+    """Show one line for each model."""
+    rows = []
+    for name, model in said["models"].items():
+        operation, override = model.get("operation"), model.get("override")
+        going = f"{operation['kind']} of {operation['engine']}: {operation['phase']}" if operation else ""
+        rows.append([name, model["live"] or "", ", ".join(model["fallback"]), model.get("previous") or "",
+                     "until " + str(override.get("expires")) if override else "", going])  # fmt: skip
+    state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
+    print(f"{state}, {said['in_flight']} in flight")
+    show_rows(("model", "live", "fallback", "previous", "override", "under way"), rows)
+
+
+def show_audit(said: dict[str, Any]) -> None:
+    """Show one line for each event, the newest last, and whether the chain verifies."""
+    rows = [
+        [
+            str(e["seq"]),
+            e["at"][:19].replace("T", " "),
+            e["actor"],
+            e["verb"],
+            _subject(e["subject"]),
+            _why(e["detail"]),
+        ]
+        for e in said["events"]
+    ]
+    show_rows(("seq", "at (UTC)", "who", "what", "of", "why"), rows)
+    chain = said["chain"]
+    if chain["ok"]:
+        print(f"the chain holds: {said['head']['seq']} events, head {said['head']['hash'][:23]}…")
+    else:
+        print(f"THE CHAIN IS BROKEN at {chain.get('seq')}: {chain.get('why')}")
+
+
+def _why(detail: dict[str, Any]) -> str:
+    """The event's refusal or fault, else its reason, else the effect that was completed."""
+    fault = (
+        detail.get("fault") if detail.get("event") in FAULT_EVENTS else detail if "code" in detail else None
+    )
+    if fault:
+        return ": ".join(str(fault[part]) for part in ("code", "message") if fault.get(part))
+    effect = str(detail.get("effect") or "").split("/")
+    return str(detail.get("reason") or "") or (f"{effect[2]} done" if len(effect) > 2 else "")
+
+
+def _subject(name: str) -> str:
+    return f"{name[:19]}…" if name.startswith("sha256:") else name
+
+
+def _gib(value: float | None) -> str:
+    return "unknown" if value is None else f"{value / GIB:.1f} GiB"
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,10 +1,10 @@
-"""`manners quantize` and `manners data`: the model builder's commands, which live on their own floor."""
+"""`manners quantize` and `manners data`: the model builder's commands, which are implemented in `quantizer`."""
 
 import argparse
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """The commands' flags. Only here, and only when the command line is read, does this floor touch the quantizer."""
+    """Add the commands and their flags. This is the only place where `app` imports `quantizer`, and it does so lazily."""
     from quantizer.cli import main
 
     main.add(commands)

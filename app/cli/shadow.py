@@ -1,7 +1,6 @@
-"""`manners shadow`: lately recorded requests, asked of a candidate and of the engine that is live.
+"""`manners shadow`: replay recorded requests on a candidate and on the live engine, and compare the replies.
 
-Recording is the gateway's work (`[shadow]` of the configuration); the comparison advises, and never
-decides.
+The gateway records the requests (`[shadow]` of the configuration). The comparison is advisory.
 """
 
 import argparse
@@ -16,12 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from app.shadow.compare import Comparison, Medians, Share
 
-WIDE = 140
-"""Columns where there is no terminal to ask."""
-
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """The command's flags."""
+    """Add the command and its flags."""
     shadow = commands.add_parser("shadow", help="ask a candidate what callers asked lately, and compare")
     verbs = shadow.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(shadow))
     replay = verbs.add_parser(
@@ -49,19 +45,19 @@ def _count(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, compare and tell; 0 whatever was found."""
+    """Replay, compare and print; 0 whatever the comparison finds."""
     from app.config.config import ConfigError, load
-    from app.shadow.asking import NothingRecorded, Wish, replay
     from app.shadow.compare import as_json
+    from app.shadow.runner import NothingRecorded, ReplayRequest, replay
     from deploy.core.errors import DeployError
     from gates.contracts.errors import GatesError
     from gates.run.progress import progress
 
-    wish = Wish(
+    wanted = ReplayRequest(
         candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
     )
     try:
-        found = asyncio.run(replay(load(args.config), wish, datetime.now(UTC), progress))
+        found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), progress))
     except NothingRecorded as error:
         return _fail(error, EX_NOINPUT)
     except (ConfigError, DeployError) as error:
@@ -85,41 +81,39 @@ _STYLES = {"alike": "green", "differs": "yellow", "worse": "bold red", "open": "
 
 
 def show(found: "Comparison") -> None:
-    """The table, the records to look at, and the verdict in words."""
+    """Print the table, the differing records, and the verdict."""
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=WIDE, highlight=False)
+    from app.cli.terminal import console
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("", found.candidate, found.baseline, ""):
         table.add_column(escape(title), overflow="fold")
     for row in rows(found):
         table.add_row(*map(escape, row))
-    console.print(f"[dim]{escape(about(found))}[/]")
-    console.print(table)
+    out = console()
+    out.print(f"[dim]{escape(about(found))}[/]")
+    out.print(table)
     for other in found.others:
-        console.print(
-            f"[yellow]{other.id}[/]  {escape(other.candidate)}  [dim]|[/]  {escape(other.baseline)}"
-        )
-    console.print(f"[{_STYLES[found.word]}]{found.word}[/]: {escape(found.verdict)}")
-    console.print("[dim]This advises; `manners gate run` decides.[/]")
+        out.print(f"[yellow]{other.id}[/]  {escape(other.candidate)}  [dim]|[/]  {escape(other.baseline)}")
+    out.print(f"[{_STYLES[found.word]}]{found.word}[/]: {escape(found.verdict)}")
+    out.print("[dim]This advises; `manners gate run` decides.[/]")
 
 
 def about(found: "Comparison") -> str:
-    """What was compared."""
-    said = [f"{found.records} records"]
+    """A line that says what was compared."""
+    read_reply = [f"{found.records} records"]
     if found.unusable:
-        said.append(f"{found.unusable} that cannot be asked again")
+        read_reply.append(f"{found.unusable} that cannot be asked again")
     if found.lost:
-        said.append(f"{found.lost} lost on the way")
-    return ", ".join(said) + ", asked at temperature 0"
+        read_reply.append(f"{found.lost} lost on the way")
+    return ", ".join(read_reply) + ", asked at temperature 0"
 
 
 def rows(found: "Comparison") -> list[tuple[str, str, str, str]]:
-    """Title, candidate, baseline, both."""
+    """The table's rows: title, candidate, baseline, both."""
     seen = found.breaches
     table = [
         ("calls agree", "", "", _told(found.calls)),

@@ -1,25 +1,33 @@
 """The configuration file: TOML in, frozen values out, and one clear line when it is wrong.
 
-Nothing else in the program reads the environment or a file for settings. An unknown key is an
-error that names the nearest right one. Paths are relative to the file they stand in.
+No other module reads the environment or a file for settings. An unknown key is an error that names the nearest
+known one. Paths are relative to the folder of the file.
 """
 
+import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+import re2
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from app.config.sections import Address as Address
-from app.config.sections import ConfigError as ConfigError
-from app.config.sections import Seconds, Table, Telemetry, absolute, secrets_for
-from app.config.sections import Secrets as Secrets
-from app.config.shadow import Shadow
 from app.stream.conduct import Guard
 from app.stream.tags import ALL_FAMILIES, FAMILIES, tag_set
+from app.telemetry.redact import compiled
 from deploy.core.errors import PinError, SpecError
 from deploy.engine.spec import NAME, EngineSpec, Kind
 from deploy.images.pins import pinned
@@ -28,18 +36,49 @@ from gates.policy.decoder import nearest
 MAX_BYTES = 1 << 20
 """Of a configuration file."""
 EMBEDDED_DEFAULT = Path(__file__).parents[2] / "deploy" / "embedded.toml"
-"""What `manners serve` runs without a file."""
+"""The configuration of `manners serve` without a file."""
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+FromList = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+"""TOML has lists; a frozen section has tuples."""
 
 
-def _with_tuples(data: Any, *keys: str) -> Any:
-    """TOML has lists, and a frozen table has tuples."""
-    if not isinstance(data, dict):
-        return data
-    return {k: tuple(v) if k in keys and isinstance(v, list) else v for k, v in data.items()}
+class ConfigError(Exception):
+    """The configuration cannot be used; the message is one line that says what to change."""
 
 
-class Gateway(Table):
-    """`[gateway]`: where it listens, where it keeps its state, and what it takes."""
+class ConfigSection(BaseModel):
+    """A section of the file: frozen, without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+@lru_cache(256)
+def is_loopback(name: str) -> bool:
+    """Whether a host name or address always means this machine."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+class Address(ConfigSection):
+    """A host and a port to listen on."""
+
+    host: str
+    port: int = Field(ge=0, le=65_535)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class GatewayConfig(ConfigSection):
+    """`[gateway]`: addresses, the state folder, and limits."""
 
     listen: str = "127.0.0.1:8080"
     admin: str = "127.0.0.1:8081"
@@ -53,15 +92,12 @@ class Gateway(Table):
     drain_seconds: Seconds = 30.0
     read_seconds: Seconds = 30.0
     max_connections: int = Field(default=1024, ge=1, le=1_000_000)
-    hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=253)], ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tuples(cls, data: Any) -> Any:
-        return _with_tuples(data, "hosts")
+    hosts: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=253)], ...], FromList
+    ] = ()
 
 
-class Timeouts(Table):
+class Timeouts(ConfigSection):
     """Seconds. `idle` is the longest silence inside a stream; `total` bounds the whole reply."""
 
     connect: Seconds = 1.0
@@ -70,11 +106,11 @@ class Timeouts(Table):
     total: Seconds = 120.0
 
 
-class Model(Table):
-    """`[models.NAME]`: what a caller may put in `model`, and who serves it."""
+class ModelConfig(ConfigSection):
+    """`[models.NAME]`: a public model, and the engines that serve it."""
 
     live: str
-    fallback: tuple[str, ...] = ()
+    fallback: Annotated[tuple[str, ...], FromList] = ()
     baseline: str | None = None
     kind: Kind = "chat"
     thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"
@@ -85,19 +121,14 @@ class Model(Table):
     queue: int = Field(default=32, ge=0)
     keepalive: float = Field(default=0.0, ge=0, le=86_400)
     thought_guard: Guard = "auto"
-    think_tags: tuple[str, ...] = ALL_FAMILIES
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tuples(cls, data: Any) -> Any:
-        return _with_tuples(data, "fallback", "think_tags")
+    think_tags: Annotated[tuple[str, ...], FromList] = ALL_FAMILIES
 
     @model_validator(mode="after")
     def _known_tags(self) -> Self:
         for name in self.think_tags:
             if name not in FAMILIES:
                 raise ValueError(f"think_tags: there is no family {name!r}{nearest(name, FAMILIES)}")
-        for tools in (True, False):  # compiled now, and not under the first request
+        for tools in (True, False):  # compiled at load, not during the first request
             tag_set(self.think_tags, tools)
         if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:
             raise ValueError('thought_guard: must be "auto", or 0 to 1048576 characters')
@@ -105,12 +136,12 @@ class Model(Table):
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The live engine and then its fallbacks."""
+        """The live engine, then its fallbacks."""
         return (self.live, *self.fallback)
 
 
-class Gates(Table):
-    """`[gates]`: the suite and policy that a promotion is judged by."""
+class Gates(ConfigSection):
+    """`[gates]`: the suite and the policy by which a promotion is judged."""
 
     suite: str = "annie"
     policy: str = "annie"
@@ -118,34 +149,76 @@ class Gates(Table):
     max_age_days: int = Field(default=7, ge=1)
 
 
-class Promotion(Table):
-    """`[promotion]`: how a new engine is brought in.
+class Promotion(ConfigSection):
+    """`[promotion]`: how a new engine takes over.
 
-    It is warmed with prompts of these lengths (tokens), alone and so many at once, until the medians
-    of three rounds lie within `settle` of one another (a share). `bake_seconds` of live traffic come
-    after the switch, before the old engine goes.
+    Warm-up sends prompts of `warm_tokens` tokens, one at a time and `warm_at_once` in parallel, until the medians
+    of three rounds differ by at most the share `settle`. After the switch, `bake_seconds` of live traffic pass
+    before the old engine is stopped.
     """
 
-    warm_tokens: tuple[Annotated[int, Field(ge=1)], ...] = (50, 500, 2000, 4000)
-    warm_at_once: tuple[Annotated[int, Field(ge=2, le=256)], ...] = (2, 4)
+    warm_tokens: Annotated[tuple[Annotated[int, Field(ge=1)], ...], FromList] = (50, 500, 2000, 4000)
+    warm_at_once: Annotated[tuple[Annotated[int, Field(ge=2, le=256)], ...], FromList] = (2, 4)
     warm_seconds: Seconds = 600.0
     settle: float = Field(default=0.2, gt=0)
     bake_seconds: float = Field(default=600.0, ge=0, le=86_400)
 
-    @model_validator(mode="before")
+
+class Shadow(ConfigSection):
+    """`[shadow]`: recording of callers' requests for a later replay; off unless `record` is set.
+
+    A random `share` of the successful chat requests is kept for `keep_days` days, at most `max_mb` megabytes in
+    all. `redact` holds the operator's own RE2 patterns, in addition to those of `app.telemetry.redact`.
+    """
+
+    record: bool = False
+    share: float = Field(default=0.05, gt=0, le=1)
+    keep_days: int = Field(default=7, ge=1, le=365)
+    max_mb: int = Field(default=200, ge=1, le=1 << 20)
+    redact: Annotated[tuple[str, ...], FromList] = ()
+
+    @model_validator(mode="after")
+    def _patterns(self) -> "Shadow":
+        for pattern in self.redact:
+            try:
+                found = compiled(pattern).search("")
+            except (re2.error, UnicodeEncodeError) as error:
+                why = f"{_re2_message(error)}; RE2 has no lookaround and no back references"
+                raise ValueError(f"shadow.redact: {pattern!r} is no pattern of RE2: {why}") from None
+            if found:
+                raise ValueError(f"shadow.redact: {pattern!r} fits an empty text, and so every text")
+        return self
+
+
+class Telemetry(ConfigSection):
+    """`[telemetry]`: the OTLP collector's address, with or without /v1/traces; None: no spans are sent."""
+
+    otlp_endpoint: str | None = None
+
+    @field_validator("otlp_endpoint")
     @classmethod
-    def _tuples(cls, data: Any) -> Any:
-        return _with_tuples(data, "warm_tokens", "warm_at_once")
+    def _is_address(cls, url: str | None) -> str | None:
+        parts = urlsplit(url or "")
+        if url is not None and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError(f"telemetry.otlp_endpoint: {url!r} must be http(s)://HOST[:PORT][/PATH]")
+        return url
 
 
-class Config(Table):
-    """All of it, checked as a whole."""
+class Secrets(ConfigSection):
+    """Secret values from the environment or from files; never printed or logged."""
+
+    api_keys: tuple[str, ...] = Field(default=(), repr=False)
+    admin_token: str | None = Field(default=None, repr=False)
+
+
+class Config(ConfigSection):
+    """The whole configuration, with its cross-references checked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    gateway: Gateway = Gateway()
+    gateway: GatewayConfig = GatewayConfig()
     engines: dict[str, EngineSpec]
-    models: dict[str, Model] = Field(min_length=1)
+    models: dict[str, ModelConfig] = Field(min_length=1)
     gates: Gates = Gates()
     promotion: Promotion = Promotion()
     shadow: Shadow = Shadow()
@@ -153,7 +226,7 @@ class Config(Table):
     secrets: Secrets = Secrets()
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_references(self) -> Self:
         for name, model in self.models.items():
             if not NAME.fullmatch(name):
                 raise ValueError(f"models.{name}: a model's name must match ^{NAME.pattern}$")
@@ -165,17 +238,17 @@ class Config(Table):
 
     @property
     def listen(self) -> Address:
-        """The public address."""
+        """The public listener's address."""
         return _address(self.gateway.listen, "gateway.listen")
 
     @property
     def admin(self) -> Address:
-        """The operators' address."""
+        """The admin listener's address."""
         return _address(self.gateway.admin, "gateway.admin")
 
     @property
     def state_dir(self) -> Path:
-        """Where state lives."""
+        """The state folder, absolute."""
         return Path(self.gateway.state)
 
 
@@ -194,7 +267,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
         data = tomllib.loads(text.decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{source}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # also nesting without end, and numbers of 5,000 digits
+    except (ValueError, RecursionError) as error:  # also deep nesting, and numbers of 5,000 digits
         raise ConfigError(f"{source}: not TOML: {error}") from None
     try:
         config = parse(data, source.parent)
@@ -230,7 +303,7 @@ def parse(data: dict[str, Any], base: Path) -> Config:
 
 
 def _with_kinds(config: Config) -> dict[str, EngineSpec]:
-    """The engines, each with what it must do to be ready: chat, unless only embeddings are asked of it."""
+    """The engines with their `kind`: chat, unless only embedding models use them."""
     asked: dict[str, set[Kind]] = {}
     for model in config.models.values():
         for name in model.engines:
@@ -279,10 +352,41 @@ def _address(text: str, key: str) -> Address:
     return Address(host=host.strip("[]"), port=int(port))
 
 
-_TABLES: dict[str, type[BaseModel]] = {
+def secrets_for(
+    keys_file: str | None, token_file: str | None, base: Path, environ: Mapping[str, str]
+) -> Secrets:
+    """API keys and the admin token, from the environment and from the files of `[gateway]`. Raises ConfigError."""
+    keys = environ.get("MANNERS_API_KEYS", "")
+    if keys_file:
+        keys += "," + _read_secret(keys_file, base, "gateway.api_keys_file")
+    token: str | None = environ.get("MANNERS_ADMIN_TOKEN") or None
+    if token_file:
+        token = _read_secret(token_file, base, "gateway.admin_token_file").strip()
+    found = [key.strip() for key in keys.replace("\n", ",").split(",")]
+    return Secrets(api_keys=tuple(key for key in found if key), admin_token=token)
+
+
+def _read_secret(path: str, base: Path, key: str) -> str:
+    try:
+        return absolute(path, base, key).read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{key}: {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{key}: {path}: not UTF-8 text") from None
+
+
+def absolute(path: str, base: Path, key: str) -> Path:
+    """A path of the configuration as an absolute one; `base` is the file's folder. Raises ConfigError."""
+    try:
+        return (base / Path(path).expanduser()).resolve()
+    except RuntimeError:  # ~nobody
+        raise ConfigError(f"{key}: {path}: there is no such home directory") from None
+
+
+_SECTIONS: dict[str, type[BaseModel]] = {
     "": Config,
-    "gateway": Gateway,
-    "models": Model,
+    "gateway": GatewayConfig,
+    "models": ModelConfig,
     "timeouts": Timeouts,
     "gates": Gates,
     "promotion": Promotion,
@@ -292,13 +396,19 @@ _TABLES: dict[str, type[BaseModel]] = {
 
 
 def _explain(error: ValidationError) -> str:
-    """The first fault as one line: where, what, and the nearest right key."""
+    """The first error as one line: the key, what is wrong, and the nearest known key."""
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
     where = ".".join(path) or "configuration"
     if first["type"] == "extra_forbidden":
-        table = next((p for p in reversed(path[:-1]) if p in _TABLES), "")
-        known = set(_TABLES[table].model_fields) - {"secrets"}
+        section = next((p for p in reversed(path[:-1]) if p in _SECTIONS), "")
+        known = set(_SECTIONS[section].model_fields) - {"secrets"}
         return f"{where}: unknown key{nearest(path[-1], known)}"
     message = first["msg"].removeprefix("Value error, ")
     return message if first["type"] == "value_error" else f"{where}: {message[0].lower()}{message[1:]}"
+
+
+def _re2_message(error: Exception) -> str:
+    """RE2's message, which its Python binding raises as bytes."""
+    message = error.args[0] if error.args else error
+    return message.decode("utf-8", "replace") if isinstance(message, bytes) else str(error)

@@ -1,43 +1,43 @@
-"""What the suite asks an engine itself, beside the gateway: its version, its load, its tokenizer."""
+"""The endpoints of an engine that the suite calls directly: version, load and tokenizer."""
 
 import re
 from collections.abc import Awaitable
 from importlib import metadata
 from typing import Any
 
-import aiohttp
+import httpx2
 
-from deploy.core.replies import read_body, read_json
+from deploy.core.engine_http import read_body, read_json
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import Dialect
 
 
-class EngineAPI:
-    """One engine's own endpoints. What a dialect does not have is None."""
+class EngineEndpoints:
+    """One engine's own endpoints. The answer is None where its dialect has no such endpoint."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, dialect: Dialect) -> None:
-        self._session, self._url, self._dialect = session, url, dialect
+    def __init__(self, client: httpx2.AsyncClient, url: str, dialect: Dialect) -> None:
+        self._client, self._url, self._dialect = client, url, dialect
 
     async def running(self) -> int | None:
-        """How many requests it computes or keeps waiting, by its own word."""
+        """How many requests it computes or has queued, by its own metrics."""
         return await self._asked(self._running())
 
     async def tokens(self, text: str) -> int | None:
-        """How many tokens this text is."""
+        """The number of tokens in a text."""
         return await self._asked(self._tokens(text)) if text else 0
 
     async def _asked(self, question: Awaitable[int | None]) -> int | None:
-        """An engine may have been started without the endpoint, or keep it to itself."""
+        """None for an engine that was started without the endpoint, or does not expose it."""
         try:
             return await question
-        except (aiohttp.ClientResponseError, LookupError, TypeError, ValueError):
+        except (httpx2.HTTPStatusError, LookupError, TypeError, ValueError):
             return None
 
     async def _running(self) -> int | None:
         spec = DIALECTS[self._dialect]
         if spec.metrics is None:
             return None
-        async with self._session.get(self._url + spec.metrics) as reply:
+        async with self._client.stream("GET", self._url + spec.metrics) as reply:
             reply.raise_for_status()
             lines = (await read_body(reply)).decode("utf-8", "replace").splitlines()
         found = [float(line.split()[-1]) for line in lines if re.split(r"[{ ]", line)[0] in spec.load]
@@ -52,11 +52,11 @@ class EngineAPI:
         return None
 
     async def model(self) -> str:
-        """The name that it serves."""
+        """The first model that it serves."""
         return str((await self._get("/v1/models"))["data"][0]["id"])
 
     async def version(self) -> str:
-        """The build, as it names itself."""
+        """The build, as the engine reports it."""
         if self._dialect == "llama-server":
             return str((await self._get("/props"))["build_info"]).replace("b0-unknown", _wheel())
         if self._dialect == "vllm":
@@ -64,18 +64,18 @@ class EngineAPI:
         return "unknown"
 
     async def _get(self, path: str) -> Any:
-        async with self._session.get(self._url + path) as reply:
+        async with self._client.stream("GET", self._url + path) as reply:
             reply.raise_for_status()
             return await read_json(reply)
 
     async def _post(self, path: str, body: dict[str, Any]) -> Any:
-        async with self._session.post(self._url + path, json=body) as reply:
+        async with self._client.stream("POST", self._url + path, json=body) as reply:
             reply.raise_for_status()
             return await read_json(reply)
 
 
 def _wheel() -> str:
-    """The wheel's version: its server does not know its own build."""
+    """The version of the xllamacpp wheel, whose server does not know its own build."""
     try:
         return f"xllamacpp {metadata.version('xllamacpp')}"
     except metadata.PackageNotFoundError:

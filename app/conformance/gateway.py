@@ -1,4 +1,4 @@
-"""A gateway in front of one engine's address, in this process, for as long as the block lasts."""
+"""A gateway in front of one engine, in this process, for as long as a context lasts."""
 
 import asyncio
 import io
@@ -24,16 +24,16 @@ TIMEOUTS = {"connect": 2.0, "first_token": 30.0, "idle": 30.0, "total": 120.0}
 
 
 @dataclass(frozen=True)
-class Front:
-    """The gateway and its public address. Models: `annie`, and `aloud`, who shows her thoughts."""
+class InProcessGateway:
+    """The gateway and its public address. Its models are `annie`, and `aloud`, which shows its thoughts."""
 
     gateway: Gateway
     url: str
 
     @property
     def outstanding(self) -> int:
-        """Requests that hold a place or a connection."""
-        return self.gateway.chat.in_flight + self.gateway.pool.outstanding
+        """Requests that hold an admission slot or an upstream connection."""
+        return self.gateway.proxy.in_flight + self.gateway.pool.outstanding
 
 
 def configuration(url: str, dialect: Dialect, state: Path, concurrency: int = 8) -> Config:
@@ -48,8 +48,8 @@ def configuration(url: str, dialect: Dialect, state: Path, concurrency: int = 8)
 
 
 @asynccontextmanager
-async def front(config: Config, model: str | None = None) -> AsyncIterator[Front]:
-    """Start it, wait until it is ready, and take it down again. `model` is what its engine is asked for."""
+async def front(config: Config, model: str | None = None) -> AsyncIterator[InProcessGateway]:
+    """Run the gateway until the context ends; it is ready when entered. `model` is the name sent to the engine."""
     outer = structlog.get_config()
 
     def driver(spec: EngineSpec, state: Path, on_change: OnChange) -> UrlEngine:
@@ -65,7 +65,7 @@ async def front(config: Config, model: str | None = None) -> AsyncIterator[Front
             await gateway.pool.wait_ready()
             while not server.started:
                 await asyncio.sleep(0.001)
-        yield Front(gateway, f"http://127.0.0.1:{sock.getsockname()[1]}")
+        yield InProcessGateway(gateway, f"http://127.0.0.1:{sock.getsockname()[1]}")
     finally:
         server.should_exit = True
         await asyncio.wait([task])

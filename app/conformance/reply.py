@@ -1,4 +1,4 @@
-"""What a caller got, read from the wire the way an OpenAI client reads it. Pure."""
+"""What a caller received, read from the wire as an OpenAI client reads it. Pure."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Any
 
 
 @dataclass
-class Call:
-    """One tool call, put together from its fragments."""
+class ObservedCall:
+    """One tool call, joined from its fragments."""
 
     id: str
     name: str
@@ -15,7 +15,7 @@ class Call:
 
     @property
     def values(self) -> Any:
-        """The arguments as JSON; None when they are none."""
+        """The arguments as JSON; None if they are not JSON."""
         try:
             return json.loads(self.arguments)
         except ValueError:
@@ -23,17 +23,17 @@ class Call:
 
 
 @dataclass
-class Reply:
-    """One reply, streamed or whole. `faults` are breaches of the protocol that the reader saw.
+class ObservedReply:
+    """One reply, streamed or whole. `faults` are protocol violations that the reader saw.
 
-    `content_tokens` and `thought_tokens` are counted by the engine's own tokenizer, where it has
-    an endpoint for it and the row asked; else None.
+    `content_tokens` and `thought_tokens` are counted by the engine's own tokenizer, if it has an endpoint
+    for that and the check wants the counts; otherwise None.
     """
 
     status: int = 200
     content: str = ""
     thought: str = ""
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ObservedCall] = field(default_factory=list)
     finish: str | None = None
     usage: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
@@ -53,18 +53,18 @@ class Reply:
         return int((self.usage or {}).get("prompt_tokens") or 0)
 
 
-def read_whole(status: int, body: bytes) -> Reply:
+def read_whole(status: int, body: bytes) -> ObservedReply:
     """A reply that is one JSON object: a completion or an error."""
     data = json.loads(body)
     if "error" in data:
-        return Reply(status, error=data["error"])
+        return ObservedReply(status, error=data["error"])
     choice = data["choices"][0]
     message = choice["message"]
     calls = [
-        Call(c["id"], c["function"]["name"], c["function"]["arguments"])
+        ObservedCall(c["id"], c["function"]["name"], c["function"]["arguments"])
         for c in message.get("tool_calls") or ()
     ]
-    return Reply(
+    return ObservedReply(
         status,
         message.get("content") or "",
         message.get("reasoning_content") or "",
@@ -76,14 +76,14 @@ def read_whole(status: int, body: bytes) -> Reply:
 
 
 class StreamReader:
-    """Reads a caller's stream; every breach of what clients rely on is named in `faults`."""
+    """Reads a stream of server-sent events; violations of what clients rely on go to `faults`."""
 
     def __init__(self) -> None:
-        self.reply = Reply()
+        self.reply = ObservedReply()
         self._heads: set[tuple[Any, ...]] = set()
         self._roles = 0
 
-    def read(self, wire: bytes) -> Reply:
+    def read(self, wire: bytes) -> ObservedReply:
         """A whole stream."""
         *events, rest = wire.split(b"\n\n")
         self._need(rest == b"", "the stream ends inside an event")
@@ -128,7 +128,7 @@ class StreamReader:
         for part in delta.get("tool_calls") or ():
             calls, function = self.reply.calls, part["function"]
             if part["index"] == len(calls):
-                calls.append(Call(part["id"], function["name"], function.get("arguments") or ""))
+                calls.append(ObservedCall(part["id"], function["name"], function.get("arguments") or ""))
             else:
                 self._need(part["index"] == len(calls) - 1, "call indexes out of order")
                 calls[part["index"]].arguments += function.get("arguments") or ""

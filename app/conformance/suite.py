@@ -1,36 +1,49 @@
-"""The conformance suite: `bench` stands before any engine, and `results` asks it all rows through the gateway.
+"""The conformance suite: `open_session` puts a gateway in front of any engine, and `results` runs all checks on it.
 
-The rows and their judges are pure (`table`, `rows`); here are the asking, and the one row that
-is not question and answer: a caller who leaves.
+The checks and their judges are pure (`app.conformance.checks`). Here are the requests on the wire, the one check
+that is not request and reply (a caller who disconnects), and the gaps that a dialect is known to have.
 """
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import aiohttp
+import httpx2
 
-from app.conformance.engine_api import EngineAPI
-from app.conformance.gateway import Front, configuration, front
-from app.conformance.reply import Reply, StreamReader, read_whole
-from app.conformance.rows import Ask, Row, Wrong, need, user
-from app.conformance.table import CANCEL, ROWS
+from app.conformance.checks import CANCEL, CHECKS, Check, CheckFailed, CheckRequest, require, user
+from app.conformance.engine_api import EngineEndpoints
+from app.conformance.gateway import InProcessGateway, configuration, front
+from app.conformance.reply import ObservedReply, StreamReader, read_whole
 from deploy.engine.abilities import Abilities
 from deploy.engine.spec import Dialect
 
 FREE_SECONDS = 3.0
-"""How soon an engine must be free after its caller left; the reply itself would take longer."""
-NAMES = (*(row.name for row in ROWS), CANCEL)
+"""How soon an engine must be idle after its caller disconnected; the reply itself would take longer."""
+CHECK_NAMES = (*(check.name for check in CHECKS), CANCEL)
+REPLY_SECONDS = 300.0
+"""The client's timeout for one read; the gateway's own deadlines are shorter."""
+_NO_THINKING_SWITCH = "OpenAI's API has no word for it: this engine's thinking can neither be asked for nor switched off nor limited"
+GAPS: Mapping[Dialect, Mapping[str, str]] = {
+    "openai": dict.fromkeys(
+        (
+            "thinking off: no token of it is paid for", "thinking on", "thinking budget 0", "thinking budget 1",
+            "thinking budget 8", "thinking budget 64", "thinking time budget", "a thought, then a call",
+            "a thought cut by max_tokens",
+        ),
+        _NO_THINKING_SWITCH,
+    ),
+}  # fmt: skip
+"""Checks that an engine of a dialect cannot pass, because the dialect has no field for what they need."""
 ENDLESS = {"temperature": 1.0, "max_tokens": 3900, "ignore_eos": True}
 
 
 @dataclass(frozen=True)
-class Result:
-    """One row on one engine: right, or why not."""
+class CheckOutcome:
+    """One check on one engine: whether it passed (`right`), or why not."""
 
     name: str
     right: bool
@@ -38,21 +51,23 @@ class Result:
 
 
 @dataclass
-class Bench:
-    """A gateway before an engine, and the means to ask both."""
+class ConformanceSession:
+    """A gateway in front of an engine, and clients for both."""
 
-    front: Front
-    engine: EngineAPI
-    session: aiohttp.ClientSession
+    front: InProcessGateway
+    engine: EngineEndpoints
+    client: httpx2.AsyncClient
 
-    async def ask(self, ask: Ask) -> Reply:
-        """Send one request and read all of its reply."""
+    async def ask(self, ask: CheckRequest) -> ObservedReply:
+        """Send one request and read the whole reply."""
         model = "aloud" if ask.aloud else "annie"
         body = {"model": model, "messages": list(ask.messages), "stream": ask.stream, **ask.fields}
         url = self.front.url + "/v1/chat/completions"
-        async with self.session.post(url, json=body) as response:
-            raw, kind = await response.read(), response.content_type
-        reply = StreamReader().read(raw) if kind == "text/event-stream" else read_whole(response.status, raw)
+        response = await self.client.post(url, json=body)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            reply = StreamReader().read(response.content)
+        else:
+            reply = read_whole(response.status_code, response.content)
         if ask.count:
             content, thought = (
                 await self.engine.tokens(reply.content),
@@ -63,91 +78,99 @@ class Bench:
 
     @property
     def build(self) -> str | None:
-        """What the engine calls itself, where it does."""
+        """The engine's name and version, if it gives one."""
         return self.abilities.build
 
     @property
     def abilities(self) -> Abilities:
-        """What it was found to be able to do when the gateway came up."""
+        """What the engine was found to support when the gateway started."""
         (state,) = self.front.gateway.pool.states().values()
         return state.abilities
 
 
 @asynccontextmanager
-async def bench(
+async def open_session(
     url: str, dialect: Dialect, concurrency: int = 8, model: str | None = None
-) -> AsyncIterator[Bench]:
-    """A gateway before the engine at `url` (without /v1); without a `model`, the first that it names."""
-    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+) -> AsyncIterator[ConformanceSession]:
+    """A gateway in front of the engine at `url` (without /v1). Without a `model`, the first in `/v1/models` is used."""
     with tempfile.TemporaryDirectory() as state:
         config = configuration(url, dialect, Path(state), concurrency)
-        async with aiohttp.ClientSession(connector=connector) as session, front(config, model) as it:
-            yield Bench(it, EngineAPI(session, url, dialect), session)
+        async with _client() as client, front(config, model) as it:
+            yield ConformanceSession(it, EngineEndpoints(client, url, dialect), client)
 
 
-async def results(it: Bench) -> AsyncIterator[Result]:
-    """Every row, one after the other."""
-    for row in ROWS:
-        yield await run(it, row)
+def _client() -> httpx2.AsyncClient:
+    """A client with a new connection for each request, and no limit on their number."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx2.AsyncClient(
+        headers={"connection": "close"}, limits=limits, timeout=REPLY_SECONDS, trust_env=False
+    )
+
+
+async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
+    """Run every check, one after the other."""
+    for check in CHECKS:
+        yield await run(it, check)
     yield await run_cancel(it)
 
 
-async def run(it: Bench, row: Row) -> Result:
-    """Ask what the row asks, and judge."""
-    replies: Sequence[Reply]
+async def run(it: ConformanceSession, check: Check) -> CheckOutcome:
+    """Run one check: send its requests and judge the replies."""
+    replies: Sequence[ObservedReply]
     try:
-        if row.together:
-            replies = await asyncio.gather(*(it.ask(ask) for ask in row.asks))
+        if check.together:
+            replies = await asyncio.gather(*(it.ask(ask) for ask in check.asks))
         else:
-            replies = [await it.ask(ask) for ask in row.asks]
-        row.judge(replies)
-    except Wrong as wrong:
-        return Result(row.name, False, str(wrong))
-    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError) as error:
-        return Result(row.name, False, f"the reply cannot be read: {error!r}")
-    return Result(row.name, True)
+            replies = [await it.ask(ask) for ask in check.asks]
+        check.judge(replies)
+    except CheckFailed as wrong:
+        return CheckOutcome(check.name, False, str(wrong))
+    except (httpx2.HTTPError, TimeoutError, ValueError, KeyError, IndexError) as error:
+        return CheckOutcome(check.name, False, f"the reply cannot be read: {error!r}")
+    return CheckOutcome(check.name, True)
 
 
-async def run_cancel(it: Bench) -> Result:
-    """A caller leaves before the first word, in mid-stream, and while it waits for a whole reply."""
+async def run_cancel(it: ConformanceSession) -> CheckOutcome:
+    """A caller disconnects before the first word, in mid-stream, and while it waits for a whole reply."""
     try:
         for phase in ("first word", "mid-stream", "whole"):
             await _leave(it, phase)
-    except Wrong as wrong:
-        return Result(CANCEL, False, str(wrong))
-    except (aiohttp.ClientError, TimeoutError) as error:
-        return Result(CANCEL, False, f"the reply cannot be read: {error!r}")
-    return Result(CANCEL, True)
+    except CheckFailed as wrong:
+        return CheckOutcome(CANCEL, False, str(wrong))
+    except (httpx2.HTTPError, TimeoutError) as error:
+        return CheckOutcome(CANCEL, False, f"the reply cannot be read: {error!r}")
+    return CheckOutcome(CANCEL, True)
 
 
-async def _leave(it: Bench, phase: str) -> None:
+async def _leave(it: ConformanceSession, phase: str) -> None:
     body: dict[str, Any] = {"model": "annie", "messages": [user("Tell me about yourself")], **ENDLESS}
     body["stream"] = phase != "whole"
-    asking = asyncio.create_task(it.session.post(it.front.url + "/v1/chat/completions", json=body))
+    request = it.client.build_request("POST", it.front.url + "/v1/chat/completions", json=body)
+    asking = asyncio.create_task(it.client.send(request, stream=True))
     if phase == "mid-stream":
         reply = await asking
-        need(reply.status == 200, f"status {reply.status}")
-        await reply.content.readany()
-        reply.close()
+        require(reply.status_code == 200, f"status {reply.status_code}")
+        await anext(reply.aiter_raw(), b"")
+        await reply.aclose()
     else:
-        need(await _until(it, lambda busy: busy, 10.0), "the engine never began")
+        require(await _until(it, lambda busy: busy, 10.0), "the engine never began")
         await hang_up(asking)
-    need(
+    require(
         await _until(it, lambda busy: not busy, FREE_SECONDS),
         f"left in {phase}: the engine goes on for nobody",
     )
 
 
-async def hang_up(asking: "asyncio.Task[aiohttp.ClientResponse]") -> None:
-    """Leave, whether the head of the reply has come or not."""
+async def hang_up(asking: "asyncio.Task[httpx2.Response]") -> None:
+    """Disconnect, whether the head of the reply has come or not."""
     asking.cancel()
     await asyncio.wait([asking])
     if not asking.cancelled():
-        asking.result().close()
+        await asking.result().aclose()
 
 
-async def _until(it: Bench, true: Any, seconds: float) -> bool:
-    """Wait until the engine's load (or, where it does not tell, the gateway's) is as wanted."""
+async def _until(it: ConformanceSession, true: Any, seconds: float) -> bool:
+    """Wait until `true(load)`: the engine's load, or the gateway's where the engine has no metrics. Whether it came."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -156,3 +179,24 @@ async def _until(it: Bench, true: Any, seconds: float) -> bool:
             return True
         await asyncio.sleep(0.01)
     return False
+
+
+@dataclass(frozen=True)
+class RatedOutcome:
+    """One check as it is shown. `yes`: passed. `gap`: failed for a known reason. `no`: failed; `why` says how."""
+
+    name: str
+    heard: Literal["yes", "gap", "no"]
+    why: str = ""
+
+
+def rated(result: CheckOutcome, dialect: Dialect) -> RatedOutcome:
+    """An outcome with known gaps told apart from failures; a check that passed is `yes` in any case."""
+    if result.right:
+        return RatedOutcome(result.name, "yes")
+    reason = GAPS.get(dialect, {}).get(result.name)
+    return (
+        RatedOutcome(result.name, "no", result.why)
+        if reason is None
+        else RatedOutcome(result.name, "gap", reason)
+    )

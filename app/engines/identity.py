@@ -1,4 +1,4 @@
-"""What serves an artefact, in a report's terms: canonical, so that the same engine has the same digest."""
+"""An engine as a report states it: canonical, so that the same engine has the same digest."""
 
 from importlib import metadata
 
@@ -11,17 +11,17 @@ UNKNOWN = "unknown"
 
 
 def describe(spec: EngineSpec, state: EngineState, artefact: Artefact) -> Engine:
-    """An engine that is up."""
+    """A running engine."""
     return _engine(spec, artefact, build_of(spec, state))
 
 
 def planned(spec: EngineSpec, artefact: Artefact) -> Engine:
-    """An engine as the configuration would start it; its build is known before only where it is our own wheel."""
+    """An engine as the configuration would start it. Its build is known before the start only if it is embedded."""
     return _engine(spec, artefact, build_of(spec, EngineState(name=spec.name)))
 
 
 def build_of(spec: EngineSpec, state: EngineState) -> str:
-    """The engine's word for its version. An embedded llama.cpp is the wheel that is installed."""
+    """The version that the engine states; for an embedded llama.cpp, that of the installed wheel."""
     if spec.driver == "embedded":
         return f"xllamacpp {metadata.version('xllamacpp')}"
     return state.abilities.build or UNKNOWN

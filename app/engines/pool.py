@@ -1,9 +1,9 @@
-"""The engines of this gateway, and which of them a model is served by.
+"""The engine pool: the engines of this gateway, and the routing table from models to engines.
 
-Engines are brought up, drained and brought down one by one (`app.engines.backend` looks after each). Which
-ones serve a model is one immutable value in a table, and `route` swaps it: a request is given its
-`Route` once and keeps it, whatever changes meanwhile. Engines that no model names are not started
-until somebody asks for them.
+Engines are brought up, drained and taken down one by one (each is an `app.engines.backend.Backend`). The
+engines of a model are one immutable value in the table, and `route` swaps it: a request gets its
+`Route` once and keeps it, whatever changes meanwhile. An engine that no model names is started only
+when it is asked for.
 """
 
 import asyncio
@@ -11,46 +11,45 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.config.config import Config, Model
-from app.engines.backend import Backend, EngineFactory, Surroundings, driver
-from app.engines.backend import Route as Route
+from app.config.config import Config, ModelConfig
+from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
 from app.errors.tree import EngineDown, NotForChat, UnknownModel
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from deploy.engine.engine import Engine, EngineState
 from deploy.engine.spec import EngineSpec
 from gates.artefact.artefact import ArtefactError, folder_of, load
 
 FRESH_SECONDS = 30.0
-"""How long a seen token vouches for an engine."""
+"""How long after its last token an engine counts as ready."""
 LOOK_SECONDS = 0.02
-"""How often a drain looks whether a request is left."""
+"""How often a drain checks whether requests are left."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
-    """Which engines serve a model: the live one, and whom to ask when it fails."""
+    """Which engines serve a model: the live one, and the fallbacks for when it fails."""
 
     live: str
     fallbacks: tuple[str, ...] = ()
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """In the order in which they are asked."""
+        """In the order in which they are tried."""
         return (self.live, *(name for name in self.fallbacks if name != self.live))
 
 
 class EnginePool:
-    """All engines that some model is served by, and those that are about to serve one."""
+    """The engines that serve some model, and those that are about to."""
 
     def __init__(
         self, config: Config, metrics: Metrics, log: Logger, factory: EngineFactory = driver
     ) -> None:
         self._config = config
         self._metrics = metrics
-        self.round = Round()
-        self._around = Surroundings(factory, config.state_dir, metrics, log, self.round)
+        self.batch = IOBatch()
+        self._context = PoolContext(factory, config.state_dir, metrics, log, self.batch)
         self._backends: dict[str, Backend] = {}
         self._gated: set[str] = set()  # engines that a passing report put in service
         self._table: Mapping[str, ModelRoute] = {
@@ -61,35 +60,35 @@ class EnginePool:
 
     async def start(self) -> None:
         """Begin to bring up every engine that a model is served by; returns at once."""
-        for name, way in self._table.items():
-            for engine in way.engines:
+        for name, route in self._table.items():
+            for engine in route.engines:
                 self.want(self._config.engines[engine], name)
-            self._metrics.route(name, way.live)
+            self._metrics.route(name, route.live)
 
     def want(self, spec: EngineSpec, model: str) -> None:
-        """Bring an engine up for a model, in the background; left alone if it runs."""
+        """Bring an engine up for a model, in the background; no effect if it runs."""
         self._backend(spec, model).want()
 
     async def bring_up(self, spec: EngineSpec, model: str) -> None:
-        """Return once the engine streams; left alone if it does. Raises DeployError."""
+        """Return once the engine streams; at once if it does already. Raises DeployError: its start failed."""
         await self._backend(spec, model).up()
 
     def engine(self, spec: EngineSpec, model: str) -> Engine:
-        """The engine itself, started or not. Raises DeployError: its configuration cannot work."""
+        """The engine of a spec, started or not. Raises DeployError: its configuration cannot work."""
         return self._backend(spec, model).make()
 
     def _backend(self, spec: EngineSpec, model: str) -> Backend:
         backend = self._backends.get(spec.name)
         if backend is None:
             timeouts = self._config.models[model].timeouts
-            backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._around)
+            backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._context)
             backend.gated = spec.name in self._gated
             self._describe(spec)
             self._metrics.conduct(spec.name, backend.conduct)
         return backend
 
     async def take_down(self, name: str) -> None:
-        """Return once nothing of the engine is left; streams that it still serves are cut off."""
+        """Return once the engine has ended; replies that it still streams are cut off."""
         backend = self._backends.get(name)
         if backend is not None:
             await backend.down()
@@ -97,24 +96,24 @@ class EnginePool:
             self._metrics.put_down(name)
 
     async def drain(self, name: str, seconds: float) -> int:
-        """Wait until the engine has no open request, at most `seconds`; how many are left."""
+        """Wait until the engine has no open request, at most `seconds`; the number that is left."""
         end = asyncio.get_running_loop().time() + seconds
         while (left := self.open(name)) and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(LOOK_SECONDS)
         return left
 
     def open(self, name: str) -> int:
-        """Requests that the engine has not answered to the end."""
+        """The number of requests that are open at the engine."""
         backend = self._backends.get(name)
         return backend.upstream.open if backend else 0
 
     def is_up(self, name: str) -> bool:
-        """Whether the engine streams, by its driver's word."""
+        """Whether the engine is ready, by its driver's state."""
         backend = self._backends.get(name)
         return backend is not None and backend.is_up
 
     def trouble(self, name: str) -> str:
-        """Why the engine is not up, in its driver's words."""
+        """Why the engine is not up, by its driver's state."""
         backend = self._backends.get(name)
         if backend is None or backend.engine is None:
             return "it does not run"
@@ -134,26 +133,26 @@ class EnginePool:
     # ------------------------------------------------------------------------------------- routes
 
     def route(self, model: str, engine: str) -> None:
-        """New requests of the model go to this engine; those that have a route keep it."""
+        """Send new requests of the model to this engine; those that have a route keep it."""
         self._table = {**self._table, model: replace(self._table[model], live=engine)}
         self._metrics.route(model, engine)
 
     def trust(self, engine: str) -> None:
-        """A passing report put this engine in service; its speech need not be held back."""
+        """Mark the engine as promoted on a passing report: its replies need not be held back."""
         self._gated.add(engine)
         if engine in self._backends:
             self._backends[engine].trust()
 
     def model_route(self, model: str) -> ModelRoute:
-        """Which engines serve the model now."""
+        """The engines that serve the model now."""
         return self._table[model]
 
     def serves(self, engine: str) -> bool:
         """Whether some model's requests may go to this engine."""
-        return any(engine in way.engines for way in self._table.values())
+        return any(engine in route.engines for route in self._table.values())
 
-    def model(self, name: str, chats: bool) -> Model:
-        """The configuration of a public model. Raises UnknownModel, or NotForChat if it `chats` not."""
+    def model(self, name: str, chats: bool) -> ModelConfig:
+        """The configuration of a public model. Raises UnknownModel; NotForChat if `chats` and it is for embeddings."""
         try:
             model = self._config.models[name]
         except KeyError:
@@ -164,7 +163,7 @@ class EnginePool:
         return model
 
     def first(self, model: str) -> Route:
-        """The engine to ask: the live one, or the first fallback that takes requests. Raises EngineDown."""
+        """The route of a new request: the live engine, or the first fallback that takes requests. Raises EngineDown."""
         route = self.next(model, ())
         if route is None:
             engines = ", ".join(self._table[model].engines)
@@ -172,20 +171,20 @@ class EnginePool:
         return route
 
     def next(self, model: str, asked: Container[str]) -> Route | None:
-        """The engine to ask when those have failed; by what is true now, since failing may have taken seconds."""
+        """The route to retry on after the engines `asked` have failed, by the table as it is now."""
         for backend in self._of(self._table[model]):
             if backend.spec.name not in asked and (route := backend.route()) is not None:
                 return route
         return None
 
-    def _of(self, way: ModelRoute) -> list[Backend]:
-        return [self._backends[name] for name in way.engines if name in self._backends]
+    def _of(self, route: ModelRoute) -> list[Backend]:
+        return [self._backends[name] for name in route.engines if name in self._backends]
 
     # ---------------------------------------------------------------------------------- as a whole
 
     @property
     def outstanding(self) -> int:
-        """Requests that engines have not answered to the end."""
+        """The number of requests that are open at engines."""
         return sum(backend.upstream.open for backend in self._backends.values())
 
     @property
@@ -193,19 +192,18 @@ class EnginePool:
         """Whether some model has an engine that lately streamed a real completion (or embedded a text)."""
         return any(
             backend.route() is not None and backend.age < FRESH_SECONDS
-            for way in self._table.values()
-            for backend in self._of(way)
+            for route in self._table.values()
+            for backend in self._of(route)
         )
 
-    def pardon(self) -> None:
-        """Close every breaker, and hold nobody's thoughts against it: whatever engines did is forgotten."""
+    def reset(self) -> None:
+        """Close every breaker and forget past failures."""
         for backend in self._backends.values():
-            backend.pardon()
-            backend.caught = False
+            backend.reset()
 
     def states(self) -> Mapping[str, EngineState]:
-        """What is known of every engine that runs here."""
-        return {name: m.engine.state for name, m in self._backends.items() if m.engine}
+        """The state of every engine of the pool."""
+        return {name: backend.engine.state for name, backend in self._backends.items() if backend.engine}
 
     async def wait_ready(self) -> None:
         """Return when `is_ready`."""
@@ -213,7 +211,7 @@ class EnginePool:
             await asyncio.sleep(0.05)
 
     async def stop(self) -> None:
-        """Let go of every engine; a child ends with us, a container lives on and is found again."""
+        """Release every engine: child processes end with us, containers run on and are adopted at the next start."""
         await asyncio.gather(*(backend.down(leave=True) for backend in self._backends.values()))
 
 

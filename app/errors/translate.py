@@ -5,8 +5,8 @@ printable characters. Of every other fault the caller hears our words, the statu
 a word; the engine's text goes nowhere, for it may hold prompts, paths and addresses.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -74,13 +74,24 @@ def unwritten(error: BaseException) -> MannersError:
     return ours
 
 
-@contextmanager
-def contained(fail: Callable[[BaseException], None]) -> Iterator[None]:
+class contained:
     """Around a callback of the event loop that serves one exchange: what it raises goes to `fail`, and no further."""
-    try:
-        yield
-    except Exception as error:
-        fail(error)
+
+    __slots__ = ("_fail",)
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._fail(error)
+        return True
 
 
 def bug_behind(error: BaseException | None) -> BaseException | None:

@@ -57,7 +57,7 @@ class AccessControl:
         headers = dict(scope["headers"])
         asked = headers.get(b"x-request-id", b"")
         request_id = asked.decode() if _REQUEST_ID.fullmatch(asked) else f"{random.getrandbits(128):032x}"
-        scope.setdefault("state", {})["request_id"] = request_id
+        scope["state"] = {"request_id": request_id, "headers": headers}
         try:
             self._check(scope["method"], scope["path"], headers)
         except MannersError as error:

@@ -131,7 +131,10 @@ class Connection(HttpToolsProtocol):
             return  # a trailer, which nobody here reads
         if len(self.headers) == MAX_HEADERS:
             self._raise(HeadTooLarge(f"the request has more than {MAX_HEADERS} headers: send fewer"))
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.parser.get_http_version() not in ("1.0", "1.1"):

@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse, Response
 from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.errors.tree import UnknownModel
-from app.promotion.runner import Promotions
-from app.proxy.handler import Chat
+from app.promotion.service import PromotionService
+from app.proxy.handler import ProxyHandler
 from app.telemetry.metrics import Metrics
 
 
@@ -20,8 +20,8 @@ def _json(request: Request, body: Any, status: int = 200) -> Response:
     return JSONResponse(body, status, {**headers, "cache-control": "no-store"})
 
 
-def public_router(config: Config, pool: EnginePool, chat: Chat, created: int) -> APIRouter:
-    """Routes of the public listener that are not chat. `created` is Unix time in seconds."""
+def public_router(config: Config, pool: EnginePool, proxy: ProxyHandler, created: int) -> APIRouter:
+    """Routes of the public listener that are not proxy. `created` is Unix time in seconds."""
     routes = APIRouter()
 
     def describe(name: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def public_router(config: Config, pool: EnginePool, chat: Chat, created: int) ->
 
     @routes.get("/readyz", response_model=None)
     async def readyz(request: Request) -> Response:
-        if chat.draining:
+        if proxy.draining:
             return _json(request, {"status": "draining"}, 503)
         if not pool.is_ready:
             return _json(request, {"status": "no engine is ready"}, 503)
@@ -53,14 +53,14 @@ def public_router(config: Config, pool: EnginePool, chat: Chat, created: int) ->
 
 
 def admin_router(
-    config: Config, pool: EnginePool, chat: Chat, metrics: Metrics, promotions: Promotions
+    config: Config, pool: EnginePool, proxy: ProxyHandler, metrics: Metrics, promotions: PromotionService
 ) -> APIRouter:
     """Routes of the operators' listener that only look."""
     routes = APIRouter()
 
     @routes.get("/metrics", response_model=None)
     async def scrape(request: Request) -> Response:
-        metrics.overrides(await promotions.overrides())
+        metrics.overrides(await promotions.count_overrides())
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), media_type=content_type)
 
@@ -70,7 +70,7 @@ def admin_router(
 
     @routes.get("/admin/status", response_model=None)
     async def status(request: Request) -> Response:
-        known = await promotions.standing()
+        known = await promotions.models()
         models = {
             name: {
                 "fallback": model.fallback,
@@ -80,7 +80,7 @@ def admin_router(
             }
             for name, model in config.models.items()
         }
-        serving = {"ready": pool.is_ready, "draining": chat.draining, "in_flight": chat.in_flight}
+        serving = {"ready": pool.is_ready, "draining": proxy.draining, "in_flight": proxy.in_flight}
         return _json(request, {**serving, "models": models})
 
     @routes.get("/admin/engines", response_model=None)
@@ -92,7 +92,7 @@ def admin_router(
                 "dialect": spec.dialect,
                 "driver": spec.driver,
                 "kind": spec.kind,
-                "digest": promotions.shelf.digest(name),
+                "digest": promotions.catalogue.digest(name),
                 "serves": [model for model in config.models if pool.model_route(model).live == name],
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),

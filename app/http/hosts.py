@@ -8,14 +8,16 @@ then `Origin` or `Sec-Fetch-Site` says where it is from. Pure.
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
-from app.config.sections import is_loopback
+from app.config.config import is_loopback
 from app.errors.tree import Forbidden, UnsupportedMediaType
 
 _HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9_.-]{1,253}))(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(rb"https?://(.+)")
 
 
+@lru_cache(256)
 def host_name(host: bytes) -> str | None:
     """The name or address in the value of a `Host` header, without its port; None if it is malformed."""
     match = _HOST.fullmatch(host)

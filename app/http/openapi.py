@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from app.api.surface import HandsOn, Surface
+from app.api.surface import PassThroughSurface, Surface
 
 _JSON = {"application/json": {"schema": {"type": "object"}}}
 _REPLY = {"description": "The reply"}
@@ -49,7 +49,7 @@ def _operation(surface: Surface, schemas: dict[str, Any]) -> dict[str, Any]:
         schemas[parts[part]] = _renamed(made, parts)
     schemas[name] = _renamed(schema, parts)
     content = dict(_JSON)
-    if not isinstance(surface, HandsOn):
+    if not isinstance(surface, PassThroughSurface):
         content["text/event-stream"] = {"schema": {"type": "string"}}
     body = {"schema": {"$ref": f"#/components/schemas/{name}"}}
     return {

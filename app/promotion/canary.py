@@ -1,8 +1,8 @@
-"""The canary: a few questions with known answers, just before callers are sent to a candidate.
+"""The canary: a few questions with known answers, asked just before callers are routed to a candidate.
 
-The questions are cases of the suite that judged it (`deploy/canary.toml` says which), asked as the
-gate asks them and judged by the gate's own detectors. What is looked for is an engine that is not
-what it was: gibberish, another template, a thought that is said, a call that is spoken.
+The questions are cases of the suite that judged it (`deploy/canary.toml` lists them), asked as the gate
+asks them and judged by the gate's own detectors. They find an engine that differs from the one that was
+judged: gibberish, another chat template, leaked reasoning, a tool call in the text.
 """
 
 import math
@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from app.promotion.asking import ask, target_of
-from app.promotion.outcome import EffectFailed
-from app.promotion.phases import Fault
+from app.promotion.state_machine import EffectError, FailureReason
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import RunError, SuiteError
+from gates.contracts.sample import Key, Mode, Sample
 from gates.judge.score import examine
-from gates.reply.reply import Reply
+from gates.reply.reply import Reply, read_reply
 from gates.run.http import Timeouts, Wire
-from gates.run.target import Dialect
+from gates.run.request import build, digest, encoded
+from gates.run.target import Dialect, Target, Variant
 
 QUESTIONS: Final = Path(__file__).parent.parent.parent / "deploy" / "canary.toml"
 
 ALWAYS: Final = ("leak", "raw_call", "empty", "loop", "no_markdown")
-"""What every reply is looked at for."""
+"""The gates that every reply is judged by."""
 EXPECTED: Final = ("factual", "reasoning", "tools")
-"""What a reply is looked at for where its case expects something."""
+"""The gates that a reply is judged by if its case has an expectation."""
 
 TIMEOUTS: Final = Timeouts(connect=5.0, idle=30.0, total=60.0)
 _SHOWN: Final = 3
@@ -36,7 +36,7 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """Cases, how they are sampled, and the share of good replies that a gate needs (1 if not named)."""
+    """Cases, their sampling, and the least share of good replies by gate (1 if not named)."""
 
     cases: tuple[Case, ...]
     sampling: Sampling
@@ -44,8 +44,8 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a reply was: why it was bad, by gate ("" where it was good), and its time to first content in s."""
+class CanaryAnswer:
+    """A judged reply: by gate why it was bad ("" if good), and its time to first content in seconds."""
 
     case: str
     gates: Mapping[str, str]
@@ -53,10 +53,10 @@ class Answer:
 
 
 def canary_for(suite: Suite, questions: Path = QUESTIONS) -> Canary:
-    """The canary of a suite: the cases that are listed for it, else its named ones.
+    """The canary of a suite: the cases that are listed for it, or else its named cases.
 
     Raises:
-        SuiteError: a case is listed that the suite does not hold, or there is none to ask.
+        SuiteError: a listed case is not in the suite, or there is none to ask.
     """
     listed = tomllib.loads(questions.read_text("utf-8"))
     known = {case.id: case for case in suite.cases}
@@ -80,12 +80,12 @@ async def probe(
     headers: Mapping[str, str] | None = None,
     timeouts: Timeouts = TIMEOUTS,
 ) -> dict[str, object]:
-    """Ask every question, one at a time, and judge the answers; how many were good, by gate.
+    """Ask every question, one at a time, and judge the answers; the numbers of good ones by gate.
 
-    `url` is without `/v1`; `tokens` are the model's special tokens, where they are known.
+    `url` is without `/v1`; `tokens` are the model's special tokens, if known.
 
     Raises:
-        EffectFailed: canary_failed, with the gates that it failed and its worst answers.
+        EffectError: canary_failed, with the gates that it failed and the first bad answers.
     """
     answers = []
     try:
@@ -95,35 +95,35 @@ async def probe(
                 reply, _ = await ask(wire, target, case, canary.sampling)
                 answers.append(judged(case, reply, tokens))
                 if reply.fault is not None:
-                    break  # it is gone, or hangs: there is no sense in waiting for it again and again
+                    break  # it is down or hangs: the next question would only wait for it again
     except RunError as error:
-        raise EffectFailed(Fault("canary_failed", str(error))) from None
+        raise EffectError(FailureReason("canary_failed", str(error))) from None
     if fault := failure(answers, canary.least):
-        raise EffectFailed(fault)
+        raise EffectError(fault)
     return evidence(answers)
 
 
-def judged(case: Case, reply: Reply, tokens: Collection[str]) -> Answer:
-    """One reply, by every gate that counts. A reply that did not come is bad for all of them."""
+def judged(case: Case, reply: Reply, tokens: Collection[str]) -> CanaryAnswer:
+    """One reply, judged by every gate that applies. A reply that failed is bad for all of them."""
     gates = (*ALWAYS, *(gate for gate in case.gates if gate in EXPECTED))
     visible = reply.clocks.visible
     lost = f"{reply.fault.kind}: {reply.fault.detail}" if reply.fault else ""
     bad = {gate: lost or examine(gate, case, reply, tokens) for gate in gates}
-    return Answer(case.id, bad, None if visible is None else visible / 1e9)
+    return CanaryAnswer(case.id, bad, None if visible is None else visible / 1e9)
 
 
-def failure(answers: Iterable[Answer], least: Mapping[str, float]) -> Fault | None:
-    """The gates that the answers fail, with the first bad answers of each; None: it sings."""
+def failure(answers: Iterable[CanaryAnswer], least: Mapping[str, float]) -> FailureReason | None:
+    """The gates that the answers fail, with the first bad answers of each; None: they pass."""
     failed = []
     for gate, found in _by_gate(answers).items():
         bad = [(case, why) for case, why in found if why]
         if len(found) - len(bad) < math.ceil(least.get(gate, 1.0) * len(found)):
             shown = "; ".join(f"{case}: {why:.120}" for case, why in bad[:_SHOWN])
             failed.append(f"{gate}: {len(bad)} of {len(found)} bad ({shown})")
-    return Fault("canary_failed", " | ".join(failed).replace("\n", " ")) if failed else None
+    return FailureReason("canary_failed", " | ".join(failed).replace("\n", " ")) if failed else None
 
 
-def evidence(answers: Iterable[Answer]) -> dict[str, object]:
+def evidence(answers: Iterable[CanaryAnswer]) -> dict[str, object]:
     """[good, all] by gate, and the median time to first content in seconds."""
     answers = tuple(answers)
     times = sorted(answer.first_s for answer in answers if answer.first_s is not None)
@@ -137,9 +137,50 @@ def evidence(answers: Iterable[Answer]) -> dict[str, object]:
     }
 
 
-def _by_gate(answers: Iterable[Answer]) -> dict[str, list[tuple[str, str]]]:
+def _by_gate(answers: Iterable[CanaryAnswer]) -> dict[str, list[tuple[str, str]]]:
     found = defaultdict(list)
     for answer in answers:
         for gate, why in answer.gates.items():
             found[gate].append((answer.case, why))
     return dict(found)
+
+
+# ------------------------------------------------------------- one request, also for the warm-up
+
+
+def target_of(
+    url: str, served_name: str, dialect: Dialect, headers: Mapping[str, str] | None = None
+) -> Target:
+    """An engine that is only probed, so that its digests do not matter. Raises RunError."""
+    return Target(
+        url=url, served_model=served_name, dialect=dialect, artefact="", engine="", headers=headers or {}
+    )
+
+
+async def ask(
+    wire: Wire,
+    target: Target,
+    case: Case,
+    sampling: Sampling,
+    variant: Variant | None = None,
+    mode: Mode = "stream",
+) -> tuple[Reply, float]:
+    """One request, made as the gates make it: the reply, and the seconds from its first byte to the reply's last.
+
+    Raises:
+        RunError: the engine's dialect does not know a sampling parameter.
+    """
+    body = build(case, sampling, target, variant or Variant(), mode)
+    attempt = await wire.ask(target, encoded(body))
+    key = Key("", target.artefact, target.engine, digest(body), "canary", case.id, 0, mode)
+    sample = Sample(
+        key=key,
+        request=body,
+        started=attempt.started,
+        status=attempt.status,
+        headers_ns=attempt.headers_ns,
+        reads=tuple(attempt.reads),
+        ended_ns=attempt.ended_ns,
+        fault=attempt.fault,
+    )
+    return read_reply(sample), attempt.ended_ns / 1e9

@@ -1,37 +1,48 @@
-"""What the door asks for, gathered: from the registry, from the configuration, from the files as they are now."""
+"""Collects the inputs of `app.promotion.eligibility`: from the registry, the configuration and the files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from app.config.config import Gates
 from app.engines.identity import planned
-from app.promotion.door import Facts, Origin
-from app.promotion.law import suite_in_force
-from app.promotion.outcome import EffectFailed
-from app.promotion.phases import Fault
-from app.registry.reader import Reader
+from app.promotion.eligibility import EligibilityFacts, Origin
+from app.promotion.state_machine import EffectError, FailureReason
+from app.registry.reader import RegistryReader
 from app.registry.values import KnownArtefact, KnownReport, Revocation
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Artefact
+from gates.contracts.case import Suite
 from gates.contracts.errors import ArtefactError, GatesError, KeyFileError, ReportError
 from gates.policy.load import load_policy
 from gates.report.checks import SHOWN
 from gates.report.keys import trusted
 from gates.report.statement import Engine
 from gates.report.verify import MAX_REPORT_BYTES, open_report
+from gates.suite.load import load_suite
 
 KEYS = "keys"
 """The folder of trusted public keys, in the state folder."""
 
 
+@cache
+def suite_in_force(name_or_path: str) -> Suite:
+    """The configured suite, by its name or the path of its file; read once, like the configuration.
+
+    Checking the cases of a suite takes about a second of computing, which would delay live replies if it
+    were done with every promotion. Raises SuiteError, OSError; an error is not cached.
+    """
+    return load_suite(name_or_path)
+
+
 @dataclass(frozen=True, slots=True)
-class Records:
-    """What the registry knows: the report that was named, everything that was revoked, and every artefact."""
+class RegistryRecords:
+    """From the registry: the report that was named, every revocation, and every artefact."""
 
     asked: str | None
     report: KnownReport | None
@@ -39,36 +50,36 @@ class Records:
     artefacts: tuple[KnownArtefact, ...] = ()
 
 
-def records(reader: Reader, report: str | None) -> Records:
-    """Quick; for the thread that owns the registry. Raises StorageFailed."""
+def records(reader: RegistryReader, report: str | None) -> RegistryRecords:
+    """Quick; for the registry's thread. Raises StorageFailed."""
     known = reader.report(report) if report is not None else None
-    return Records(report, known, reader.revocations(), reader.artefacts())
+    return RegistryRecords(report, known, reader.revocations(), reader.artefacts())
 
 
-def gather(
-    found: Records,
+def collect(
+    found: RegistryRecords,
     spec: EngineSpec,
     *,
     gates: Gates,
     state_dir: Path,
     now: datetime,
     baseline: EngineSpec | None = None,
-) -> Facts:
-    """All of the facts. Hashes every byte of the weights: for a thread of its own.
+) -> EligibilityFacts:
+    """All of the facts. Hashes every byte of the weights: for a thread.
 
-    `baseline` is the engine that the model's configuration names as such.
+    `baseline` is the engine that the model's configuration names as its baseline.
 
     Raises:
-        EffectFailed: the suite or the policy in force, or the manifest of the configured baseline,
+        EffectError: the suite or the policy in force, or the manifest of the configured baseline,
             cannot be read, so nothing can be compared.
     """
     try:
         suite, policy = suite_in_force(gates.suite).digest, load_policy(gates.policy)
         wanted = _manifest(baseline).root if baseline is not None else None
     except (GatesError, OSError) as error:
-        raise EffectFailed(Fault("gates_unreadable", str(error))) from None
-    artefact, weights = _weighed(spec)
-    return Facts(
+        raise EffectError(FailureReason("gates_unreadable", str(error))) from None
+    artefact, weights = _verified(spec)
+    return EligibilityFacts(
         asked=found.asked,
         report=_bytes(found.report, state_dir),
         trusted=_keys(state_dir),
@@ -93,16 +104,16 @@ def _manifest(spec: EngineSpec) -> Artefact:
     return artefacts.load(artefacts.folder_of(spec.artefact))
 
 
-def _origins(found: Records, candidate: Artefact | None) -> dict[str, Origin]:
-    """By root; the candidate's from its manifest as it lies there now."""
+def _origins(found: RegistryRecords, candidate: Artefact | None) -> dict[str, Origin]:
+    """By root; the candidate's from its present manifest."""
     origins: dict[str, Origin] = {known.root: (known.base_model, known.parents) for known in found.artefacts}
     if candidate is not None:
         origins[candidate.root] = candidate.provenance.base_model, candidate.provenance.parents
     return origins
 
 
-def judged(found: Records, state_dir: Path) -> Engine | None:
-    """The engine that a report was made on; None without a report that is genuine."""
+def reported_engine(found: RegistryRecords, state_dir: Path) -> Engine | None:
+    """The engine that a report was made on; None without a report whose signature holds."""
     report = _bytes(found.report, state_dir)
     try:
         return open_report(report, _keys(state_dir)).statement.candidate.engine if report else None
@@ -111,7 +122,7 @@ def judged(found: Records, state_dir: Path) -> Engine | None:
 
 
 def _keys(state_dir: Path) -> Mapping[str, Ed25519PublicKey]:
-    """The keys that are trusted; none if there is no sound one, and then no signature is believed."""
+    """The trusted keys; none if a key file is malformed, and then no signature is accepted."""
     try:
         return trusted([state_dir / KEYS])
     except KeyFileError:
@@ -119,7 +130,7 @@ def _keys(state_dir: Path) -> Mapping[str, Ed25519PublicKey]:
 
 
 def _bytes(known: KnownReport | None, state_dir: Path) -> bytes | None:
-    """The report's file; None if it is not there, or is too large to be one."""
+    """The report's file; None if it is missing, or too large to be a report."""
     if known is None:
         return None
     try:
@@ -130,8 +141,8 @@ def _bytes(known: KnownReport | None, state_dir: Path) -> bytes | None:
     return data if len(data) <= MAX_REPORT_BYTES else None
 
 
-def _weighed(spec: EngineSpec) -> tuple[Artefact | None, str]:
-    """The artefact whose manifest every file agrees with now; or None, and why not."""
+def _verified(spec: EngineSpec) -> tuple[Artefact | None, str]:
+    """The artefact, if every file agrees with its manifest now; else None and the reason."""
     if spec.artefact is None:
         return None, f"engines.{spec.name} names no artefact"
     folder = artefacts.folder_of(spec.artefact)

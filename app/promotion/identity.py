@@ -1,4 +1,4 @@
-"""Whether what runs is what was judged. Pure; `app.promotion.identify` asks the questions."""
+"""Whether the running engine is the one that was judged. Pure; `app.promotion.inspection` collects the inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,21 +6,22 @@ from pathlib import PurePath
 from typing import Any
 
 from app.engines.identity import UNKNOWN
-from app.promotion.phases import Fault
+from app.promotion.state_machine import FailureReason
 from deploy.engine.spec import EngineSpec
 from gates.artefact.artefact import Snapshot
 from gates.report import statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """What runs, by its own word and by that of whoever runs it; None or empty for what nobody says.
+class RunningEngine:
+    """What runs, as stated by the engine and by what runs it (kernel, Docker); None or empty: not known.
 
-    `settings` are an embedded child's, from its command line. `file` is the weights' file on this
-    host and `file_digest` its digest now; `loaded` says whether the very file that lies there is
-    what the process has in memory: None where that cannot be seen (it was read, and not mapped).
-    `before` are the artefact's files as they lay there before they were loaded, None if nobody looked,
-    and `after` as they lay there when all had been hashed. `changed` are artefact files that are not what the manifest says, `model` the path that the engine names.
+    `settings` are those of an embedded engine's command line. `file` is the weights' file on this host
+    and `file_digest` its present digest; `loaded` says whether the process has mapped this very file
+    (None where that cannot be seen, because it was read and not mapped). `before` are the artefact's files as
+    they were before the load (None if that was not recorded), and `after` as they were once all had been
+    hashed. `changed` are artefact files that differ from the manifest, `model` is the path that the engine
+    states.
     """
 
     driver: str
@@ -36,13 +37,13 @@ class Running:
     model: str | None = None
     serves: tuple[str, ...] = ()
     build: str = UNKNOWN
-    who: str | None = field(default=None, compare=False)  # a process id, or a container's
+    who: str | None = field(default=None, compare=False)  # id of its process or container
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What should run. `engine` is what was judged, None for weights without a manifest; `artefact` the
-    path that is served, resolved; `settings` those of an embedded child."""
+class ExpectedEngine:
+    """What should run. `engine` is what was judged, None for weights without a manifest; `artefact` is the
+    resolved path that is served; `settings` are those of an embedded engine."""
 
     spec: EngineSpec
     engine: statement.Engine | None
@@ -50,28 +51,28 @@ class Expected:
     artefact: str | None
 
 
-def differs(found: Running, wanted: Expected) -> Fault | None:
-    """The first way in which what runs is not what should; None: it is. Pure."""
-    for what, is_now, should_be in _questions(found, wanted):
+def differs(found: RunningEngine, wanted: ExpectedEngine) -> FailureReason | None:
+    """The first difference between what runs and what should; None: there is none."""
+    for what, is_now, should_be in _comparisons(found, wanted):
         if is_now != should_be:
             line = f"the running engine's {what} is {_short(is_now)}, and was to be {_short(should_be)}"
-            return Fault("mismatch_running", line)
+            return FailureReason("mismatch_running", line)
     if found.before is not None and found.before != found.after:
         what = next((path for path in _paths_that_differ(found.before, found.after or ())), "a file")
         why = f"{what} was written to or exchanged after it was loaded; stop the engine and promote it again"
-        return Fault("mismatch_artefact", why)
+        return FailureReason("mismatch_artefact", why)
     return None
 
 
 def _paths_that_differ(before: Snapshot, after: Snapshot) -> Iterable[str]:
-    """Names without folders: an operator's message holds no path of the host."""
+    """Names without folders: messages to operators hold no path of the host."""
     return (PurePath(entry[0]).name for entry in sorted(set(before) ^ set(after)))
 
 
-def _questions(found: Running, wanted: Expected) -> Iterable[tuple[str, object, object]]:
+def _comparisons(found: RunningEngine, wanted: ExpectedEngine) -> Iterable[tuple[str, object, object]]:
     spec, engine = wanted.spec, wanted.engine
     yield "driver", found.driver, spec.driver
-    if wanted.settings is not None and found.argv:  # some kernels do not tell a command line
+    if wanted.settings is not None and found.argv:  # some kernels do not show a command line
         for key in sorted({*wanted.settings, *(found.settings or {})}):
             yield f"setting {key}", (found.settings or {}).get(key), wanted.settings.get(key)
     if spec.driver == "docker":
@@ -91,7 +92,7 @@ def _questions(found: Running, wanted: Expected) -> Iterable[tuple[str, object, 
 
 
 def _within(few: Sequence[str], many: Sequence[str]) -> bool:
-    """Whether these words stand in a row among those."""
+    """Whether `few` occurs in `many` as a contiguous sequence."""
     return any(tuple(many[i : i + len(few)]) == tuple(few) for i in range(len(many) - len(few) + 1))
 
 

@@ -1,55 +1,48 @@
-"""What operators are shown of operations, plans and events, as JSON values. Pure."""
+"""JSON views of operations, plans, events and reports, for operators. Pure."""
 
 import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from app.promotion.machine import PATHS, Machine
-from app.promotion.phases import Phase
-from app.promotion.plan import Plan
-from app.promotion.shelf import Shelf
-from app.registry.values import Event, KnownReport, Operation
-from gates.report.codec import decode, encode
+from app.promotion.repository import state_of
+from app.promotion.spec_catalogue import SpecCatalogue
+from app.promotion.state_machine import PATHS, OperationPhase, OperationPlan
+from app.registry.values import AuditEvent, KnownReport, OperationRow
+from gates.report.codec import encode
 
 
-def machine_of(operation: Operation) -> Machine:
-    """The machine's own text, read strictly. Raises CodecError."""
-    found: Machine = decode(Machine, json.loads(operation.state), f"operation {operation.id}")
-    return found
-
-
-def operation_view(operation: Operation, shelf: Shelf) -> dict[str, Any]:
-    """An operation as it stands; `result` or `error` when it is done."""
-    machine = machine_of(operation)
-    plan, effect = machine.plan, machine.effect
-    fault = encode(machine.fault) if machine.fault else None
+def operation_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[str, Any]:
+    """An operation; with `result` or `error` when it is done. Raises CodecError."""
+    state = state_of(operation)
+    plan, effect = state.plan, state.effect
+    fault = encode(state.fault) if state.fault else None
     view = {
         "id": operation.id,
         "kind": str(plan.kind),
         "model": plan.model,
-        "engine": shelf.name(plan.candidate),
-        "incumbent": shelf.name(plan.incumbent),
-        "phase": str(machine.phase),
-        "effect": str(effect.verb) if effect else None,
-        "done": machine.is_done,
+        "engine": catalogue.name(plan.candidate),
+        "incumbent": catalogue.name(plan.incumbent),
+        "phase": str(state.phase),
+        "effect": str(effect.action) if effect else None,
+        "done": state.is_done,
         "strategy": str(plan.strategy),
         "report": plan.report,
         "bake_seconds": plan.bake_s,
         "created": operation.created,
         "fault": fault,
     }
-    if machine.phase is Phase.SUCCEEDED:
-        return {**view, "result": {"live": shelf.name(plan.candidate)}}
-    if machine.is_done:
-        return {**view, "error": fault or {"code": str(machine.phase), "message": str(machine.phase)}}
+    if state.phase is OperationPhase.SUCCEEDED:
+        return {**view, "result": {"live": catalogue.name(plan.candidate)}}
+    if state.is_done:
+        return {**view, "error": fault or {"code": str(state.phase), "message": str(state.phase)}}
     return view
 
 
 def plan_view(
-    plan: Plan, shelf: Shelf, up: Collection[str], memory: Mapping[str, float | None]
+    plan: OperationPlan, catalogue: SpecCatalogue, up: Collection[str], memory: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """What an operation would do; the answer to a dry run. `up` are the engines that run already."""
-    candidate, incumbent = shelf.name(plan.candidate), shelf.name(plan.incumbent)
+    """What an operation would do, for a dry run. `up` are the engines that run already."""
+    candidate, incumbent = catalogue.name(plan.candidate), catalogue.name(plan.incumbent)
     return {
         "dry_run": True,
         "kind": str(plan.kind),
@@ -59,15 +52,15 @@ def plan_view(
         "strategy": str(plan.strategy),
         "starts": [] if candidate in up else [candidate],
         "stops": [] if plan.incumbent in plan.resident else [incumbent],
-        "stays": [shelf.name(engine) for engine in plan.resident],
+        "stays": [catalogue.name(engine) for engine in plan.resident],
         "bake_seconds": plan.bake_s,
         "memory": dict(memory),
-        "phases": [str(phase) for phase in PATHS[plan.kind] if phase is not Phase.QUEUED],
+        "phases": [str(phase) for phase in PATHS[plan.kind] if phase is not OperationPhase.QUEUED],
     }
 
 
-def step_view(event: Event) -> dict[str, Any]:
-    """One event of an operation, for who follows it. Unlike the operation itself it has no `done`."""
+def step_view(event: AuditEvent) -> dict[str, Any]:
+    """One event of an operation, for a client that follows it."""
     detail = json.loads(event.detail)
     return {
         "seq": event.seq,
@@ -81,7 +74,7 @@ def step_view(event: Event) -> dict[str, Any]:
     }
 
 
-def event_view(event: Event) -> dict[str, Any]:
+def event_view(event: AuditEvent) -> dict[str, Any]:
     """One line of the audit."""
     return {
         "seq": event.seq,
@@ -97,7 +90,7 @@ def event_view(event: Event) -> dict[str, Any]:
 
 
 def report_view(report: KnownReport) -> dict[str, Any]:
-    """A report that was uploaded, in a line."""
+    """The summary of an uploaded report."""
     return {
         "digest": report.digest,
         "statement": report.statement,

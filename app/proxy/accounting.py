@@ -1,4 +1,4 @@
-"""The books: what every request that is over leaves in the metrics, in the log and in its trace."""
+"""Request accounting: what every finished request leaves in the metrics, the log and its trace."""
 
 import time
 from dataclasses import replace
@@ -6,126 +6,114 @@ from typing import Any, Protocol
 
 from app.engines.backend import Judgement
 from app.errors.tree import Busy, Draining, EngineTimeout, RequestError, Unauthorized, UpstreamError
+from app.proxy.context import RequestContext
 from app.proxy.deadlines import ClientGone
-from app.proxy.exchange import Exchange
-from app.proxy.tracing import Ending, Trace
 from app.telemetry.log import Logger
 from app.telemetry.metrics import UNKNOWN, Metrics
 from app.telemetry.reply_window import Heard, ReplyWindow, ended_as, wait_of
 
-NO_ENGINE = "none"
-"""The engine label of requests that reached no engine."""
-
 
 class Observer(Protocol):
-    """Wants to see finished exchanges; the shadow recorder is one."""
+    """Wants to see finished requests; the shadow recorder is one."""
 
-    def take(self, model: str, engine: str, exchange: Exchange, heard: Heard) -> None:
-        """A request is over."""
+    def take(self, context: RequestContext, heard: Heard) -> None:
+        """A request is over, and an engine was asked."""
 
 
 class RequestAccounting:
-    """Counts and logs requests, each exactly once, and lets the ear hear them, and the shadow."""
+    """Counts and logs requests, each exactly once, and tells the reply window and the observer."""
 
     def __init__(
-        self, metrics: Metrics, log: Logger, reply_window: ReplyWindow, shadow: Observer | None = None
+        self, metrics: Metrics, log: Logger, reply_window: ReplyWindow, observer: Observer | None = None
     ) -> None:
         self._metrics = metrics
         self._log = log
-        self._ear = reply_window
-        self._shadow = shadow
+        self._reply_window = reply_window
+        self._observer = observer
 
-    def refused(self, trace: Trace, error: BaseException) -> None:
-        """A request that was turned away before its model was known."""
-        self._close(trace, UNKNOWN, Ending(outcome_of(error), error, NO_ENGINE), {})
-
-    def closed(
-        self, trace: Trace, model: str, ending: Ending, judgement: Judgement | None = None, **facts: Any
-    ) -> None:
-        """A request that asked for `model`, and what became of it. Latencies count only if all went well.
-
-        `judgement`: whether its engine was to blame, if it failed.
-        """
-        if ending.exchange is not None:
-            breaches = ending.exchange.audit.breaches()
-            facts |= self._exchange(model, ending.engine, ending.exchange, ending.error, breaches)
-            heard = _heard(ending, ending.exchange, breaches)
-            self._hear(model, ending.engine, heard, judgement)
-            if self._shadow is not None:
-                self._shadow.take(model, ending.engine, ending.exchange, heard)
-        self._close(trace, model, ending, facts)
+    def closed(self, context: RequestContext) -> None:
+        """A request is over, whatever became of it. Latencies count only if all went well."""
+        outcome = outcome_of(context.error)
+        model = context.public_name or UNKNOWN
+        facts: dict[str, Any] = {}
+        if context.public_name is not None:
+            facts = {"stream": context.stream, "ignored_fields": len(context.ignored)}
+        if context.was_tried:
+            breaches = context.audit.breaches()
+            facts |= self._reply(context, model, breaches)
+            heard = _heard(context, outcome, breaches)
+            self._record(model, context.engine, heard, context.judgement)
+            if self._observer is not None:
+                self._observer.take(context, heard)
+        self._metrics.finished(model, context.engine, outcome)
+        self._log.info(
+            "request",
+            request_id=context.request_id,
+            model=model,
+            engine=context.engine,
+            outcome=outcome,
+            code=getattr(context.error, "code", None),
+            **facts,
+        )
+        context.trace.ended(context, outcome)
 
     def failed_over(
         self, model: str, engine: str, error: UpstreamError, judgement: Judgement | None = None
     ) -> None:
         """An engine failed a request that another one may still answer: nobody else will tell of it."""
         self._metrics.failover(model, engine, error.code)
-        self._hear(model, engine, Heard(ended_as(outcome_of(error), error.code)), judgement)
+        self._record(model, engine, Heard(ended_as(outcome_of(error), error.code)), judgement)
 
-    def _hear(self, model: str, engine: str, heard: Heard, judgement: Judgement | None) -> None:
-        """A fault is heard once it is known whose it was: a request's own counts against no engine."""
+    def _record(self, model: str, engine: str, heard: Heard, judgement: Judgement | None) -> None:
+        """A fault is recorded once it is known whose it was: a request's own counts against no engine."""
         if judgement is None or heard.ended != "failed":
-            return self._ear.hear(model, engine, heard)
+            return self._reply_window.hear(model, engine, heard)
 
         def decided(judgement: Judgement) -> None:
             at_fault = not judgement.cancelled() and judgement.result()
-            self._ear.hear(model, engine, heard if at_fault else replace(heard, ended="other"))
+            self._reply_window.hear(model, engine, heard if at_fault else replace(heard, ended="other"))
 
         judgement.add_done_callback(decided)
 
-    def _exchange(
-        self, model: str, engine: str, exchange: Exchange, error: BaseException | None, breaches: set[str]
-    ) -> dict[str, Any]:
-        clocks, audit = exchange.clocks, exchange.audit
-        stripped = audit.stripped if exchange.head.reasoning == "strip" else set()
-        self._metrics.manners(model, engine, stripped, breaches, exchange.calls)
-        if exchange.cut is not None:
-            self._metrics.thought_cut(model, engine, exchange.cut)
-        tokens = exchange.usage.tokens("completion_tokens") if exchange.usage else 0
-        if error is None and exchange.ended is not None:
+    def _reply(self, context: RequestContext, model: str, breaches: set[str]) -> dict[str, Any]:
+        """Of the engine that was asked last."""
+        clocks, engine = context.clocks, context.engine
+        stripped = context.audit.stripped if context.head.reasoning == "strip" else set()
+        self._metrics.manners(model, engine, stripped, breaches, context.calls)
+        if context.cut is not None:
+            self._metrics.thought_cut(model, engine, context.cut)
+        tokens = context.usage.tokens("completion_tokens") if context.usage else 0
+        if context.error is None and context.ended is not None:
             self._metrics.latency(
                 model,
                 engine,
                 clocks,
-                streamed=exchange.stream,
-                end=exchange.ended,
+                streamed=context.stream,
+                end=context.ended,
                 tokens=tokens,
-                overhead=exchange.overhead,
+                overhead=context.overhead,
             )
         return {
             "first_token": _since(clocks.start, clocks.first_token),
             "first_content": _since(clocks.start, clocks.first_content),
             "first_sentence": _since(clocks.start, clocks.first_sentence),
-            "seconds": _since(clocks.start, exchange.ended),
+            "seconds": _since(clocks.start, context.ended),
             "completion_tokens": tokens,
-            "calls": exchange.calls,
+            "calls": context.calls,
             "stripped": sorted(stripped),
             "breaches": sorted(breaches),
-            "thought_cut": exchange.cut,
+            "thought_cut": context.cut,
         }
 
-    def _close(self, trace: Trace, model: str, ending: Ending, facts: dict[str, Any]) -> None:
-        self._metrics.finished(model, ending.engine, ending.outcome)
-        self._log.info(
-            "request",
-            request_id=trace.request_id,
-            model=model,
-            engine=ending.engine,
-            outcome=ending.outcome,
-            code=getattr(ending.error, "code", None),
-            **facts,
-        )
-        trace.ended(ending)
 
-
-def _heard(ending: Ending, exchange: Exchange, breaches: set[str]) -> Heard:
+def _heard(context: RequestContext, outcome: str, breaches: set[str]) -> Heard:
     """What one reply tells of its engine. After a failover its clocks hold another engine's time, too."""
     wait, shown = None, True
-    if exchange.stream and not ending.failovers:
-        gave_up = time.perf_counter() if ending.outcome == "client_cancel" else None
-        wait, shown = wait_of(exchange.clocks, exchange.queued, gave_up)
-    ended = ended_as(ending.outcome, getattr(ending.error, "code", None))
-    return Heard(ended, exchange.audit.heard, frozenset(breaches), wait, shown)
+    if context.stream and not context.failovers:
+        gave_up = time.perf_counter() if outcome == "client_cancel" else None
+        wait, shown = wait_of(context.clocks, context.queued, gave_up)
+    ended = ended_as(outcome, getattr(context.error, "code", None))
+    return Heard(ended, context.audit.heard, frozenset(breaches), wait, shown)
 
 
 def outcome_of(error: BaseException | None) -> str:

@@ -1,14 +1,13 @@
-"""Admission: so many requests at once, so many waiting, and an honest no to the rest."""
+"""Admission: a cap on concurrent requests, a bounded queue, and 429 for the rest."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from app.errors.tree import Busy
 
 
-class Turnstile:
+class AdmissionQueue:
     """A cap on concurrent requests with a bounded, first-come queue. One event loop only.
 
     `on_change(in_flight, waiting)` is called after every change, for the gauges.
@@ -28,18 +27,13 @@ class Turnstile:
         """Requests in the queue."""
         return len(self._waiting)
 
-    @asynccontextmanager
-    async def place(self, patience: float) -> AsyncIterator[None]:
-        """Hold a place until the block ends; wait at most `patience` seconds for it.
+    def place(self, patience: float) -> "_Place":
+        """`async with`: hold a place until the block ends; wait at most `patience` seconds for it.
 
         Raises:
             Busy: the queue is full, or the wait was in vain. Code queue_full or queue_timeout.
         """
-        await self._enter(patience)
-        try:
-            yield
-        finally:
-            self._leave()
+        return _Place(self, patience)
 
     async def _enter(self, patience: float) -> None:
         if self.in_flight < self._concurrency and not self._waiting:
@@ -82,3 +76,19 @@ class Turnstile:
 
     def _changed(self) -> None:
         self._on_change(self.in_flight, self.waiting)
+
+
+class _Place:
+    """A class, not a generator: it runs in every request."""
+
+    __slots__ = ("_patience", "_queue")
+
+    def __init__(self, queue: AdmissionQueue, patience: float) -> None:
+        self._queue = queue
+        self._patience = patience
+
+    async def __aenter__(self) -> None:
+        await self._queue._enter(self._patience)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._queue._leave()

@@ -12,7 +12,7 @@ otherwise one who never reads would keep a place for ever.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -34,8 +34,8 @@ class ClientGone(Exception):
     """The caller closed the connection, or stopped reading; there is nobody to tell."""
 
 
-class Lifeline:
-    """`async with Lifeline(...) as line:` around the serving of one request.
+class Deadlines:
+    """`async with Deadlines(...) as line:` around the serving of one request.
 
     Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
     block: ClientGone, EngineTimeout (total_timeout), Draining, or what `fail` was told. Inside it, each engine that is asked has a
@@ -45,7 +45,7 @@ class Lifeline:
     `among` while the block runs.
     """
 
-    def __init__(self, receive: Receive, timeouts: Timeouts, among: set["Lifeline"] | None = None) -> None:
+    def __init__(self, receive: Receive, timeouts: Timeouts, among: set["Deadlines"] | None = None) -> None:
         self._receive = receive
         self._among = set() if among is None else among
         self._timeouts = timeouts
@@ -68,24 +68,26 @@ class Lifeline:
         self._watcher = self._loop.create_task(self._watch_client())
         return self
 
-    @contextlib.asynccontextmanager
-    async def attempt(self) -> AsyncIterator[None]:
+    def attempt(self) -> "_Attempt":
         """An engine is asked: its deadlines run from now, the whole reply's from the first one."""
+        return _Attempt(self)
+
+    def _begin_attempt(self) -> None:
         now = time.perf_counter()
         self._first_by = now + self._timeouts.first_token
         self._total_by = self._total_by or now + self._timeouts.total
         self.progress = 0.0
         self._arm(self._next_look(now), now)
-        try:
-            yield
-        except asyncio.CancelledError:
-            cause = self._cause
-            if cause not in ("first_token", "idle") or self._task.uncancel():
-                raise
-            self._cause = None
-            if self._watcher.done():  # the caller left in the same moment, when nobody listened
-                self._end("client")
-            raise self._reason(cause) from None
+
+    def _end_attempt(self) -> EngineTimeout | None:
+        """The attempt was cancelled. Returns why, if its engine was too slow."""
+        cause = self._cause
+        if cause not in ("first_token", "idle") or self._task.uncancel():
+            return None
+        self._cause = None
+        if self._watcher.done():  # the caller left in the same moment, when nobody listened
+            self._end("client")
+        return self._too_late(cause)
 
     def full(self) -> None:
         """The caller takes no more for now, and the engine waits for it."""
@@ -196,6 +198,9 @@ class Lifeline:
             return self._failure
         if cause == "draining":
             return Draining("this gateway is shutting down and could not wait for the end of this reply")
+        return self._too_late(cause)
+
+    def _too_late(self, cause: Cause) -> EngineTimeout:
         limits = {
             "first_token": (self._timeouts.first_token, "no token came from the engine"),
             "idle": (self._timeouts.idle, "the engine fell silent in mid-reply"),
@@ -203,3 +208,21 @@ class Lifeline:
         }
         seconds, what = limits[cause]
         return EngineTimeout(f"{what} within {seconds:g} s", f"{cause}_timeout")
+
+
+class _Attempt:
+    """`async with` around one engine's reply. A class, not a generator: it runs in every request."""
+
+    __slots__ = ("_deadlines",)
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+
+    async def __aenter__(self) -> None:
+        self._deadlines._begin_attempt()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError) and (late := self._deadlines._end_attempt()) is not None:
+            raise late from None

@@ -1,103 +1,329 @@
-"""What one exchange needs, and what became of it: the record that the books are made from."""
+"""One engine asked for one reply: from the engine's socket through the stream core to the caller.
+
+    EngineReply -> Exchange.data -> Pipeline (app.stream) -> clocks, audit -> ReplyWriter -> caller
+
+A streamed chunk runs through one callback: parse, filter, count, encode, write. The task that serves the
+request is woken once a reply, at its end. The status line waits until there is something to show, or an
+error to tell: an engine that fails before its first visible token gives the caller a real HTTP status. A
+thought that outgrows its limit is ended from here.
+
+Whatever raises on the way ends this reply and no other. What raises while the engine's bytes are read
+is the engine's fault (UpstreamError), what raises while they are written to the caller is ours.
+"""
 
 import asyncio
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Sequence
+from typing import Final
 
-from app.api.surface import Asked, Encoder, Surface
-from app.api.thinking_budget import ThoughtLimit, Why
-from app.engines.pool import Route
-from app.errors.tree import EngineBroke, MannersError
-from app.proxy.deadlines import Lifeline
-from app.proxy.keepalive import Pulse
-from app.proxy.outlet import Send
-from app.stream.audit import ReplyAudit
-from app.stream.clocks import Clocks
-from app.stream.encode import ReplyHead, error_frame
-from app.stream.events import Usage
+from app.api.engine_request import answer_policy
+from app.api.thinking_budget import ThoughtWatch
+from app.errors.translate import bug_behind, from_status, from_stream, in_stream, unreadable, unwritten
+from app.errors.tree import MannersError
+from app.proxy.context import RequestContext
+from app.proxy.deadlines import Deadlines
+from app.proxy.keepalive import KeepAlive
+from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
+from app.proxy.response_writer import Send
+from app.stream.audit import unasked_thought
+from app.stream.events import Broken, Event, Usage
 from app.stream.meter import ThoughtMeter
-from app.stream.pipeline import StreamPolicy
+from app.stream.pipeline import Pipeline, Spent
+from app.upstream.connection import BodyReader, EngineReply
+from deploy.engine.dialects import DIALECTS
 
 FINISH_SECONDS = 1.0
 """How long the end of a finished reply may take before its connection is given up instead."""
 MAX_ERROR_BYTES = 64 << 10
+MAX_JSON_FACTOR = 2
+"""A whole reply in JSON may be so many times larger than what it says."""
+ANSWER_PATH = "/v1/completions"
+"""Where an engine goes on from the tokens of a prompt and a thought."""
+CONTROL_PATH = "/v1/chat/completions/control"
+"""Where llama-server is told to end a thought."""
 
-STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
-JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
-
-
-@dataclass(frozen=True)
-class ReplyBudget:
-    """What one reply of an engine may amount to; more than that is `upstream_too_large`.
-
-    stream_bytes: of a streamed body, with all that is not speech. reply_bytes: of what it says (text,
-    thoughts, tool calls), about as much as it takes in memory until it is over (`Pipeline.size`).
-    """
-
-    stream_bytes: int = 32 << 20
-    reply_bytes: int = 4 << 20
-
-    def exceeded(self) -> EngineBroke:
-        """The error."""
-        return EngineBroke(
-            f"the engine's reply is too large: more than {self.stream_bytes} bytes, or {self.reply_bytes} of speech",
-            "upstream_too_large",
-        )
+CAN_TURN_OFF: Final = frozenset(name for name, spec in DIALECTS.items() if spec.thinking(0))
+"""Dialects in which an engine can be told not to think."""
 
 
-@dataclass
-class Exchange(ABC):
-    """What one request needs, and what became of it. Times are `time.perf_counter` seconds."""
+class Exchange:
+    """Asks the context's engine and hands its reply on (`run`). It is the sink of that reply (`data`, `end`)."""
 
-    surface: Surface
-    asked: Asked
-    head: ReplyHead
-    stream: bool
-    policy: StreamPolicy
-    body: bytes
-    headers: list[tuple[bytes, bytes]]  # of ours, for the reply
-    clocks: Clocks
-    audit: ReplyAudit
-    queued: float = 0.0  # seconds spent waiting for a place
-    usage: Usage | None = None
-    calls: list[str] = field(default_factory=list)
-    overhead: float = 0.0
-    begun: bool = False  # some of the reply has gone out: no other engine may answer
-    ended: float | None = None  # when the reply's last byte went out
-    broken: MannersError | None = None  # told to the caller after the first byte
-    encoder: Encoder | None = None  # of the stream that goes out
-    limit: ThoughtLimit | None = None
-    answer_body: Callable[[ThoughtMeter], bytes] | None = None  # what makes the engine answer at last
-    cut: Why | None = None  # why its thought was ended, or should have been
-    budget: ReplyBudget = ReplyBudget()
-    pulse: Pulse | None = None  # what keeps the caller's connection alive, and owns it
+    def __init__(
+        self, context: RequestContext, deadlines: Deadlines, send: Send, keepalive: KeepAlive | None
+    ) -> None:
+        self._context = context
+        self._deadlines = deadlines
+        self._send = send
+        self._keepalive = keepalive
+        self._loop = asyncio.get_running_loop()
+        self._clocks, self._audit, self._budget = context.clocks, context.audit, context.budget
+        self._watch = None if context.limit is None else ThoughtWatch(context.limit)
+        self._timer: asyncio.TimerHandle | None = None  # of the thought's time limit
+        self._control: asyncio.Task[None] | None = None  # tells the engine to end its thought
+        self._begins_again = False  # the reply was given up; the engine is to be asked for the answer
+        self._tokens = 0
+        self._bytes = 0  # of the engine's stream
+        self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
+        # Made by `_answered`, when the engine has.
+        self._pipeline: Pipeline | None = None
+        self._writer: ReplyWriter
+        self._over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the status line has gone out: with the first of the reply, or with a sign of life."""
-        return self.begun or (self.pulse is not None and self.pulse.opened)
-
-    @abstractmethod
-    async def run(self, route: Route, line: Lifeline, send: Send, trace: Mapping[str, str]) -> None:
-        """Ask the engine and hand its reply on.
+    async def run(self) -> None:
+        """Ask the engine, twice if its thought had to be ended, and hand its reply on.
 
         Raises what the engine did wrong while nothing has gone out; afterwards the fault is told
-        in the stream and kept in `broken`.
+        in the stream and kept in the context's `broken`.
         """
+        context = self._context
+        context.overhead = time.perf_counter() - context.start - context.queued
+        path, body = context.surface.engine_path, context.body
+        try:
+            async with self._deadlines.attempt():
+                while not await self._ask(path, body):
+                    path, body = ANSWER_PATH, context.answer_body(self._meter)
+        finally:
+            if self._pipeline is not None:
+                self._abandon()
+                self._note(self._pipeline, path)
 
-    async def tell(self, error: MannersError, send: Send) -> None:
-        """A fault after the first byte: one error frame, then the end, and no [DONE]."""
-        self.broken = error
-        if self.encoder is None and self.stream:
-            self.encoder = self.surface.encoder(self.head, self.asked)
-        fault = error_frame if self.encoder is None else self.encoder.fault
-        out = fault(error.message, error.code, error.type)
-        with contextlib.suppress(TimeoutError):  # a caller who does not read is not waited for
-            async with asyncio.timeout(FINISH_SECONDS):
-                await send({"type": "http.response.body", "body": out, "more_body": False})
+    async def _ask(self, path: str, body: bytes) -> bool:
+        """One reply of the engine to its end, and the caller's with it. False: it is to be asked again."""
+        route, headers = self._context.route, self._context.trace.headers
+        async with route.upstream.ask(route.url + path, body, headers) as reply:
+            if reply.status != 200:
+                raise await status_error(reply, path)
+            pipeline = self._answered(reply)
+            if reply.is_stream:
+                reply.pour(self)
+            else:  # although it was asked to
+                whole = BodyReader(MAX_JSON_FACTOR * self._budget.reply_bytes)
+                reply.pour(whole)
+                self._feed_message(pipeline, await whole.done)
+            await self._over
+            if self._begins_again:
+                return False
+            await self._writer.deliver()
+            self._context.ended = time.perf_counter()
+            await _finish(reply)
+            return True
+
+    def _answered(self, reply: EngineReply) -> Pipeline:
+        """The engine has answered 200; for the second time if it goes on behind a thought."""
+        context = self._context
+        self._over = self._loop.create_future()
+        if self._pipeline is None:
+            meter = None if self._watch is None else self._watch.meter
+            self._pipeline = Pipeline(context.policy, meter)
+            self._set_timer()
+            if context.stream:
+                self._writer = StreamWriter(context, self._deadlines, reply, self._send, self._keepalive)
+            else:
+                self._writer = WholeWriter(context, self._deadlines, self._send)
+        else:
+            meter = self._meter
+            spent = Spent(len(meter.prompt), len(meter.tokens))
+            self._pipeline = Pipeline(answer_policy(context.policy), spent=spent)
+            self._begins_again, self._tokens = False, 0
+            self._writer.answered_by(reply)
+        return self._pipeline
+
+    def _abandon(self) -> None:
+        """Write nothing more, and ask nothing more."""
+        if self._over.done() and not self._over.cancelled():
+            self._over.exception()  # looked at: whoever was cancelled in the same moment did not
+        for pending in (self._timer, self._control):
+            if pending is not None:
+                pending.cancel()
+        self._writer.abandon()
+
+    def _note(self, pipeline: Pipeline, path: str) -> None:
+        """What accounting wants to know of the stream core; and whether the engine thought unasked."""
+        context, route = self._context, self._context.route
+        context.calls = pipeline.call_sources
+        context.audit.dropped = pipeline.dropped
+        told = route.dialect in CAN_TURN_OFF
+        if kind := unasked_thought(context.policy, context.audit.stripped, context.body, path, told):
+            route.catch(kind)
+
+    # The reply, as it comes.
+
+    def data(self, data: bytes) -> None:
+        """A read from the engine."""
+        pipeline = self._pipeline
+        if pipeline is None or self._over.done():
+            return
+        now = time.perf_counter()
+        self._bytes += len(data)
+        try:
+            watch = self._watch
+            texts = pipeline.passes(data) if watch is None else None
+            if watch is not None:
+                self._feed_watched(pipeline, data, now, watch)
+            elif texts is None:
+                self._take(pipeline.feed(data), now)
+        except BaseException as error:
+            return self._give_up(unreadable(error), error)
+        if texts is not None:
+            try:
+                text = texts[0] if len(texts) == 1 else "".join(texts)
+                self._deadlines.progress = now
+                self._clocks.text(text, now)
+                self._audit.text(text)
+                self._writer.texts(texts)
+            except BaseException as error:
+                return self._give_up(unwritten(error), error)
+        if self._bytes > self._budget.stream_bytes or pipeline.size > self._budget.reply_bytes:
+            self.end(self._budget.exceeded())
+
+    def end(self, error: MannersError | None) -> None:
+        """The engine's connection is done."""
+        pipeline = self._pipeline
+        if pipeline is None or self._over.done():
+            return
+        now = time.perf_counter()
+        self._bug = bug_behind(error)
+        try:
+            events = pipeline.close() if error is None else pipeline.abort(error.message, error.code)
+        except BaseException as bug:
+            return self._give_up(unreadable(bug), bug)
+        self._take(events, now)
+
+    def _feed_message(self, pipeline: Pipeline, body: bytes) -> None:
+        """A reply that was not streamed."""
+        try:
+            events = pipeline.feed_message(body)
+            if pipeline.size > self._budget.reply_bytes:
+                raise self._budget.exceeded()
+        except BaseException as error:
+            return self._give_up(unreadable(error), error)
+        self._take(events, time.perf_counter())
+
+    def _take(self, events: Sequence[Event], now: float) -> None:
+        """Note a batch of events and show it."""
+        pipeline = self._pipeline
+        if pipeline is None or self._over.done():
+            return
+        try:
+            if pipeline.tokens != self._tokens:
+                self._note_progress(pipeline.tokens, now)
+            if events:
+                self._show(pipeline, events, now)
+        except BaseException as error:
+            self._give_up(unwritten(error), error)
+
+    def _note_progress(self, tokens: int, now: float) -> None:
+        self._deadlines.progress = now
+        if not self._tokens:
+            self._clocks.hold(now)
+            self._context.route.vouch()
+        self._tokens = tokens
+
+    def _show(self, pipeline: Pipeline, events: Sequence[Event], now: float) -> None:
+        context = self._context
+        self._clocks.feed(events, now)
+        self._audit.feed(events)
+        for event in events:
+            if type(event) is Usage:
+                context.usage = event
+        last = events[-1]
+        if type(last) is Broken:
+            if not context.begun:
+                return self._fail(self._known(from_stream(last)))
+            broken = context.broken = self._known(in_stream(last))
+            events = [*events[:-1], Broken(broken.message, broken.code)]
+        if pipeline.over:
+            self._deadlines.over()
+        self._writer.events(events, pipeline.over)
+        if self._clocks.first_content == now:
+            context.overhead += time.perf_counter() - now
+        if pipeline.over and not self._over.done():
+            self._over.set_result(None)
+
+    def _fail(self, error: MannersError) -> None:
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def _give_up(self, error: MannersError, cause: BaseException) -> None:
+        """Something raised. Only what ends the whole process goes further than this reply."""
+        self._fail(error)
+        if isinstance(cause, KeyboardInterrupt | SystemExit):
+            raise cause
+
+    def _known(self, error: MannersError) -> MannersError:
+        """The same, with the bug behind it."""
+        error.__cause__ = self._bug
+        return error
+
+    # The thought's limit.
+
+    @property
+    def _meter(self) -> ThoughtMeter:
+        """What the reply that was given up had told of itself."""
+        assert self._pipeline is not None and self._pipeline.meter is not None
+        return self._pipeline.meter
+
+    def _set_timer(self) -> None:
+        limit = self._context.limit
+        if self._watch is not None and limit is not None and limit.seconds is not None:
+            due = self._clocks.start + limit.seconds - time.perf_counter()
+            self._timer = self._loop.call_later(max(due, 0.0), self._time_is_up, self._watch)
+
+    def _time_is_up(self, watch: ThoughtWatch) -> None:
+        try:
+            watch.time_is_up()
+            if self._watch is watch and not self._over.done():
+                self._look((), time.perf_counter(), watch)
+        except BaseException as error:
+            self._give_up(unreadable(error), error)
+
+    def _feed_watched(self, pipeline: Pipeline, data: bytes, now: float, watch: ThoughtWatch) -> None:
+        """A read, while there is a limit to the thought."""
+        for events in pipeline.feed_each(data):
+            self._take(events, now)
+            if self._watch is watch and not self._over.done():
+                self._look(events, now, watch)
+            if self._over.done():  # before the next payload is counted: it is no longer ours
+                return
+
+    def _look(self, events: Sequence[Event], now: float, watch: ThoughtWatch) -> None:
+        assert self._pipeline is not None
+        if watch.look(events, self._pipeline):
+            self._watch, self._context.cut = None, watch.due
+            if watch.limit.means == "control":
+                self._control = self._loop.create_task(self._end_thought(watch.meter.reply_id))
+            elif watch.limit.means == "restart":
+                self._take(self._pipeline.cut(), now)
+                self._begins_again = True
+                self._over.set_result(None)
+        elif watch.over:
+            self._watch = None
+
+    async def _end_thought(self, reply_id: str) -> None:
+        """Tell the engine. What it answers changes nothing: the stream shows whether it obeyed."""
+        body = b'{"id":"%b","action":"reasoning_end"}' % reply_id.encode("ascii", "ignore")
+        route, headers = self._context.route, self._context.trace.headers
+        with contextlib.suppress(MannersError):
+            async with route.upstream.ask(route.url + CONTROL_PATH, body, headers) as reply:
+                said = BodyReader(MAX_ERROR_BYTES)
+                reply.pour(said)
+                await said.done
+
+
+async def _finish(reply: EngineReply) -> None:
+    """Read the last bytes behind `[DONE]`, so that the connection can be used again."""
+    if not reply.complete and not reply.lost:
+        rest = BodyReader(MAX_ERROR_BYTES)
+        reply.pour(rest)
+        await asyncio.wait([rest.done], timeout=FINISH_SECONDS)
+        if rest.done.done():
+            rest.done.exception()  # looked at: whatever it was, the caller has everything
+
+
+async def status_error(reply: EngineReply, path: str) -> MannersError:
+    """What an engine's error status means to the caller."""
+    body = BodyReader(MAX_ERROR_BYTES)
+    reply.pour(body)
+    return from_status(reply.status, await body.done, path)

@@ -1,53 +1,41 @@
-"""The service of every API surface: from a request's bytes to an exchange.
+"""The handler of every API surface: from a request's bytes to the end of its reply.
 
 A bare ASGI application, not a FastAPI route: it stands in front of the framework (`app.wiring`),
 whose routing, dependencies and middleware cost 90 us a request and wrap `send` in three layers,
 1.5 to 2 us a streamed chunk.
+
+    answer -> read (body, checks, model) -> serve (place, deadlines) -> ask (engines in turn) -> Exchange
 """
 
 import asyncio
-import random
-import re
+import contextlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.engine_request import answer_body, without_parser
-from app.api.surface import Asked, HandsOn, OverChat, Surface
-from app.api.thinking_budget import ThoughtPlan, thought_plan
-from app.config.config import Config, Model
-from app.engines.backend import Judgement
-from app.engines.pool import EnginePool, Route
+from app.api.surface import PassThroughSurface, Surface
+from app.config.config import Config
+from app.engines.pool import EnginePool
 from app.errors.render import error_response
 from app.errors.translate import bug_behind, unwritten
-from app.errors.tree import BadField, BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
-from app.proxy.accounting import NO_ENGINE, RequestAccounting, outcome_of
-from app.proxy.admission import Turnstile
-from app.proxy.deadlines import ClientGone, Lifeline
-from app.proxy.exchange import STREAM_HEADERS, Exchange, ReplyBudget
-from app.proxy.handing import HandOn
-from app.proxy.keepalive import Pulse
-from app.proxy.relay import Relayed
-from app.proxy.tracing import Ending, Trace, Tracing
-from app.stream.audit import ReplyAudit
-from app.stream.clocks import Clocks
-from app.stream.conduct import held_characters
-from app.stream.encode import ReplyHead
-from app.stream.pipeline import StreamPolicy
+from app.errors.tree import BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
+from app.proxy.accounting import RequestAccounting
+from app.proxy.admission import AdmissionQueue
+from app.proxy.context import ReplyBudget, RequestContext
+from app.proxy.deadlines import ClientGone, Deadlines
+from app.proxy.exchange import FINISH_SECONDS, Exchange
+from app.proxy.keepalive import KeepAlive
+from app.proxy.passthrough import pass_through
+from app.proxy.reply_writer import STREAM_HEADERS
+from app.proxy.tracing import Tracing
+from app.stream.encode import error_frame
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
-from app.upstream.batching import Round
-from deploy.engine.dialects import Thinking
-
-_FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Chat:
+class ProxyHandler:
     """Serves completions, on any surface. One per gateway; made by `app.wiring`."""
 
     def __init__(
@@ -59,240 +47,160 @@ class Chat:
         tracing: Tracing,
         accounting: RequestAccounting,
     ) -> None:
-        self._limits = config.gateway
+        limits = config.gateway
+        self._max_body_bytes, self._max_messages = limits.max_body_bytes, limits.max_messages
+        self._budget = ReplyBudget(limits.max_stream_bytes, limits.max_reply_bytes)
         self._tracing = tracing
-        self._fleet = pool
+        self._pool = pool
         self._log = log
-        self._books = accounting
-        self._turnstiles = {
-            name: Turnstile(model.concurrency, model.queue, _gauges(metrics, name))
+        self._accounting = accounting
+        self._queues = {
+            name: AdmissionQueue(model.concurrency, model.queue, _gauges(metrics, name))
             for name, model in config.models.items()
         }
         self.draining = False
-        self._lines: set[Lifeline] = set()  # of what is served or waits
+        self._serving: set[Deadlines] = set()  # of what is served or waits
 
     def cut_off(self) -> None:
         """End what is still running, and tell each caller why."""
-        for line in self._lines:
-            line.cut_off()
+        for deadlines in self._serving:
+            deadlines.cut_off()
 
     @property
     def in_flight(self) -> int:
         """Requests being served or waiting."""
-        return sum(t.in_flight + t.waiting for t in self._turnstiles.values())
+        return sum(queue.in_flight + queue.waiting for queue in self._queues.values())
 
     def at(self, surface: Surface) -> ASGIApp:
         """The application of one surface."""
         return partial(self._answer, surface)
 
     async def _answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
+        headers = scope["state"]["headers"]
         trace = self._tracing.begin(surface.path, headers, scope["state"]["request_id"])
+        context = RequestContext(surface, trace)
         try:
-            turn = await self._read(surface, scope["method"], headers, receive, trace)
+            await self._read(context, scope["method"], headers, receive)
         except ClientGone as gone:
-            self._books.refused(trace, gone)
+            context.error = gone
+            self._accounting.closed(context)
         except Exception as error:
-            fault = unwritten(error)
-            self._log_bug(trace.request_id, NO_ENGINE, fault)
-            self._books.refused(trace, fault)
-            own = _own_headers(trace.request_id, NO_ENGINE)
-            await error_response(fault, own, surface.path)(scope, receive, send)
+            fault = context.error = unwritten(error)
+            self._log_bug(context, fault)
+            self._accounting.closed(context)
+            await error_response(fault, context.headers(), surface.path)(scope, receive, send)
         else:
-            await self._serve(turn, receive, send)
+            await self._serve(context, receive, send)
 
     async def _read(
-        self, surface: Surface, method: str, headers: dict[bytes, bytes], receive: Receive, trace: Trace
-    ) -> "Turn":
-        """A request that can be served. Raises RequestError, Draining or ClientGone."""
+        self, context: RequestContext, method: str, headers: dict[bytes, bytes], receive: Receive
+    ) -> None:
+        """Accept a request that can be served. Raises RequestError, Draining or ClientGone."""
+        surface = context.surface
         if method != "POST":
             raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", "POST")
-        raw = await _body(headers, receive, self._limits.max_body_bytes)
+        raw = await _body(headers, receive, self._max_body_bytes)
         start = time.perf_counter()
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
-        asked = surface.parse(raw, self._limits.max_messages)
-        model = self._fleet.model(asked.chat.model, chats=not isinstance(surface, HandsOn))
-        trace.asks(asked.chat.model, bool(asked.chat.stream))
-        budget = ReplyBudget(self._limits.max_stream_bytes, self._limits.max_reply_bytes)
-        return Turn(surface, asked, model, start, trace, budget)
+        parsed = surface.parse(raw, self._max_messages)
+        model = self._pool.model(parsed.chat.model, chats=not isinstance(surface, PassThroughSurface))
+        context.accept(parsed, model, start, self._budget)
 
-    async def _serve(self, turn: "Turn", receive: Receive, send: Send) -> None:
-        """Hold a place, ask an engine, and book what became of it."""
-        timeouts, places = turn.model.timeouts, self._turnstiles[turn.chat.model]
-        error: BaseException | None = None
+    async def _serve(self, context: RequestContext, receive: Receive, send: Send) -> None:
+        """Hold a place, ask an engine, and account for what became of it."""
+        timeouts, queue = context.model.timeouts, self._queues[context.parsed.chat.model]
+        keepalive: KeepAlive | None = None
         try:
-            line = Lifeline(receive, timeouts, self._lines)
-            async with line, places.place(timeouts.first_token):
-                with turn.kept_alive(line, self._fleet.round, send):
-                    error = await self._ask(turn, line, send)
-            self._log_bug(turn.request_id, turn.engine, error)
+            deadlines = Deadlines(receive, timeouts, self._serving)
+            async with deadlines, queue.place(timeouts.first_token):
+                keepalive = self._keepalive(context, deadlines, send)
+                try:
+                    context.error = await self._ask(context, deadlines, send, keepalive)
+                finally:
+                    if keepalive is not None:
+                        keepalive.close()
+            self._log_bug(context, context.error)
         except MannersError as fault:
-            error = fault
-            self._log_bug(turn.request_id, turn.engine, fault)
-            await turn.fail(fault, send)
+            await self._fail(context, fault, send, keepalive)
         except (ClientGone, asyncio.CancelledError) as gone:
-            error = gone
+            context.error = gone
             if isinstance(gone, asyncio.CancelledError):
                 raise
         except Exception as bug:  # the request's edge: told, logged, and no other stream is hurt
-            told = error = unwritten(bug)
-            self._log_bug(turn.request_id, turn.engine, told)
-            await turn.fail(told, send)
+            await self._fail(context, unwritten(bug), send, keepalive)
         finally:
-            self._books.closed(
-                turn.trace,
-                turn.chat.model,
-                turn.ending(error),
-                turn.judgement,
-                stream=bool(turn.chat.stream),
-                ignored_fields=len(turn.ignored),
-            )
+            self._accounting.closed(context)
 
-    def _log_bug(self, request_id: str, engine: str, fault: BaseException | None) -> None:
-        """Where the gateway's own code raised, if that is behind the fault."""
-        bug = bug_behind(fault)
-        if bug is not None:
-            event = "unreadable_reply" if isinstance(fault, UpstreamError) else "internal_error"
-            self._log.error(event, request_id=request_id, engine=engine, **where(bug))
+    def _keepalive(self, context: RequestContext, deadlines: Deadlines, send: Send) -> KeepAlive | None:
+        """Keep-alive comments, if the model asks for them."""
+        if not (context.model.keepalive and context.stream):
+            return None
+        comment = context.surface.keepalive
+        return KeepAlive(context.model.keepalive, comment, context.start, deadlines, self._pool.batch, send)
 
-    async def _ask(self, turn: "Turn", line: Lifeline, send: Send) -> MannersError | None:
+    async def _ask(
+        self, context: RequestContext, deadlines: Deadlines, send: Send, keepalive: KeepAlive | None
+    ) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
 
         Returns a fault that was told in the stream. Raises the last engine's fault otherwise.
         """
-        route = self._fleet.first(turn.chat.model)
+        model = context.parsed.chat.model
+        route = self._pool.first(model)
         while True:
-            exchange = turn.bind(route)
+            context.try_engine(route)
+            if keepalive is not None:
+                keepalive.follow(context.clocks, STREAM_HEADERS + context.headers())
+            route.streams.add(deadlines)  # tokens of this reply show that the engine lives
             try:
-                with route.serving(line):
-                    await exchange.run(route, line, send, turn.trace.headers)
-                if isinstance(exchange.broken, UpstreamError):
-                    turn.judgement = route.blame(exchange.broken)
-                return exchange.broken
+                if isinstance(context.surface, PassThroughSurface):
+                    await pass_through(context, deadlines, send)
+                else:
+                    await Exchange(context, deadlines, send, keepalive).run()
+                if isinstance(context.broken, UpstreamError):
+                    context.judgement = route.blame(context.broken)
+                return context.broken
             except UpstreamError as fault:
                 judgement = route.blame(fault)
-                other = None if exchange.begun else self._fleet.next(turn.chat.model, turn.engines)
+                other = None if context.begun else self._pool.next(model, context.engines)
                 if other is None:
-                    turn.judgement = judgement
+                    context.judgement = judgement
                     raise
-                self._log_bug(turn.request_id, turn.engine, fault)
-                self._books.failed_over(turn.chat.model, route.engine, fault, judgement)
+                self._log_bug(context, fault)
+                self._accounting.failed_over(model, route.engine, fault, judgement)
                 self._log.warning(
-                    "failover", request_id=turn.request_id, engine=route.engine, code=fault.code
+                    "failover", request_id=context.request_id, engine=route.engine, code=fault.code
                 )
-                route = other
+            finally:
+                route.streams.discard(deadlines)
+            route = other
 
-
-class Turn:
-    """One request that can be served, from its body to its engine."""
-
-    def __init__(
-        self,
-        surface: Surface,
-        asked: Asked,
-        model: Model,
-        start: float,
-        trace: Trace,
-        budget: ReplyBudget,
+    async def _fail(
+        self, context: RequestContext, error: MannersError, send: Send, keepalive: KeepAlive | None
     ) -> None:
-        self._budget = budget
-        self.chat, self.model = asked.chat, model
-        self.request_id, self.trace = trace.request_id, trace
-        self._surface, self._asked = surface, asked
-        self._start = start
-        self.engine = NO_ENGINE
-        self.served_name: str | None = None
-        self.engines: list[str] = []  # that were asked
-        self.exchange: Exchange | None = None
-        self.pulse: Pulse | None = None
-        self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
-        self.judgement: Judgement | None = None  # of the last engine, if it failed
-
-    @contextmanager
-    def kept_alive(self, line: Lifeline, round_: Round, send: Send) -> Iterator[None]:
-        """Signs of life go out while the block runs, if they are wanted."""
-        if self.model.keepalive and self.chat.stream:
-            comment = self._surface.keepalive
-            self.pulse = Pulse(self.model.keepalive, comment, self._start, line, round_, send)
-        try:
-            yield
-        finally:
-            if self.pulse is not None:
-                self.pulse.close()
-
-    def bind(self, route: Route) -> Exchange:
-        """The exchange with this engine."""
-        self.engine, self.served_name = route.engine, route.served_name
-        self.engines.append(route.engine)
-        surface, asked = self._surface, self._asked
-        if asked.chat.is_begun and route.abilities.continues is False:
-            raise BadField(
-                "this engine cannot go on with an answer: leave the last assistant turn out", param="messages"
-            )
-        if not route.abilities.parses_tools:
-            asked = replace(asked, body=without_parser(asked.chat, asked.body))
-        self.ignored = surface.ignored(asked, route.dialect)
-        chat, model = self.chat, self.model
-        thinking = chat.thinking_or(_configured(model))
-        plan = ThoughtPlan(thinking)
-        if isinstance(surface, OverChat):
-            plan = thought_plan(thinking, chat.thinking_ms_or(model.thinking_ms), route.abilities)
-        reply_id = f"{random.getrandbits(128):032x}"  # an id, no secret: no system call
-        head = ReplyHead(
-            surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
-        )
-        self.exchange = (HandOn if isinstance(surface, HandsOn) else Relayed)(
-            surface,
-            asked,
-            head,
-            bool(chat.stream),
-            self._policy(asked, route, plan, reply_id[:12]),
-            surface.engine_body(asked, route.dialect, route.served_name, plan.told, plan.metered),
-            _own_headers(self.request_id, self.engine, self.ignored),
-            Clocks(self._start),
-            ReplyAudit(thinking != 0),
-            queued=time.perf_counter() - self._start,
-            limit=plan.limit,
-            answer_body=lambda meter: answer_body(
-                chat, asked.body, route.dialect, route.served_name, meter, route.abilities
-            ),
-            budget=self._budget,
-            pulse=self.pulse,
-        )
-        if self.pulse is not None:
-            self.pulse.follow(self.exchange.clocks, STREAM_HEADERS + self.exchange.headers)
-        return self.exchange
-
-    def _policy(self, asked: Asked, route: Route, plan: ThoughtPlan, id_prefix: str) -> StreamPolicy:
-        """What the stream core may assume of this engine's reply."""
-        thinking, model = self.chat.thinking_or(_configured(self.model)), self.model
-        guard = held_characters(model.thought_guard, route.conduct)
-        policy = self._surface.policy(asked, route.dialect, thinking, guard, id_prefix)
-        think = msgspec.structs.replace(policy.think, families=model.think_tags)
-        return msgspec.structs.replace(policy, think=think, closer=plan.closer, room=route.abilities.context)
-
-    def ending(self, error: BaseException | None) -> Ending:
-        """What became of it."""
-        failovers = max(len(self.engines) - 1, 0)
-        return Ending(outcome_of(error), error, self.engine, self.served_name, failovers, self.exchange)
-
-    async def fail(self, error: MannersError, send: Send) -> None:
         """Tell the caller: by status while nothing has gone out, else in the stream."""
-        if self.exchange is not None and self.exchange.is_open:
-            await self.exchange.tell(error, send)
+        context.error = error
+        self._log_bug(context, error)
+        if not (context.begun or (keepalive is not None and keepalive.opened)):
+            own = context.headers()
+            await error_response(error, own, context.surface.path)({"type": "http"}, None, send)
             return
-        headers = _own_headers(self.request_id, self.engine, self.ignored)
-        await error_response(error, headers, self._surface.path)({"type": "http"}, None, send)
+        context.broken = error
+        if context.encoder is None and context.stream:
+            context.encoder = context.surface.encoder(context.head, context.parsed)
+        frame = error_frame if context.encoder is None else context.encoder.fault
+        body = frame(error.message, error.code, error.type)
+        with contextlib.suppress(TimeoutError):  # a caller who does not read is not waited for
+            async with asyncio.timeout(FINISH_SECONDS):
+                await send({"type": "http.response.body", "body": body, "more_body": False})
 
-
-def _own_headers(request_id: str, engine: str, ignored: list[str] | None = None) -> list[tuple[bytes, bytes]]:
-    """What every reply carries."""
-    headers = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", engine.encode())]
-    if ignored:
-        names = ",".join(name for name in ignored if _FIELD_NAME.fullmatch(name))
-        headers.append((b"x-manners-ignored", names[:512].encode()))
-    return headers
+    def _log_bug(self, context: RequestContext, fault: BaseException | None) -> None:
+        """Where the gateway's own code raised, if that is behind the fault."""
+        bug = bug_behind(fault)
+        if bug is not None:
+            event = "unreadable_reply" if isinstance(fault, UpstreamError) else "internal_error"
+            self._log.error(event, request_id=context.request_id, engine=context.engine, **where(bug))
 
 
 async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
@@ -316,12 +224,6 @@ async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> by
     if size > limit:
         raise BodyTooLarge(f"the body is larger than {limit} bytes: send less")
     return bytes(body)
-
-
-def _configured(model: Model) -> Thinking:
-    if model.thinking == "off":
-        return 0
-    return None if model.thinking == "on" else model.thinking
 
 
 def _gauges(metrics: Metrics, model: str) -> Callable[[int, int], None]:

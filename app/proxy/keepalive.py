@@ -1,4 +1,4 @@
-"""Signs of life for a streaming caller while nothing is said: a comment, after so many seconds of silence.
+"""Keep-alive comments for a streaming caller, sent after so many seconds of silence.
 
 Proxies and clients cut a connection that is silent for long, and a long prefill or a hidden thought is. It
 is off unless a model asks for it, because the first comment sends the status line, and what goes wrong after
@@ -13,29 +13,35 @@ import time
 from collections.abc import Callable
 
 from app.errors.translate import contained
-from app.proxy.deadlines import Lifeline
-from app.proxy.outlet import Outlet, Send
+from app.proxy.deadlines import Deadlines
+from app.proxy.response_writer import ResponseWriter, Send
 from app.stream.clocks import Clocks
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 
 Headers = list[tuple[bytes, bytes]]
 
 
-class Pulse:
-    """One streamed request's. It owns the way out, for the engines that are asked come and go.
+class KeepAlive:
+    """Of one streamed request. It owns the response writer, which outlives the engines that are asked.
 
-    `start` is when the request came, in `time.perf_counter` seconds. An engine that is asked is followed
-    (`follow`); its reply borrows the outlet (`lend`, `take_back`), sends the head through `open`, and says
-    `wrote` where the clocks see nothing, and at the end. `close` when the request is over.
+    `start` is when the request came, in `time.perf_counter` seconds. `follow` names the engine's reply that
+    is waited for; that reply borrows the writer (`lend`, `take_back`), sends the head through `open`, and
+    calls `wrote` where the clocks see nothing, and at the end. `close` when the request is over.
     """
 
     def __init__(
-        self, seconds: float, comment: bytes, start: float, line: Lifeline, round_: Round, send: Send
+        self,
+        seconds: float,
+        comment: bytes,
+        start: float,
+        deadlines: Deadlines,
+        batch: IOBatch,
+        send: Send,
     ) -> None:
         self._seconds, self._comment = seconds, comment
-        self._line = line
+        self._deadlines = deadlines
         self._loop = asyncio.get_running_loop()
-        self._outlet = Outlet(send, round_, line.full, line.free, line.fail)
+        self._writer = ResponseWriter(send, batch, deadlines.full, deadlines.free, deadlines.fail)
         self._last = start  # when the caller last got something that the clocks did not see
         self._clocks: Clocks | None = None
         self._headers: Headers = []
@@ -43,24 +49,24 @@ class Pulse:
         self.opened = False  # the status line has gone out
 
     def follow(self, clocks: Clocks, headers: Headers) -> None:
-        """An engine is asked: signs of life are for its reply now, and would begin with these headers."""
+        """An engine is asked: comments are for its reply now, and would begin with these headers."""
         self._clocks, self._headers = clocks, headers
         if self._timer is None:
             self._look()
 
-    def lend(self, on_full: Callable[[], None], on_free: Callable[[], None]) -> Outlet:
-        """The way out, for a reply that is to wait when the caller does not read."""
-        self._outlet.serve(on_full, on_free)
-        return self._outlet
+    def lend(self, on_full: Callable[[], None], on_free: Callable[[], None]) -> ResponseWriter:
+        """The response writer, for a reply that is to wait when the caller does not read."""
+        self._writer.serve(on_full, on_free)
+        return self._writer
 
     def take_back(self) -> None:
         """That reply is over, and may be no more."""
-        self._outlet.serve(self._line.full, self._line.free)
+        self._writer.serve(self._deadlines.full, self._deadlines.free)
 
     def open(self) -> None:
         """The status line and the headers, if they have not gone out."""
         if not self.opened:
-            self._outlet.put({"type": "http.response.start", "status": 200, "headers": self._headers})
+            self._writer.put({"type": "http.response.start", "status": 200, "headers": self._headers})
             self.opened = True
 
     def wrote(self, more: bool) -> None:
@@ -72,25 +78,25 @@ class Pulse:
     def close(self) -> None:
         """Write nothing more."""
         self._stop()
-        self._outlet.abandon()
+        self._writer.abandon()
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     def _look(self) -> None:
-        with contained(self._line.fail):
+        with contained(self._deadlines.fail):
             self._timer = self._loop.call_later(max(self._beat(), 0.001), self._look)
 
     def _beat(self) -> float:
-        """A sign of life, if it is due. In how many seconds to look again."""
+        """Send a comment if it is due. Returns in how many seconds to look again."""
         assert self._clocks is not None
         now = time.perf_counter()
-        if self._outlet.is_behind:  # there is something that the caller has not taken yet
+        if self._writer.is_behind:  # there is something that the caller has not taken yet
             self._last = now
         due = max(self._last, self._clocks.shown) + self._seconds
         if now >= due:
             self.open()
-            self._outlet.put({"type": "http.response.body", "body": self._comment, "more_body": True})
+            self._writer.put({"type": "http.response.body", "body": self._comment, "more_body": True})
             self._last, due = now, now + self._seconds
         return due - now

@@ -23,12 +23,12 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from app.api.surface import Counts, HandsOn
+from app.api.surface import Counts, PassThroughSurface
 from app.config.config import Address
 from app.errors.tree import MannersError
+from app.proxy.context import RequestContext, Trace
 from app.proxy.deadlines import ClientGone
-from app.proxy.exchange import Exchange
-from app.proxy.tracing import Ending, Trace, Tracing
+from app.proxy.tracing import Tracing
 
 FLUSH_SECONDS = 2.0
 """How long the end of the gateway waits for a collector."""
@@ -115,15 +115,15 @@ class _SpanTrace(Trace):
         self.headers = {"x-request-id": self.request_id}
         _W3C.inject(self.headers, set_span_in_context(self._span))
 
-    def ended(self, ending: Ending) -> None:
+    def ended(self, context: RequestContext, outcome: str) -> None:
         """Everything that is known at the end."""
         span = self._span or self._start(self._operation, {})
         if span.is_recording():
-            span.set_attributes(_of_ending(ending))
-            if ending.exchange is not None:
-                span.set_attributes(_of_exchange(ending.exchange, ending))
-                self._events(span, ending.exchange)
-            if isinstance(ending.error, MannersError) and ending.error.status >= 500:
+            span.set_attributes(_of_end(context, outcome))
+            if context.was_tried:
+                span.set_attributes(_of_reply(context))
+                self._events(span, context)
+            if isinstance(context.error, MannersError) and context.error.status >= 500:
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
 
@@ -134,10 +134,10 @@ class _SpanTrace(Trace):
             name, parent, SpanKind.SERVER, attributes=attributes, start_time=self._begun
         )
 
-    def _events(self, span: Span, exchange: Exchange) -> None:
-        clocks = exchange.clocks
+    def _events(self, span: Span, context: RequestContext) -> None:
+        clocks = context.clocks
         marks = {"token": clocks.first_token}
-        if exchange.stream:
+        if context.stream:
             marks |= {"content": clocks.first_content, "sentence": clocks.first_sentence}
         for name, mark in marks.items():
             if mark is not None:
@@ -148,41 +148,41 @@ class _SpanTrace(Trace):
         return self._begun + int((mark - self._clock) * 1e9)
 
 
-def _of_ending(ending: Ending) -> Attributes:
+def _of_end(context: RequestContext, outcome: str) -> Attributes:
     """How it went."""
-    found: Attributes = {"manners.outcome": ending.outcome, "manners.engine": ending.engine}
-    found["manners.failovers"] = ending.failovers
-    if ending.error is not None and not isinstance(ending.error, ClientGone):
-        found["error.type"] = ending.error.code if isinstance(ending.error, MannersError) else OTHER
+    found: Attributes = {"manners.outcome": outcome, "manners.engine": context.engine}
+    found["manners.failovers"] = context.failovers
+    if context.error is not None and not isinstance(context.error, ClientGone):
+        found["error.type"] = context.error.code if isinstance(context.error, MannersError) else OTHER
     return found
 
 
-def _of_exchange(exchange: Exchange, ending: Ending) -> Attributes:
+def _of_reply(context: RequestContext) -> Attributes:
     """What an engine's reply came to."""
-    counts = Counts.of(exchange.usage)
-    found: Attributes = {"gen_ai.response.id": exchange.head.id} if exchange.head.id else {}
-    if ending.served_name is not None:
-        found["gen_ai.response.model"] = ending.served_name
-    if exchange.usage is not None:
+    counts = Counts.of(context.usage)
+    found: Attributes = {"gen_ai.response.id": context.head.id} if context.head.id else {}
+    if context.route.served_name is not None:
+        found["gen_ai.response.model"] = context.route.served_name
+    if context.usage is not None:
         found["gen_ai.usage.input_tokens"] = counts.given
         found["gen_ai.usage.output_tokens"] = counts.made
     if counts.cached:
         found["gen_ai.usage.cache_read.input_tokens"] = counts.cached
     if counts.thought:
         found["gen_ai.usage.reasoning.output_tokens"] = counts.thought
-    return found | _of_words(exchange, ending)
+    return found | _of_words(context)
 
 
-def _of_words(exchange: Exchange, ending: Ending) -> Attributes:
+def _of_words(context: RequestContext) -> Attributes:
     """What a reply with words came to; "error" stands for an end that never came."""
-    if isinstance(exchange.surface, HandsOn):
+    if isinstance(context.surface, PassThroughSurface):
         return {}
-    hidden, clocks = exchange.head.reasoning == "strip", exchange.clocks
-    reason, stripped = exchange.audit.reason, hidden and bool(exchange.audit.stripped)
+    hidden, clocks = context.head.reasoning == "strip", context.clocks
+    reason, stripped = context.audit.reason, hidden and bool(context.audit.stripped)
     found: Attributes = {"manners.thinking_stripped": stripped}
-    finish = "error" if ending.error is not None or reason is None else reason
+    finish = "error" if context.error is not None or reason is None else reason
     found["gen_ai.response.finish_reasons"] = [finish if finish in {*FINISHES, "error"} else OTHER]
     first = clocks.first_content if hidden else clocks.first_token
-    if exchange.stream and first is not None:
+    if context.stream and first is not None:
         found["gen_ai.response.time_to_first_chunk"] = first - clocks.start
     return found

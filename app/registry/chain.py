@@ -1,8 +1,8 @@
-"""The hash chain over the events. Pure.
+"""The hash chain over the audit events. Pure.
 
 The hash of an event is the SHA-256, in hex, of the hash before it and its own content as canonical
-JSON (sorted keys, no spaces): who changes, drops or swaps an event has to write all later ones anew.
-A chain cannot show by itself that its end was cut off; for that, compare with a `Head` kept elsewhere.
+JSON (sorted keys, no spaces): to change, drop or swap an event, all later ones have to be rewritten.
+A chain alone does not show that its end was cut off; for that, compare with a `Head` kept elsewhere.
 """
 
 import hashlib
@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import Final
 
 from app.registry.errors import ChainBroken
-from app.registry.values import Entry, Event, Head
+from app.registry.values import AuditEntry, AuditEvent, Head
 from gates.report.codec import CodecError, canonical
 
 GENESIS: Final = Head(0, "0" * 64)
 """Before the first event."""
 
 
-def link(head: Head, entry: Entry) -> Event:
-    """The event that follows `head`. Raises CodecError if JSON has no form for the detail."""
+def link(head: Head, entry: AuditEntry) -> AuditEvent:
+    """The event that follows `head`. Raises CodecError if the detail is not JSON."""
     detail = canonical(entry.detail).decode()
-    event = Event(
+    event = AuditEvent(
         seq=head.seq + 1,
         at=entry.at,
         actor=entry.actor,
@@ -35,7 +35,7 @@ def link(head: Head, entry: Entry) -> Event:
     return replace(event, hash=digest(event))
 
 
-def digest(event: Event) -> str:
+def digest(event: AuditEvent) -> str:
     """The hash that the event should have."""
     content = {
         "seq": event.seq,
@@ -49,7 +49,7 @@ def digest(event: Event) -> str:
     return hashlib.sha256(event.prev_hash.encode() + canonical(content)).hexdigest()
 
 
-def verify(events: Iterable[Event], known: Head = GENESIS) -> Head:
+def verify(events: Iterable[AuditEvent], known: Head = GENESIS) -> Head:
     """The head of a whole chain, from its first event on. `known` must lie on it.
 
     Raises:
@@ -66,7 +66,7 @@ def verify(events: Iterable[Event], known: Head = GENESIS) -> Head:
     return head
 
 
-def _check(head: Head, event: Event) -> None:
+def _check(head: Head, event: AuditEvent) -> None:
     if event.seq != head.seq + 1:
         raise ChainBroken(head.seq + 1, f"is missing; event {event.seq} comes next")
     if event.prev_hash != head.hash:

@@ -1,21 +1,21 @@
-"""Everything that the registry refuses, as one tree.
+"""The errors of the registry, as one tree.
 
     RegistryError
      +- RegistryLocked     another process writes here; there is one gateway to a state folder
-     +- NotARegistry       the file is something else, or is damaged
+     +- NotARegistry       the file is not a registry, or is damaged
      +- RegistryTooNew     it was written by a later version of this program
-     +- StorageFailed      the disk or the file system did not do it; nothing was changed
+     +- StorageFailed      the disk or the file system failed; nothing was changed
      |   +- StorageFull      no space, no quota, or a limit on the file's size
      |   +- StorageLocked    another program holds the database
-     |   +- StorageMissing   the file that was opened is not there any more
-     +- UnknownRow         what was asked for, or referred to, is not there
-     +- Conflict           it is there already, and is not the same
+     |   +- StorageMissing   the file that was opened is gone
+     +- UnknownRow         the row that was asked for, or referred to, does not exist
+     +- Conflict           it exists already, and differs
      |   +- GenerationMoved  an alias was moved by somebody else since it was read
      |   +- OperationUnderWay  the model has an unfinished operation; `operation` is its id
      |   +- KeyReused      the idempotency key came with another request before
-     +- ChainBroken        the event table is not what was written; `seq` is the first bad row
+     +- ChainBroken        the event table was altered; `seq` is the first bad row
 
-A refusal leaves everything as it was. The caller translates these into HTTP or exit codes.
+An error leaves everything as it was. The caller translates these into HTTP or exit codes.
 """
 
 
@@ -28,7 +28,7 @@ class RegistryLocked(RegistryError):
 
 
 class NotARegistry(RegistryError):
-    """The file is something else, or is damaged."""
+    """The file is not a registry, or is damaged."""
 
 
 class RegistryTooNew(RegistryError):
@@ -36,9 +36,9 @@ class RegistryTooNew(RegistryError):
 
 
 class StorageFailed(RegistryError):
-    """SQLite or the file system could not do it: the file is read-only, a page is damaged.
+    """SQLite or the file system failed: for example the file is read-only, or a page is damaged.
 
-    `code` is what operators are told.
+    `code` is the error code for operators.
     """
 
     code = "state_unavailable"
@@ -57,21 +57,21 @@ class StorageLocked(StorageFailed):
 
 
 class StorageMissing(StorageFailed):
-    """The file that was opened is not there any more."""
+    """The file that was opened is gone."""
 
     code = "state_missing"
 
 
 class UnknownRow(RegistryError):
-    """What was asked for, or referred to, is not there."""
+    """The row that was asked for, or referred to, does not exist."""
 
 
 class Conflict(RegistryError):
-    """It is there already, and is not the same."""
+    """It exists already, and differs."""
 
 
 class GenerationMoved(Conflict):
-    """An alias was moved by somebody else since it was read."""
+    """An alias has moved since it was read."""
 
 
 class OperationUnderWay(Conflict):
@@ -87,7 +87,7 @@ class KeyReused(Conflict):
 
 
 class ChainBroken(RegistryError):
-    """The event table is not what was written."""
+    """The event table was altered."""
 
     def __init__(self, seq: int, why: str) -> None:
         super().__init__(f"event {seq}: {why}; this and what follows cannot be trusted")

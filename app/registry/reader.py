@@ -1,4 +1,4 @@
-"""Looking things up in the registry; also while a gateway writes to it. Nothing here changes anything."""
+"""The registry, to read; also while a gateway writes to it."""
 
 import json
 import sqlite3
@@ -13,30 +13,30 @@ from app.registry.store import open_to_read, translated
 from app.registry.values import (
     Alias,
     AliasName,
-    Event,
+    AuditEvent,
     Head,
     KnownArtefact,
     KnownEngine,
     KnownReport,
-    Operation,
+    OperationRow,
     Revocation,
     Thing,
 )
 
 
-class Reader:
-    """A registry to read. What is not there is None; what cannot be read raises StorageFailed."""
+class RegistryReader:
+    """Read access. What is not recorded is None; what cannot be read raises StorageFailed."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     @classmethod
-    def at(cls, path: Path) -> "Reader":
+    def at(cls, path: Path) -> "RegistryReader":
         """The registry at `path`, without the writer's lock. Raises NotARegistry, RegistryTooNew."""
-        return Reader(open_to_read(path))
+        return RegistryReader(open_to_read(path))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -52,7 +52,7 @@ class Reader:
         return KnownArtefact(**{**row, "parents": json.loads(row["parents"])}) if row else None
 
     def artefacts(self) -> tuple[KnownArtefact, ...]:
-        """Every artefact that is known, the oldest first."""
+        """Every recorded artefact, the oldest first."""
         rows = self._all("SELECT * FROM artefact ORDER BY rowid")
         return tuple(KnownArtefact(**{**row, "parents": json.loads(row["parents"])}) for row in rows)
 
@@ -61,7 +61,7 @@ class Reader:
         return KnownEngine(**row) if row else None
 
     def engine_of(self, root: str) -> KnownEngine | None:
-        """The engine that serves this artefact; of several the one that was known last."""
+        """The engine that serves this artefact; of several, the latest one."""
         row = self._one("SELECT * FROM engine WHERE artefact = ? ORDER BY rowid DESC LIMIT 1", root)
         return KnownEngine(**row) if row else None
 
@@ -78,11 +78,11 @@ class Reader:
         return Revocation(**row) if row else None
 
     def revocations(self) -> tuple[Revocation, ...]:
-        """Everything that was revoked, the first first."""
+        """Every revocation, the oldest first."""
         return tuple(Revocation(**row) for row in self._all("SELECT * FROM revocation ORDER BY rowid"))
 
     def alias(self, model: str, name: AliasName) -> Alias | None:
-        """Where it points; an alias that was moved to nothing has a generation and no engine."""
+        """An alias of a model; one that was cleared has a generation and no engine."""
         row = self._one("SELECT * FROM alias WHERE model = ? AND name = ?", model, name)
         return Alias(**row) if row else None
 
@@ -90,43 +90,45 @@ class Reader:
         """Every alias, by model and name."""
         return tuple(Alias(**row) for row in self._all("SELECT * FROM alias ORDER BY model, name"))
 
-    def operation(self, id: str) -> Operation:
+    def operation(self, id: str) -> OperationRow:
         """Raises UnknownRow."""
         row = self._one("SELECT * FROM operation WHERE id = ?", id)
         if row is None:
             raise UnknownRow(f"there is no operation {id:.64}")
         return _operation(row)
 
-    def operation_of_key(self, key: str) -> Operation | None:
+    def operation_of_key(self, key: str) -> OperationRow | None:
         """The operation that an idempotency key began."""
         row = self._one("SELECT * FROM operation WHERE key = ?", key)
         return _operation(row) if row else None
 
-    def unfinished(self, model: str) -> Operation | None:
-        """The operation that is under way on a model."""
+    def unfinished(self, model: str) -> OperationRow | None:
+        """The unfinished operation of a model."""
         row = self._one("SELECT * FROM operation WHERE model = ? AND done = 0", model)
         return _operation(row) if row else None
 
-    def operations(self, *, unfinished_only: bool = False) -> tuple[Operation, ...]:
+    def operations(self, *, unfinished_only: bool = False) -> tuple[OperationRow, ...]:
         """All operations, the oldest first."""
         where = "WHERE done = 0" if unfinished_only else ""
         return tuple(_operation(row) for row in self._all(f"SELECT * FROM operation {where} ORDER BY rowid"))
 
-    def events(self, *, after: int = 0, operation: str | None = None, limit: int = 1000) -> tuple[Event, ...]:
+    def events(
+        self, *, after: int = 0, operation: str | None = None, limit: int = 1000
+    ) -> tuple[AuditEvent, ...]:
         """At most `limit` events with a higher `seq` than `after`, in order; of one operation, if given."""
         rows = self._all(
             "SELECT * FROM event WHERE seq > ? AND (? IS NULL OR operation = ?) ORDER BY seq LIMIT ?",
             after, operation, operation, limit,
         )  # fmt: skip
-        return tuple(Event(**row) for row in rows)
+        return tuple(AuditEvent(**row) for row in rows)
 
-    def events_of(self, *verbs: str, since: str) -> tuple[Event, ...]:
+    def events_of(self, *verbs: str, since: str) -> tuple[AuditEvent, ...]:
         """Every event of these verbs from a time on, in order."""
         marks = ", ".join("?" * len(verbs))
         rows = self._all(
             f"SELECT * FROM event WHERE at >= ? AND verb IN ({marks}) ORDER BY seq", since, *verbs
         )
-        return tuple(Event(**row) for row in rows)
+        return tuple(AuditEvent(**row) for row in rows)
 
     def head(self) -> Head:
         """The last event, or the genesis before the first."""
@@ -134,13 +136,13 @@ class Reader:
         return Head(**row) if row else chain.GENESIS
 
     def verify_chain(self, known: Head = chain.GENESIS) -> Head:
-        """The head, after every event was hashed again; `known` is one that was noted down elsewhere.
+        """The head, after every event was hashed again; `known` is a head that was kept elsewhere.
 
         Raises:
             ChainBroken: names the first event that is missing, altered or out of place.
         """
         rows = self._all("SELECT * FROM event ORDER BY seq")
-        return chain.verify((Event(**row) for row in rows), known)
+        return chain.verify((AuditEvent(**row) for row in rows), known)
 
     def _one(self, sql: str, *values: object) -> dict[str, Any] | None:
         return next(self._all(sql, *values), None)
@@ -151,5 +153,5 @@ class Reader:
                 yield dict(row)
 
 
-def _operation(row: dict[str, Any]) -> Operation:
-    return Operation(**{**row, "done": bool(row["done"])})
+def _operation(row: dict[str, Any]) -> OperationRow:
+    return OperationRow(**{**row, "done": bool(row["done"])})

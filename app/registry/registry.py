@@ -1,8 +1,8 @@
-"""The book of what may serve and what serves: artefacts, engines, reports, aliases, operations, events.
+"""The registry, to write: artefacts, engines, reports, aliases, operations and audit events.
 
-Every change is one transaction, and is on the disk when the call returns; the event that tells of it
-is part of it. Values go in and come out. It decides nothing: whether an engine may go live is for
-`app.promotion` to say. Calls come one at a time; they block for as long as the disk takes.
+Every change is one transaction that includes its audit event, and is durable when the call returns. Values
+go in and come out. It makes no decisions: whether an engine may go live is decided in `app.promotion`.
+Calls come one at a time, and block for as long as the disk takes.
 """
 
 import os
@@ -12,26 +12,26 @@ from pathlib import Path
 
 from app.registry import chain
 from app.registry.errors import Conflict, GenerationMoved, KeyReused, OperationUnderWay, UnknownRow
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from app.registry.store import check_is_there, identity_of, open_to_write, take_lock, transaction
 from app.registry.values import (
     AliasMove,
-    Entry,
-    Event,
+    AuditEntry,
+    AuditEvent,
     KnownArtefact,
     KnownEngine,
     KnownReport,
-    Operation,
+    OperationRow,
     Revocation,
 )
 from gates.report.codec import canonical
 
 
-class Registry(Reader):
-    """The registry, to read and to write; holds the writer's lock until it is closed."""
+class Registry(RegistryReader):
+    """The registry, readable and writable; holds the writer's lock until it is closed."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, make it, or bring it up to date.
+        """Open it; create or migrate it where needed.
 
         Raises:
             RegistryLocked, NotARegistry, RegistryTooNew, StorageFailed
@@ -45,7 +45,7 @@ class Registry(Reader):
             raise
 
     def close(self) -> None:
-        """Let go of the file and let the next writer in. Idempotent."""
+        """Close the file and release the writer's lock. Idempotent."""
         super().close()
         self._unlock()
 
@@ -54,28 +54,28 @@ class Registry(Reader):
         check_is_there(self._path, self._identity)
 
     def _unlock(self) -> None:
-        # Only once: by then the descriptor's number may be another file's.
+        # Only once: the number of a closed descriptor may belong to another file.
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    # ------------------------------------------------------------------------------ what is known
+    # ---------------------------------------------------------------------------------- records
 
-    def add_artefact(self, artefact: KnownArtefact, entry: Entry) -> None:
-        """Remember an artefact; once. Raises Conflict if it is known as something else."""
+    def add_artefact(self, artefact: KnownArtefact, entry: AuditEntry) -> None:
+        """Add an artefact; no effect if it is recorded. Raises Conflict if it is recorded differently."""
         row = {**asdict(artefact), "parents": canonical(artefact.parents).decode()}
         self._add("artefact", "root", row, artefact, self.artefact(artefact.root), entry)
 
-    def add_engine(self, engine: KnownEngine, entry: Entry) -> None:
-        """Remember an engine; once. Raises Conflict if it is known as something else, or its artefact is not."""
+    def add_engine(self, engine: KnownEngine, entry: AuditEntry) -> None:
+        """Add an engine; no effect if it is recorded. Raises Conflict if it is recorded differently, or its artefact is not."""
         self._add("engine", "digest", asdict(engine), engine, self.engine(engine.digest), entry)
 
-    def add_report(self, report: KnownReport, entry: Entry) -> None:
-        """Remember a report; once. Raises Conflict if it is known as something else."""
+    def add_report(self, report: KnownReport, entry: AuditEntry) -> None:
+        """Add a report; no effect if it is recorded. Raises Conflict if it is recorded differently."""
         self._add("report", "digest", asdict(report), report, self.report(report.digest), entry)
 
     def _add(
-        self, table: str, key: str, row: dict[str, object], value: object, known: object, entry: Entry
+        self, table: str, key: str, row: dict[str, object], value: object, known: object, entry: AuditEntry
     ) -> None:
         if known == value:
             return
@@ -85,8 +85,8 @@ class Registry(Reader):
             self._insert(table, row)
             self._note(entry)
 
-    def revoke(self, revocation: Revocation, entry: Entry) -> None:
-        """Never trust this again; the first reason stands."""
+    def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
+        """Revoke something for ever; a second revocation has no effect."""
         if self.revocation(revocation.thing, revocation.id) is None:
             with transaction(self._connection):
                 self._insert("revocation", asdict(revocation))
@@ -94,14 +94,14 @@ class Registry(Reader):
 
     # ----------------------------------------------------------------------------------- changes
 
-    def move(self, moves: Iterable[AliasMove], entry: Entry) -> None:
-        """Point aliases elsewhere, all or none. Raises GenerationMoved, Conflict (no such engine)."""
+    def move(self, moves: Iterable[AliasMove], entry: AuditEntry) -> None:
+        """Move aliases, all or none. Raises GenerationMoved, Conflict (no such engine)."""
         with transaction(self._connection):
             self._move(moves, entry)
             self._note(entry)
 
-    def begin(self, operation: Operation, entry: Entry) -> Operation:
-        """A new operation; or the one that the same key and request began before.
+    def begin(self, operation: OperationRow, entry: AuditEntry) -> OperationRow:
+        """Add an operation; or return the one that the same key and request began before.
 
         Raises:
             KeyReused: the key came with another request.
@@ -120,8 +120,8 @@ class Registry(Reader):
             self._note(entry)
         return operation
 
-    def advance(self, operation: Operation, moves: Iterable[AliasMove], entry: Entry) -> None:
-        """An operation's next state, and the aliases that move with it, in one transaction.
+    def advance(self, operation: OperationRow, moves: Iterable[AliasMove], entry: AuditEntry) -> None:
+        """Write an operation's next state and the aliases that move with it, in one transaction.
 
         Raises:
             UnknownRow: there is no such operation, or it has ended.
@@ -137,8 +137,8 @@ class Registry(Reader):
             self._move(moves, entry)
             self._note(entry)
 
-    def note(self, entry: Entry) -> Event:
-        """Something that only the audit has to know."""
+    def note(self, entry: AuditEntry) -> AuditEvent:
+        """Add an audit event that changes nothing else."""
         with transaction(self._connection):
             return self._note(entry)
 
@@ -148,12 +148,12 @@ class Registry(Reader):
         names, marks = ", ".join(row), ", ".join("?" * len(row))
         self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))
 
-    def _note(self, entry: Entry) -> Event:
+    def _note(self, entry: AuditEntry) -> AuditEvent:
         event = chain.link(self.head(), entry)
         self._insert("event", asdict(event))
         return event
 
-    def _move(self, moves: Iterable[AliasMove], entry: Entry) -> None:
+    def _move(self, moves: Iterable[AliasMove], entry: AuditEntry) -> None:
         for move in moves:
             known = self.alias(move.model, move.name)
             generation = known.generation if known else 0

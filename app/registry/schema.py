@@ -1,7 +1,7 @@
-"""The tables, as the migrations that lead to them. Pure text.
+"""The tables, as migrations. Pure text.
 
-`application_id` says whose file it is, `user_version` how many of the migrations it has had. A
-migration that was released is never edited: a change is one more.
+`application_id` identifies the program, `user_version` is the number of migrations that were applied. A
+released migration is never edited: a change is a new one.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""The one file that talks to SQLite: opening, migrating, transactions, and its errors as ours.
+"""The only module that uses SQLite: opening, migrations, transactions, and translation of its errors.
 
-Write-ahead log with `synchronous=FULL`: a transaction that was committed survives the loss of power,
-one that was not leaves no trace. One process writes at a time, which an advisory lock on a file
-beside the database sees to; the kernel drops it when the process ends, however it ends.
+Write-ahead log with `synchronous=FULL`: a committed transaction survives a loss of power, any other leaves
+no trace. One process writes at a time, by an advisory lock on a file beside the database, which the
+kernel releases when the process ends.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def take_lock(path: Path) -> int:
 
 
 def _open(path: Path) -> int:
-    """A descriptor of a file that only its owner reads, made if it is not there. Raises StorageFailed."""
+    """A descriptor of a file that only its owner can read; created if missing. Raises StorageFailed."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -51,14 +51,14 @@ def _open(path: Path) -> int:
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """The registry at `path`, made or migrated where needed. The caller holds the lock.
+    """The registry at `path`, created or migrated where needed. The caller holds the lock.
 
     Raises:
         NotARegistry, RegistryTooNew, StorageFailed: nothing was changed.
     """
-    # SQLite would make the file readable for all.
+    # SQLite would create the file readable for all.
     os.close(_open(path))
-    # The actor that owns it may run it in a thread of its own, one call at a time.
+    # Its owner may use it from another thread, one call at a time.
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     with _closing_on_error(connection, path):
         if not _is_new(connection):
@@ -70,7 +70,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """The registry at `path`, for looking only; a writer may work on it meanwhile.
+    """The registry at `path`, read-only; a writer may use it meanwhile.
 
     Raises:
         NotARegistry, RegistryTooNew, StorageFailed
@@ -132,11 +132,11 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing of it, and on the disk when it ends.
+    """All or nothing, and durable when it ends.
 
     Raises:
-        Conflict: a constraint was not met.
-        StorageFailed: SQLite could not do it.
+        Conflict: a constraint was violated.
+        StorageFailed: SQLite failed.
     """
     with translated():
         connection.execute("BEGIN IMMEDIATE")
@@ -151,7 +151,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """SQLite's errors as ours."""
+    """Translate SQLite's errors."""
     try:
         yield
     except sqlite3.IntegrityError as error:
@@ -176,7 +176,7 @@ _PUT_BACK: Final = "put the state folder back from a copy and restart the gatewa
 
 @contextlib.contextmanager
 def translated_files() -> Iterator[None]:
-    """Errors of files in the state folder as ours; none names a path of the host."""
+    """Translate errors of files in the state folder; no message names a path of the host."""
     try:
         yield
     except OSError as error:
@@ -189,9 +189,9 @@ def translated_files() -> Iterator[None]:
 
 
 def check_is_there(path: Path, identity: tuple[int, int]) -> None:
-    """Raises StorageMissing unless the file with this device and inode still lies at `path`.
+    """Raises StorageMissing unless the file with this device and inode is still at `path`.
 
-    SQLite goes on writing to a file that was deleted, and what it takes is lost with the process.
+    SQLite goes on writing to a deleted file, and the data are lost when the process ends.
     """
     if identity_of(path) != identity:
         raise StorageMissing(f"another file lies where the registry was; {_PUT_BACK}")

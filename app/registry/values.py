@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal
 
 AliasName = Literal["live", "previous", "baseline"]
 Thing = Literal["artefact", "engine", "report", "key"]
-"""What can be revoked; a key is a signer's."""
+"""What can be revoked; `key` is a signer's key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownArtefact:
-    """An artefact that was seen here, as its manifest describes it; `root` identifies it."""
+    """An artefact, as its manifest describes it; `root` identifies it."""
 
     root: str
     name: str
@@ -23,7 +24,7 @@ class KnownArtefact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownEngine:
-    """How an artefact is served: canonical JSON of the spec, and its digest. None: nothing local."""
+    """An engine: canonical JSON of its spec, and the digest of that. `artefact` is None if it has none here."""
 
     digest: str
     name: str
@@ -33,9 +34,9 @@ class KnownEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownReport:
-    """A report that was uploaded; `digest` is of its envelope, `statement` of what was signed.
+    """An uploaded report. `digest` is that of its envelope, `statement` that of the signed statement.
 
-    `artefact` and `baseline` are root digests: of what was judged, and of what it was compared with.
+    `artefact` and `baseline` are root digests: of the model that was judged, and of its baseline.
     """
 
     digest: str
@@ -51,7 +52,7 @@ class KnownReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """A movable name of a model. `generation` goes up by one with every move, also to nothing."""
+    """A movable name of a model. `generation` grows by one with every move, also when it is cleared."""
 
     model: str
     name: AliasName
@@ -62,7 +63,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasMove:
-    """Point an alias somewhere. `generation` is the one it was read at, 0 if it was not there; None: whatever."""
+    """A move of an alias. `generation` is the one it was read at, 0 if it did not exist; None: unconditional."""
 
     model: str
     name: AliasName
@@ -72,7 +73,7 @@ class AliasMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revocation:
-    """Something is not to be trusted any more."""
+    """A revocation of something that must not be trusted any more."""
 
     thing: Thing
     id: str
@@ -81,8 +82,8 @@ class Revocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """A promotion or a rollback. `state` is the machine's JSON; `result` and `error` are JSON, too.
+class OperationRow:
+    """A promotion or a rollback. `state` is the operation's state as JSON; `result` and `error` are JSON, too.
 
     `key` is the caller's idempotency key and `request` the digest of what came with it.
     """
@@ -101,10 +102,10 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What the audit is to say of a change: who, what, to what, and the numbers behind it.
+class AuditEntry:
+    """A new audit entry: when, who, what, on what, and the figures behind it.
 
-    `detail` holds what JSON can.
+    `detail` holds JSON values.
     """
 
     at: str
@@ -116,8 +117,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """An entry as it stands in the table: `detail` as canonical JSON, chained to the one before."""
+class AuditEvent:
+    """A stored audit entry: `detail` as canonical JSON, with the hash chain."""
 
     seq: int
     at: str
@@ -132,7 +133,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last event of a chain. Kept elsewhere (a log), it also shows that events were cut off."""
+    """The last event of a chain. If it is kept elsewhere (a log), it also proves that no later events were removed."""
 
     seq: int
     hash: str
+
+
+def timestamp(moment: datetime) -> str:
+    """A time with a zone as the registry stores it: RFC 3339, UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

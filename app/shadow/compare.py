@@ -1,7 +1,7 @@
-"""Two engines over the same records: do they call the same, and whose manners are worse? Pure.
+"""Compares two engines on the same records: their tool calls and their breaches of manners. Pure.
 
-Advisory: what callers asked lately is no suite, nobody said what is right, and the redacted prompt is
-not the caller's own. A gate decides (`manners gate`); this says where to look.
+The comparison is advisory: recorded requests are not a suite with known right answers, and prompts are redacted.
+The gate decides (`manners gate`); this says where to look.
 """
 
 import json
@@ -11,24 +11,24 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final, Literal
 
-from app.shadow.record import Call, Record
-from app.shadow.replay import Said
+from app.shadow.record import RecordedCall, ShadowRecord
+from app.shadow.replay import ReplayedReply
 from gates.stats.binomial import wilson
 from gates.stats.paired import mid_p, tango, tango_lower, tango_upper
 
 AGREES: Final = 0.9
-"""The least share of equal calls that is called agreement, and the most that is not."""
+"""The share of equal calls from which on engines agree."""
 MARGIN: Final = 0.05
-"""The most more breaches, as a share of the records, that is called none."""
+"""The largest increase of breaches, as a share of the records, that counts as none."""
 SHOWN: Final = 5
-"""Records that are told one by one."""
+"""The most differing records that are listed."""
 
-Word = Literal["alike", "differs", "worse", "open"]
+ComparisonWord = Literal["alike", "differs", "worse", "open"]
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`k` of `n`, with Wilson's two-sided interval of 95 %; None of nothing."""
+    """`k` of `n`, with Wilson's two-sided 95 % interval; None if `n` is 0."""
 
     k: int
     n: int
@@ -38,9 +38,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Records with a breach on each side. `more` is the candidate's share less the baseline's.
+    """Records with a breach in the replies of each engine. `more` is the candidate's share minus the baseline's.
 
-    `low` and `high` are Tango's two-sided interval of it at 95 %; `p` is McNemar's one-sided mid-p.
+    `low` and `high` are its two-sided 95 % interval by Tango; `p` is McNemar's one-sided mid-p value.
     """
 
     n: int
@@ -56,15 +56,15 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Medians:
-    """A middle value of each side; None where there was nothing to measure."""
+    """The median of each engine; None where there was nothing to measure."""
 
     candidate: float | None
     baseline: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
-    """A record to look at: its id, what each side called, and its breaches."""
+class DifferingRecord:
+    """A record whose replies differ: its id, and each engine's calls and breaches."""
 
     id: str
     candidate: str
@@ -73,10 +73,10 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All of it. `calls` counts every record, `with_calls` those where a side called something.
+    """The whole comparison. `calls` counts every record, `with_calls` those where an engine called a tool.
 
-    `recorded_*` compare with what the caller got that day, from the prompt as it was and with the
-    sampling of then.
+    `recorded_*` compare with the reply that the caller received, which was made from the unredacted prompt with
+    the request's own sampling.
     """
 
     candidate: str
@@ -92,17 +92,17 @@ class Comparison:
     detectors: dict[str, tuple[int, int]]
     characters: Medians
     wait: Medians
-    others: tuple[Other, ...]
-    word: Word
+    others: tuple[DifferingRecord, ...]
+    word: ComparisonWord
     verdict: str
 
 
-Trio = tuple[Record, Said, Said]
-"""A record, and what the candidate and the baseline said to it."""
+ReplayTrio = tuple[ShadowRecord, ReplayedReply, ReplayedReply]
+"""A record, and the replies of the candidate and of the baseline."""
 
 
-def compare(trios: Sequence[Trio], *, candidate: str, baseline: str, unusable: int = 0) -> Comparison:
-    """The comparison over the records that both sides answered."""
+def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusable: int = 0) -> Comparison:
+    """Compare the records that both engines answered."""
     known = [trio for trio in trios if not trio[1].lost and not trio[2].lost]
     same = [agree(ours.calls, theirs.calls) for _, ours, theirs in known]
     calling = [bool(ours.calls or theirs.calls) for _, ours, theirs in known]
@@ -132,14 +132,14 @@ def compare(trios: Sequence[Trio], *, candidate: str, baseline: str, unusable: i
     )
 
 
-def agree(ours: Iterable[Call], theirs: Iterable[Call]) -> bool:
-    """The same names with the same arguments, in any order. Arguments are compared as JSON values:
-    keys have no order, 1 is 1.0, and true is not 1."""
+def agree(ours: Iterable[RecordedCall], theirs: Iterable[RecordedCall]) -> bool:
+    """Whether the calls have the same names and arguments, in any order. Arguments are compared as JSON values:
+    keys have no order, 1 equals 1.0, and true does not equal 1."""
     return Counter(map(_canonical, ours)) == Counter(map(_canonical, theirs))
 
 
-def judge(calls: Share, breaches: Paired) -> tuple[Word, str]:
-    """The verdict in a word, and in words."""
+def judge(calls: Share, breaches: Paired) -> tuple[ComparisonWord, str]:
+    """The verdict as one word, and as a sentence."""
     n = breaches.n
     if not n or calls.low is None or calls.high is None:
         return "open", "there was nothing to compare"
@@ -170,12 +170,12 @@ def as_json(found: Comparison) -> dict[str, Any]:
                                     for name, (ours, theirs) in names.items()}}  # fmt: skip
 
 
-def _canonical(call: Call) -> str:
+def _canonical(call: RecordedCall) -> str:
     return json.dumps([call.name, _plain(call.arguments)], sort_keys=True)
 
 
 def _plain(value: Any) -> Any:
-    """Numbers that are equal as JSON, equal as text."""
+    """Normalize numbers: those that are equal become equal as text."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
@@ -190,9 +190,9 @@ def _share(values: Iterable[bool]) -> Share:
     return Share(sum(found), len(found), *wilson(sum(found), len(found)))
 
 
-def _paired(known: Sequence[Trio]) -> Paired:
-    ours = [bool(said.breaches) for _, said, _ in known]
-    theirs = [bool(said.breaches) for _, _, said in known]
+def _paired(known: Sequence[ReplayTrio]) -> Paired:
+    ours = [bool(reply.breaches) for _, reply, _ in known]
+    theirs = [bool(reply.breaches) for _, _, reply in known]
     b = sum(mine and not other for mine, other in zip(ours, theirs, strict=True))
     c = sum(other and not mine for mine, other in zip(ours, theirs, strict=True))
     n = len(known)
@@ -202,29 +202,29 @@ def _paired(known: Sequence[Trio]) -> Paired:
     return Paired(n, sum(ours), sum(theirs), b, c, (b - c) / n, low, high, mid_p(b, c))
 
 
-def _detectors(known: Sequence[Trio]) -> dict[str, tuple[int, int]]:
-    ours = Counter(name for _, said, _ in known for name in said.breaches)
-    theirs = Counter(name for _, _, said in known for name in said.breaches)
+def _detectors(known: Sequence[ReplayTrio]) -> dict[str, tuple[int, int]]:
+    ours = Counter(name for _, reply, _ in known for name in reply.breaches)
+    theirs = Counter(name for _, _, reply in known for name in reply.breaches)
     return {name: (ours[name], theirs[name]) for name in sorted(ours | theirs)}
 
 
-def _medians(known: Sequence[Trio], of: Any) -> Medians:
-    """Over the records where both sides have a value."""
+def _medians(known: Sequence[ReplayTrio], of: Any) -> Medians:
+    """Medians over the records where both engines have a value."""
     both = [(of(a), of(b)) for _, a, b in known if of(a) is not None and of(b) is not None]
     if not both:
         return Medians(None, None)
     return Medians(median(a for a, _ in both), median(b for _, b in both))
 
 
-def _others(known: Sequence[Trio]) -> Iterable[Other]:
+def _others(known: Sequence[ReplayTrio]) -> Iterable[DifferingRecord]:
     for record, ours, theirs in known:
         if not agree(ours.calls, theirs.calls) or ours.breaches - theirs.breaches:
-            yield Other(record.id, _told(ours), _told(theirs))
+            yield DifferingRecord(record.id, _told(ours), _told(theirs))
 
 
-def _told(said: Said) -> str:
-    calls = [f"{call.name}({_arguments(call.arguments)})" for call in said.calls]
-    return "; ".join([*calls, *sorted(said.breaches)]) or "spoke"
+def _told(reply: ReplayedReply) -> str:
+    calls = [f"{call.name}({_arguments(call.arguments)})" for call in reply.calls]
+    return "; ".join([*calls, *sorted(reply.breaches)]) or "spoke"
 
 
 def _arguments(value: Any) -> str:

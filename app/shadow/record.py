@@ -1,4 +1,4 @@
-"""One record: what a caller asked and what became of it, redacted, as one line of JSON. Pure."""
+"""A record: a caller's request and its reply's calls, redacted, as one line of JSON. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ _SHAPES: Final = ("tools", "tool_choice", "parallel_tool_calls", "response_forma
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A finished chat as the gateway holds it, not redacted: it lives in memory only.
+class FinishedChat:
+    """A finished chat, not redacted: it is kept in memory only.
 
-    `id` is the record's own, and nothing of the caller's is in it. `calls` are names and arguments as they went out. `wait` is seconds to the first content, None
-    where a reply was not streamed.
+    `id` is random and independent of the caller's. `calls` are names and arguments as they were sent to the caller.
+    `wait` is seconds to the first content, None if the reply was not streamed.
     """
 
     id: str
@@ -37,16 +37,16 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """`arguments` is the JSON value; a text, if it was no JSON."""
+class RecordedCall:
+    """A tool call. `arguments` is the JSON value, or the text if it is not JSON."""
 
     name: str
     arguments: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """As it is kept. `at` is UTC, RFC 3339; `dropped` counts texts and values beyond the limits."""
+class ShadowRecord:
+    """A record as it is stored. `at` is UTC, RFC 3339; `dropped` counts texts and values beyond the limits."""
 
     id: str
     at: str
@@ -54,54 +54,54 @@ class Record:
     engine: str
     thinking: bool
     request: Mapping[str, Any]
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
     breaches: tuple[str, ...]
     first_content: float | None
     dropped: int = 0
 
     @property
     def when(self) -> datetime:
-        """The end of the reply."""
+        """The time of the reply's end."""
         return datetime.fromisoformat(self.at)
 
 
-def redacted(taken: Taken, own: Iterable[Any] = ()) -> Record:
-    """What may be kept of it; `own` are the operator's RE2 patterns. Raises TooManySecrets."""
+def redacted(chat: FinishedChat, own: Iterable[Any] = ()) -> ShadowRecord:
+    """Redact a chat; `own` are the operator's RE2 patterns. Raises TooManySecrets."""
     redactor = Redactor(own)
-    request: dict[str, Any] = {"messages": [redactor.message(m) for m in taken.body["messages"]]}
+    request: dict[str, Any] = {"messages": [redactor.message(m) for m in chat.body["messages"]]}
     for name in _SHAPES:
-        if taken.body.get(name) is not None:
-            shaped = redactor.schema({name: taken.body[name]})
+        if chat.body.get(name) is not None:
+            shaped = redactor.schema({name: chat.body[name]})
             request |= shaped
-    calls = tuple(Call(redactor.text(name), redactor.arguments(text)) for name, text in taken.calls)
-    return Record(
-        id=taken.id,
-        at=taken.at.isoformat(timespec="milliseconds"),
-        model=taken.model,
-        engine=taken.engine,
-        thinking=taken.thinking,
+    calls = tuple(RecordedCall(redactor.text(name), redactor.arguments(text)) for name, text in chat.calls)
+    return ShadowRecord(
+        id=chat.id,
+        at=chat.at.isoformat(timespec="milliseconds"),
+        model=chat.model,
+        engine=chat.engine,
+        thinking=chat.thinking,
         request=request,
         calls=calls,
-        breaches=tuple(sorted(taken.breaches)),
-        first_content=None if taken.wait is None else round(taken.wait, 3),
+        breaches=tuple(sorted(chat.breaches)),
+        first_content=None if chat.wait is None else round(chat.wait, 3),
         dropped=redactor.dropped,
     )
 
 
-def render(record: Record) -> bytes:
-    """One line, with its line break."""
+def render(record: ShadowRecord) -> bytes:
+    """The record as one line, with its line break."""
     text = json.dumps({"schema": SCHEMA, **asdict(record)}, separators=(",", ":"), ensure_ascii=False)
     return text.encode("utf-8", "replace") + b"\n"
 
 
-def parse(line: bytes) -> Record | None:
-    """The record on a line; None of one that is torn, or of another schema."""
+def parse(line: bytes) -> ShadowRecord | None:
+    """Parse a line; None if it is incomplete or of another schema."""
     try:
         fields = json.loads(line)
         if fields.pop("schema") != SCHEMA:
             return None
-        calls = tuple(Call(**call) for call in fields.pop("calls"))
-        record = Record(**{**fields, "calls": calls, "breaches": tuple(fields["breaches"])})
+        calls = tuple(RecordedCall(**call) for call in fields.pop("calls"))
+        record = ShadowRecord(**{**fields, "calls": calls, "breaches": tuple(fields["breaches"])})
         return record if record.when.tzinfo is not None and record.request["messages"] else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

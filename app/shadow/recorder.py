@@ -1,12 +1,11 @@
-"""Records a share of the finished chats, beside the event loop: redaction and the disk are a thread's work.
+"""Records a random share of the finished chats; a worker thread redacts and writes them.
 
-The loop draws a random number and puts a value into a queue. A record is left out, and counted in
-`manners_shadow_dropped_total{reason}`, where the queue is full, where the request is too long, where the
-disk refuses it and where it cannot be redacted; callers notice none of it. A disk that refuses is
-reported once, and again when it has recovered. A worker that died is started again with the next record.
+The event loop only draws a random number and puts the chat into a queue. A record is dropped, and counted in
+`manners_shadow_dropped_total{reason}`, if the queue is full, the request is too long, the disk fails, or redaction
+fails; callers are not affected. A failing disk is logged once, and again when it works. A worker that died is
+restarted with the next record.
 
-Whether a chat is recorded, and under which id, is decided by this process's own randomness: a caller's
-`x-request-id` has no part in it.
+Selection and ids use this process's own randomness, independent of the caller's `x-request-id`.
 """
 
 import errno
@@ -20,19 +19,18 @@ from datetime import UTC, date, datetime
 from typing import Final, Literal
 
 from app.api.surface import OverChat
-from app.config.config import Config
-from app.config.shadow import Shadow
-from app.proxy.exchange import Exchange
-from app.shadow.record import Taken, redacted, render
+from app.config.config import Config, Shadow
+from app.proxy.context import RequestContext
+from app.shadow.record import FinishedChat, redacted, render
 from app.shadow.store import Store, first_kept
 from app.telemetry.log import Logger, where
 from app.telemetry.redact import TooManySecrets, compiled
 from app.telemetry.reply_window import Heard
 
 WAITING: Final = 64
-"""Records that may wait for the disk."""
+"""The capacity of the queue."""
 LONGEST: Final = 128 << 10
-"""Bytes of a request that are redacted; to look through more would take the interpreter from callers."""
+"""The longest request in bytes that is redacted; a longer one would hold the GIL for too long."""
 CLOSE_SECONDS: Final = 5.0
 
 _CHANCE: Final = random.SystemRandom()
@@ -40,7 +38,7 @@ _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 Now = Callable[[], datetime]
 Dropped = Literal["queue_full", "too_long", "too_many_secrets", "disk", "limit", "error", "worker_died"]
-"""Why a record was left out; `limit` is `max_mb`."""
+"""Why a record was dropped; `limit` is `max_mb`."""
 Count = Callable[[Dropped], None]
 
 
@@ -49,7 +47,7 @@ def _now() -> datetime:
 
 
 def recorder_for(config: Config, log: Logger, dropped: Count) -> "Recorder | None":
-    """As the configuration asks. What is too old goes, also where nothing is recorded any more."""
+    """Create the recorder if it is configured. Old records are deleted in any case."""
     store = Store(config.state_dir)
     with suppress(OSError):
         store.forget_before(first_kept(_now().date(), config.shadow.keep_days))
@@ -57,7 +55,7 @@ def recorder_for(config: Config, log: Logger, dropped: Count) -> "Recorder | Non
 
 
 class Recorder:
-    """Takes chats that are over. `close` when the gateway ends.
+    """Records finished chats. Call `close` when the gateway ends.
 
     `chance` draws from [0, 1).
     """
@@ -75,33 +73,43 @@ class Recorder:
         self._settings, self._store, self._log = settings, store, log
         self._dropped, self._now, self._chance = dropped, now, chance
         self._own = tuple(map(compiled, settings.redact))
-        self._queue: queue.Queue[Taken | None] = queue.Queue(WAITING)
+        self._queue: queue.Queue[FinishedChat | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
         self._ended = False
         self._day: date | None = None
         self._size = 0
         self._told_full = False
-        self._failing = False  # the disk refused the last record
+        self._failing = False  # the disk failed on the last record
 
-    def take(self, model: str, engine: str, exchange: Exchange, heard: Heard) -> None:
-        """A request is over. Of the chats that went well a random share is kept."""
-        if self._ended or heard.ended != "ok" or not isinstance(exchange.surface, OverChat):
+    def take(self, context: RequestContext, heard: Heard) -> None:
+        """Handle a finished request: a random share of the successful chats is recorded."""
+        if self._ended or heard.ended != "ok" or not isinstance(context.surface, OverChat):
             return
         if self._chance() >= self._settings.share:
             return
-        if len(exchange.body) > LONGEST:
+        if len(context.body) > LONGEST:
             return self._dropped("too_long")
-        calls = tuple((name, "".join(parts)) for name, parts in exchange.audit.calls)
-        thinking, body = exchange.policy.think.thinking, exchange.asked.body
-        taken = Taken(new_id(), self._now(), model, engine, thinking, body, calls, heard.breaches, heard.wait)
+        calls = tuple((name, "".join(parts)) for name, parts in context.audit.calls)
+        thinking, body = context.policy.think.thinking, context.parsed.body
+        chat = FinishedChat(
+            new_id(),
+            self._now(),
+            context.parsed.chat.model,
+            context.engine,
+            thinking,
+            body,
+            calls,
+            heard.breaches,
+            heard.wait,
+        )
         self._ensure_worker()
         try:
-            self._queue.put_nowait(taken)
+            self._queue.put_nowait(chat)
         except queue.Full:
             self._dropped("queue_full")
 
     def close(self) -> None:
-        """Write what waits; bounded."""
+        """Write the queued records; takes at most CLOSE_SECONDS for each of its two steps."""
         self._ended = True
         if self._thread is not None and self._thread.is_alive():
             with suppress(queue.Full):
@@ -118,13 +126,13 @@ class Recorder:
         self._thread.start()
 
     def _run(self) -> None:
-        while (taken := self._queue.get()) is not None:
-            self._attempt(taken)
+        while (chat := self._queue.get()) is not None:
+            self._attempt(chat)
 
-    def _attempt(self, taken: Taken) -> None:
-        """Write one record; whatever happens to it, the next one has its turn."""
+    def _attempt(self, chat: FinishedChat) -> None:
+        """Write one record; an error is counted and does not stop the worker."""
         try:
-            self._write(taken)
+            self._write(chat)
         except TooManySecrets:
             self._dropped("too_many_secrets")
         except OSError as error:
@@ -138,9 +146,9 @@ class Recorder:
             self._dropped("error")
             self._log.warning("shadow_failed", **where(bug))
 
-    def _write(self, taken: Taken) -> None:
-        line = render(redacted(taken, self._own))
-        day = taken.at.date()
+    def _write(self, chat: FinishedChat) -> None:
+        line = render(redacted(chat, self._own))
+        day = chat.at.date()
         if day != self._day:
             self._store.forget_before(first_kept(day, self._settings.keep_days))
             self._size = self._store.size()
@@ -154,10 +162,10 @@ class Recorder:
             self._log.warning("shadow_resumed", reason="records are written again")
 
     def _has_room(self, today: date, size: int) -> bool:
-        """Older days make room; where today fills it all, nothing more is kept of today."""
+        """Whether a record fits into `max_mb`. Older days are deleted to make room; today's records are not."""
         most = self._settings.max_mb * 1_000_000
         if self._size + size > most:
-            self._size = self._store.size()  # somebody may have deleted records meanwhile
+            self._size = self._store.size()  # records may have been deleted by hand
             for day in self._store.days():
                 if day < today and self._size + size > most:
                     self._store.forget(day)
@@ -170,5 +178,5 @@ class Recorder:
 
 
 def new_id() -> str:
-    """A record's id: 64 random bits in letters, for nothing in a record may look like a number."""
+    """A record's id: 64 random bits as letters, because numbers would be redacted."""
     return secrets.token_hex(8).translate(_LETTERS)

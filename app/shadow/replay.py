@@ -1,7 +1,7 @@
-"""From records to requests, and from raw replies to what was said: by the gateway's own stream core. Pure.
+"""Turns records into requests, and raw replies into calls and breaches with the gateway's own stream core. Pure.
 
-An engine is asked as the gateway would ask it, at temperature 0. What it sends is kept raw
-(`gates.run`), and read here: asked once, it can be read again and differently.
+Requests are those that the gateway would send, at temperature 0. Replies are stored raw (`gates.run`), so that
+they can be parsed again later.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any, Final
 from app.api.chat_request import ChatRequest, check_chat
 from app.api.engine_request import stream_policy, upstream_body, without_parser
 from app.errors.tree import RequestError
-from app.shadow.record import SCHEMA, Call, Record
+from app.shadow.record import SCHEMA, RecordedCall, ShadowRecord
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.events import Broken, Event, Text
@@ -25,15 +25,15 @@ from gates.run.request import digest
 from gates.run.target import Target
 
 SUITE: Final = f"sha256:{hashlib.sha256(SCHEMA.encode()).hexdigest()}"
-"""What stands for a suite in the samples' keys: every record is its own case."""
+"""Takes the place of the suite's digest in the samples' keys; every record is its own case."""
 LONGEST_ANSWER: Final = 1024
-"""Tokens, where a request says nothing: a candidate that goes in circles has to end."""
+"""max_tokens where a request has none, because a candidate may repeat itself endlessly."""
 _MOST_MESSAGES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """An engine under its name, up. `guard` is how many characters of its speech are held back."""
+class ReplayEngine:
+    """A running engine. `guard` is how many characters at the start of a reply are held back."""
 
     name: str
     target: Target
@@ -42,57 +42,58 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a caller would have got, and what was wrong with it.
+class ReplayedReply:
+    """A reply as a caller would have received it.
 
-    `breaches` are the names of `ReplyAudit.breaches`, and `error` where the engine failed the request.
-    `lost`: it was never answered, for the way was cut; it says nothing of the engine. `wait` is
-    seconds to the first content.
+    `breaches` are the names of `ReplyAudit.breaches`, and `error` if the engine failed the request.
+    `lost`: the connection failed, which says nothing about the engine. `wait` is seconds to the first content.
     """
 
-    calls: tuple[Call, ...] = ()
+    calls: tuple[RecordedCall, ...] = ()
     breaches: frozenset[str] = frozenset()
     characters: int = 0
     wait: float | None = None
     lost: bool = False
 
 
-def ask_of(record: Record, asked: Asked) -> Ask | None:
-    """The request for an engine; None where it cannot be made of what redaction left, or this engine
-    does not take it."""
+def request_for(record: ShadowRecord, engine: ReplayEngine) -> Ask | None:
+    """The request for an engine; None if the redacted record is not a valid request, or the engine does not
+    support it."""
     chat = _chat(record)
-    if chat is None or (chat.is_begun and asked.abilities.continues is False):
+    if chat is None or (chat.is_begun and engine.abilities.continues is False):
         return None
     body = _body(record)
-    if not asked.abilities.parses_tools:
+    if not engine.abilities.parses_tools:
         body = without_parser(chat, body)
-    target = asked.target
+    target = engine.target
     thinking = chat.thinking_or(None if record.thinking else 0)
     sent = json.loads(upstream_body(chat, body, target.dialect, target.served_model, thinking))
-    key = Key(SUITE, target.artefact, target.engine, digest(sent), asked.name, record.id, 0, "stream")
+    key = Key(SUITE, target.artefact, target.engine, digest(sent), engine.name, record.id, 0, "stream")
     return Ask(key, sent)
 
 
-def asks_of(records: Iterable[Record], engines: Sequence[Asked]) -> list[tuple[Record, tuple[Ask, ...]]]:
-    """The records that every one of the engines can be asked, with the requests, one an engine."""
+def requests_for(
+    records: Iterable[ShadowRecord], engines: Sequence[ReplayEngine]
+) -> list[tuple[ShadowRecord, tuple[Ask, ...]]]:
+    """The records that all engines support, each with one request per engine."""
     found = []
     for record in records:
-        asks = [ask_of(record, asked) for asked in engines]
+        asks = [request_for(record, engine) for engine in engines]
         made = tuple(ask for ask in asks if ask is not None)
         if len(made) == len(engines):
             found.append((record, made))
     return found
 
 
-def said(record: Record, sample: Sample, asked: Asked) -> Said:
-    """A raw reply, read."""
+def read_reply(record: ShadowRecord, sample: Sample, engine: ReplayEngine) -> ReplayedReply:
+    """Parse a raw reply."""
     if sample.fault is not None:
-        return Said(lost=True)
+        return ReplayedReply(lost=True)
     chat = _chat(record)
     if sample.status != 200 or chat is None:
-        return Said(breaches=frozenset({"error"}))
+        return ReplayedReply(breaches=frozenset({"error"}))
     thinking = chat.thinking_or(None if record.thinking else 0)
-    pipeline = Pipeline(stream_policy(chat, asked.target.dialect, thinking, asked.guard, record.id[:12]))
+    pipeline = Pipeline(stream_policy(chat, engine.target.dialect, thinking, engine.guard, record.id[:12]))
     clocks, audit = Clocks(0.0), ReplyAudit(thinking != 0)
     events: list[Event] = []
     for batch, seconds in _batches(sample, pipeline):
@@ -102,8 +103,8 @@ def said(record: Record, sample: Sample, asked: Asked) -> Said:
     breaches = frozenset(audit.breaches())
     if any(isinstance(event, Broken) for event in events):
         breaches |= {"error"}
-    made = tuple(Call(name, _value("".join(parts))) for name, parts in audit.calls)
-    return Said(
+    made = tuple(RecordedCall(name, _value("".join(parts))) for name, parts in audit.calls)
+    return ReplayedReply(
         calls=made,
         breaches=breaches,
         characters=sum(len(event.text) for event in events if isinstance(event, Text)),
@@ -112,7 +113,7 @@ def said(record: Record, sample: Sample, asked: Asked) -> Said:
 
 
 def _batches(sample: Sample, pipeline: Pipeline) -> Iterable[tuple[list[Event], float]]:
-    """Events and when they came, in seconds from the request's first byte."""
+    """Batches of events with their time in seconds since the request's first byte."""
     end = sample.ended_ns / 1e9
     if sample.reads and sample.reads[0].data.lstrip().startswith(b"{"):  # it did not stream
         yield pipeline.feed_message(b"".join(read.data for read in sample.reads)), end
@@ -123,14 +124,14 @@ def _batches(sample: Sample, pipeline: Pipeline) -> Iterable[tuple[list[Event], 
         yield pipeline.close(), end
 
 
-def _body(record: Record) -> dict[str, Any]:
+def _body(record: ShadowRecord) -> dict[str, Any]:
     body = {**record.request, "model": record.model, "stream": True}
     if body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
         body["max_tokens"] = LONGEST_ANSWER
     return {**body, "temperature": 0.0, "top_p": 1.0, "seed": 0}
 
 
-def _chat(record: Record) -> ChatRequest | None:
+def _chat(record: ShadowRecord) -> ChatRequest | None:
     try:
         return check_chat(_body(record), _MOST_MESSAGES)
     except RequestError:

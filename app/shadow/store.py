@@ -1,7 +1,7 @@
-"""The folder of records: one file a day, readable by its owner only, and no day older than allowed.
+"""The folder of records: one file per day, readable by its owner only.
 
 state/shadow/2026-11-21.jsonl           records of that day (UTC)
-state/shadow/replay/2026-11-21.jsonl    what engines answered when they were asked them again
+state/shadow/replay/2026-11-21.jsonl    replies of the engines in replays
 """
 
 import errno
@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from app.shadow.record import Record, parse
+from app.shadow.record import ShadowRecord, parse
 
 FOLDER: Final = "shadow"
 REPLAYS: Final = "replay"
@@ -20,21 +20,21 @@ _ENDING: Final = ".jsonl"
 
 
 class Store:
-    """Days of records in a folder. Raises OSError for what the disk refuses."""
+    """The files of records, one per day. Raises OSError."""
 
     def __init__(self, state: Path) -> None:
         self.folder = state / FOLDER
 
     def days(self) -> list[date]:
-        """The days that there are records of, oldest first."""
+        """The days that have records, oldest first."""
         return _days(self.folder)
 
     def size(self) -> int:
-        """Bytes of all records."""
+        """The size of all records in bytes."""
         return sum(self._path(day).stat().st_size for day in self.days())
 
     def append(self, day: date, line: bytes) -> None:
-        """One more line of a day, whole or not at all: what a full disk took of it is cut off again."""
+        """Append a line to a day's file, completely or not at all: a partial write on a full disk is truncated."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         file = os.open(self._path(day), flags, 0o600)
@@ -47,25 +47,25 @@ class Store:
             os.close(file)
 
     def forget_before(self, first: date) -> None:
-        """Delete the days before this one, and what was answered to them."""
+        """Delete the records and replies of all days before `first`."""
         for folder in (self.folder, self.folder / REPLAYS):
             for day in _days(folder):
                 if day < first:
                     (folder / f"{day}{_ENDING}").unlink(missing_ok=True)
 
     def forget(self, day: date) -> None:
-        """Delete one day, and what was answered to it."""
+        """Delete the records and replies of one day."""
         self._path(day).unlink(missing_ok=True)
         self.replay(day).unlink(missing_ok=True)
 
     def replay(self, day: date) -> Path:
-        """Where answers to a day's records are kept; the folder is made."""
+        """The path of the replies to a day's records; its folder is created."""
         folder = self.folder / REPLAYS
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder / f"{day}{_ENDING}"
 
-    def records(self, since: datetime) -> Iterator[Record]:
-        """Sound records from then on, each once, oldest first."""
+    def records(self, since: datetime) -> Iterator[ShadowRecord]:
+        """The valid records since a time, each once, oldest first."""
         seen: set[str] = set()
         for day in self.days():
             if day < since.astimezone(UTC).date():
@@ -82,7 +82,7 @@ class Store:
 
 
 def first_kept(today: date, keep_days: int) -> date:
-    """The oldest day that may stay: today is the last of `keep_days` whole days and itself."""
+    """The oldest day that is kept: `keep_days` days before today."""
     return today - timedelta(days=keep_days)
 
 

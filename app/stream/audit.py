@@ -27,21 +27,15 @@ class ReplyAudit:
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""
         for event in events:
-            kind = type(event)
-            if kind is Text:
-                assert isinstance(event, Text)
-                self.text(event.text)
-            elif kind is Thought:
-                assert isinstance(event, Thought)
+            if type(event) is Text:
+                self._text.append(event.text)
+            elif type(event) is Thought:
                 self.stripped.add(event.kind)
-            elif kind is CallStart:
-                assert isinstance(event, CallStart)
+            elif type(event) is CallStart:
                 self.calls.append((event.name, []))
-            elif kind is CallArguments and self.calls:
-                assert isinstance(event, CallArguments)
+            elif type(event) is CallArguments and self.calls:
                 self.calls[-1][1].append(event.fragment)
-            elif kind is Finish:
-                assert isinstance(event, Finish)
+            elif type(event) is Finish:
                 self.reason = event.reason
 
     @property

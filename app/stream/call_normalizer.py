@@ -23,7 +23,7 @@ class CallNormalizer:
         self._id_prefix = id_prefix
         self._count = 0
         self._open: CallStart | None = None  # as the engine sent it
-        self._arguments = _Arguments()  # of the open call
+        self._arguments: _Arguments  # of the open call
         self._waiting: list[Event] = []  # what was said before the open call was complete
         self._nameless: int | None = None  # the index of a call that has no name
         self.is_open = False  # whether what is said now must come through here
@@ -50,7 +50,7 @@ class CallNormalizer:
         if reason != "length" and not self._arguments.is_object():
             self.sources[-1] = "invalid"
         out += self._waiting
-        self._open, self._arguments, self._waiting = None, _Arguments(), []
+        self._open, self._waiting = None, []
         self.is_open = False
         return out
 
@@ -63,7 +63,7 @@ class CallNormalizer:
             return [*out, Broken(message, "upstream_too_many_calls")]
         known = event.source != "engine" or event.name in self._tools
         self.sources.append(event.source if known else "invalid")
-        self._open, self.is_open = event, True
+        self._open, self._arguments, self.is_open = event, _Arguments(), True
         call_id = event.id or f"call_{self._id_prefix}{self._choice}{self._count}"
         out.append(CallStart(self._choice, self._count, event.name, call_id, self.sources[-1]))
         self._count += 1

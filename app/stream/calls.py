@@ -1,9 +1,8 @@
 """A tool call that a model wrote as text: from its opening tag to its end.
 
 Hermes JSON and Qwen3.5's XML are both accepted at any time: one server may produce either, by
-`tool_choice`. A call is handed on as soon as it can be nothing else: its tool is one that the
-request declared and its arguments have begun. A call of an unknown tool is handed on when it is
-complete.
+`tool_choice`. A call is handed on when it is whole, so that what became of it does not depend on how
+the engine cut its text. Only a reply that `max_tokens` cut ends with a part of one.
 
 What follows an opening tag is one of three things. A valid call becomes events. Prose that only
 mentions the tag is text again. Everything else was meant as a call and is none: it is dropped up to
@@ -14,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from app.stream.events import Broken, CallArguments, CallStart, Dropped, Segment
+from app.stream.events import CallArguments, CallStart, Dropped, Segment
 from app.stream.hermes import HermesCall, NotACall
 from app.stream.schema import Tools
 from app.stream.tags import CALL_SCANNER
@@ -112,7 +111,6 @@ class CallBlock:
         self._raw: list[str] = []  # behind the tag, as long as it may be no call
         self._apart = self._line_end = False
         self._call: HermesCall | XMLCall | None = None
-        self._started = False
         self._header = ""  # the name with its bracket
         self._quoted = False  # of a dropped block: inside a string
         self._line_start = False  # of a dropped block: only spaces since the line began
@@ -204,7 +202,6 @@ class CallBlock:
 
     def _begin(self, call: HermesCall | XMLCall) -> None:
         self._call = call
-        self._started = False
         self._raw.clear()
         self._state = self._in_call
 
@@ -213,38 +210,30 @@ class CallBlock:
         assert call is not None
         try:
             taken = call.feed(text)
-        except NotACall as why:
-            if not call.done:
-                self._hand_on(out)  # what was certain before the fault: the same on any split
-            if self._started:
-                return self._break(str(why), out)
+        except NotACall:
             return self._drop("".join(self._raw) + text, out)
-        self._hand_on(out)
-        if not self._started:
-            self._raw.append(text[:taken])
-        if call.done:
-            return self._end_call(call) + text[taken:]
-        return ""
+        if not call.done:
+            self._raw.append(text)
+            return ""
+        self._hand_on(call, out)
+        return self._end_call(call) + text[taken:]
 
-    def _hand_on(self, out: list[Segment], *, cut: bool = False) -> None:
-        call = self._call
-        assert call is not None
-        if not self._started:
-            name, certain = call.name, call.committable or cut
-            if name is None or not (call.done or (certain and name in self._tools)):
-                return
-            self._started = True
-            self._raw.clear()
-            self.index += 1
-            source = "rescued" if name in self._tools else "invalid"
-            out.append(CallStart(self._choice, self.index, name, None, source))
-        fragment = call.take()
-        if fragment:
-            out.append(CallArguments(self._choice, self.index, fragment))
+    def _hand_on(self, call: HermesCall | XMLCall, out: list[Segment]) -> bool:
+        """Make events of it. False: it has no name yet, or is a part of a call that nobody declared."""
+        name = call.name
+        if name is None or not (call.done or name in self._tools):
+            return False
+        self.index += 1
+        source = "rescued" if name in self._tools else "invalid"
+        out.append(CallStart(self._choice, self.index, name, None, source))
+        if arguments := call.take():
+            out.append(CallArguments(self._choice, self.index, arguments))
+        return True
 
     def _end_call(self, call: HermesCall | XMLCall) -> str:
         """Text that the call took and that is not its own: the opening tag of the next one."""
         self._call = None
+        self._raw.clear()
         self._state = self._after_call
         self.done = call.wrapper_closed
         if isinstance(call, XMLCall) and call.reopened:
@@ -355,26 +344,16 @@ class CallBlock:
         name = tag[0].lower()
         return "tool_call" in name or ("function" in name and not self._wrapped)
 
-    def _break(self, why: str, out: list[Segment]) -> str:
-        """Part of the call has gone out and the rest is not JSON: nothing honest can follow."""
-        self._call, self.done = None, True
-        message = f"the engine's tool call broke off in its arguments: {why}"
-        out.append(Broken(message, "tool_call_invalid"))
-        return ""
-
     def _close_call(self, reason: str, out: list[Segment]) -> None:
         """The reply ended inside a call."""
         call = self._call
         assert call is not None
         try:
-            if not reason:
-                raise NotACall("the stream broke off")
-            call.close(reason)
-            self._hand_on(out, cut=reason == "length")
-            if not self._started:
-                raise NotACall("the reply ended before the arguments")
-        except NotACall as why:
-            if self._started and reason:
-                self._break(str(why), out)
-            elif reason not in CUT:
-                out.append(Dropped())
+            whole = bool(reason)
+            if whole:
+                call.close(reason)
+            handed_on = whole and self._hand_on(call, out)
+        except NotACall:
+            handed_on = False
+        if not handed_on and reason not in CUT:
+            out.append(Dropped())

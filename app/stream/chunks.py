@@ -81,8 +81,7 @@ def parse_payload(payload: bytes) -> list[Event]:
     events: list[Event] = []
     for choice in chunk.choices or ():
         _read_choice(choice, events)
-    counts = read_counts(chunk.usage)
-    if counts:
+    if chunk.usage and (counts := read_counts(chunk.usage)):
         events.append(Usage(counts))
     return events
 
@@ -171,13 +170,13 @@ def why_unreadable(error: Exception) -> str:
     return "nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
-def read_counts(usage: dict[str, Any] | None) -> dict[str, Any]:
+def read_counts(usage: dict[str, Any]) -> dict[str, Any]:
     """The token counts of a `usage` object: numbers in range, and objects of such, one level deep.
 
     Whatever else an engine put there is left out, because counts reach callers and metrics.
     """
     counts: dict[str, Any] = {}
-    for name, value in islice((usage or {}).items(), MAX_COUNTS):
+    for name, value in islice(usage.items(), MAX_COUNTS):
         if isinstance(value, dict):
             inner = islice(value.items(), MAX_COUNTS)
             counts[name] = {key: number for key, number in inner if _is_count(number)}

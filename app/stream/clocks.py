@@ -38,15 +38,13 @@ class Clocks:
     def feed(self, events: Sequence[Event], now: float) -> None:
         """Note what arrived at `now`."""
         for event in events:
-            kind = type(event)
-            if kind is Text:
-                assert isinstance(event, Text)
+            if type(event) is Text:
                 self.text(event.text, now)
-            elif kind is CallStart:
+            elif type(event) is CallStart:
                 self._visible(now)
-            elif kind is Thought or kind is CallArguments:
+            elif type(event) is Thought or type(event) is CallArguments:
                 self._token(now)
-            elif kind is Finish and self._spoke and self.first_sentence is None:
+            elif type(event) is Finish and self._spoke and self.first_sentence is None:
                 self.first_sentence = now
 
     def text(self, text: str, now: float) -> None:

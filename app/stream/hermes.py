@@ -50,12 +50,6 @@ class HermesCall:
                 self._name = self._read_name(span)
         return self._name
 
-    @property
-    def committable(self) -> bool:
-        """Whether what has been seen can, with a known name, only be a call."""
-        span = self._arguments()
-        return self.done or (span is not None and span.first == "{")
-
     def feed(self, text: str, at: int = 0) -> int:
         """Take `text` from `at` on, up to the end of the call; returns where that is.
 

@@ -1,6 +1,6 @@
 """The whole stream core: an engine's bytes in, events out, in one order on any split.
 
-    bytes -> SSEDecoder -> parse_payload -> per choice: Segmenter -> HoldBack -> CallNormalizer
+    bytes -> SSEDecoder -> parse_payload -> Segmenter -> HoldBack -> CallNormalizer
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
 that is not streamed takes the same road: feed it whole, then close.
@@ -58,11 +58,11 @@ CALL_SIZE = 1024
 
 def _size_of(event: Text | Thought | CallStart | CallArguments | Finish) -> int:
     """Roughly the memory that a reply's event may take until the reply is over, in bytes."""
-    if isinstance(event, Text | Thought):
+    if type(event) is Text or type(event) is Thought:
         return DELTA_SIZE + len(event.text)
-    if isinstance(event, CallStart):
+    if type(event) is CallStart:
         return CALL_SIZE + len(event.name) + len(event.id or "")
-    return DELTA_SIZE + (len(event.fragment) if isinstance(event, CallArguments) else 0)
+    return DELTA_SIZE + (len(event.fragment) if type(event) is CallArguments else 0)
 
 
 class Spent(Struct, frozen=True):
@@ -83,6 +83,9 @@ class Spent(Struct, frozen=True):
         return Usage(counts)
 
 
+NO_TOOLS = Tools()
+
+
 class _Choice:
     """The stages of one choice, in order."""
 
@@ -90,7 +93,7 @@ class _Choice:
         tools = policy.tools
         self.segmenter = Segmenter(index, tag_set(policy.think.families, tools is not None), tools)
         self.holdback = HoldBack(index, policy.think)
-        self.book = CallNormalizer(index, tools or Tools(), policy.id_prefix)
+        self.calls = CallNormalizer(index, tools or NO_TOOLS, policy.id_prefix)
         self.is_plain = False  # text passes the hold-back and the normalizer at once
         self.finished = False
 
@@ -108,8 +111,9 @@ class _Choice:
 
     def close(self) -> list[Event]:
         """The stream broke off: each stage's rest goes through the stages behind it."""
-        events = [*self._through(self.segmenter.close()), *self._booked(self.holdback.close())]
-        return [*events, *self.book.close("length")]
+        events = [*self._through(self.segmenter.close()), *self._normalized(self.holdback.close())]
+        self.is_plain = False
+        return [*events, *self.calls.close("length")]
 
     @property
     def is_thinking(self) -> bool:
@@ -124,17 +128,17 @@ class _Choice:
     @property
     def call_sources(self) -> list[str]:
         """engine, rescued or invalid, for each call so far, made or dropped."""
-        return [*self.book.sources, *["invalid"] * self.holdback.dropped]
+        return [*self.calls.sources, *["invalid"] * self.holdback.dropped]
 
     def _through(self, segments: list[Segment]) -> list[Event]:
         if self.is_plain and len(segments) == 1 and type(segments[0]) is Text:
             return [segments[0]]
-        events = self._booked([event for segment in segments for event in self.holdback.feed(segment)])
-        self.is_plain = self.holdback.is_open and not self.book.is_open
+        events = self._normalized([event for segment in segments for event in self.holdback.feed(segment)])
+        self.is_plain = self.holdback.is_open and not self.calls.is_open
         return events
 
-    def _booked(self, events: list[Event]) -> list[Event]:
-        return [out for event in events for out in self.book.feed(event)]
+    def _normalized(self, events: list[Event]) -> list[Event]:
+        return [out for event in events for out in self.calls.feed(event)]
 
 
 class Pipeline:
@@ -153,8 +157,7 @@ class Pipeline:
         self._closer = policy.closer
         self._late: Finish | None = None  # a finish that the usage behind it may contradict
         self._decoder = SSEDecoder()
-        self._choices: dict[int, _Choice] = {}
-        self._plain: _Choice | None = None  # choice 0, while it is the only one and goes on
+        self._choice: _Choice | None = None  # the one choice that is asked for; None: nothing was said yet
         self.over = False
         self.tokens = 0  # deltas with a generated token in them, shown or held
         self.size = 0  # of all that the reply said, shown or held; see `_size_of`
@@ -162,12 +165,12 @@ class Pipeline:
     @property
     def call_sources(self) -> list[str]:
         """engine, rescued or invalid, for each call of the reply so far."""
-        return [source for choice in self._choices.values() for source in choice.call_sources]
+        return [] if self._choice is None else self._choice.call_sources
 
     @property
     def dropped(self) -> int:
         """Blocks of the reply so far that were meant as tool calls and are none."""
-        return sum(choice.holdback.dropped for choice in self._choices.values())
+        return 0 if self._choice is None else self._choice.holdback.dropped
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""
@@ -189,8 +192,8 @@ class Pipeline:
         Most of a stream is. None: `feed` it; nothing has been taken. Never another answer than
         `feed` would give, only a cheaper one.
         """
-        choice = self._plain
-        if choice is None or not choice.is_plain:
+        choice = self._choice
+        if choice is None or not choice.is_plain or choice.finished:
             return None
         payloads = self._decoder.whole_payloads(data)
         if payloads is None:
@@ -211,12 +214,12 @@ class Pipeline:
     @property
     def is_thinking(self) -> bool:
         """Whether the reply is inside a thought that may be ended: no call has begun in it."""
-        choice = self._choices.get(0)
+        choice = self._choice
         return choice is not None and choice.is_thinking and not choice.has_call
 
     def cut(self) -> list[Event]:
         """What is held of a thought that ends here. This reply is fed no more; another goes on."""
-        rest = [e for choice in self._choices.values() for e in choice.cut()]
+        rest = [] if self._choice is None else self._choice.cut()
         return [event for event in rest if type(event) is Thought]
 
     def close(self) -> list[Event]:
@@ -255,15 +258,15 @@ class Pipeline:
                 events = parse_payload(payload)
             except MalformedChunk as error:
                 return [*out, *self._break(f"the engine sent bad JSON: {error}", "upstream_malformed")]
-            if self._closer is not None and self._lost_closer(payload):
-                out.extend(self._choices[0].end_thought())
+            if self._closer is not None and self._choice is not None and self._lost_closer(payload):
+                out.extend(self._choice.end_thought())
             for event in events:
                 self._route(event, out)
         return out
 
     def _lost_closer(self, payload: bytes) -> bool:
         """Whether the tag that ends the thought was made here, and taken out of the text."""
-        choice = self._choices.get(0)
+        choice = self._choice
         if choice is None or not choice.is_thinking:
             self._closer = None if choice is not None else self._closer
             return False
@@ -291,8 +294,10 @@ class Pipeline:
 
     def _passes(self, text: str) -> bool:
         """Whether every stage lets this text of choice 0 through; if so, it is taken."""
-        choice = self._plain
-        return choice is not None and choice.is_plain and choice.segmenter.passes(text)
+        choice = self._choice
+        if choice is None or not choice.is_plain or choice.finished:
+            return False
+        return choice.segmenter.passes(text)
 
     def _is_late(self, event: Event) -> TypeGuard[Finish]:
         """Whether a finish is to wait for the usage behind it, which may contradict it."""
@@ -304,14 +309,12 @@ class Pipeline:
         self.size += _size_of(event)
         if type(event) is not Finish:  # a reply may end without a word
             self.tokens += 1
-        choice = self._choices.get(event.choice)
-        if choice is None:
-            choice = self._choices[event.choice] = _Choice(event.choice, self._policy)
-            self._plain = choice if list(self._choices) == [0] else None
+        if self._choice is None:
+            self._choice = _Choice(event.choice, self._policy)
+        choice = self._choice
         if choice.finished:
             return
-        if type(event) is Finish:
-            choice.finished, self._plain = True, None
+        choice.finished = type(event) is Finish
         events = choice.feed(event)
         for position, made in enumerate(events):
             if type(made) is Broken:
@@ -345,9 +348,9 @@ class Pipeline:
         return held if self._settle(None, held) else [*held, *self._end_now()]
 
     def _end_now(self) -> list[Event]:
-        if not self._choices or not all(c.finished for c in self._choices.values()):
+        if self._choice is None or not self._choice.finished:
             return self._break("the engine's stream ended without a finish_reason", "upstream_truncated")
-        self.over, self._plain = True, None
+        self.over = True
         return [Done()]
 
     def _break(self, message: str, code: str, status: int = 0, *, by_engine: bool = False) -> list[Event]:
@@ -357,9 +360,8 @@ class Pipeline:
         return [*held, *self._break_now(Broken(message, code, status, by_engine))]
 
     def _break_now(self, broken: Broken) -> list[Event]:
-        if self._choices and all(c.finished for c in self._choices.values()):
-            self.over = True  # every choice had been told in full: the fault took nothing away
-            return [Done()]
-        self.over, self._plain = True, None
-        rest = [e for c in self._choices.values() if not c.finished for e in c.close()]
+        self.over = True
+        if self._choice is not None and self._choice.finished:
+            return [Done()]  # all had been told: the fault took nothing away
+        rest = [] if self._choice is None else self._choice.close()
         return [*(e for e in rest if type(e) is not Broken), broken]

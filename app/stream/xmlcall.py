@@ -33,7 +33,7 @@ class XMLCall:
         self.done = False
         self.wrapper_closed = False  # a `</tool_call>` was part of the end
         self.reopened = ""  # the tag of a next call, when it was what ended this one
-        self.committable = False
+        self._has_parameters = False
         self._tools = tools
         self._state: Callable[[str, int], int] = self._in_name
         self._name_parts: list[str] = []  # of a name or a key that is not whole
@@ -71,7 +71,7 @@ class XMLCall:
         """The reply ended here: what is complete stays. Raises NotACall inside the name."""
         if reason == "length":
             return
-        if not self.committable:
+        if not self._has_parameters:
             raise NotACall("the reply ended inside the call")
         if self._state == self._in_value:
             self._end_value(self._held)
@@ -94,7 +94,7 @@ class XMLCall:
             if not key:
                 raise NotACall("a parameter without a name")
             self._key = key
-            self.committable = True
+            self._has_parameters = True
             self._begin_value()
             self._enter(self._in_value)
         return at
@@ -139,7 +139,7 @@ class XMLCall:
         return start
 
     def _pass_over(self, prose: str) -> None:
-        if not self.committable and prose.strip():
+        if not self._has_parameters and prose.strip():
             raise NotACall("prose after the function's name")
 
     def _body_tag(self, tag: str) -> None:
@@ -207,7 +207,7 @@ class XMLCall:
 
     def _end(self) -> None:
         self._parts.append("}" if self._pairs else "{}")
-        self.committable = self.done = True
+        self._has_parameters = self.done = True
 
 
 def _certain_end(text: str, at: int) -> int:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from app.errors.tree import EngineBroke
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from app.upstream.connection import DISCONNECTED, EngineReply, translate
 
 KEEP_ALIVE_SECONDS = 4.0
@@ -28,9 +28,9 @@ answered long ago, and is asked again. (docs/reliability.md has the hour of an o
 class Upstream:
     """A pool of connections to one engine. Close it when its route is gone."""
 
-    def __init__(self, connect_timeout: float, round_: Round) -> None:
+    def __init__(self, connect_timeout: float, batch: IOBatch) -> None:
         self._connect_timeout = connect_timeout
-        self._round = round_
+        self._batch = batch
         self._idle: deque[EngineReply] = deque()
         self._tls: ssl.SSLContext | None = None
         self.open = 0  # replies outstanding
@@ -95,7 +95,7 @@ class Upstream:
             try:
                 async with asyncio.timeout(self._connect_timeout):
                     transport, reply = await loop.create_connection(
-                        lambda: EngineReply(self._round), host, port, ssl=tls
+                        lambda: EngineReply(self._batch), host, port, ssl=tls
                     )
                 if not reply.is_reusable:  # not tried again: it would be for ever, with some engines
                     transport.abort()

@@ -16,7 +16,7 @@ import httptools
 
 from app.errors.translate import contained, unreadable
 from app.errors.tree import EngineBroke, EngineDown, MannersError
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 
 MAX_HEAD_BYTES = 64 << 10
 """Of what is not body: heads, interim replies (1xx), chunk sizes and extensions, trailers."""
@@ -73,8 +73,8 @@ class EngineReply(asyncio.Protocol):
     error.
     """
 
-    def __init__(self, round_: Round) -> None:
-        self.round = round_
+    def __init__(self, batch: IOBatch) -> None:
+        self.batch = batch
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.complete = True  # no reply is outstanding: the connection may be used
@@ -157,7 +157,7 @@ class EngineReply(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.complete:
             return self.close()  # bytes that nobody asked for, not to be taken for the next reply
-        self.round.read(self, data)
+        self.batch.read(self, data)
 
     def received(self, data: bytes) -> None:
         """A read. Nothing of a connection that was given up is looked at."""
@@ -194,7 +194,7 @@ class EngineReply(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         try:
-            self.round.work()  # what was read before the end comes before it
+            self.batch.work()  # what was read before the end comes before it
         finally:
             self.lost = True
             with contained(self.failed):

@@ -1,20 +1,20 @@
-"""Everything that can go wrong with an engine, as one tree.
+"""The errors of this floor, as one tree.
 
     DeployError
-     +- SpecError            the configuration of an engine is wrong; says which one, which field
+     +- SpecError            an engine's configuration is wrong; names the engine and the field
      |   +- FlagError        one of its `args` is unknown, repeated or has a bad value
-     +- ArtefactError        the weights are not where the spec says, or not exactly one file
+     +- WeightsError         the weights are not where the spec says, or not exactly one file
      +- PinError             the lock of images, or what is to be pinned, cannot be read
-     +- EngineError          an engine that was configured well did not do its work
+     +- EngineError          a correctly configured engine failed
      |   +- StartFailed      it never streamed a token; carries the log's last lines
      |   |   +- StartTimeout it did not stream a token before the deadline
      |   +- StartCancelled   `stop()` came while `start()` was waiting
      |   +- ProbeFailed      one probe's verdict, as an error (see `probe.py` for the verdicts)
      +- DockerError          the Docker Engine refuses, does not answer, or its SDK is missing
-     +- LeaseHeld            another load is under way; says whose
-     +- IllegalTransition    a bug: the supervisor was fed an event that its state cannot take
+     +- LeaseHeld            another engine is being loaded; says for whom
+     +- IllegalTransition    a bug: the supervisor received an event that is illegal in its state
 
-`deploy` knows nothing of the gateway: the caller translates these into HTTP or exit codes.
+Callers translate these into HTTP statuses or exit codes.
 """
 
 
@@ -39,7 +39,7 @@ class FlagError(SpecError):
         super().__init__(engine, "args", why)
 
 
-class ArtefactError(DeployError):
+class WeightsError(DeployError):
     """The weights are missing, incomplete, or not exactly one file."""
 
 
@@ -48,7 +48,7 @@ class PinError(DeployError):
 
 
 class EngineError(DeployError):
-    """A well configured engine did not do its work."""
+    """A correctly configured engine failed."""
 
     def __init__(self, engine: str, why: str) -> None:
         super().__init__(f"engine {engine!r}: {why}")
@@ -69,7 +69,7 @@ class StartTimeout(StartFailed):
 
 
 class StartRefused(StartFailed):
-    """The engine will never stream a token like this: another try would end the same way."""
+    """The engine cannot start with this configuration: another attempt would fail in the same way."""
 
     refused = True
 
@@ -97,7 +97,7 @@ class DockerError(DeployError):
 
 
 class LeaseHeld(DeployError):
-    """Another load is under way; `holder` says whose."""
+    """Another engine is being loaded; `holder` says for whom."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(f"another engine is being loaded, by {holder}; two at once can wedge the machine")
@@ -105,4 +105,4 @@ class LeaseHeld(DeployError):
 
 
 class IllegalTransition(DeployError):
-    """The supervisor was fed an event that its state cannot take; nothing was changed."""
+    """The supervisor received an event that is illegal in its state; nothing was changed."""

@@ -1,4 +1,4 @@
-"""Bytes into lines, for streams of events and for logs: split on CR, LF and CRLF, only there.
+"""Splits bytes into lines, for server-sent events and logs, on CR, LF and CRLF only.
 
 `bytes.splitlines` is not used because it keeps no state between reads, and `str.splitlines` must
 not be: it also splits on characters that may stand inside JSON text (U+2028, U+0085).
@@ -10,9 +10,9 @@ _END = re.compile(rb"\r\n|\r|\n")
 
 
 class LineSplitter:
-    """`feed` gives the lines that are complete, `close` the rest. Keeps at most `limit` bytes.
+    """`feed` returns the complete lines, `close` the rest. Buffers at most `limit` bytes.
 
-    The work is linear in the bytes, however small the pieces that they come in.
+    The work is linear in the number of bytes, however small the pieces.
     """
 
     def __init__(self, limit: int = 1 << 20) -> None:
@@ -24,7 +24,7 @@ class LineSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their ends.
 
-        A line that outgrows the limit is given back in pieces.
+        A line longer than the limit is returned in pieces.
         """
         if self._after_cr and data:
             self._after_cr = False
@@ -47,6 +47,6 @@ class LineSplitter:
             self._size += len(part)
 
     def close(self) -> list[bytes]:
-        """What was held when the stream ended; nothing if it ended with a line."""
+        """The unfinished last line, if there is one."""
         held, self._held, self._size = b"".join(self._held), [], 0
         return [held] if held else []

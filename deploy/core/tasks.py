@@ -1,7 +1,7 @@
 """Background tasks: every one has a name, and none can fail without a report.
 
-`asyncio` keeps the exception of a task until somebody asks for it. A task that nobody awaits may so die in
-silence. `spawn` reports a failure as soon as it happens, and `supervise` also starts the work again.
+`asyncio` keeps a task's exception until it is retrieved, so the failure of a task that is never awaited goes unnoticed.
+`spawn` reports a failure as soon as it happens; `supervise` also restarts the work.
 
 A report goes to the event loop's exception handler (`loop.call_exception_handler`) with the name of the
 task under the key `TASK`. The gateway installs a handler that logs and counts it (`app.telemetry.task_failures`).
@@ -20,12 +20,12 @@ NAMES: Final = (
     "boot", "docker_signal", "engine_listener", "engine_ready", "engine_run", "engine_watch", "greeter", "listener",
     "overrides", "promotions",
 )  # fmt: skip
-"""Every name that a task of ours has: a counter must stand at 0 before the first failure, or that is no increase."""
+"""The names of all tasks: each counter starts at 0, so that its first failure is an increase in Prometheus."""
 FIRST_PAUSE: Final = 0.5
-"""Seconds before work that failed is started again; doubled with each failure."""
+"""Seconds before failed work is restarted; doubled with each failure."""
 LONGEST_PAUSE: Final = 30.0
 STABLE_SECONDS: Final = 60.0
-"""Work that ran for so long before it failed is started again after the first pause."""
+"""Work that ran at least this many seconds before it failed is restarted after FIRST_PAUSE."""
 
 
 def report(name: str, error: BaseException) -> None:
@@ -35,14 +35,14 @@ def report(name: str, error: BaseException) -> None:
 
 
 def spawn(work: Coroutine[Any, Any, T], name: str, of: str = "") -> asyncio.Task[T]:
-    """A task that is reported if it fails. `name` says what kind of task, `of` which one of them."""
+    """Create a task whose failure is reported. `name` is the kind of task, `of` tells several of a kind apart."""
     task = asyncio.get_running_loop().create_task(work, name=f"{name} {of}".rstrip())
     task.add_done_callback(partial(_check, name))
     return task
 
 
 def supervise(make: Callable[[], Coroutine[Any, Any, None]], name: str, of: str = "") -> asyncio.Task[None]:
-    """A task that runs `make()` to its end, and again after each failure, which is reported.
+    """Create a task that runs `make()` until it returns, and again after each failure, which is reported.
 
     Cancel the task to end it.
     """

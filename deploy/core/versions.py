@@ -1,4 +1,4 @@
-"""Versions as programs print them, compared by their numbers. Pure."""
+"""Comparison of versions as programs print them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def at_least(version: str, floor: str) -> bool:
-    """Whether a version is this one or a later one; 0.24 and 0.24.0 are the same."""
+    """Whether a version is `floor` or later; 0.24 equals 0.24.0."""
     ours, its = numbers(version), numbers(floor)
     width = max(len(ours), len(its))
     return bool(ours) and ours + (0,) * (width - len(ours)) >= its + (0,) * (width - len(its))

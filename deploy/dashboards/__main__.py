@@ -13,7 +13,7 @@ ALL: Final = (VOICE, ENGINES)
 
 
 def path_of(dashboard: Dashboard) -> Path:
-    """Where it is committed."""
+    """The dashboard's file in the repository."""
     return FOLDER / f"{dashboard.uid}.json"
 
 

@@ -1,6 +1,6 @@
-"""What a dashboard is made of, as values, and their JSON for Grafana. Pure.
+"""The parts of a Grafana dashboard as values, and their JSON. Pure.
 
-Only what our dashboards use; field names are Grafana's where there is one. `schemaVersion` 39 is that
+Only what these dashboards use; fields have Grafana's names where it has one. `schemaVersion` 39 is that
 of Grafana 11: newer ones read it and migrate it in memory.
 """
 
@@ -10,17 +10,17 @@ from typing import Any, Final, Literal
 
 Json = dict[str, Any]
 Unit = Literal["s", "reqps", "short", "bytes", "percentunit", "tok/s", "cpm"]
-"""Grafana's ids of units: seconds, requests a second, plain, bytes, share, tokens a second, counts a minute."""
+"""Grafana's ids of units: seconds, requests per second, plain, bytes, share, tokens per second, counts per minute."""
 
 SOURCE: Final[Json] = {"type": "prometheus", "uid": "manners-prometheus"}
-"""The data source that provisioning/datasources makes; pinned, so that no dashboard has to be edited."""
+"""The data source that provisioning/datasources creates; its id is fixed, so that no dashboard has to be edited."""
 WIDTH: Final = 24
 """Columns of Grafana's grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One PromQL expression and what its lines are called."""
+    """One PromQL expression and the legend of its lines."""
 
     expr: str
     legend: str = ""
@@ -28,7 +28,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A rectangle with queries in it; `width` and `height` in units of Grafana's grid."""
+    """A panel with its queries; `width` and `height` in units of Grafana's grid."""
 
     title: str
     about: str
@@ -38,7 +38,7 @@ class Panel:
     height: int = 8
 
     def json(self) -> Json:
-        """All but id and place."""
+        """The panel's JSON without id and position."""
         return {
             "type": self.kind,
             "title": self.title,
@@ -51,7 +51,7 @@ class Panel:
 
     @property
     def kind(self) -> str:
-        """Grafana's name for it."""
+        """Grafana's panel type."""
         raise NotImplementedError
 
     def _target(self, number: int, query: Query) -> Json:
@@ -66,8 +66,8 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines(Panel):
-    """Values over time. `limit` is drawn as a line across: the service level, or a floor."""
+class TimeSeriesPanel(Panel):
+    """Values over time. `limit` is drawn as a horizontal line: a service level or a floor."""
 
     limit: float | None = None
     stacked: bool = False
@@ -93,7 +93,7 @@ class Lines(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class Heat(Panel):
+class HeatmapPanel(Panel):
     """A histogram's buckets over time: how many fell into each."""
 
     @property
@@ -117,8 +117,8 @@ class Heat(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Panel):
-    """The last value, large. At `limit` it changes colour: red above, or below if `low_is_bad`."""
+class StatPanel(Panel):
+    """The latest value. At `limit` its colour changes: red above, or below if `low_is_bad`."""
 
     limit: float | None = None
     low_is_bad: bool = False
@@ -136,8 +136,8 @@ class Number(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class States(Panel):
-    """What was 1 when: a bar for each line."""
+class StateTimelinePanel(Panel):
+    """When a value was 1: one bar for each time series."""
 
     @property
     def kind(self) -> str:
@@ -158,8 +158,8 @@ class States(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Panel):
-    """Labels as a table; `columns` in their order, and nothing else is shown."""
+class TablePanel(Panel):
+    """Labels as a table; only `columns` are shown, in this order."""
 
     columns: tuple[str, ...] = ()
 
@@ -177,8 +177,8 @@ class Rows(Panel):
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A heading and the panels below it, laid out from left to right."""
+class PanelRow:
+    """A row: a heading and the panels below it, from left to right."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -186,7 +186,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of the page: the values of a label, several or all."""
+    """A template variable: one, several or all values of a label."""
 
     name: str
     query: str
@@ -207,8 +207,8 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Moments that are drawn across every panel."""
+class Annotation:
+    """An annotation: points in time that are drawn across every panel."""
 
     name: str
     query: Query
@@ -227,9 +227,9 @@ class Dashboard:
     uid: str
     title: str
     about: str
-    sections: tuple[Section, ...]
+    sections: tuple[PanelRow, ...]
     variables: tuple[Variable, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[Annotation, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)  # title -> uid
 
     def panels(self) -> Iterable[Panel]:
@@ -242,7 +242,7 @@ class Dashboard:
         yield from ((mark.name, mark.query.expr) for mark in self.marks)
 
     def json(self) -> Json:
-        """What Grafana provisions; nobody can edit it there."""
+        """The JSON that Grafana provisions; not editable in Grafana."""
         links = [
             {"type": "link", "title": title, "url": f"/d/{uid}", "keepTime": True, "includeVars": True}
             for title, uid in self.links.items()
@@ -275,8 +275,8 @@ def thresholds(limit: float | None, low_is_bad: bool = False) -> Json:
     return {"mode": "absolute", "steps": steps}
 
 
-def lay_out(sections: Sequence[Section]) -> list[Json]:
-    """Panels with their ids and places. Raises ValueError for one that is wider than the page."""
+def lay_out(sections: Sequence[PanelRow]) -> list[Json]:
+    """Panels with ids and grid positions. Raises ValueError for a panel that is wider than the grid."""
     placed: list[Json] = []
     y = 0
     for section in sections:

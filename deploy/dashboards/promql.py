@@ -1,4 +1,4 @@
-"""The few shapes of PromQL that the dashboards are written in. Pure.
+"""The PromQL expressions that the dashboards share. Pure.
 
 Windows are Grafana's `$__rate_interval`: at least four scrapes, whatever the zoom.
 """
@@ -6,26 +6,26 @@ Windows are Grafana's `$__rate_interval`: at least four scrapes, whatever the zo
 from typing import Final
 
 CHOSEN: Final = 'model=~"$model",engine=~"$engine"'
-"""What is chosen at the top of the page."""
+"""The filter for the template variables of the dashboard."""
 WINDOW: Final = "$__rate_interval"
 
 
 def quantile(q: float, histogram: str, *by: str, chosen: str = CHOSEN) -> str:
-    """The value that a share `q` of observations stayed below, for each combination of `by`."""
+    """The `q` quantile of a histogram, for each combination of the labels `by`."""
     labels = ", ".join(("le", *by))
     return f"histogram_quantile({q}, sum by ({labels}) (rate({histogram}_bucket{{{chosen}}}[{WINDOW}])))"
 
 
 def buckets(histogram: str) -> str:
-    """How many observations fell into each bucket: a heatmap's input."""
+    """Observations per bucket, for a heatmap."""
     return f"sum by (le) (increase({histogram}_bucket{{{CHOSEN}}}[{WINDOW}]))"
 
 
 def per_second(counter: str, *by: str, chosen: str = CHOSEN) -> str:
-    """How often it was counted."""
+    """A counter's rate per second."""
     return f"sum by ({', '.join(by)}) (rate({counter}{{{chosen}}}[{WINDOW}]))"
 
 
 def per_minute(counter: str, *by: str, chosen: str = CHOSEN) -> str:
-    """The same for what is rare."""
+    """A counter's rate per minute."""
     return f"60 * {per_second(counter, *by, chosen=chosen)}"

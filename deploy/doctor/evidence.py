@@ -1,8 +1,8 @@
-"""What the doctor knows of a host, its images, its models and a configuration. Values, and their JSON.
+"""The facts that the doctor judges: a host, its images, its models and a configuration. Values, and their JSON.
 
-None is "not known": a command was missing, a file could not be read, nobody asked. An empty tuple or
-text is known to be nothing. Sizes are bytes. `deploy.doctor.collectors` fills these in, and a file of
-them (`manners doctor --save FILE`) can be judged on another machine (`--evidence FILE`).
+None means "unknown": a command was missing, a file was not readable, or the fact was not collected. An empty tuple or
+text means that there is nothing. Sizes are bytes. `deploy.doctor.collectors` collects the facts; saved to a file
+(`manners doctor --save FILE`), they can be judged on another machine (`--evidence FILE`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gates.policy import decoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One row of nvidia-smi. `capability` is as it prints it, "12.1"."""
+    """One GPU of nvidia-smi; `capability` is its compute capability, such as "12.1"."""
 
     name: str
     capability: str | None = None
@@ -42,7 +42,7 @@ class Nvcc:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostFacts:
     """The machine.
 
     `memory_*` are /proc/meminfo's, for nvidia-smi has no memory on a GB10. `nvccs` are in the order in
@@ -69,10 +69,10 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """An `[engines.NAME]` table as it stands in the file, right or wrong.
+class EngineFacts:
+    """An `[engines.NAME]` table as written in the file, valid or not.
 
-    `pin` is what engines.lock makes of a tag; None where the tag is not in it.
+    `pin` is the tag's entry in engines.lock; None if it has none.
     """
 
     dialect: str = ""
@@ -86,8 +86,8 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
-    """What a container of an image said of itself; "" is a part that it does not have.
+class ImageContents:
+    """What a container of an image reported; "" means that a part is missing.
 
     `torch_archs` are torch's, as it lists them; `flashinfer_archs` those of FlashInfer's compiled
     kernels; `ggml_archs` those that llama.cpp prints at its start, as "1210".
@@ -107,18 +107,18 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
+class ImageFacts:
     """An image in the local store."""
 
     present: bool | None = None
     digests: tuple[str, ...] | None = None
     architecture: str | None = None
     size: int | None = None
-    inside: Inside | None = None
+    inside: ImageContents | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class FileFacts:
     """A file of a model folder; `mode` are its permission bits."""
 
     size: int
@@ -127,7 +127,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gguf:
+class GgufFacts:
     """A GGUF's header. `file_type` is llama.cpp's number: 15 is Q4_K_M, 32 is BF16.
 
     `context` is the longest that it was trained for, in tokens; `kv_values` what a token puts into the
@@ -141,7 +141,7 @@ class Gguf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelFacts:
     """A model's folder, or its one GGUF.
 
     `sealed` is the root digest of its artefact.json, "" without one; `broken` how the files differ
@@ -150,7 +150,7 @@ class Model:
     """
 
     path: str
-    files: Mapping[str, File] | None = None
+    files: Mapping[str, FileFacts] | None = None
     sealed: str | None = None
     broken: tuple[str, ...] | None = None
     model_type: str | None = None
@@ -164,15 +164,15 @@ class Model:
     calls: str | None = None
     thinking_switch: bool | None = None
     generation: bool | None = None
-    gguf: Gguf | None = None
+    gguf: GgufFacts | None = None
     unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The configuration besides its engines.
+class ConfigFacts:
+    """The configuration without its engines.
 
-    `error` is why the file does not load. `together` are the engines that stand at one time. `keys`
+    `error` is why the file does not load. `together` are the engines that run at the same time. `keys`
     counts the callers' keys, `weak` says what is wrong with some of them (never the key). `secrets`
     are files with secrets and their permission bits. `filesystem` is of the state folder, `locks` whether fsync and flock
     worked there. `slo` are the alert rules' bounds, `buckets` the histogram's, in seconds; `shown` are
@@ -200,14 +200,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything. `images` and `models` are by the engine's name; `about` is for people."""
+    """All facts. `images` and `models` are by engine name; `about` is a description for people."""
 
     about: str = ""
-    host: Host = Host()
-    engines: Mapping[str, Engine] = field(default_factory=dict)
-    images: Mapping[str, Image] = field(default_factory=dict)
-    models: Mapping[str, Model] = field(default_factory=dict)
-    setting: Setting = Setting()
+    host: HostFacts = HostFacts()
+    engines: Mapping[str, EngineFacts] = field(default_factory=dict)
+    images: Mapping[str, ImageFacts] = field(default_factory=dict)
+    models: Mapping[str, ModelFacts] = field(default_factory=dict)
+    setting: ConfigFacts = ConfigFacts()
 
 
 def parse(text: str) -> Evidence:
@@ -216,7 +216,7 @@ def parse(text: str) -> Evidence:
 
 
 def render(evidence: Evidence) -> str:
-    """Its JSON; what is not known is left out."""
+    """Evidence as JSON, without unknown values."""
     return json.dumps(_known(asdict(evidence)), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,17 +1,15 @@
 """Checks of the machine: architecture, GPU, driver, memory, Docker. Pure.
 
-Sources: operations.md is the project's reference of facts, the notes are the user's of a DGX Spark.
-Bounds and why they are there stand beside each check.
+Each bound has its source beside it; docs/spark.md holds the measurements from a DGX Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from deploy.core.versions import at_least, numbers
 from deploy.doctor.evidence import Evidence, Gpu
-from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
 from deploy.memory.sizing import GIB
 
 SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
@@ -19,20 +17,23 @@ SMI: Final = "install NVIDIA's driver; nvidia-smi must answer"
 DRIVER_FLOOR: Final = "580.65.06"  # NVIDIA/NemoClaw#8173
 LOSSY_KERNEL: Final = "6.17.0-1031"
 LOSSY_DRIVERS: Final = ("580.173", "610.43")
-"""With this kernel these lose 8 to 9 GiB of unified memory at their start (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)."""
+"""With LOSSY_KERNEL, these drivers lose 8 to 9 GiB of unified memory at boot (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)."""
 TOOLKIT_FLOOR: Final = "1.18"  # CDI by default: nvidia-container-toolkit#1227, #251, #48
 IMAGE_BYTES: Final = 22 * GIB
-"""vllm-openai is 20.3 GB; what an image takes while nobody knows its size."""
+"""Assumed for an image of unknown size; vllm-openai has 20.3 GB."""
+
+
+CHECKS: Final[dict[str, HostCheck]] = {}
 
 
 def on_gpu(evidence: Evidence) -> bool:
-    """Whether this is, or is to be, a machine with GPU engines: all else does not need these checks."""
+    """Whether the machine has, or is to have, GPU engines; otherwise the GPU checks do not apply."""
     engines = evidence.engines.values()
     return bool(evidence.host.gpus) or any(e.driver == "docker" and e.gpu != "none" for e in engines)
 
 
 def is_spark(evidence: Evidence) -> bool:
-    """Whether the GPU is a GB10; ARM with engines in containers is taken for one while nvidia-smi is silent."""
+    """Whether the GPU is a GB10; without nvidia-smi, an ARM machine with containerized engines is taken for one."""
     if evidence.host.gpus is None:
         return on_gpu(evidence) and evidence.host.architecture == "aarch64"
     return any(g.capability == "12.1" or "GB10" in g.name for g in evidence.host.gpus)
@@ -43,9 +44,8 @@ def gpu_of(evidence: Evidence) -> Gpu | None:
     return next(iter(evidence.host.gpus or ()), None)
 
 
-def _architecture(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.architecture", applies=on_gpu)
+def _architecture(evidence: Evidence) -> CheckResult | None:
     arch, gpu = evidence.host.architecture, gpu_of(evidence)
     if arch is None:
         return unknown("nobody knows the machine's architecture", "uname -m")
@@ -54,9 +54,8 @@ def _architecture(evidence: Evidence) -> Said | None:
     return ok(f"{arch}{f' with {gpu.name}' if gpu else ''}")
 
 
-def _gpu(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.gpu", applies=on_gpu)
+def _gpu(evidence: Evidence) -> CheckResult | None:
     gpu = gpu_of(evidence)
     if gpu is None or gpu.capability is None:
         return unknown("nvidia-smi does not tell of a GPU", f"{SMI} --query-gpu=name,compute_cap")
@@ -71,9 +70,8 @@ def _gpu(evidence: Evidence) -> Said | None:
     return fail(f"{said}: no kernel for NVFP4", "serve the GGUF with llama-server")
 
 
-def _driver(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.driver", applies=on_gpu)
+def _driver(evidence: Evidence) -> CheckResult | None:
     gpu, kernel = gpu_of(evidence), evidence.host.kernel
     if gpu is None or gpu.driver is None:
         return unknown("the driver's version is not known", SMI)
@@ -88,9 +86,8 @@ def _driver(evidence: Evidence) -> Said | None:
     return ok(f"{gpu.driver}{f', kernel {kernel}' if kernel else ''}")
 
 
-def _swap(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.swap", applies=on_gpu)
+def _swap(evidence: Evidence) -> CheckResult | None:
     swaps = evidence.host.swaps
     if swaps is None:
         return unknown("/proc/swaps could not be read", "swapon --show")
@@ -106,9 +103,8 @@ def _swap(evidence: Evidence) -> Said | None:
     return ok("zram only" if swaps else "off")
 
 
-def _processes(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.gpu_processes", applies=on_gpu)
+def _processes(evidence: Evidence) -> CheckResult | None:
     held = evidence.host.gpu_processes
     if held is None:
         return unknown("nvidia-smi does not tell who uses the GPU", SMI)
@@ -120,10 +116,9 @@ def _processes(evidence: Evidence) -> Said | None:
     return ok("nobody else uses the GPU")
 
 
-def _persistence(evidence: Evidence) -> Said | None:
+@check(CHECKS, "host.persistence", applies=on_gpu)
+def _persistence(evidence: Evidence) -> CheckResult | None:
     gpu = gpu_of(evidence)
-    if not on_gpu(evidence):
-        return None
     if gpu is None or gpu.persistent is None:
         return unknown("persistence mode is not known", SMI)
     if not gpu.persistent:
@@ -131,9 +126,8 @@ def _persistence(evidence: Evidence) -> Said | None:
     return ok("on")
 
 
-def _toolkit(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.toolkit", applies=on_gpu)
+def _toolkit(evidence: Evidence) -> CheckResult | None:
     version = evidence.host.toolkit
     if version is None:
         return unknown("nvidia-ctk is not here", "sudo apt install nvidia-container-toolkit")
@@ -145,16 +139,16 @@ def _toolkit(evidence: Evidence) -> Said | None:
     return ok(version)
 
 
-def _cdi(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.cdi", applies=on_gpu)
+def _cdi(evidence: Evidence) -> CheckResult | None:
     specs, how = evidence.host.cdi, "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
     if specs is None or (not specs and evidence.host.toolkit is None):
         return unknown("no description of the GPU in /etc/cdi or /var/run/cdi", how)
     return ok(", ".join(specs)) if specs else fail("no CDI description of the GPU", how)
 
 
-def _docker(evidence: Evidence) -> Said | None:
+@check(CHECKS, "host.docker")
+def _docker(evidence: Evidence) -> CheckResult | None:
     if not any(e.driver == "docker" for e in evidence.engines.values()):
         return None
     version = evidence.host.docker
@@ -166,7 +160,8 @@ def _docker(evidence: Evidence) -> Said | None:
     return ok(version)
 
 
-def _user(evidence: Evidence) -> Said | None:
+@check(CHECKS, "host.user")
+def _user(evidence: Evidence) -> CheckResult | None:
     uid = evidence.host.uid
     if not on_gpu(evidence) or uid is None:
         return None
@@ -175,7 +170,8 @@ def _user(evidence: Evidence) -> Said | None:
     return ok(f"uid {uid}")
 
 
-def _disk(evidence: Evidence) -> Said | None:
+@check(CHECKS, "host.disk")
+def _disk(evidence: Evidence) -> CheckResult | None:
     if not any(e.driver == "docker" for e in evidence.engines.values()):
         return None
     free = evidence.host.disk_free
@@ -189,9 +185,8 @@ def _disk(evidence: Evidence) -> Said | None:
     return ok(said) if free >= need else fail(said, "docker image prune; docker builder prune")
 
 
-def _journal(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.journal", applies=on_gpu)
+def _journal(evidence: Evidence) -> CheckResult | None:
     lines = evidence.host.journal
     if lines is None:
         how = "sudo journalctl -k -b | grep -E 'NVRM: Xid|NV_ERR_NO_MEMORY'"
@@ -203,9 +198,8 @@ def _journal(evidence: Evidence) -> Said | None:
     return ok("no Xid and no NV_ERR_NO_MEMORY since boot")
 
 
-def _time_sync(evidence: Evidence) -> Said | None:
-    if not on_gpu(evidence):
-        return None
+@check(CHECKS, "host.time_sync", applies=on_gpu)
+def _time_sync(evidence: Evidence) -> CheckResult | None:
     synced = evidence.host.time_synchronized
     if synced is None:
         return unknown("nobody knows whether the clock is synchronized", "timedatectl")
@@ -214,8 +208,9 @@ def _time_sync(evidence: Evidence) -> Said | None:
     return ok("synchronized")
 
 
-def _nvcc(evidence: Evidence) -> Said | None:
-    """The notes: /usr/bin/nvcc is CUDA 12.0, and FlashInfer's build takes it for an SM 12.1 kernel."""
+@check(CHECKS, "host.nvcc")
+def _nvcc(evidence: Evidence) -> CheckResult | None:
+    """/usr/bin/nvcc of a DGX Spark is CUDA 12.0, and FlashInfer compiles SM 12.1 kernels with it (docs/spark.md)."""
     if not is_spark(evidence):
         return None
     found = evidence.host.nvccs
@@ -236,29 +231,11 @@ def _nvcc(evidence: Evidence) -> Said | None:
     return warn(f"{said}; containers bring their own", fix)
 
 
-def _clock(evidence: Evidence) -> Said | None:
+@check(CHECKS, "host.clock")
+def _clock(evidence: Evidence) -> CheckResult | None:
     monotonic = evidence.host.monotonic
     if monotonic is None:
         return unknown("nobody asked the clock", "manners doctor on the machine itself")
     return (
         ok("monotonic") if monotonic else fail("time.monotonic can go back", "use another kernel or Python")
     )
-
-
-CHECKS: Final[Mapping[str, HostCheck]] = {
-    "host.architecture": _architecture,
-    "host.gpu": _gpu,
-    "host.driver": _driver,
-    "host.swap": _swap,
-    "host.gpu_processes": _processes,
-    "host.persistence": _persistence,
-    "host.toolkit": _toolkit,
-    "host.cdi": _cdi,
-    "host.docker": _docker,
-    "host.user": _user,
-    "host.disk": _disk,
-    "host.journal": _journal,
-    "host.time_sync": _time_sync,
-    "host.nvcc": _nvcc,
-    "host.clock": _clock,
-}

@@ -1,26 +1,28 @@
-"""Checks of each engine's image: which bytes it is, and whether what is inside has kernels for this GPU. Pure."""
+"""Checks of each engine's image: that it is pinned, and has kernels for this GPU. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from deploy.core.versions import at_least, is_candidate
-from deploy.doctor.evidence import Evidence, Image, Inside
-from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts
 from deploy.doctor.host import is_spark
+from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, unknown, warn
 from deploy.engine.spec import PINNED_IMAGE
 
 PROBE: Final = "manners doctor --probe"
-"""Starts the image once, without a network, and keeps the answer by its digest."""
+"""Starts the image once, without a network, and caches its answer by digest."""
 VLLM_SAFE: Final = "0.18"
-"""CVE-2026-22807 and CVE-2026-27893: code of a checkpoint runs although nobody trusted it."""
+"""Earlier versions run a checkpoint's code without --trust-remote-code (CVE-2026-22807, CVE-2026-27893)."""
 VLLM_UMA: Final = "0.24"
-"""vllm#35356, #45179: memory of integrated GPUs is measured and released as it should be."""
+"""Earlier versions measure or release the memory of integrated GPUs wrongly (vllm#35356, vllm#45179)."""
 GOOD_IMAGE: Final = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 GOOD_LLAMA: Final = "ghcr.io/ggml-org/llama.cpp:server-cuda13"
 CUDA_FLOOR: Final = "12.9"  # the first that knows sm_121 (flashinfer#3170)
 _MACHINES: Final = {"aarch64": "arm64", "x86_64": "amd64"}
+
+
+CHECKS: Final[dict[str, EngineCheck]] = {}
 
 
 def _good(evidence: Evidence, engine: str) -> str:
@@ -33,14 +35,15 @@ def _image(evidence: Evidence, engine: str) -> str | None:
     return (spec.image or "") if spec.driver == "docker" else None
 
 
-def _inside(evidence: Evidence, engine: str) -> Inside | None:
-    """What is inside; all of it unknown if nobody looked. None: not in a container."""
+def _inside(evidence: Evidence, engine: str) -> ImageContents | None:
+    """The image's contents, unknown if it was not probed. None: the engine does not run in a container."""
     if _image(evidence, engine) is None:
         return None
-    return evidence.images.get(engine, Image()).inside or Inside()
+    return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
 
 
-def _pinned(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "image.pinned")
+def _pinned(evidence: Evidence, engine: str) -> CheckResult | None:
     image = _image(evidence, engine)
     if image is None:
         return None
@@ -53,8 +56,9 @@ def _pinned(evidence: Evidence, engine: str) -> Said | None:
     )
 
 
-def _nightly(evidence: Evidence, engine: str) -> Said | None:
-    """The notes: cu130-nightly of March 14 gave 90 ms to the first token, that of March 15 gave 1 to 4 s."""
+@check(CHECKS, "image.nightly")
+def _nightly(evidence: Evidence, engine: str) -> CheckResult | None:
+    """TTFT was 90 ms with one nightly build and 1 to 4 s with the next day's (docs/spark.md)."""
     image = _image(evidence, engine)
     if not image:
         return None
@@ -67,11 +71,12 @@ def _nightly(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{name}: no nightly build")
 
 
-def _present(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "image.present")
+def _present(evidence: Evidence, engine: str) -> CheckResult | None:
     name = _image(evidence, engine)
     if name is None:
         return None
-    image, pull = evidence.images.get(engine, Image()), f"docker pull {name or _good(evidence, engine)}"
+    image, pull = evidence.images.get(engine, ImageFacts()), f"docker pull {name or _good(evidence, engine)}"
     if image.present is None:
         return unknown("nobody asked Docker for it", f"docker image inspect {name}")
     if not image.present:
@@ -83,10 +88,11 @@ def _present(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"there{f', {image.size / 1e9:.1f} GB' if image.size else ''}")
 
 
-def _architecture(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "image.architecture")
+def _architecture(evidence: Evidence, engine: str) -> CheckResult | None:
     if _image(evidence, engine) is None:
         return None
-    found, host = evidence.images.get(engine, Image()).architecture, evidence.host.architecture
+    found, host = evidence.images.get(engine, ImageFacts()).architecture, evidence.host.architecture
     if found is None or host is None:
         return unknown(
             "the image's architecture is not known", "docker image inspect -f '{{.Architecture}}' IMAGE"
@@ -96,7 +102,8 @@ def _architecture(evidence: Evidence, engine: str) -> Said | None:
     return ok(found)
 
 
-def _cuda(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "image.cuda")
+def _cuda(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None:
         return None
@@ -110,8 +117,9 @@ def _cuda(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"CUDA {inside.cuda}")
 
 
-def _kernels(evidence: Evidence, engine: str) -> Said | None:
-    """torch's kernels, or ggml's."""
+@check(CHECKS, "image.kernels")
+def _kernels(evidence: Evidence, engine: str) -> CheckResult | None:
+    """Whether torch's or ggml's kernels were compiled for this GPU."""
     inside, llama = _inside(evidence, engine), evidence.engines[engine].dialect == "llama-server"
     if inside is None or not is_spark(evidence):
         return None
@@ -124,7 +132,8 @@ def _kernels(evidence: Evidence, engine: str) -> Said | None:
     return fail(f"{said}: 'no kernel image' at the first token", f"use {_good(evidence, engine)}")
 
 
-def _vllm(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "image.vllm")
+def _vllm(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None or evidence.engines[engine].dialect != "vllm":
         return None
@@ -147,8 +156,9 @@ def has_sm121(archs: tuple[str, ...]) -> bool:
     )
 
 
-def _flashinfer(evidence: Evidence, engine: str) -> Said | None:
-    """The notes: kernels for SM 10.0 only, so that SM 12.1 got generic ones, ten times the overhead."""
+@check(CHECKS, "image.flashinfer")
+def _flashinfer(evidence: Evidence, engine: str) -> CheckResult | None:
+    """With kernels for SM 10.0 only, SM 12.1 gets generic ones with ten times the overhead (docs/spark.md)."""
     inside = _inside(evidence, engine)
     if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
         return None
@@ -176,8 +186,9 @@ def _flashinfer(evidence: Evidence, engine: str) -> Said | None:
     return fail(f"{inside.flashinfer}, {held}, and nothing that could compile SM 12.1", fix)
 
 
-def _compiler(evidence: Evidence, engine: str) -> Said | None:
-    """Triton's own ptxas of CUDA 12.8 says "sm_121a is not defined" (vllm#30163)."""
+@check(CHECKS, "image.compiler")
+def _compiler(evidence: Evidence, engine: str) -> CheckResult | None:
+    """Triton's bundled ptxas of CUDA 12.8 fails with "sm_121a is not defined" (vllm#30163)."""
     inside = _inside(evidence, engine)
     if inside is None or not is_spark(evidence) or evidence.engines[engine].dialect != "vllm":
         return None
@@ -191,22 +202,9 @@ def _compiler(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"ptxas {inside.ptxas}{f', nvcc {inside.nvcc}' if inside.nvcc else ', no nvcc'}")
 
 
-def _llama(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "image.llama")
+def _llama(evidence: Evidence, engine: str) -> CheckResult | None:
     inside = _inside(evidence, engine)
     if inside is None or evidence.engines[engine].dialect != "llama-server":
         return None
     return ok(inside.llama) if inside.llama else unknown("its llama.cpp build is not known", PROBE)
-
-
-CHECKS: Final[Mapping[str, EngineCheck]] = {
-    "image.pinned": _pinned,
-    "image.nightly": _nightly,
-    "image.present": _present,
-    "image.architecture": _architecture,
-    "image.cuda": _cuda,
-    "image.kernels": _kernels,
-    "image.vllm": _vllm,
-    "image.flashinfer": _flashinfer,
-    "image.compiler": _compiler,
-    "image.llama": _llama,
-}

@@ -1,27 +1,29 @@
-"""Whether the engines that stand together fit into memory. Pure; `deploy.memory.sizing` knows what each takes."""
+"""Checks that the engines that run at the same time fit into memory, by `deploy.memory.sizing`. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from deploy.doctor.evidence import Evidence, Gguf, Model
-from deploy.doctor.finding import HostCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.evidence import Evidence, GgufFacts, ModelFacts
 from deploy.doctor.host import gpu_of, is_spark
+from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
 from deploy.engine.flags import DEFAULTS
 from deploy.memory.gguf import Value
 from deploy.memory.sizing import GIB, LLAMA_CACHE, LOAD, VLLM_OVERHEAD, Memory, llama_need, vllm_need
 
+CHECKS: Final[dict[str, HostCheck]] = {}
 
-def weights_of(model: Model | None) -> int | None:
-    """Bytes of a model's weights; None if its files are not known, or not there."""
+
+def weights_of(model: ModelFacts | None) -> int | None:
+    """Bytes of a model's weights; None if its files are unknown or missing."""
     if model is None or not model.files:
         return None
     return sum(f.size for name, f in model.files.items() if name.endswith((".safetensors", ".gguf")))
 
 
 def need_of(evidence: Evidence, engine: str) -> int | None:
-    """Bytes of the host's memory that an engine takes; 0 for one that somebody else runs, None if not known."""
+    """Bytes of host memory that an engine needs; 0 for the url driver, None if unknown."""
     spec, total, model = evidence.engines[engine], evidence.host.memory_total, evidence.models.get(engine)
     weights = weights_of(model)
     if spec.driver == "url":
@@ -38,8 +40,8 @@ def need_of(evidence: Evidence, engine: str) -> int | None:
     return llama_need(spec.args, weights, metadata, cache_mib=LLAMA_CACHE)
 
 
-def _metadata(gguf: Gguf | None) -> Mapping[str, Value]:
-    """What `llama_need` asks of a header: the context, and a cache as wide as all layers together."""
+def _metadata(gguf: GgufFacts | None) -> Mapping[str, Value]:
+    """The header fields that `llama_need` reads; the cache of all layers is given as that of one."""
     if gguf is None or gguf.architecture is None:
         return {}
     name = gguf.architecture
@@ -56,7 +58,8 @@ def _needs(evidence: Evidence) -> dict[str, int | None]:
     return {name: need_of(evidence, name) for name in evidence.setting.together if name in evidence.engines}
 
 
-def _plan(evidence: Evidence) -> Said | None:
+@check(CHECKS, "host.memory")
+def _plan(evidence: Evidence) -> CheckResult | None:
     needs, total = _needs(evidence), evidence.host.memory_total
     if not any(needs.values()) and None not in needs.values():
         return None
@@ -73,7 +76,7 @@ def _plan(evidence: Evidence) -> Said | None:
 
 
 def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> str:
-    """The share of memory that would fit, if there is one."""
+    """The fix: a --gpu-memory-utilization that would fit, if there is one."""
     greedy = [n for n in needs if evidence.engines[n].dialect == "vllm" and needs[n]]
     total = evidence.host.memory_total or 1
     others = sum(need or 0 for name, need in needs.items() if name not in greedy)
@@ -85,7 +88,8 @@ def _smaller(evidence: Evidence, needs: Mapping[str, int | None], room: int) -> 
     return f"--gpu-memory-utilization {share:g} or less for {', '.join(greedy)}; {least:.2f} is the least for its weights"
 
 
-def _now(evidence: Evidence) -> Said | None:
+@check(CHECKS, "host.available")
+def _now(evidence: Evidence) -> CheckResult | None:
     needs, host = _needs(evidence), evidence.host
     if not any(needs.values()):
         return None
@@ -96,6 +100,3 @@ def _now(evidence: Evidence) -> Said | None:
     if memory.available - need >= memory.floor:
         return ok(said)
     return warn(said, "unless the engines are up already: see who holds it, ps aux --sort=-rss | head")
-
-
-CHECKS: Final[Mapping[str, HostCheck]] = {"host.memory": _plan, "host.available": _now}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final
 
 from deploy.core.versions import at_least
-from deploy.doctor.evidence import Evidence, Image, Inside, Model
-from deploy.doctor.finding import EngineCheck, Said, fail, ok, unknown, warn
+from deploy.doctor.evidence import Evidence, ImageContents, ImageFacts, ModelFacts
 from deploy.doctor.image import PROBE
+from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, unknown, warn
 
 UNSAFE: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 NEW_TOKENIZERS: Final = (
@@ -28,34 +28,38 @@ TRANSFORMERS_5_SINCE: Final = "0.20"
 FILE_TYPES: Final = {0: "F32", 1: "F16", 7: "Q8_0", 14: "Q4_K_S", 15: "Q4_K_M", 17: "Q5_K_M", 18: "Q6_K",
                      32: "BF16", 39: "NVFP4"}  # fmt: skip
 GGUF_ARCHS: Final = ("qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "llama", "gemma3")
-"""What the notes and this repository serve. Others may do; they were not looked at."""
+"""Architectures that have been served with this gateway; others may work, and were not tried."""
 
 
-def _model(evidence: Evidence, engine: str) -> Model | None:
-    """The engine's model; None for one whose files are somebody else's business."""
+CHECKS: Final[dict[str, EngineCheck]] = {}
+
+
+def _model(evidence: Evidence, engine: str) -> ModelFacts | None:
+    """The engine's model; None for an engine without an artefact."""
     spec = evidence.engines[engine]
     if spec.artefact is None:
         return None
-    return evidence.models.get(engine, Model(path=spec.artefact))
+    return evidence.models.get(engine, ModelFacts(path=spec.artefact))
 
 
-def _folder(evidence: Evidence, engine: str) -> Model | None:
-    """A Hugging Face folder that is there."""
+def _folder(evidence: Evidence, engine: str) -> ModelFacts | None:
+    """The engine's model if it is an existing Hugging Face folder."""
     model = _model(evidence, engine)
     return model if model and model.files and "config.json" in model.files else None
 
 
-def _inside(evidence: Evidence, engine: str) -> Inside:
-    return evidence.images.get(engine, Image()).inside or Inside()
+def _inside(evidence: Evidence, engine: str) -> ImageContents:
+    return evidence.images.get(engine, ImageFacts()).inside or ImageContents()
 
 
-def _surgery(model: Model, evidence: Evidence, engine: str) -> str:
+def _surgery(model: ModelFacts, evidence: Evidence, engine: str) -> str:
     version = _inside(evidence, engine).vllm or "0.24"
     short = ".".join(version.lstrip("v").split(".")[:2])
     return f"manners quantize surgery {model.path} --out {model.path}-served --for vllm-{short}"
 
 
-def _files(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.files")
+def _files(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None:
         return None
@@ -75,7 +79,8 @@ def _files(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{weights[0]}{more}, {f'{size / 1e9:.1f} GB' if size >= 1e9 else f'{size / 1e6:.1f} MB'}")
 
 
-def _code(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.code")
+def _code(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
         return None
@@ -89,7 +94,8 @@ def _code(evidence: Evidence, engine: str) -> Said | None:
     return ok("brings no code")
 
 
-def _sealed(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.sealed")
+def _sealed(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None or not model.files:
         return None
@@ -106,7 +112,8 @@ def _sealed(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{model.sealed[:19]}, {len(model.files)} files")
 
 
-def _quantization(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.quantization")
+def _quantization(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or evidence.engines[engine].dialect != "vllm":
         return None
@@ -133,7 +140,8 @@ def _quantization(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{algo}{kv}")
 
 
-def _type(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.type")
+def _type(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
         return None
@@ -148,8 +156,9 @@ def _type(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{model.model_type or 'no model_type'}, {', '.join(model.architectures) or 'no architecture'}")
 
 
-def _preprocessor(evidence: Evidence, engine: str) -> Said | None:
-    """The wrapper that older vLLMs want is a vision-language model, and those have a preprocessor."""
+@check(CHECKS, "model.preprocessor")
+def _preprocessor(evidence: Evidence, engine: str) -> CheckResult | None:
+    """Older vLLM versions need a vision-language wrapper, which loads only with a preprocessor."""
     model = _folder(evidence, engine)
     if model is None or not any("ConditionalGeneration" in name for name in model.architectures):
         return None
@@ -161,7 +170,8 @@ def _preprocessor(evidence: Evidence, engine: str) -> Said | None:
     return ok("preprocessor_config.json is there")
 
 
-def _tokenizer(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.tokenizer")
+def _tokenizer(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None:
         return None
@@ -184,7 +194,8 @@ def _tokenizer(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"{name}, and transformers {inside.transformers or '5'} has it")
 
 
-def _template(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.template")
+def _template(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or model.template is None:
         return None
@@ -198,7 +209,8 @@ def _template(evidence: Evidence, engine: str) -> Said | None:
     return ok(f"with enable_thinking{f', calls in {model.calls} form' if model.calls else ''}")
 
 
-def _generation(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.generation")
+def _generation(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _folder(evidence, engine)
     if model is None or model.generation is None:
         return None
@@ -210,7 +222,8 @@ def _generation(evidence: Evidence, engine: str) -> Said | None:
     return ok("generation_config.json is there")
 
 
-def _gguf(evidence: Evidence, engine: str) -> Said | None:
+@check(CHECKS, "model.gguf")
+def _gguf(evidence: Evidence, engine: str) -> CheckResult | None:
     model = _model(evidence, engine)
     if model is None or not any(name.endswith(".gguf") for name in model.files or ()):
         return None
@@ -230,8 +243,9 @@ def _gguf(evidence: Evidence, engine: str) -> Said | None:
     return ok(said)
 
 
-def _access(evidence: Evidence, engine: str) -> Said | None:
-    """The notes: a container that runs as root leaves files that nobody else may change."""
+@check(CHECKS, "model.access")
+def _access(evidence: Evidence, engine: str) -> CheckResult | None:
+    """A container that ran as root leaves files that other users cannot change."""
     model = _model(evidence, engine)
     if model is None or not model.files:
         return None
@@ -249,18 +263,3 @@ def _access(evidence: Evidence, engine: str) -> Said | None:
 def _some(names: Iterable[str]) -> str:
     first, *rest = names
     return f"{first}{f' and {len(rest)} more' if rest else ''}"
-
-
-CHECKS: Final[Mapping[str, EngineCheck]] = {
-    "model.files": _files,
-    "model.code": _code,
-    "model.sealed": _sealed,
-    "model.quantization": _quantization,
-    "model.type": _type,
-    "model.preprocessor": _preprocessor,
-    "model.tokenizer": _tokenizer,
-    "model.template": _template,
-    "model.generation": _generation,
-    "model.gguf": _gguf,
-    "model.access": _access,
-}

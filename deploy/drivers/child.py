@@ -1,8 +1,8 @@
-"""One child process: spawned so that it cannot outlive us, read, and waited for.
+"""A child process that cannot outlive this process: started, its output read, and waited for.
 
 The child inherits two pipe ends and nothing else: no listening socket (a restarted gateway could
-not bind its port), no secret of ours, no terminal. It leads a session of its own, so that a
-Ctrl-C meant for the gateway, which drains first, does not end the engine under its last streams.
+not bind its port), no secret, no terminal. It has a session of its own, so that a Ctrl-C for the gateway,
+which drains first, does not stop the engine during its last streams.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deploy.core.engine_http import parse_json
 from deploy.core.lines import LineSplitter
-from deploy.core.replies import parse_json
 from deploy.core.tasks import spawn as spawn_task
 from deploy.engine.log import LogFile
 
-# What an engine may know of our environment: where things are, how to compute. An allow-list,
-# because a secret's name cannot be guessed, and everything of MANNERS_* stays out.
+# The environment variables that an engine inherits: paths and compute settings. An allow-list, because
+# the names of secrets cannot be known; MANNERS_* is never inherited.
 _KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV"})
 _KEPT_PREFIXES = ("LC_", "PYTHON", "OMP_", "GGML_", "CUDA_", "NVIDIA_", "GOMP_", "KMP_")
 
@@ -38,12 +38,12 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 REPORT_BYTES = 64 << 10
-"""Of a child's one line."""
+"""The longest report of a child."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What the child said of itself: an address, or why it refuses. Neither: it died in silence."""
+class StartupReport:
+    """The child's report: its address, or why it cannot start. Neither: it ended without a report."""
 
     url: str | None = None
     error: str | None = None
@@ -51,12 +51,12 @@ class Report:
 
 @dataclass(slots=True)
 class Child:
-    """A running child and our ends of its pipes."""
+    """A running child, and this process's ends of its pipes."""
 
     process: asyncio.subprocess.Process
     log: LogFile
     life: int
-    report: asyncio.Future[Report]
+    report: asyncio.Future[StartupReport]
     readers: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
@@ -64,12 +64,12 @@ class Child:
         return self.process.pid
 
     def terminate(self) -> None:
-        """Ask it to end; no error if it has."""
+        """Send SIGTERM; no error if it has ended."""
         if self.process.returncode is None:
             self.process.terminate()
 
     def kill(self) -> None:
-        """End it; no error if it has. From any thread: the loop may be what is stuck."""
+        """Send SIGKILL; no error if it has ended. May be called from any thread, as the event loop may be stuck."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -77,12 +77,12 @@ class Child:
     async def wait(self) -> int:
         """Wait for its end and the end of its output; returns the exit status, -N for signal N."""
         status = await self.process.wait()
-        # Bounded: a helper of the child's own (a debugger, after a crash) may hold the pipe open.
+        # Bounded: a helper process of the child (a debugger, after a crash) may hold the pipe open.
         await asyncio.wait(self.readers, timeout=2.0)
         return status
 
     def close(self) -> None:
-        """Give up our ends. A child that still lives is ended by this."""
+        """Close this process's pipe ends. A child that still runs is killed by this."""
         if self.life >= 0:
             os.close(self.life)
             self.life = -1
@@ -118,7 +118,7 @@ async def spawn(config: Mapping[str, Any], log: LogFile, environ: Mapping[str, s
             pass_fds=(life_read, report),
             start_new_session=True,
         )
-    except BaseException:  # a cancelled spawn too: closing `life` ends what may have been made
+    except BaseException:  # also a cancelled spawn: closing `life` kills a process that was started
         os.close(life)
         os.close(report_read)
         raise
@@ -139,25 +139,27 @@ async def _read_report(fd: int, child: Child) -> None:
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
     try:
         line = await reader.readline()
-    except ValueError:  # longer than the limit: no report of ours
+    except ValueError:  # longer than the limit: not a report
         line = b""
     finally:
         transport.close()
     report = _parse_report(line)
-    # From here on there may be requests, and their text must not reach the log.
+    # From now on the engine may receive requests, whose text must not reach the log.
     child.log.requests_flow = report.url is not None
     if not child.report.done():
         child.report.set_result(report)
 
 
-def _parse_report(line: bytes) -> Report:
+def _parse_report(line: bytes) -> StartupReport:
     try:
         said = parse_json(line)
     except ValueError:
-        return Report()
+        return StartupReport()
     said = said if isinstance(said, dict) else {}
     url, error = said.get("url"), said.get("error")
-    return Report(url=url if isinstance(url, str) else None, error=error if isinstance(error, str) else None)
+    return StartupReport(
+        url=url if isinstance(url, str) else None, error=error if isinstance(error, str) else None
+    )
 
 
 async def _read_output(process: asyncio.subprocess.Process, log: LogFile) -> None:

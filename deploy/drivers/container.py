@@ -1,9 +1,9 @@
-"""The container that an engine runs in, as Docker's API wants to be told of it. Pure.
+"""The container that an engine runs in, as a request body of Docker's API. Pure.
 
-It can do little: no port is published, the network has no way out, the root file system and the model
-are read-only, and it is nobody's root. What it compiles goes to a cache that belongs to its image: what
-another image compiled is foreign code. It is never restarted or removed by Docker: the supervisor
-decides that, and a dead one still has its log.
+It has few privileges: no port is published, the network is internal, the root file system and the model
+are read-only, and it does not run as root. Compiled kernels go to a cache of its own image, because code that
+another image compiled is not trusted. Docker never restarts or removes it: the supervisor
+decides that, and a container that ended keeps its log.
 """
 
 from collections.abc import Mapping
@@ -15,24 +15,24 @@ from deploy.engine.spec import EngineSpec, spec_digest
 
 PORT: Final = 8000
 NETWORK: Final = "manners"
-"""An internal bridge: the host, and a gateway that is attached to it, reach the engines; these, nobody."""
+"""An internal bridge network: the host and an attached gateway reach the engines, which reach nothing outside."""
 MODEL: Final = "/model"
 CACHE: Final = "/cache"
 SHM_BYTES: Final = 8 << 30
 STACK_BYTES: Final = 64 << 20
 PIDS: Final = 8192
 PREFIX: Final = "manners."
-"""Of every label that is ours."""
+"""The prefix of every label that the driver sets."""
 
 _OURS: Final[Mapping[str, tuple[str, ...]]] = {
     "vllm": ("--host", "--port", "--served-model-name", "--api-key", "--model", "--uds"),
     "llama-server": ("--host", "--port", "--alias", "-a", "--api-key", "--api-key-file", "--model", "-m"),
 }
-"""Flags that the driver sets, so that it finds the engine and the gateway its name."""
+"""Flags that the driver sets itself: address, served model name, and keys."""
 
 _ENVIRONMENT: Final = {
     "HOME": CACHE,
-    # A user without a line in the image's passwd has no name, and torch asks for it.
+    # A user without an entry in the image's passwd has no name, and torch needs one.
     "LOGNAME": "manners",
     "XDG_CACHE_HOME": CACHE,
     "VLLM_CACHE_ROOT": f"{CACHE}/vllm",
@@ -49,8 +49,8 @@ _ENVIRONMENT: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placing:
-    """What a spec does not say: this machine's paths, and whose container it is.
+class Placement:
+    """What a spec does not contain: paths on this host, and the container's owner.
 
     `instance` names the gateway's state folder, `artefact` the weights' digest, `operation` what it was
     started for. `model` is the folder or the `.gguf` on the host, `inside` its path in the container;
@@ -67,31 +67,31 @@ class Placing:
 
 
 def container_name(spec: EngineSpec, instance: str) -> str:
-    """The same for the same engine of the same gateway: Docker itself then refuses a second one."""
+    """A name that is the same for the same engine of the same gateway, so that Docker refuses a second container."""
     return f"manners-{instance[:8]}-{spec.name}-{spec_digest(spec).partition(':')[2][:8]}"
 
 
-def labels(spec: EngineSpec, placing: Placing) -> dict[str, str]:
-    """By which a container is found again, after whatever end of the gateway or of the daemon."""
+def labels(spec: EngineSpec, placement: Placement) -> dict[str, str]:
+    """Labels by which a container is found again after a restart of the gateway or of the Docker daemon."""
     found = {
-        "instance": placing.instance,
+        "instance": placement.instance,
         "engine": spec.name,
         "spec": spec_digest(spec),
-        "artefact": placing.artefact,
-        "operation": placing.operation,
+        "artefact": placement.artefact,
+        "operation": placement.operation,
     }
     return {PREFIX + key: value for key, value in found.items() if value is not None}
 
 
 def argv(spec: EngineSpec, model: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The entrypoint and its words. An empty entrypoint is the image's own.
+    """The entrypoint and its arguments. An empty entrypoint means the image's own.
 
-    vLLM's images differ in it, and all have `vllm` on their path. llama.cpp's have their server as
-    entrypoint, under a path that differs.
+    vLLM's images have different entrypoints, and all have `vllm` on their path. llama.cpp's images have the server
+    as their entrypoint, under different paths.
 
     Raises:
-        SpecError: nobody knows how to start an engine of this dialect.
-        FlagError: one of the `args` is the driver's to set.
+        SpecError: the docker driver cannot start an engine of this dialect.
+        FlagError: one of the `args` is set by the driver.
     """
     if spec.dialect not in _OURS:
         raise SpecError(spec.name, "dialect", f"the docker driver starts {' and '.join(_OURS)}")
@@ -106,35 +106,35 @@ def argv(spec: EngineSpec, model: str) -> tuple[tuple[str, ...], tuple[str, ...]
     return (), (*given, *spec.args)
 
 
-def create_body(spec: EngineSpec, placing: Placing) -> dict[str, Any]:
+def create_body(spec: EngineSpec, placement: Placement) -> dict[str, Any]:
     """The body of `POST /containers/create` (Docker Engine API 1.41 and later).
 
     Raises:
         SpecError, FlagError: as `argv`.
     """
-    entrypoint, words = argv(spec, placing.inside)
+    entrypoint, words = argv(spec, placement.inside)
     body: dict[str, Any] = {
         "Image": spec.image,
         "Cmd": list(words),
         "Env": [f"{name}={value}" for name, value in _ENVIRONMENT.items()],
-        "User": placing.user,
-        "Labels": labels(spec, placing),
+        "User": placement.user,
+        "Labels": labels(spec, placement),
         "Hostname": "engine",
         "WorkingDir": "/tmp" if spec.dialect == "vllm" else "",
-        # An image's own asks the port that it would have used; readiness is a token that streams.
+        # An image's own health check uses the image's default port; readiness is a streamed token.
         "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",
-        "HostConfig": _host(spec, placing),
+        "HostConfig": _host(spec, placement),
     }
     return body | ({"Entrypoint": list(entrypoint)} if entrypoint else {})
 
 
-def _host(spec: EngineSpec, placing: Placing) -> dict[str, Any]:
+def _host(spec: EngineSpec, placement: Placement) -> dict[str, Any]:
     gpus = [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}] if spec.gpu != "none" else []
     return {
         "Mounts": [
-            _mount(placing.model, placing.inside, read_only=True),
-            _mount(placing.cache, CACHE, read_only=False),
+            _mount(placement.model, placement.inside, read_only=True),
+            _mount(placement.cache, CACHE, read_only=False),
         ],
         "NetworkMode": NETWORK,
         "PublishAllPorts": False,
@@ -142,17 +142,17 @@ def _host(spec: EngineSpec, placing: Placing) -> dict[str, Any]:
         "AutoRemove": False,
         "Privileged": False,
         "ReadonlyRootfs": True,
-        # Executable: what compiles kernels at run time loads some of them from here.
+        # Executable: kernels that are compiled at run time are loaded from here.
         "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777,size=2g"},
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "PidsLimit": PIDS,
-        "Init": True,  # a process 1 that takes signals, and collects the dead
+        "Init": True,  # a process 1 that forwards signals and reaps zombies
         "IpcMode": "private",
         "ShmSize": SHM_BYTES,
         "Ulimits": [
             {"Name": "stack", "Soft": STACK_BYTES, "Hard": STACK_BYTES},
-            # Memory that cannot be swapped is given only to whom it was promised.
+            # Locked memory only for an engine that is configured to use it.
             *([{"Name": "memlock", "Soft": -1, "Hard": -1}] if "--mlock" in spec.args else []),
         ],
         "LogConfig": {"Type": "local", "Config": {"max-size": "8m", "max-file": "2"}},

@@ -1,4 +1,4 @@
-"""One container as a `Run`: looked at until it ends, its log kept, and cleared away if it was told to go."""
+"""One container as a `EngineRun`: watched until it ends, its log kept, and removed if it was told to stop."""
 
 import asyncio
 import threading
@@ -11,17 +11,17 @@ from deploy.core.tasks import spawn
 from deploy.drivers.container import NETWORK, PORT
 from deploy.drivers.docker_client import Docker, Json
 from deploy.engine.log import LogFile
-from deploy.engine.run import End
+from deploy.engine.run import RunEnd
 
 LOOK_SECONDS = 0.5
 AWAY_SECONDS = 30.0
-"""How long a daemon that does not answer is waited for while its container is to end."""
+"""How long to wait for an unresponsive Docker daemon while its container is being stopped."""
 
 
 class ContainerRun:
-    """A container that runs; `seen` is what the daemon said of it.
+    """A running container; `seen` is Docker's inspection of it.
 
-    One that was `adopted` may have served before: all that it wrote may quote requests.
+    One that was `adopted` may have served requests: any line of its output may quote them.
     """
 
     def __init__(self, docker: Docker, seen: Json, log_path: Path, *, adopted: bool) -> None:
@@ -44,7 +44,7 @@ class ContainerRun:
 
     def up(self) -> None:
         if self._up_at is None:
-            self._up_at = datetime.now(UTC).timestamp()  # by the wall, as Docker stamps its lines
+            self._up_at = datetime.now(UTC).timestamp()  # wall-clock time, as in Docker's log timestamps
 
     def terminate(self) -> None:
         self._ending_at = time.monotonic()
@@ -56,11 +56,11 @@ class ContainerRun:
         try:
             await self._docker.signal_async(self._id, signal)
         except DockerError:
-            return  # the grace ends, SIGKILL follows, and `wait` knows when to give up
+            return  # SIGKILL follows after the grace period, and `wait` knows when to give up
 
     def kill(self) -> None:
         self._ending_at = self._ending_at or time.monotonic()
-        # On a thread of its own: neither the loop nor a watchdog may hang where the daemon does.
+        # On a thread of its own: neither the event loop nor a watchdog may block on the daemon.
         threading.Thread(target=self._kill, name="docker kill", daemon=True).start()
 
     def _kill(self) -> None:
@@ -71,30 +71,30 @@ class ContainerRun:
             except DockerError:
                 time.sleep(LOOK_SECONDS)
 
-    async def wait(self) -> End:
+    async def wait(self) -> RunEnd:
         while True:
             try:
                 seen = await self._docker.inspect(self._id)
             except DockerError as error:
                 if self._ending_at is not None and time.monotonic() > self._ending_at + AWAY_SECONDS:
-                    return End(f"was told to end, and nobody knows whether it did: {error}")
+                    return RunEnd(f"was told to end, and nobody knows whether it did: {error}")
             else:
                 if seen is None:
-                    return End("its container was removed")
+                    return RunEnd("its container was removed")
                 self._seen = seen
                 if not seen["State"]["Running"]:
                     return await self._bury(seen)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _bury(self, seen: Json) -> End:
-        """Keep its log; one that was told to end leaves nothing else, any other can still be looked at."""
+    async def _bury(self, seen: Json) -> RunEnd:
+        """Save the log; remove a container that was told to stop, and keep any other for inspection."""
         try:
             await self._keep_log()
             if self._ending_at is not None:
                 await self._docker.remove(self._id)
         except (DockerError, OSError) as error:
-            return End(f"{_how(seen)}; its log is lost: {error}")
-        return End(_how(seen))
+            return RunEnd(f"{_how(seen)}; its log is lost: {error}")
+        return RunEnd(_how(seen))
 
     async def _keep_log(self) -> None:
         log = LogFile(self._log_path)

@@ -1,8 +1,8 @@
 """The `docker` driver: an engine in a container of a digest-pinned image.
 
-A container outlives the gateway. It is found again by its labels: the same spec over the same weights
-is adopted as it runs, so that a gateway that was started anew costs its callers nothing; one of another
-spec is another engine. A daemon that is away is waited for: its containers may live on without it.
+A container outlives the gateway and is found again by its labels. A running one of the same spec and the same
+weights is adopted, so that a restart of the gateway does not restart the engine; one of another spec is another
+engine. An unreachable Docker daemon is waited for: its containers may still be running.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deploy.core.errors import ArtefactError, DockerError, SpecError, StartFailed, StartRefused
+from deploy.core.errors import DockerError, SpecError, StartFailed, StartRefused, WeightsError
 from deploy.drivers.container import (
     MODEL,
     NETWORK,
     PREFIX,
-    Placing,
+    Placement,
     argv,
     container_name,
     create_body,
@@ -28,25 +28,25 @@ from deploy.drivers.container_run import ContainerRun
 from deploy.drivers.docker_client import Docker, Json, shared
 from deploy.engine import supervisor
 from deploy.engine.engine import OnChange, Phase
-from deploy.engine.run import Run
+from deploy.engine.run import EngineRun
 from deploy.engine.spec import PINNED_IMAGE, EngineSpec
-from deploy.engine.supervised import Supervised
+from deploy.engine.supervised import SupervisedEngine
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact as artefacts
 
 LOAD_SECONDS = 1800.0
-"""From a container's start to its first token: FlashInfer compiles for ten minutes, in silence."""
+"""From a container's start to its first token: FlashInfer may compile for ten minutes without output."""
 STOP_SECONDS = 20.0
 NOBODY = 65534
 
 
 def instance_of(state_dir: Path) -> str:
-    """What names a gateway's containers: 12 hex digits of its state folder's path."""
+    """The identifier of a gateway in its containers' labels: 12 hex digits of a hash of its state folder's path."""
     return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
 
 
 def weights_digest(artefact: Path) -> str:
-    """What names the weights that a container was given: the manifest's root, or a bare file's look."""
+    """The identity of an artefact's weights: the manifest's root digest, or size and mtime of a file without one."""
     try:
         return artefacts.load(artefacts.folder_of(artefact)).root
     except (artefacts.ArtefactError, OSError):
@@ -54,8 +54,8 @@ def weights_digest(artefact: Path) -> str:
         return f"file:{seen.st_size}:{seen.st_mtime_ns}"
 
 
-class DockerEngine(Supervised):
-    """An `Engine` in a container; see `Supervised`. `operation` is written on it, for whoever looks.
+class DockerEngine(SupervisedEngine):
+    """An `Engine` in a container; see `SupervisedEngine`. `operation` is written on it, for whoever looks.
 
     Raises:
         SpecError: not a spec for this driver, or nobody knows how to start this dialect.
@@ -70,7 +70,7 @@ class DockerEngine(Supervised):
         docker: Docker | None = None,
         operation: str | None = None,
         on_change: OnChange | None = None,
-        policy: supervisor.Policy | None = None,
+        policy: supervisor.RestartPolicy | None = None,
         start_timeout_s: float = LOAD_SECONDS,
         stop_grace_s: float = STOP_SECONDS,
     ) -> None:
@@ -98,28 +98,26 @@ class DockerEngine(Supervised):
         if self._spec.dialect == "llama-server":
             find_gguf(self._artefact)
         elif not (self._artefact / artefacts.MANIFEST).is_file():
-            raise ArtefactError(
-                f"{self._artefact} has no {artefacts.MANIFEST}: it is not a finished artefact"
-            )
+            raise WeightsError(f"{self._artefact} has no {artefacts.MANIFEST}: it is not a finished artefact")
 
     async def leave(self) -> None:
         """The container lives on; the next `start()` of this spec adopts it. See `Engine.leave`."""
-        if self._machine.phase not in (Phase.STARTING, Phase.READY) or self._life is None:
+        if self._child.phase not in (Phase.STARTING, Phase.READY) or self._life is None:
             await self.stop()
             return
         self._life.cancel()
         await asyncio.wait([self._life])
-        if self._machine.phase in (Phase.STARTING, Phase.READY):
+        if self._child.phase in (Phase.STARTING, Phase.READY):
             self._feed(supervisor.Left(time.monotonic()))
 
     async def describe(self) -> Mapping[str, Any]:
-        """Besides, of the container as the daemon has it now; see `Engine.describe`. Raises DockerError."""
+        """Adds the container's facts from the Docker daemon; see `Engine.describe`. Raises DockerError."""
         seen = await self._docker.inspect(self._container)
         return {**await super().describe(), **(_described(seen) if seen is not None else {})}
 
-    # Making a run.
+    # Starting a run.
 
-    async def _spawn(self) -> Run:
+    async def _spawn(self) -> EngineRun:
         try:
             adopted = await self._adoptable()
             seen = adopted or await self._create()
@@ -127,11 +125,11 @@ class DockerEngine(Supervised):
             kind = StartRefused if error.is_final else StartFailed
             raise kind(self.name, str(error)) from None
         if adopted:
-            self._weights = None  # it was loaded before this process looked
+            self._weights = None  # it was loaded before this process looked at it
         return ContainerRun(self._docker, seen, self._log_path, adopted=adopted is not None)
 
     async def _adoptable(self) -> Json | None:
-        """The container of an earlier start that still does what this one would; any other is cleared away."""
+        """A container of an earlier start that can be adopted; any other of this name is removed."""
         seen = await self._docker.inspect(self._container)
         if seen is None:
             return None
@@ -152,27 +150,27 @@ class DockerEngine(Supervised):
             why = f"{self._image} is not on this host; fetch it with: docker pull {self._image}"
             raise StartRefused(self.name, why)
         await self._docker.ensure_network(NETWORK)
-        placing = self._placing()
-        self._make_cache(Path(placing.cache), placing.user)
-        container = await self._docker.create(self._container, create_body(self._spec, placing))
+        placement = self._placing()
+        self._make_cache(Path(placement.cache), placement.user)
+        container = await self._docker.create(self._container, create_body(self._spec, placement))
         try:
             await self._docker.start(container)
         except DockerError:
-            await self._docker.remove(container)  # it never ran: there is no log in it
+            await self._docker.remove(container)  # it never ran, so it has no log
             raise
         seen = await self._docker.inspect(container)
         if seen is None:
             raise StartFailed(self.name, "its container was removed as soon as it was made")
         return seen
 
-    def _placing(self) -> Placing:
+    def _placing(self) -> Placement:
         model, inside = self._artefact.resolve(), MODEL
         if self._spec.dialect == "llama-server":
             model = find_gguf(self._artefact).resolve()
             inside = f"{MODEL}/{model.name}"
         uid, gid = (os.getuid(), os.getgid()) if os.getuid() else (NOBODY, NOBODY)
         digest = self._image.partition("sha256:")[2]
-        return Placing(
+        return Placement(
             instance=self._instance,
             artefact=weights_digest(self._artefact),
             model=str(model),
@@ -183,7 +181,7 @@ class DockerEngine(Supervised):
         )
 
     def _make_cache(self, path: Path, user: str) -> None:
-        """A folder that only the engine's user writes to: what lies in it is code that will run.
+        """Create the cache folder, which only the engine's user may write to, because it holds code that will run.
 
         Raises StartRefused for a symbolic link: Docker would mount what it points to, writable.
         """

@@ -1,7 +1,7 @@
-"""The one file that talks to Docker: its SDK's calls, on threads of their own, with one kind of error.
+"""The client of the Docker Engine: the SDK's blocking calls on threads of their own, with one kind of error.
 
-The SDK blocks. Its calls run on two threads that nobody else uses, each with its own connection, so
-that a daemon that hangs stops no request. `signal` alone is for any thread.
+The calls run on two dedicated threads, each with its own connection, so that an unresponsive daemon blocks
+no request. Only `signal` may be called from any thread.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ INSTALL: Final = "the docker driver needs Docker's SDK: pip install 'manners[doc
 
 
 class Docker:
-    """A Docker Engine. `url` is its address; without one, DOCKER_HOST's or the usual socket.
+    """A client of a Docker Engine. `url` is its address; the default is DOCKER_HOST or the usual socket.
 
     Every method raises DockerError: the SDK is missing, the daemon does not answer, or it refuses.
     """
@@ -36,7 +36,7 @@ class Docker:
         self._pool: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
-        """Give up the connections; the next call makes new ones."""
+        """Close the connections; the next call opens new ones."""
         if self._pool is not None:
             self._pool.shutdown()
         for client in self._clients:
@@ -57,7 +57,7 @@ class Docker:
         return _sdk("docker").APIClient(**given, version="auto", timeout=timeout)
 
     def _ask(self, question: Callable[[Any], T]) -> T:
-        """One question, with the SDK's errors and its transport's as ours."""
+        """Run one SDK call on a worker thread, with errors of the SDK and its transport as DockerError."""
         errors, requests = _sdk("docker.errors"), _sdk("requests")
         try:
             return question(self._api())
@@ -72,7 +72,7 @@ class Docker:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
 
     async def _look(self, question: Callable[[Any], Json]) -> Json | None:
-        """The same, of a thing that may not be there: None."""
+        """The same for something that may not exist; then None."""
         try:
             return await self._call(question)
         except DockerError as error:
@@ -81,7 +81,7 @@ class Docker:
             raise
 
     async def version(self) -> Json:
-        """What the daemon says of itself; `Arch` is the machine's."""
+        """The daemon's version information; `Arch` is the machine's architecture."""
         return await self._call(lambda api: api.version())
 
     async def image(self, reference: str) -> Json | None:
@@ -100,7 +100,7 @@ class Docker:
         await self._call(pull)
 
     async def ensure_network(self, name: str) -> None:
-        """An internal bridge of that name."""
+        """Create the internal bridge network of this name, if it does not exist."""
         if await self._look(lambda api: api.inspect_network(name)) is not None:
             return
         labels = {"manners.network": name}
@@ -111,16 +111,16 @@ class Docker:
                 )
             )
         except DockerError as error:
-            if error.status != 409:  # somebody else was quicker
+            if error.status != 409:  # another process has created it
                 raise
 
     async def create(self, name: str, body: Json) -> str:
-        """Make a container; its id."""
+        """Create a container; its id."""
         made = await self._call(lambda api: api.create_container_from_config(dict(body), name))
         return str(made["Id"])
 
     async def start(self, container: str) -> None:
-        """Start one that was made; no effect if it runs."""
+        """Start a container; no effect if it runs."""
         await self._call(lambda api: api.start(container))
 
     async def inspect(self, container: str) -> Json | None:
@@ -128,13 +128,13 @@ class Docker:
         return await self._look(lambda api: api.inspect_container(container))
 
     async def found(self, labels: Mapping[str, str]) -> list[Json]:
-        """Every container with these labels, running or not; each with `Id`, `State`, `Labels`."""
+        """All containers with these labels, running or not; each has `Id`, `State`, `Labels`."""
         wanted = {"label": [f"{key}={value}" for key, value in labels.items()]}
         listed = await self._call(lambda api: api.containers(all=True, filters=wanted))
         return list(listed)
 
     async def logs(self, container: str, *, until: float | None = None, since: float | None = None) -> bytes:
-        """What a container wrote, both streams, the last 4000 lines; times are Unix seconds."""
+        """The last 4000 lines of a container's two output streams; times are Unix seconds."""
         bounds = {"until": until, "since": since}
         given = {key: value for key, value in bounds.items() if value is not None}
         return await self._call(
@@ -146,7 +146,7 @@ class Docker:
         await self._look(lambda api: api.remove_container(container, force=True) or {})
 
     def signal(self, container: str, signal: str) -> None:
-        """Send a signal and wait until the daemon has; no effect if nothing runs. From any thread."""
+        """Send a signal and wait for the daemon's answer; no effect if the container does not run. From any thread."""
         try:
             self._ask(lambda api: api.kill(container, signal))
         except DockerError as error:
@@ -154,13 +154,13 @@ class Docker:
                 raise
 
     async def signal_async(self, container: str, signal: str) -> None:
-        """The same, from the loop."""
+        """`signal` for the event loop."""
         await asyncio.to_thread(self.signal, container, signal)
 
 
 @cache
 def shared() -> Docker:
-    """The Docker Engine of the environment, one for the process."""
+    """The client of the environment's Docker Engine, shared by the process."""
     return Docker()
 
 

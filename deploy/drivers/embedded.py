@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from deploy.core.errors import SpecError
-from deploy.drivers.child import Child, Report, spawn
+from deploy.drivers.child import Child, StartupReport, spawn
 from deploy.engine import supervisor
 from deploy.engine.engine import OnChange
 from deploy.engine.flags import parse_flags
 from deploy.engine.log import LogFile
-from deploy.engine.run import End, Run
+from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import Supervised
+from deploy.engine.supervised import SupervisedEngine
 from deploy.engine.weights import find_gguf
 
 
 def usable_cores() -> int:
-    """Of the machine's cores those that this process may run on; the threads of a child follow from it."""
+    """The number of cores that this process may run on; a child's thread count is derived from it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return cores or 1
 
 
-class EmbeddedEngine(Supervised):
-    """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel; see `Supervised`.
+class EmbeddedEngine(SupervisedEngine):
+    """An `Engine` that runs llama.cpp's server from the `xllamacpp` wheel; see `SupervisedEngine`.
 
     Raises:
         SpecError: not a spec for this driver.
@@ -38,7 +38,7 @@ class EmbeddedEngine(Supervised):
         *,
         state_dir: Path,
         on_change: OnChange | None = None,
-        policy: supervisor.Policy | None = None,
+        policy: supervisor.RestartPolicy | None = None,
         start_timeout_s: float = 120.0,
         stop_grace_s: float = 5.0,
         environ: Mapping[str, str] | None = None,
@@ -62,19 +62,19 @@ class EmbeddedEngine(Supervised):
         model = str(find_gguf(self._artefact).resolve())
         self._config = {"model": model, "alias": self.name, "settings": self._settings}
 
-    async def _spawn(self) -> Run:
+    async def _spawn(self) -> EngineRun:
         log = LogFile(self._log_path)
         return _ChildRun(await spawn(self._config, log, self._environ or os.environ))
 
     async def describe(self) -> Mapping[str, Any]:
-        """Besides: the words of the child's command line, and the model file that it was given."""
+        """Adds the child's command line and its model file; see `Engine.describe`."""
         running = self._run
         argv = running.argv() if isinstance(running, _ChildRun) else ()
         return {**await super().describe(), "argv": argv, "model_file": self._config.get("model")}
 
 
 class _ChildRun:
-    """A child process as a `Run`."""
+    """A child process as an `EngineRun`."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -84,7 +84,7 @@ class _ChildRun:
         return self._child.pid
 
     def argv(self) -> tuple[str, ...]:
-        """The command line, as the kernel has it; () where it does not tell, or the child is gone."""
+        """The command line from the kernel; () if it is not available, or the child has ended."""
         try:
             words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -92,11 +92,11 @@ class _ChildRun:
         return tuple(word.decode("utf-8", "replace") for word in words[:-1])
 
     async def address(self) -> str | None:
-        # Shielded: a caller's timeout must not cancel what others read.
+        # Shielded: a caller's timeout must not cancel a future that others await.
         return (await asyncio.shield(self._child.report)).url
 
     def up(self) -> None:
-        """Its log has known since it said its address."""
+        """Nothing to do: the log withholds requests since the child reported its address."""
 
     def terminate(self) -> None:
         self._child.terminate()
@@ -104,17 +104,17 @@ class _ChildRun:
     def kill(self) -> None:
         self._child.kill()
 
-    async def wait(self) -> End:
+    async def wait(self) -> RunEnd:
         status = await self._child.wait()
-        return _end_of(status, self._child.report.result() if self._child.report.done() else Report())
+        return _end_of(status, self._child.report.result() if self._child.report.done() else StartupReport())
 
     def close(self) -> None:
         self._child.close()
 
 
-def _end_of(status: int, report: Report) -> End:
+def _end_of(status: int, report: StartupReport) -> RunEnd:
     if report.error is not None:
-        return End(f"refused to start: {report.error}", refused=True)
+        return RunEnd(f"refused to start: {report.error}", refused=True)
     how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
     when = "while serving" if report.url else "while loading"
-    return End(f"{how} {when}")
+    return RunEnd(f"{how} {when}")

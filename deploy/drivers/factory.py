@@ -1,4 +1,4 @@
-"""From a spec to the engine that its driver runs, and to what an earlier gateway left running."""
+"""Creates the engine for a spec, and finds containers that an earlier gateway left."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import Engine, OnChange
 from deploy.engine.log import log_path
 from deploy.engine.spec import EngineSpec
+from deploy.engine.supervisor import RestartPolicy
 
 
 def make_engine(
@@ -23,27 +24,30 @@ def make_engine(
     on_change: OnChange | None = None,
     operation: str | None = None,
     docker: Docker | None = None,
+    retry_s: float | None = None,
 ) -> Engine:
-    """The engine for a spec, stopped. Logs go to `state_dir/engines/`.
+    """Create the engine for a spec; it is not started. Logs go to `state_dir/engines/`.
 
     `operation` is what it is made for; a container bears it as a label. `docker` is the Docker Engine to
-    use, by default the one of the environment.
+    use, by default the one of the environment. An engine whose start failed is started again after
+    `retry_s` seconds; None: only when `start()` is called again.
 
     Raises:
         SpecError: no driver of that name is built in.
-        ArtefactError, FlagError: the driver cannot serve this artefact or these flags.
+        WeightsError, FlagError: the driver cannot serve this artefact or these flags.
     """
+    policy = RestartPolicy(retry_s=retry_s)
     if spec.driver == "embedded":
-        return EmbeddedEngine(spec, state_dir=state_dir, on_change=on_change)
+        return EmbeddedEngine(spec, state_dir=state_dir, on_change=on_change, policy=policy)
     if spec.driver == "docker":
         return DockerEngine(
-            spec, state_dir=state_dir, on_change=on_change, operation=operation, docker=docker
+            spec, state_dir=state_dir, on_change=on_change, policy=policy, operation=operation, docker=docker
         )
-    return UrlEngine(spec, on_change=on_change)
+    return UrlEngine(spec, on_change=on_change, retry_s=retry_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundContainer:
     """A container of this gateway, by its labels; `spec` is the digest of the spec it was made from."""
 
     engine: str
@@ -55,10 +59,10 @@ class Found:
 
 async def running(
     specs: Iterable[EngineSpec], *, state_dir: Path, docker: Docker | None = None
-) -> tuple[Found, ...]:
-    """What an earlier gateway of this state folder left, running or dead; nothing but containers outlives one.
+) -> tuple[FoundContainer, ...]:
+    """The containers that an earlier gateway of this state folder left, running or not.
 
-    Docker is asked only if some spec is run by it.
+    Docker is queried only if some spec uses the docker driver.
 
     Raises:
         DockerError: it does not answer.
@@ -67,7 +71,7 @@ async def running(
         return ()
     listed = await (docker or shared()).found({f"{PREFIX}instance": instance_of(state_dir)})
     return tuple(
-        Found(
+        FoundContainer(
             engine=one["Labels"][f"{PREFIX}engine"],
             spec=one["Labels"][f"{PREFIX}spec"],
             operation=one["Labels"].get(f"{PREFIX}operation"),
@@ -78,8 +82,8 @@ async def running(
     )
 
 
-async def remove(found: Found, *, docker: Docker | None = None) -> None:
-    """Put an orphan away, with its log: nobody knows the operation that it was made for.
+async def remove(found: FoundContainer, *, docker: Docker | None = None) -> None:
+    """Remove a container whose operation is unknown, and save its log.
 
     Raises:
         DockerError: the daemon does not answer, or refuses.
@@ -87,8 +91,8 @@ async def remove(found: Found, *, docker: Docker | None = None) -> None:
     await (docker or shared()).remove(found.container)
 
 
-async def put_down(found: Found, *, state_dir: Path, docker: Docker | None = None) -> str:
-    """End a container as its own gateway would: SIGTERM, SIGKILL after a while, its log kept; says how it ended.
+async def put_down(found: FoundContainer, *, state_dir: Path, docker: Docker | None = None) -> str:
+    """Stop a container as its gateway would: SIGTERM, SIGKILL after a grace period, its log saved. Returns how it ended.
 
     Raises:
         DockerError: the daemon does not answer, or refuses.

@@ -1,13 +1,13 @@
-"""The child process that is the embedded engine: llama.cpp's own HTTP server, and nothing else.
+"""The child process of the embedded engine: llama.cpp's own HTTP server.
 
     python -m deploy.drivers.llama_child --life FD --report FD --config JSON
 
-`--life` is the read end of a pipe whose write end only the parent holds. When the parent is gone,
-however it went, the kernel closes that end and this process ends; nothing is ever written to it.
+`--life` is the read end of a pipe whose write end only the parent holds. When the parent ends, for
+whatever reason, the kernel closes that end and this process ends; nothing is ever written to it.
 `--report` is the write end of a pipe for one line of JSON: `{"url": …}` once the model is loaded,
-or `{"error": …}` for a refusal that another try would repeat. Standard output and error belong to
+or `{"error": …}` for an error that another attempt would repeat. Standard output and error belong to
 llama.cpp. SIGTERM keeps its default action and ends the process at once, loading or serving:
-llama.cpp has nothing to save, and letting streams finish first is the gateway's business.
+llama.cpp has nothing to save, and the gateway drains streams before.
 """
 
 import argparse
@@ -25,16 +25,16 @@ from typing import Any
 from deploy.engine.flags import USER_BITS, Settings
 
 EX_CONFIG = 78
-"""Exit status of a refusal (sysexits.h): the same configuration will be refused again."""
+"""Exit status for a configuration that cannot work (sysexits.h)."""
 
 
 def die_with_parent(life: int) -> None:
     """Have the kernel end this process at end of file on `life`.
 
-    A thread that waits for the end of file would not do: loading a model holds Python's lock,
-    for minutes with a big one, and no thread of ours runs in that time. So the kernel is asked
+    A thread that waits for the end of file would not do: loading a model holds the GIL, for minutes
+    with a big model, and no Python thread runs in that time. So the kernel is asked
     to send a signal when the pipe's other end closes: SIGKILL where it can be chosen (Linux),
-    which ends a frozen process too, elsewhere SIGIO, whose default action is to end the process.
+    which ends a stopped process too, elsewhere SIGIO, whose default action is to end the process.
     (PR_SET_PDEATHSIG is no substitute: it fires when the *thread* that spawned us ends.)
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
@@ -43,7 +43,7 @@ def die_with_parent(life: int) -> None:
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
-    # If the parent went before the line above, no signal comes any more.
+    # If the parent ended before the line above, no signal will come.
     if select.select([life], [], [], 0)[0]:
         os._exit(1)
 
@@ -105,19 +105,19 @@ def main(argv: list[str] | None = None) -> int:
         return refuse(given.report, str(error))
     tell_parent(given.report, {"url": server.listening_address})
     select.select([given.life], [], [])
-    # The kernel has ended this process, where it sends signals for a pipe; elsewhere, this does.
-    # Not by returning: the server's destructor waits for streams in flight, some of them for ever.
+    # Where the kernel sends signals for a pipe, it has killed this process by now; elsewhere, this does.
+    # Not by returning: the server's destructor waits for streams in flight, possibly for ever.
     os._exit(1)
 
 
 def refuse(report: int, why: str) -> int:
-    """Tell the parent that this configuration cannot work."""
+    """Report to the parent that this configuration cannot work."""
     tell_parent(report, {"error": why})
     return EX_CONFIG
 
 
 def tell_parent(report: int, message: dict[str, str]) -> None:
-    """Write the one line and close, so that the parent never waits for a second."""
+    """Write the one line and close the pipe, so that the parent does not wait for more."""
     os.write(report, json.dumps(message).encode() + b"\n")
     os.close(report)
 

@@ -1,4 +1,4 @@
-"""The `url` driver: an engine that somebody else runs. Start waits until it streams."""
+"""The `url` driver: an engine that somebody else runs. A start waits until it streams."""
 
 import asyncio
 import time
@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from deploy.core.errors import SpecError, StartCancelled, StartTimeout
+from deploy.core.errors import SpecError, StartCancelled, StartFailed, StartTimeout
 from deploy.engine.abilities import ABILITIES_SECONDS, Abilities, abilities
 from deploy.engine.engine import EngineState, OnChange, Phase
 from deploy.engine.probe import served_model, wait_until_streams
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.state_watcher import StateBoard
+from deploy.engine.state_watcher import StateWatcher
 
 
 class UrlEngine:
     """An `Engine` at a fixed address. Nothing is started and nothing is stopped.
 
-    `model` is the name to ask for; without it the first in the engine's `/v1/models` is taken.
+    `model` is the name to request; the default is the first in the engine's `/v1/models`.
     `headers` go with every probe (an engine may want a key). `start_timeout_s` bounds `start()`.
+    After a failed start it is asked again every `retry_s` (None: only by another `start()`).
 
     Raises:
         SpecError: not a spec for this driver.
@@ -32,6 +33,7 @@ class UrlEngine:
         model: str | None = None,
         headers: Mapping[str, str] | None = None,
         start_timeout_s: float = 30.0,
+        retry_s: float | None = None,
     ) -> None:
         if spec.driver != "url" or spec.url is None:
             raise SpecError(spec.name, "driver", f"{spec.driver!r} is not the url driver")
@@ -40,7 +42,9 @@ class UrlEngine:
         self._model = model
         self._headers = headers
         self._start_timeout_s = start_timeout_s
-        self._board = StateBoard(spec.name, on_change)
+        self._retry_s = retry_s
+        self._retry: asyncio.TimerHandle | None = None
+        self._watcher = StateWatcher(spec.name, on_change)
         self._probing: asyncio.Task[EngineState] | None = None
 
     @property
@@ -49,14 +53,14 @@ class UrlEngine:
 
     @property
     def state(self) -> EngineState:
-        return self._board.state
+        return self._watcher.state
 
     @property
     def url(self) -> str | None:
-        return self._board.state.url
+        return self._watcher.state.url
 
     async def changed(self, seen: EngineState) -> EngineState:
-        return await self._board.changed(seen)
+        return await self._watcher.changed(seen)
 
     async def start(self) -> EngineState:
         """Wait until it streams a token; see `Engine.start`.
@@ -69,11 +73,10 @@ class UrlEngine:
             return self.state
         mine = self._probing is None or self._probing.done()
         if mine:
-            self._enter(Phase.STARTING)
-            self._probing = asyncio.create_task(self._probe(), name=f"engine {self.name}")
+            self._begin()
         assert self._probing is not None
         try:
-            # Shielded, so that one of two callers who gives up does not take it from the other.
+            # Shielded, so that one caller's cancellation does not affect another.
             return await asyncio.shield(self._probing)
         except asyncio.CancelledError:
             if self._probing.cancelled():
@@ -82,8 +85,30 @@ class UrlEngine:
                 await self.stop()
             raise
 
+    def failure(self) -> StartFailed:
+        """See `Engine.failure`."""
+        return StartTimeout(self.name, self.state.last_error or "")
+
+    def _begin(self) -> None:
+        self._cancel_retry()
+        self._enter(Phase.STARTING)
+        self._probing = asyncio.create_task(self._probe(), name=f"engine {self.name}")
+        self._probing.add_done_callback(self._retry_if_failed)
+
+    def _retry_if_failed(self, probing: asyncio.Task[EngineState]) -> None:
+        failed = not probing.cancelled() and probing.exception() is not None
+        stopped = self.state.state is Phase.STOPPED
+        if failed and not stopped and self._retry_s is not None:
+            self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._begin)
+
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
     async def stop(self) -> None:
         """Give it no more traffic; the engine itself is not ours to stop."""
+        self._cancel_retry()
         if self._probing is not None and not self._probing.done():
             self._probing.cancel()
             await asyncio.wait([self._probing])
@@ -91,14 +116,14 @@ class UrlEngine:
             self._enter(Phase.STOPPED, error=self.state.last_error)
 
     async def leave(self) -> None:
-        """The same: it lives on anyway."""
+        """The same as `stop`: the engine keeps running anyway."""
         await self.stop()
 
     def kill(self, why: str) -> None:
-        """Nothing is ended: it is not ours, and this machine's memory is not what it runs in."""
+        """No effect: the engine is not run by this gateway, and does not use this host's memory."""
 
     async def describe(self) -> Mapping[str, Any]:
-        """See `Engine.describe`; a stranger is known by its address alone."""
+        """See `Engine.describe`; only its address is known."""
         return {
             "name": self.name,
             "driver": "url",
@@ -126,14 +151,14 @@ class UrlEngine:
             what = "stream" if self._spec.kind == "chat" else "give embeddings"
             why = f"{self._base} does not {what}: {result.for_operators}"
             self._enter(Phase.FAILED, error=why)
-            raise StartTimeout(self.name, why)
+            raise self.failure()
         found = await self._ask_abilities(model or self.name)
         self._enter(Phase.READY, url=self._base, model=model, found=found)
         return self.state
 
     async def _ask_abilities(self, model: str) -> Abilities:
         if self._spec.kind == "embeddings":
-            return Abilities()  # they are all about chat
+            return Abilities()  # they all concern chat
         return await abilities(
             self._base,
             model=model,
@@ -152,6 +177,6 @@ class UrlEngine:
         found: Abilities | None = None,
     ) -> None:
         fresh = EngineState(name=self.name, state=phase, since=time.monotonic())
-        self._board.publish(
+        self._watcher.publish(
             replace(fresh, url=url, model=model, last_error=error, abilities=found or Abilities())
         )

@@ -1,8 +1,8 @@
-"""What an engine, with this build and these flags, can do: asked of it once, when it has come up.
+"""What an engine supports with its build and flags, found by trying it once after its start.
 
-Neither a version nor a dialect says it: a vLLM without `--tool-call-parser` refuses tools that may
-be called, one without `--reasoning-parser` refuses a thinking budget, and the next build may do
-otherwise. So it is tried. An answer that does not come in time, or makes no sense, leaves the usual.
+Neither a version nor a dialect tells: a vLLM without `--tool-call-parser` refuses callable tools,
+one without `--reasoning-parser` refuses a thinking budget, and other builds differ.
+An answer that is late or unusable leaves the default.
 """
 
 import asyncio
@@ -10,46 +10,48 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import aiohttp
+import httpx2
 
-from deploy.core.replies import read_json, session
+from deploy.core.engine_http import engine_client, read_json
 from deploy.engine.spec import Dialect
 from gates.detect.tags import tags
 
 BUDGET = 4
-"""Tokens of thought that the budget's probe allows; it looks for an answer behind them."""
+"""The thinking budget of the probe in tokens; an answer is expected after it."""
 ANSWER_ROOM = 48
 BUDGET_QUESTION = "What is 1+1?"
 OFF_QUESTIONS = ("Say hello.", "What is 12 times 7?")
 OFF_ROOM = 96
-"""Tokens for each answer without a thought: three or four spoken sentences, two seconds at 50 a second."""
+"""max_tokens of each answer with thinking off: three or four spoken sentences, two seconds at 50 tokens per second."""
 NO_SUCH_REPLY = "chatcmpl-probe"
 ABILITIES_SECONDS = 10.0
-"""How long an engine may take to answer all of it; at 25 tokens a second it needs three."""
+"""How long an engine may take to answer all questions; at 25 tokens per second it needs three seconds."""
 ROUNDS = 2
 CLOSER = "</think>"
 CLOSING = f"\n{CLOSER}\n\n"
-"""What a thought that we end is closed with, as Qwen's template closes it (wire.md E.3)."""
+"""The text that closes a thought which the gateway ends, as in the chat template of Qwen3 (https://huggingface.co/Qwen)."""
 CLOSING_TOKENS = 64
 MAX_COUNT = 1 << 31
-"""No token id and no context is as large."""
+"""More than any token id or context length."""
 BUILD_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What was found. The defaults are the usual, for what could not be asked.
+    """What an engine supports. The defaults are for what could not be tried.
 
-    parses_tools: it takes tools; without, it takes them only with `tool_choice: none`.
-    budgets: it ends a thought after the tokens that the request allows. None: it was not tried.
-    ends_thoughts: a running thought can be ended by a request of its own.
-    closing: the token ids of `CLOSING`, for an engine that goes on from token ids; () where it
-        cannot. `closer`: the id of the one token that ends a thought. `context`: the longest prompt and reply together, in tokens.
-    reasoning_field: where thoughts arrive; None: in the text. calls: the form that the template
-        asks the model for. opens_thought: the prompt itself opens the thought, so that no opening
-        tag is ever written. off_works: told not to think, it does not; None: that was not shown. continues: it goes on with an
-        answer that the last turn has begun.
-    build: what it calls itself.
+    parses_tools: it accepts tools; otherwise only with `tool_choice: none`.
+    budgets: it ends a thought after the number of tokens in the request. None: not tried.
+    ends_thoughts: a separate request can end a running thought.
+    closing: the token ids of `CLOSING`, for an engine that continues from token ids; () otherwise.
+    closer: the id of the single token that ends a thought.
+    context: the longest prompt and reply together, in tokens.
+    reasoning_field: the field of a message that holds thoughts; None: they are in the text.
+    calls: the form of tool calls that the chat template asks for.
+    opens_thought: the prompt opens the thought, so that the model writes no opening tag.
+    off_works: it does not think when thinking is off. None: not shown.
+    continues: it continues an assistant message at the end of the prompt.
+    build: its name and version.
     """
 
     parses_tools: bool = True
@@ -67,54 +69,54 @@ class Abilities:
 
 
 Found = dict[str, Any]
-"""Fields of `Abilities` that one question settled."""
+"""The fields of `Abilities` that one question has answered."""
 
 
 class _Asker:
-    """One engine's address, and how to ask it. A question that fails settles nothing."""
+    """Sends questions to one engine."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, model: str) -> None:
-        self._session = session
+    def __init__(self, client: httpx2.AsyncClient, url: str, model: str) -> None:
+        self._client = client
         self._url = url
         self.model = model
 
     async def get(self, path: str) -> Any:
-        """The JSON behind a path."""
-        async with self._session.get(self._url + path, allow_redirects=False) as reply:
+        """GET a path; its JSON."""
+        async with self._client.stream("GET", self._url + path) as reply:
             _check_is_answered(reply)
             return await read_json(reply)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
-        """The status and the JSON that answers a body."""
-        async with self._session.post(self._url + path, json=body, allow_redirects=False) as reply:
+        """POST a body; the status and the JSON of the reply."""
+        async with self._client.stream("POST", self._url + path, json=body) as reply:
             _check_is_answered(reply)
-            return reply.status, await read_json(reply)
+            return reply.status_code, await read_json(reply)
 
     async def chat(self, text: str, **fields: Any) -> tuple[int, Any]:
-        """A whole reply to one message."""
+        """A non-streaming chat completion for one user message."""
         message = {"role": "user", "content": text}
         body = {"model": self.model, "messages": [message], "temperature": 0, **fields}
         return await self.post("/v1/chat/completions", body)
 
 
-def _check_is_answered(reply: aiohttp.ClientResponse) -> None:
-    """A 500 or 503 of an engine that is hardly up says nothing about what it can do. Raises ClientError."""
-    if reply.status >= 500:
-        raise aiohttp.ClientResponseError(reply.request_info, (), status=reply.status)
+def _check_is_answered(reply: httpx2.Response) -> None:
+    """Raise HTTPStatusError for a 5xx: from an engine that has just started, it says nothing about its abilities."""
+    if reply.is_server_error:
+        reply.raise_for_status()
 
 
 async def abilities(
     url: str, *, model: str, dialect: Dialect, deadline_s: float, headers: Mapping[str, str] | None = None
 ) -> Abilities:
-    """Ask the engine at `url`, all questions at once, for at most `deadline_s` seconds.
+    """Find out what the engine at `url` supports; all questions are sent concurrently, each for at most `deadline_s` seconds.
 
-    What is not answered by then, or broke off, or was a 500, is asked once more: an engine that has just come up
-    may compile while it answers its first requests.
+    A question that got no answer or a 5xx is asked once more: an engine that has just started
+    may compile during its first requests.
     """
     found: Found = {}
     open_questions: Sequence[Question] = QUESTIONS[dialect]
-    async with session(deadline_s, headers) as asking:
-        asker = _Asker(asking, url, model)
+    async with engine_client(headers) as client:
+        asker = _Asker(client, url, model)
         for _ in range(ROUNDS):
             answers = await asyncio.gather(*(_settle(ask, asker, deadline_s) for ask in open_questions))
             for answer in answers:
@@ -128,13 +130,13 @@ Question = Callable[[_Asker], Awaitable[Found]]
 
 
 async def _settle(question: Question, asker: _Asker, deadline_s: float) -> Found | None:
-    """What a question found; nothing, if the engine did not understand it; None, if it did not answer."""
+    """What a question found: {} if the answer was unusable, None if there was no answer."""
     try:
         async with asyncio.timeout(deadline_s):
             return await question(asker)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         return {}
-    except (aiohttp.ClientError, TimeoutError):
+    except (httpx2.HTTPError, TimeoutError):
         return None
 
 
@@ -146,7 +148,7 @@ _ON, _OFF = {"enable_thinking": True}, {"enable_thinking": False}
 
 
 async def _tools(asker: _Asker) -> Found:
-    """vLLM refuses tools that may be called when no parser was named at its start."""
+    """Whether tools are accepted; vLLM refuses callable tools if it was started without a parser."""
     status, said = await asker.chat(
         "Say hello.", tools=[_PROBE_TOOL], chat_template_kwargs=_OFF, max_tokens=1
     )
@@ -154,7 +156,7 @@ async def _tools(asker: _Asker) -> Found:
 
 
 def _budget(field: str, **extra: Any) -> Question:
-    """Whether a budget is taken, and kept: behind it an answer must have begun (wire.md E.6 a, g)."""
+    """Whether a thinking budget is accepted and kept: an answer must follow the thought."""
 
     async def ask(asker: _Asker) -> Found:
         limits = {field: BUDGET, "max_tokens": BUDGET + ANSWER_ROOM, "chat_template_kwargs": _ON}
@@ -172,10 +174,10 @@ def _budget(field: str, **extra: Any) -> Question:
 
 
 async def _off(asker: _Asker) -> Found:
-    """Told not to think, it must answer and not think (vLLM #19839), a greeting and a sum alike.
+    """Whether thinking can be switched off (vLLM #19839), tried with a greeting and a sum.
 
-    Only an answer that came to its own end shows it: the closing tag of a thought in plain text may
-    stand anywhere. Without one nothing is known.
+    Only a complete answer shows it, because the closing tag of a thought in plain text may
+    come at any point. Without a complete answer nothing is known.
     """
     replies = [await asker.chat(q, max_tokens=OFF_ROOM, chat_template_kwargs=_OFF) for q in OFF_QUESTIONS]
     choices = [said["choices"][0] for _, said in replies]
@@ -192,7 +194,7 @@ def _thinks(message: Mapping[str, Any]) -> bool:
 
 
 def _prefill(**fields: Any) -> Question:
-    """Whether a last turn of the assistant is taken; builds are known that answer 400 (llama.cpp #20861)."""
+    """Whether an assistant message at the end is continued; some builds answer 400 (llama.cpp #20861)."""
 
     async def ask(asker: _Asker) -> Found:
         turns = [{"role": "user", "content": "Say hello."}, {"role": "assistant", "content": "Hello"}]
@@ -207,7 +209,7 @@ def _prefill(**fields: Any) -> Question:
 
 
 def _template(prompt: str) -> Found:
-    """What a rendered prompt with a tool, and with thinking on, tells of the template."""
+    """What a prompt rendered with a tool and with thinking on shows of the chat template."""
     if "<function=" in prompt:
         return {"calls": "xml", "opens_thought": prompt.rstrip().endswith("<think>")}
     form = {"calls": "hermes"} if "<tool_call>" in prompt else {}
@@ -270,7 +272,7 @@ async def _llama_props(asker: _Asker) -> Found:
 
 
 async def _llama_control(asker: _Asker) -> Found:
-    """It says that it knows no such completion, where a build without the endpoint knows no such path."""
+    """Whether a running thought can be ended: with the endpoint, the error is about the unknown id, not the path."""
     body = {"id": NO_SUCH_REPLY, "action": "reasoning_end"}
     status, said = await asker.post("/v1/chat/completions/control", body)
     return {"ends_thoughts": status != 404 and "success" in said}
@@ -288,4 +290,4 @@ QUESTIONS: Mapping[Dialect, tuple[Question, ...]] = {
     ),
     "openai": (),
 }  # fmt: skip
-"""What each kind of engine is asked. Nothing is asked of a stranger: strict servers refuse it."""
+"""The questions for each dialect. None for `openai`: strict servers reject unknown fields."""

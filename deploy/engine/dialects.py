@@ -1,9 +1,9 @@
-"""What each kind of engine understands: how thinking is switched, and what may be asked for.
+"""What each engine dialect understands: how thinking is switched, and which request fields it takes.
 
 Data and small functions; `app.api.engine_request` applies them. Sources are in the table's comments. Three
 dialects: `vllm`, `llama-server`, and `openai` for anything else that speaks the API.
 
-What they send is read without asking which of them it is (`app.stream.chunks`):
+What they send is parsed in the same way for all dialects (`app.stream.chunks`):
 
     thoughts    vLLM `delta.reasoning` (with a reasoning parser; else in the text), older builds and
                 llama-server `delta.reasoning_content`
@@ -29,7 +29,7 @@ COMMON_FIELDS = frozenset(
         "max_tokens", "max_completion_tokens", "user",
     }
 )  # fmt: skip
-"""Fields of a request that go to every engine unchanged. All others are ours, or go nowhere."""
+"""Request fields that are passed to every engine unchanged. Others are the gateway's, or are dropped."""
 
 _SAMPLING = frozenset({"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos"})
 
@@ -40,14 +40,14 @@ class DialectSpec:
 
     fields: request fields beyond COMMON_FIELDS that it takes.
     thinking: the request fields that make it think, or not.
-    separates: it puts thoughts in a field of their own whenever it is asked to think, so that text
-        at the start of a reply needs no guard.
+    separates: it puts thoughts in a separate field whenever thinking is on, so that text at the start of a reply
+        need not be held back.
     reasoning_is_answer: with thinking off it may put the answer in the reasoning field.
-    prefill: the request fields that make it go on with an assistant's last turn, where it would
-        answer that turn otherwise.
-    health: answers while the process lives, whether or not it computes. metrics: Prometheus text
-        (llama-server: only with `--metrics`). load: its gauges of requests in work and waiting.
-    metered: the request fields that make it tell how many tokens it has made, while it makes them.
+    prefill: the request fields that make it continue an assistant message at the end instead of answering it.
+    health: a path that answers while the process runs, whether or not it computes.
+    metrics: the path of its Prometheus metrics (llama-server: only with `--metrics`).
+    load: its gauges of running and waiting requests.
+    metered: the request fields that make it report the number of generated tokens during generation.
     """
 
     fields: frozenset[str]
@@ -62,7 +62,7 @@ class DialectSpec:
 
 
 def _vllm_thinking(thinking: Thinking) -> dict[str, Any]:
-    """A JSON boolean and nothing else: "false" and 0 leave thinking on (wire.md A.3)."""
+    """The chat template compares with the boolean false, so "false" and 0 would leave thinking on."""
     fields: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": thinking != 0}}
     if thinking:
         fields["thinking_token_budget"] = thinking
@@ -72,9 +72,9 @@ def _vllm_thinking(thinking: Thinking) -> dict[str, Any]:
 def _llama_thinking(thinking: Thinking) -> dict[str, Any]:
     """`reasoning_format` per request pins where thoughts go, whatever the server's flags say.
 
-    Off sends no budget of 0 as a belt: a model that opens a thought all the same is then made to
-    close it at once and goes on thinking in plain text, where no tag gives it away (seen with
-    stranger-nano). Left alone it closes its own tag, and the filter takes the thought out.
+    With thinking off, no budget of 0 is sent: a model that opens a thought nevertheless would be forced to
+    close it at once and continue thinking in plain text without a tag (seen with
+    stranger-nano). Without the budget it closes its own tag, and the stream core removes the thought.
     """
     fields: dict[str, Any] = {
         "chat_template_kwargs": {"enable_thinking": thinking != 0},
@@ -86,7 +86,7 @@ def _llama_thinking(thinking: Thinking) -> dict[str, Any]:
 
 
 def _openai_thinking(thinking: Thinking) -> dict[str, Any]:
-    """No common word for it; a model that thinks regardless is filtered."""
+    """OpenAI's API has no such field; thoughts are removed from the reply."""
     return {}
 
 

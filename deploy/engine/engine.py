@@ -1,8 +1,8 @@
-"""The shape every engine has, whoever runs it: a child of ours, a container, or a stranger.
+"""The interface of an engine, whichever driver runs it: a child process, a container, or a remote server.
 
-An `Engine` is started once and then kept alive by its driver until it is stopped. What an
-observer may know is in one frozen `EngineState`; every change makes a new one, hands it to the
-driver's `on_change` callback, and wakes whoever waits in `changed()`.
+An `Engine` is started once and then kept alive by its driver until it is stopped. Its
+state is one frozen `EngineState`; every change creates a new one, passes it to the
+`on_change` callback, and wakes the callers of `changed()`.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from deploy.core.errors import StartFailed
 from deploy.engine.abilities import Abilities
 
 
 class Phase(StrEnum):
-    """Where an engine stands. Only `READY` may be given traffic."""
+    """The phase of an engine. Only `READY` may receive traffic."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -33,9 +34,9 @@ class EngineState:
     that the engine wants in a request's "model", known while ready. `pid` is the child that lives
     now, if the driver has one. `restarts` counts the children after the first since `start()`.
     `since` is when `state` was entered, in monotonic seconds (`time.monotonic`). `last_error`
-    says why the engine last left `READY` or did not reach it (for operators: an engine's own words
-    may be in it, and no log may have them), and is kept until the next
-    `start()`. `abilities` is what it was found to do when it came up.
+    says why the engine last left `READY` or did not reach it, and is kept until the next `start()`; it may
+    quote the engine, so it is for operators and never for a log. `abilities` is what the engine was found to
+    support when it started.
     """
 
     name: str
@@ -54,7 +55,7 @@ OnChange = Callable[[EngineState], None]
 
 
 class Engine(Protocol):
-    """Something that can be brought up, watched, and brought down."""
+    """An engine that can be started, observed and stopped."""
 
     @property
     def name(self) -> str: ...
@@ -67,37 +68,41 @@ class Engine(Protocol):
         """`state.url`: the address while ready, otherwise None."""
 
     async def start(self) -> EngineState:
-        """Bring it up and return once it has streamed a real token; idempotent while running.
+        """Start it and return once it has streamed a token; idempotent while running.
 
-        A caller that gives up (is cancelled) leaves the engine stopped.
+        If the caller is cancelled, the engine is stopped.
 
         Raises:
-            ArtefactError, FlagError: the configuration cannot work; nothing was started.
-            StartFailed, StartTimeout: it did not come up; it is `FAILED`, and may be started again.
+            WeightsError, FlagError: the configuration cannot work; nothing was started.
+            StartFailed, StartTimeout: it did not start; it is `FAILED`, and may be started again.
             StartCancelled: `stop()` came first.
         """
         ...
 
+    def failure(self) -> StartFailed:
+        """Why it is `FAILED`, as the error that `start()` raises."""
+        ...
+
     async def stop(self) -> None:
-        """Bring it down and return once nothing of it is left. Idempotent, safe at any time."""
+        """Stop it and return once nothing of it is left. Idempotent, safe at any time."""
         ...
 
     async def leave(self) -> None:
-        """Let go of it because this process ends: what can live on, lives on, and is found again.
+        """Release it because this process ends.
 
-        A container does, and the next `start()` of the same spec adopts it. A child cannot: it is stopped.
+        A container keeps running, and the next `start()` of the same spec adopts it. A child process is stopped.
         """
         ...
 
     def kill(self, why: str) -> None:
-        """End it now (SIGKILL) and for good: no restart, `FAILED` with this reason, until `start()`.
+        """End it now (SIGKILL): `FAILED` with this reason, and no restart until `start()` or the policy's retry.
 
-        From any thread, for a watchdog that must not wait for the loop. A stranger's engine is not
-        ours to end: nothing happens.
+        May be called from any thread, for a watchdog that must not wait for the event loop. No effect on an engine of
+        the url driver.
         """
 
     async def describe(self) -> Mapping[str, Any]:
-        """What runs now, asked of whoever runs it, as plain JSON values; None or () for what is not known.
+        """What runs now, from the process or the Docker daemon, as plain JSON values; None or () for what is unknown.
 
         Always: `name`, `driver`, `spec` (`spec_digest`), `url`, `pid`. Embedded: `argv`, `model_file`.
         Docker: `argv`, `image` (as pinned), `image_id`, `container` (its id), `labels`, `mounts`

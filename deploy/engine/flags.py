@@ -1,12 +1,11 @@
-"""llama-server's flags, as an `EngineSpec` may give them to the embedded engine.
+"""llama-server's flags for the embedded engine. Pure.
 
-Pure: a tuple of words becomes settings, each named by the field it sets in llama.cpp's
-`common_params` (`sampling.temp` is a field of a field). The table below is the documentation: a
-flag that is not in it is an error that names the nearest one. Values are checked for their type;
-what they mean is llama.cpp's business.
+The `args` of a spec become settings, each named by the field that it sets in llama.cpp's `common_params`
+(`sampling.temp` is a nested field). The table below is the documentation: a flag that is not in it is an error that
+names the nearest one. Values are checked for their type only.
 
-The rest of `common_params` is not for `args`: the address, the model and the logging belong to
-the supervisor, and features that reach out of the process (downloads, tools, MCP) stay off.
+Other fields of `common_params` cannot be set: the supervisor sets the address, the model and the logging, and
+features that reach out of the process (downloads, tools, MCP) stay off.
 """
 
 import json
@@ -23,6 +22,7 @@ DEFAULTS: Mapping[str, Value] = {
     "n_ctx": 4096,
     "n_parallel": 4,
     # One pool of context for all slots, as llama-server has it when nobody says otherwise.
+    # One context shared by all slots, as is llama-server's default.
     # Split, four slots would get 1024 tokens each.
     "kv_unified": True,
     "use_jinja": True,
@@ -30,12 +30,12 @@ DEFAULTS: Mapping[str, Value] = {
     "warmup": True,
     "endpoint_metrics": True,
     "endpoint_slots": True,
-    # Host memory for prompts of the past, in MiB; llama.cpp's own default is 8192.
+    # Host memory for cached prompts, in MiB; llama.cpp's own default is 8192.
     "cache_ram_mib": 512,
-    # A context that shrinks by itself to what is free is not the one that was configured.
+    # The context must stay as configured, not shrink to the free memory.
     "fit_params": False,
     "ui": False,
-    # No page in somebody's browser has business here.
+    # No browser may call the engine.
     "cors_origins": "",
     # Errors only: warnings quote the request they complain about.
     "verbosity": 1,
@@ -44,10 +44,10 @@ DEFAULTS: Mapping[str, Value] = {
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One row: its names (the long one first), the field it sets, and how its word is read.
+    """One flag: its names (the long one first), the field that it sets, and the parser of its value.
 
     `parse` is None for a flag without a value, which sets `constant`. `user_bit` marks sampling
-    defaults that would otherwise be overruled by the model file's own.
+    defaults that would otherwise be overridden by those in the model file.
     """
 
     names: tuple[str, ...]
@@ -174,21 +174,22 @@ _OURS = {
 def default_threads(cores: int) -> int:
     """Half the cores, one to four.
 
-    llama.cpp's threads spin where they wait for each other. As soon as one of them shares its core
-    with somebody else, all of them burn the time slice that it waits for: on two shared cores, with
-    four streams, a second thread took the nano model's longest first token from 28 to 276 ms, and
-    its start from 0.2 to 3 s. The gateway and a second engine always are somebody else.
+    llama.cpp's threads spin while they wait for each other. If one of them shares its core with another
+    process, all of them spin for the time slice that it waits for: on two shared cores, with
+    four streams, a second thread took the nano model's longest TTFT from 28 to 276 ms, and
+    its start from 0.2 to 3 s. The gateway and other engines always share the cores.
     """
     return max(1, min(4, cores // 2))
 
 
 def parse_flags(engine: str, args: tuple[str, ...], *, cores: int) -> Settings:
-    """The settings that these words mean, over the defaults for a machine with `cores` cores.
+    """The settings of these flags, over the defaults for a machine with `cores` cores.
 
-    Both `--flag value` and `--flag=value` are read.
+        Both `--flag value` and `--flag=value` are read.
 
-    Raises:
-        FlagError: a flag is unknown, given twice, not the user's to set, or has a bad value.
+        Raises:
+            FlagError: a flag is unknown, given twice, reserved, or has a bad value.
+    # One pool of context for all slots, as llama-server has it when nobody says otherwise.
     """
     settings: Settings = dict(DEFAULTS) | {"cpuparams.n_threads": default_threads(cores)}
     bits: list[str] = []

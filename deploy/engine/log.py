@@ -1,9 +1,9 @@
-"""An engine's log: where it lies, what may stand in it, and its last lines.
+"""An engine's log: its path, what may be written to it, and its last lines.
 
-Until the model is loaded no request has been seen, and every line is kept. After that a line is
-kept whole only if its shape says that it cannot quote a request: llama.cpp prints parts of
-grammars, schemas and unparsable bodies, some of them past its own verbosity setting. Of any other
-line the head remains (time, level, function), so that one sees that something happened, and where.
+Before the model is loaded there are no requests, and every line is kept. After that, a line is
+kept whole only if its form shows that it cannot quote a request: llama.cpp prints parts of
+grammars, schemas and unparsable bodies, some of them regardless of its verbosity setting. Of any other
+line only the prefix is kept (time, level, function).
 """
 
 import re
@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 SAFE_BYTES = 1024
-"""A longer line is no mark of a crash; nor is it worth the time to look."""
+"""Longer lines are not checked for the signs of a crash."""
 
-# What may be kept whole once requests flow: the marks of a crash.
+# Lines that may be kept whole once there are requests: the signs of a crash.
 _SAFE = re.compile(
     rb"\S+\.(c|cc|cpp|cu|h):\d+: (GGML_ASSERT\([^\"']*\) failed|fatal error|CUDA error)$"
     rb"|[^\s(]+\([^\s()]*\) ?\[0x[0-9a-f]+\]$"  # a backtrace of the C library
@@ -24,7 +24,7 @@ _HEAD = re.compile(rb"[\d.]+ [A-Z] +(?:(?:srv|slot|cmn|que|res|ggml|llama)\s+)?[
 
 
 def withhold(line: bytes) -> bytes:
-    """The line as it may be kept once requests flow."""
+    """The line as it may be logged once there are requests."""
     if not line or (len(line) <= SAFE_BYTES and _SAFE.match(line)):
         return line
     head = _HEAD.match(line)
@@ -33,12 +33,12 @@ def withhold(line: bytes) -> bytes:
 
 
 def log_path(state_dir: Path, engine: str) -> Path:
-    """Where an engine logs; the log of the run before lies beside it, as `NAME.log.1`."""
+    """The path of an engine's log; the previous run's log is beside it as `NAME.log.1`."""
     return state_dir / "engines" / f"{engine}.log"
 
 
 class LogFile:
-    """One run's log. Opening it moves the last run's log aside.
+    """The log of one run. Opening it renames the previous run's log.
 
     Writes are small and rare (llama.cpp is told to log errors only), so they are not handed to
     a thread. `requests_flow` is set when the engine may have seen its first request.
@@ -56,16 +56,16 @@ class LogFile:
         self.requests_flow = False
 
     def note(self, text: str) -> None:
-        """Add a line of our own."""
+        """Add a line of the gateway's."""
         self._add(b"# " + text.encode())
 
     def write(self, line: bytes) -> None:
-        """Add a line of the engine's, as far as it may be kept."""
+        """Add a line of the engine's; once there are requests, only what cannot quote them."""
         self._add(withhold(line) if self.requests_flow else line)
 
     def _add(self, line: bytes) -> None:
-        # Never raises: a full disk must not stop whoever drains the engine's output, or the
-        # engine itself would stand still.
+        # Never raises: on a full disk the engine's output must still be drained, or the engine
+        # would block.
         if self._room <= 0:
             return
         self._room -= len(line) + 1
@@ -77,7 +77,7 @@ class LogFile:
 
 
 def tail(path: Path, lines: int = 8) -> tuple[str, ...]:
-    """The engine's own last lines, oldest first; none if there is no log. Lines of ours are out."""
+    """The engine's own last lines, oldest first, without the lines of `note`; () if there is no log."""
     try:
         text = path.read_bytes()[-16384:].decode("utf-8", "replace")
     except OSError:

@@ -1,9 +1,9 @@
-"""Is an engine ready? Only a generated token says so, or a vector from one that serves embeddings.
+"""Readiness probes: an engine is ready if it streams a generated token, or returns a vector where it serves embeddings.
 
-`/health` answers 200 from an engine that hangs, that lost its GPU, or that has a kernel still to
-compile; headers and the role chunk come before the first token is computed. So a probe asks for
-a few tokens, as a stream, and waits for one to arrive: content, reasoning or a tool call. An engine
-that is there for embeddings is asked for one, and its numbers are looked at.
+`/health` answers 200 from an engine that hangs, that lost its GPU, or that is still compiling a kernel;
+headers and the role chunk are sent before the first token is computed. So a probe requests
+a few tokens as a stream and waits for the first: content, reasoning or a tool call. An engine
+for embeddings is probed with one input, whose vector must consist of finite numbers.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import aiohttp
+import httpx2
 
+from deploy.core.engine_http import engine_client, parse_json, read_body, read_json
 from deploy.core.lines import LineSplitter
-from deploy.core.replies import parse_json, read_body, read_json, session
 from deploy.engine.spec import Dialect, Kind
 
 STREAM_BYTES = 1 << 20
-"""Of a probe's stream, which is to hold four tokens."""
+"""The longest stream of a probe, which requests four tokens."""
 LINE_BYTES = 64 << 10
 SAID_CHARACTERS = 300
 NAME_CHARACTERS = 512
-"""Of the name of a model."""
+"""The longest name of a model."""
 
 
-class Verdict(StrEnum):
-    """What one probe found."""
+class ProbeOutcome(StrEnum):
+    """The outcome of one probe."""
 
     STREAMED = "streamed"
     EMBEDDED = "embedded"
@@ -41,15 +41,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """One probe's verdict and clocks, in seconds since the request was sent.
+    """One probe's outcome and times, in seconds since the request was sent.
 
-    `headers_s` is the response's head, `first_token_s` the first generated token; None means that
-    it did not come. `total_s` is when the probe ended. `detail` is for people and logs, in our own words.
-    `said` is what the engine says of its error, at most SAID_CHARACTERS without control
+    `headers_s` is the time of the response's headers, `first_token_s` of the first generated token; None if it
+    did not come. `total_s` is when the probe ended. `detail` never quotes the engine and may be logged.
+    `said` is the engine's own error message, at most SAID_CHARACTERS without control
     characters: for operators, never for a log.
     """
 
-    verdict: Verdict
+    verdict: ProbeOutcome
     headers_s: float | None = None
     first_token_s: float | None = None
     total_s: float = 0.0
@@ -58,20 +58,20 @@ class ProbeResult:
 
     @property
     def ok(self) -> bool:
-        return self.verdict in (Verdict.STREAMED, Verdict.EMBEDDED)
+        return self.verdict in (ProbeOutcome.STREAMED, ProbeOutcome.EMBEDDED)
 
     @property
     def for_operators(self) -> str:
-        """Verdict, detail, and the engine's own words."""
+        """The outcome, the detail, and the engine's own message."""
         return ": ".join(part for part in (self.verdict, self.detail, self.said) if part)
 
 
 _Error = tuple[str, str]
-"""What is wrong with a stream, in our words; and in the engine's."""
+"""An error in a stream: the probe's description, and the engine's message."""
 
 
-class _Clock:
-    """The clocks of one probe while it runs."""
+class _ProbeClock:
+    """Measures the times of one probe."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -81,7 +81,7 @@ class _Clock:
     def now(self) -> float:
         return time.monotonic() - self._start
 
-    def result(self, verdict: Verdict, detail: str = "", said: str = "") -> ProbeResult:
+    def result(self, verdict: ProbeOutcome, detail: str = "", said: str = "") -> ProbeResult:
         return ProbeResult(
             verdict=verdict,
             headers_s=self.headers_s,
@@ -93,7 +93,7 @@ class _Clock:
 
 
 def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
-    """The request of a probe: short, the same every time, and without thinking."""
+    """The request body of a probe: short, constant, and with thinking off."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": "Say hello."}],
@@ -107,7 +107,7 @@ def probe_body(model: str, dialect: Dialect) -> dict[str, Any]:
 
 
 def embedding_body(model: str) -> dict[str, Any]:
-    """The request of a probe for embeddings; numbers, not base64, are every engine's default."""
+    """The request body of a probe for embeddings; every engine returns numbers, not base64, by default."""
     return {"model": model, "input": "hello"}
 
 
@@ -120,29 +120,29 @@ async def probe(
     kind: Kind = "chat",
     headers: Mapping[str, str] | None = None,
 ) -> ProbeResult:
-    """Ask the engine at `url` for a few tokens and wait for the first, at most `deadline_s`.
+    """Request a few tokens from the engine at `url` and wait at most `deadline_s` for the first.
 
-    One whose `kind` is embeddings is asked for those of one word instead. Never raises for what the engine
-    does: that is the verdict. The stream is read to its end within the deadline and STREAM_BYTES, so that no
-    half-read answer keeps a slot of the engine busy.
+    An engine whose `kind` is embeddings is asked for a vector instead. Never raises for what the engine
+    does: that is the result. The stream is read to its end within the deadline and STREAM_BYTES, so that no
+    half-read reply keeps a slot of the engine busy.
     """
-    clock = _Clock()
+    clock = _ProbeClock()
     try:
-        async with asyncio.timeout(deadline_s), session(deadline_s, headers) as asking:
+        async with asyncio.timeout(deadline_s), engine_client(headers) as client:
             if kind == "embeddings":
-                return await _embed(asking, f"{url}/v1/embeddings", embedding_body(model), clock)
-            return await _stream(asking, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
+                return await _embed(client, f"{url}/v1/embeddings", embedding_body(model), clock)
+            return await _stream(client, f"{url}/v1/chat/completions", probe_body(model, dialect), clock)
     except TimeoutError:
         if clock.first_token_s is not None:
-            return clock.result(Verdict.STREAMED, "the deadline came before the stream's end")
+            return clock.result(ProbeOutcome.STREAMED, "the deadline came before the stream's end")
         what = "token" if kind == "chat" else "vector"
-        return clock.result(Verdict.STALLED, f"no {what} within {deadline_s:g} s")
-    except aiohttp.ClientConnectorError as error:
-        return clock.result(Verdict.NOT_LISTENING, str(error))
-    except aiohttp.ClientError as error:  # its message may quote the reply
-        return clock.result(Verdict.ERROR, type(error).__name__)
-    except Exception as error:  # whatever else a reply brings about: the probe has failed, not its task
-        return clock.result(Verdict.ERROR, f"the reply could not be read: {type(error).__name__}")
+        return clock.result(ProbeOutcome.STALLED, f"no {what} within {deadline_s:g} s")
+    except httpx2.ConnectError as error:
+        return clock.result(ProbeOutcome.NOT_LISTENING, f"cannot connect to {url}: {error}")
+    except httpx2.HTTPError as error:  # its message may quote the reply
+        return clock.result(ProbeOutcome.ERROR, type(error).__name__)
+    except Exception as error:  # any other effect of a reply is a failed probe, not a failed task
+        return clock.result(ProbeOutcome.ERROR, f"the reply could not be read: {type(error).__name__}")
 
 
 async def served_model(
@@ -152,63 +152,64 @@ async def served_model(
     try:
         async with (
             asyncio.timeout(deadline_s),
-            session(deadline_s, headers) as asking,
-            asking.get(f"{url}/v1/models", allow_redirects=False) as response,
+            engine_client(headers) as client,
+            client.stream("GET", f"{url}/v1/models") as response,
         ):
             name = (await read_json(response))["data"][0]["id"]
-    except (TimeoutError, aiohttp.ClientError, ValueError, LookupError, TypeError):
+    except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError):
         return None
     return name if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS else None
 
 
 async def _stream(
-    session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
+    client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _ProbeClock
 ) -> ProbeResult:
-    async with session.post(url, json=body, allow_redirects=False) as response:
-        refusal = await _refusal(response, clock)
+    async with client.stream("POST", url, json=body) as response:
+        refusal = await _rejection(response, clock)
         if refusal is not None:
             return refusal
         error = await _read_stream(response, clock)
     if error is not None:
-        return clock.result(Verdict.ERROR, *error)
+        return clock.result(ProbeOutcome.ERROR, *error)
     if clock.first_token_s is None:
-        return clock.result(Verdict.ERROR, "the stream ended without a token")
-    return clock.result(Verdict.STREAMED)
+        return clock.result(ProbeOutcome.ERROR, "the stream ended without a token")
+    return clock.result(ProbeOutcome.STREAMED)
 
 
 async def _embed(
-    session: aiohttp.ClientSession, url: str, body: dict[str, Any], clock: _Clock
+    client: httpx2.AsyncClient, url: str, body: dict[str, Any], clock: _ProbeClock
 ) -> ProbeResult:
-    async with session.post(url, json=body, allow_redirects=False) as response:
-        refusal = await _refusal(response, clock)
+    async with client.stream("POST", url, json=body) as response:
+        refusal = await _rejection(response, clock)
         if refusal is not None:
             return refusal
         raw = await read_body(response)
     try:
         embedded = has_vector(parse_json(raw))
     except ValueError:
-        return clock.result(Verdict.ERROR, "the reply is not JSON")
+        return clock.result(ProbeOutcome.ERROR, "the reply is not JSON")
     if not embedded:
-        return clock.result(Verdict.ERROR, "the reply holds no vector of finite numbers")
-    return clock.result(Verdict.EMBEDDED)
+        return clock.result(ProbeOutcome.ERROR, "the reply holds no vector of finite numbers")
+    return clock.result(ProbeOutcome.EMBEDDED)
 
 
-async def _refusal(response: aiohttp.ClientResponse, clock: _Clock) -> ProbeResult | None:
-    """What the head of a reply already says against its engine."""
+async def _rejection(response: httpx2.Response, clock: _ProbeClock) -> ProbeResult | None:
+    """The result if the response's status is not 200; else None."""
     clock.headers_s = clock.now()
-    if response.status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
-        return clock.result(Verdict.LOADING, f"HTTP {response.status}")
-    if response.status != 200:
-        text = (await response.content.read(2048)).decode("utf-8", "replace")
-        return clock.result(Verdict.ERROR, f"HTTP {response.status}", text)
+    status = response.status_code
+    if status in (429, 502, 503, 504):  # 502 and 504: a proxy before an engine that loads
+        return clock.result(ProbeOutcome.LOADING, f"HTTP {status}")
+    if status != 200:
+        first = await anext(response.aiter_raw(), b"")
+        return clock.result(ProbeOutcome.ERROR, f"HTTP {status}", first.decode("utf-8", "replace"))
     return None
 
 
-async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> _Error | None:
-    """Read to the end, stop the clock at the first token; returns the stream's error, if any."""
+async def _read_stream(response: httpx2.Response, clock: _ProbeClock) -> _Error | None:
+    """Read the stream to its end and note the time of the first token; returns the stream's error, if any."""
     splitter = LineSplitter(LINE_BYTES)
     size = 0
-    while data := await response.content.readany():
+    async for data in response.aiter_raw():
         size += len(data)
         if size > STREAM_BYTES:
             return f"the stream is longer than {STREAM_BYTES} bytes", ""
@@ -221,7 +222,7 @@ async def _read_stream(response: aiohttp.ClientResponse, clock: _Clock) -> _Erro
     return None
 
 
-def _read_line(line: bytes, clock: _Clock) -> _Error | None:
+def _read_line(line: bytes, clock: _ProbeClock) -> _Error | None:
     field, _, value = line.partition(b":")
     value = value.strip()
     if field != b"data" or value == b"[DONE]":
@@ -256,7 +257,7 @@ def has_token(chunk: Mapping[str, Any]) -> bool:
 
 
 def has_vector(reply: Any) -> bool:
-    """Whether a reply of `/v1/embeddings` holds a first vector, and all of it are finite numbers."""
+    """Whether a reply of `/v1/embeddings` holds a vector of finite numbers."""
     try:
         vector = reply["data"][0]["embedding"]
     except (LookupError, TypeError):
@@ -285,9 +286,9 @@ async def wait_until_streams(
     headers: Mapping[str, str] | None = None,
     errors_allowed: int = 3,
 ) -> ProbeResult:
-    """Probe until the engine does its work, the deadline comes, or it answers with errors only.
+    """Probe until the engine is ready, the deadline has passed, or it has answered with `errors_allowed` errors in a row.
 
-    Not listening and loading are waited for, with pauses that grow from 20 ms to half a second.
+    While it is not listening or loading, probes are repeated with pauses that grow from 20 ms to half a second.
     Returns the last result; `result.ok` says whether it streams (or embeds, if that is its kind).
     """
     end = time.monotonic() + deadline_s
@@ -295,7 +296,7 @@ async def wait_until_streams(
     while True:
         left = max(end - time.monotonic(), 0.05)
         result = await probe(url, model=model, deadline_s=left, dialect=dialect, kind=kind, headers=headers)
-        errors = errors + 1 if result.verdict is Verdict.ERROR else 0
+        errors = errors + 1 if result.verdict is ProbeOutcome.ERROR else 0
         if result.ok or errors >= errors_allowed or time.monotonic() + pause >= end:
             return result
         await asyncio.sleep(pause)

@@ -1,7 +1,7 @@
-"""What an engine is: a name, how it speaks, who runs it, and what it serves.
+"""The specification of an engine: its name, its dialect, its driver, and what it serves. Pure.
 
-Pure: an `EngineSpec` that exists is well formed, because building one checks it. Whether its
-files exist is asked by `deploy.engine.weights`, and whether its flags mean something by the driver.
+An `EngineSpec` is checked when it is built. Whether its files exist is checked by `deploy.engine.weights`, and its
+flags by the driver.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ Kind = Literal["chat", "embeddings"]
 Gpu = Literal["all", "none"]
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-# A tag can be moved to other bytes after the gate has passed it; a digest cannot. An image that was
-# built or imported here has no digest of a registry: its id is one over its configuration and layers.
+# A tag can be moved to another image after the gate has passed it; a digest cannot. An image that was built or
+# imported locally has no registry digest: its id is a digest of its configuration and layers.
 _URL = re.compile(
     r"https?://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?"
     r"(?P<path>(/([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*)*)"
@@ -36,10 +36,10 @@ class EngineSpec:
 
     `args` are the flags of the engine's own server (`vllm serve`, `llama-server`), as they would
     stand on its command line. `artefact` is a folder with `artefact.json`, or a `.gguf` file. `kind`
-    is what its models are asked for, and so what it must do to be ready.
+    says whether it must stream chat completions or return embeddings to be ready.
 
     Raises:
-        SpecError: a field is malformed, missing for this driver, or foreign to it.
+        SpecError: a field is malformed, missing for this driver, or unused by it.
     """
 
     name: str
@@ -80,12 +80,11 @@ def spec_text(spec: EngineSpec) -> str:
 
 
 def spec_digest(spec: EngineSpec) -> str:
-    """What names an engine across starts: `sha256:` and 64 hex digits over `spec_text`.
+    """The identity of an engine across starts: `sha256:` and 64 hex digits over `spec_text`.
 
-    It covers every field that is set, as configured: the name (callers and logs know the engine by it, and an
-    embedded one serves under it), dialect, driver, kind, image, args in their order, address, GPUs, and
-    the artefact's path. It does not cover the bytes behind that path: weights replaced in place keep the
-    digest, so whoever relies on them compares the artefact's root digest, too.
+    It covers every field that is set, as configured: name, dialect, driver, kind, image, args in their order,
+    address, GPUs, and the artefact's path. It does not cover the bytes at that path: weights replaced in place keep
+    the digest, so the artefact's root digest must be compared as well.
     """
     return f"sha256:{hashlib.sha256(spec_text(spec).encode()).hexdigest()}"
 
@@ -112,7 +111,7 @@ def _check_docker(spec: EngineSpec) -> None:
 
 
 def _check_url(spec: EngineSpec) -> None:
-    # `artefact` stays allowed: it says what the remote engine claims to serve.
+    # `artefact` is allowed: it says what the remote engine claims to serve.
     spec._refuse("image", "args", "gpu")
     if spec.url is None:
         raise SpecError(spec.name, "url", "the url driver needs the engine's address")
@@ -124,8 +123,8 @@ def _check_url(spec: EngineSpec) -> None:
 def url_fault(url: str) -> str | None:
     """What is wrong with an engine's address, or None.
 
-    It must mean the same to each of its readers (the probe's client, and ours), so only one plain form is
-    taken: http(s)://HOST[:PORT][/PATH], in ASCII, as RFC 3986 writes it. A password is never repeated.
+    Two HTTP clients parse it (the probe's and the gateway's), so only one plain form is accepted:
+    http(s)://HOST[:PORT][/PATH] in ASCII, by RFC 3986. The message never contains a password.
     """
     if "@" in url:
         return "must not hold a user or a password"
@@ -148,7 +147,7 @@ def _is_host(host: str) -> bool:
     if host.startswith("["):
         return _is_ip(host[1:-1])
     labels = host.removesuffix(".").split(".")
-    if labels[-1].isdigit():  # or 127.1 and 0177.0.0.1 would be taken, by some, for addresses
+    if labels[-1].isdigit():  # some parsers take 127.1 and 0177.0.0.1 for addresses
         return _is_ip(host)
     return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
 

@@ -1,4 +1,4 @@
-"""Where an engine's present state hangs, for whoever wants to look or to wait."""
+"""The present state of an engine, to be read or waited for."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ from deploy.core.tasks import report
 from deploy.engine.engine import EngineState, OnChange
 
 
-class StateBoard:
-    """Holds the newest `EngineState` and tells of each new one. For one event loop."""
+class StateWatcher:
+    """Holds the newest `EngineState` and notifies of each change. For one event loop."""
 
     def __init__(self, name: str, on_change: OnChange | None = None) -> None:
         self._state = EngineState(name=name)
@@ -19,10 +19,9 @@ class StateBoard:
         return self._state
 
     def publish(self, state: EngineState) -> None:
-        """Hang up a new state; the same one again is no news.
+        """Publish a state; duplicates are ignored.
 
-        An observer's error is handed to the loop's exception handler: it must not keep a child
-        from being supervised.
+        A listener's error goes to the loop's exception handler: it must not stop the supervision.
         """
         if state == self._state:
             return
@@ -37,7 +36,7 @@ class StateBoard:
                 report("engine_listener", error)
 
     async def changed(self, seen: EngineState) -> EngineState:
-        """Wait until the state is another than `seen`."""
+        """Wait until the state differs from `seen`, and return it."""
         while self._state == seen:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)

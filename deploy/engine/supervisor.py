@@ -1,26 +1,29 @@
-"""How a child is kept alive, as a table: state and event in, state and effects out.
+"""The one restart loop of an engine, as a table: state and event in, state and commands out.
 
-Pure: time comes in with each event, effects go out as data and `deploy.drivers.embedded` runs them.
+Pure: time comes in with each event; commands go out as data, and `deploy.engine.supervised` runs them.
+`Child` below is whatever runs the engine: a process of ours, or a container.
 
     STOPPED, FAILED  --Start-->   STARTING     Spawn
     STARTING         --Streams--> READY
     STARTING         --GaveUp-->  STARTING     Kill; its end decides
     STARTING         --Exited-->  BACKING_OFF  Wake later, or FAILED
     READY            --Exited-->  BACKING_OFF  Wake later, or FAILED
-    READY            --GaveUp-->  STARTING     Kill; somebody saw that it hangs
+    READY            --GaveUp-->  STARTING     Kill; a probe saw that it hangs
     BACKING_OFF      --Due-->     STARTING     Spawn
+    FAILED           --Due-->     STARTING     Spawn; only where the policy has a `retry_s`
     STARTING, READY  --Stop-->    STOPPING     Terminate
     STOPPING         --Exited-->  STOPPED
     BACKING_OFF, FAILED --Stop--> STOPPED
     STARTING, READY  --Left-->    STOPPED      the child lives on, without us
 
-Two rules make it safe. There is never a second child: Spawn comes only from states that have
-none, and a state with a child is left only by its Exited (by its Stop and then its Exited), or by
-our leaving it behind. And whatever happened before, Stop and the child's Exited end in STOPPED.
+Two invariants. There is never a second child: Spawn comes only from states that have none, and a
+state with a child is left only by its Exited (or by its Stop and then its Exited), or by leaving
+the child behind. And whatever happened before, Stop and the child's Exited end in STOPPED.
 
-A child that never streamed is treated with less patience than one that once did: what refuses its
-configuration, or stays silent, will do so again, so it fails at once, and a crash while starting
-is tried a few times only. One that was ready is restarted without end.
+A child that never streamed gets fewer attempts than one that did: if it refuses its configuration
+or stays silent, it would do so again, so it fails at once, and a crash while starting is retried a few
+times only. One that was ready is restarted without limit. `FAILED` is published, so that whoever waits
+for the start learns of it; with `retry_s`, the engine is then started again from the beginning.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,12 +34,13 @@ from deploy.engine.engine import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How patient the supervisor is. Times in seconds.
+class RestartPolicy:
+    """Backoff and limits of restarts. Times in seconds.
 
     The pause before restart n is `first_pause_s * factor ** (n - 1)`, at most `longest_pause_s`;
     n starts again at 1 after a child was ready for `stable_s`. `boot_attempts` limits the children
-    before the first that streams, `max_attempts` those in a row after it (None: no limit).
+    before the first that streams, `max_attempts` those in a row after it (None: no limit). An engine
+    that has failed starts again after `retry_s` (None: only by another Start).
     """
 
     first_pause_s: float = 0.25
@@ -45,6 +49,7 @@ class Policy:
     stable_s: float = 60.0
     boot_attempts: int = 3
     max_attempts: int | None = None
+    retry_s: float | None = None
 
     def pause_s(self, failures: int) -> float:
         """The pause after this many failures in a row (1 or more)."""
@@ -53,8 +58,8 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Where a supervised child stands.
+class ChildState:
+    """The supervision of one child.
 
     `since` is when `phase` was entered; `failures` counts children that ended in a row,
     `restarts` children after the first, both since Start. `was_ready` is whether one has ever
@@ -72,7 +77,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Somebody wants the engine."""
+    """The engine is wanted."""
 
     at: float
 
@@ -86,7 +91,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The child lives, but not to any use: no token by the deadline, or it hangs."""
+    """The child lives but is of no use: no token by the deadline, or it hangs."""
 
     at: float
     why: str
@@ -96,7 +101,8 @@ class GaveUp:
 class Exited:
     """The child is gone, or could not be made.
 
-    `refused`: it said that it cannot work like this. `barred`: it was ended so that it stays down.
+    `refused`: it said that it cannot work with this configuration. `barred`: it was killed on purpose
+    (see `Engine.kill`) and is not to be restarted as after a crash.
     """
 
     at: float
@@ -107,21 +113,21 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The pause is over."""
+    """The pause before a restart is over."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nobody wants the engine any more."""
+    """The engine is not wanted any more."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The child lives on without us: this process ends, or somebody else takes over."""
+    """The child runs on without us: this process ends, or another one takes over."""
 
     at: float
 
@@ -133,12 +139,12 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Ask the child to end; make it end if it takes too long."""
+    """Ask the child to end; kill it if that takes too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Make the child end now."""
+    """Kill the child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,81 +154,83 @@ class Wake:
     after_s: float
 
 
-Event = Start | Streams | GaveUp | Exited | Due | Stop | Left
-Effect = Spawn | Terminate | Kill | Wake
-Step = tuple[Machine, tuple[Effect, ...]]
+ChildEvent = Start | Streams | GaveUp | Exited | Due | Stop | Left
+Command = Spawn | Terminate | Kill | Wake
+ChildTransition = tuple[ChildState, tuple[Command, ...]]
 
 
-def step(policy: Policy, machine: Machine, event: Event) -> Step:
-    """The machine after an event, and what is to be done about it.
+def step(policy: RestartPolicy, child: ChildState, event: ChildEvent) -> ChildTransition:
+    """The state after an event, and the commands to run.
 
     Raises:
         IllegalTransition: this state cannot take this event; nothing has changed.
     """
-    rule = _TABLE.get((machine.phase, type(event)))
-    if rule is None or (machine.doomed and isinstance(event, Streams | GaveUp)):
-        raise IllegalTransition(f"{type(event).__name__} while {machine.phase}")
-    return rule(policy, machine, event)
+    rule = _TABLE.get((child.phase, type(event)))
+    if rule is None or (child.doomed and isinstance(event, Streams | GaveUp)):
+        raise IllegalTransition(f"{type(event).__name__} while {child.phase}")
+    return rule(policy, child, event)
 
 
-def _enter(machine: Machine, phase: Phase, at: float) -> Machine:
-    return replace(machine, phase=phase, since=at)
+def _enter(child: ChildState, phase: Phase, at: float) -> ChildState:
+    return replace(child, phase=phase, since=at)
 
 
-def _start(policy: Policy, machine: Machine, event: Start) -> Step:
-    return Machine(phase=Phase.STARTING, since=event.at), (Spawn(),)
+def _start(policy: RestartPolicy, child: ChildState, event: Start | Due) -> ChildTransition:
+    return ChildState(phase=Phase.STARTING, since=event.at), (Spawn(),)
 
 
-def _streams(policy: Policy, machine: Machine, event: Streams) -> Step:
-    return replace(_enter(machine, Phase.READY, event.at), was_ready=True), ()
+def _streams(policy: RestartPolicy, child: ChildState, event: Streams) -> ChildTransition:
+    return replace(_enter(child, Phase.READY, event.at), was_ready=True), ()
 
 
-def _gave_up(policy: Policy, machine: Machine, event: GaveUp) -> Step:
-    settled = _settle(policy, machine, event.at)
+def _gave_up(policy: RestartPolicy, child: ChildState, event: GaveUp) -> ChildTransition:
+    settled = _settle(policy, child, event.at)
     doomed = replace(settled, doomed=True, error=event.why)
     return _enter(doomed, Phase.STARTING, event.at), (Kill(),)
 
 
-def _exited(policy: Policy, machine: Machine, event: Exited) -> Step:
-    settled = _settle(policy, machine, event.at)
+def _exited(policy: RestartPolicy, child: ChildState, event: Exited) -> ChildTransition:
+    settled = _settle(policy, child, event.at)
     failures = settled.failures + 1
-    error = machine.error if machine.doomed else event.why
+    error = child.error if child.doomed else event.why
     after = replace(settled, failures=failures, doomed=False, error=error)
-    if _is_final(policy, machine, event, failures):
-        return _enter(after, Phase.FAILED, event.at), ()
+    if _is_final(policy, child, event, failures):
+        retry = () if policy.retry_s is None else (Wake(policy.retry_s),)
+        return _enter(after, Phase.FAILED, event.at), retry
     return _enter(after, Phase.BACKING_OFF, event.at), (Wake(policy.pause_s(failures)),)
 
 
-def _settle(policy: Policy, machine: Machine, at: float) -> Machine:
+def _settle(policy: RestartPolicy, child: ChildState, at: float) -> ChildState:
     """Forget old failures if the child was ready for long enough."""
-    stable = machine.phase is Phase.READY and at - machine.since >= policy.stable_s
-    return replace(machine, failures=0) if stable else machine
+    stable = child.phase is Phase.READY and at - child.since >= policy.stable_s
+    return replace(child, failures=0) if stable else child
 
 
-def _is_final(policy: Policy, machine: Machine, event: Exited, failures: int) -> bool:
+def _is_final(policy: RestartPolicy, child: ChildState, event: Exited, failures: int) -> bool:
     if event.barred:
         return True
-    if not machine.was_ready:
-        return event.refused or machine.doomed or failures >= policy.boot_attempts
+    if not child.was_ready:
+        return event.refused or child.doomed or failures >= policy.boot_attempts
     return policy.max_attempts is not None and failures >= policy.max_attempts
 
 
-def _due(policy: Policy, machine: Machine, event: Due) -> Step:
-    again = replace(machine, restarts=machine.restarts + 1)
+def _due(policy: RestartPolicy, child: ChildState, event: Due) -> ChildTransition:
+    again = replace(child, restarts=child.restarts + 1)
     return _enter(again, Phase.STARTING, event.at), (Spawn(),)
 
 
-def _stop_child(policy: Policy, machine: Machine, event: Stop) -> Step:
-    return _enter(machine, Phase.STOPPING, event.at), (Terminate(),)
+def _stop_child(policy: RestartPolicy, child: ChildState, event: Stop) -> ChildTransition:
+    return _enter(child, Phase.STOPPING, event.at), (Terminate(),)
 
 
-def _stopped(policy: Policy, machine: Machine, event: Stop | Exited | Left) -> Step:
-    return replace(_enter(machine, Phase.STOPPED, event.at), doomed=False), ()
+def _stopped(policy: RestartPolicy, child: ChildState, event: Stop | Exited | Left) -> ChildTransition:
+    return replace(_enter(child, Phase.STOPPED, event.at), doomed=False), ()
 
 
-_TABLE: Mapping[tuple[Phase, type], Callable[..., Step]] = {
+_TABLE: Mapping[tuple[Phase, type], Callable[..., ChildTransition]] = {
     (Phase.STOPPED, Start): _start,
     (Phase.FAILED, Start): _start,
+    (Phase.FAILED, Due): _start,
     (Phase.STARTING, Streams): _streams,
     (Phase.STARTING, GaveUp): _gave_up,
     (Phase.STARTING, Exited): _exited,

@@ -1,8 +1,8 @@
-"""Where an embedded engine's weights are: one `.gguf`, or a clear error."""
+"""Finds the `.gguf` file of an embedded engine."""
 
 from pathlib import Path
 
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import WeightsError
 
 MANIFEST = "artefact.json"
 
@@ -10,22 +10,21 @@ MANIFEST = "artefact.json"
 def find_gguf(artefact: Path) -> Path:
     """The one `.gguf` that an artefact names: the file itself, or the only one in its folder.
 
-    A folder counts only with its manifest, which is written last: without it, whoever made the
-    folder has not finished.
+    A folder needs its manifest, which is written last: without it, the folder is incomplete.
 
     Raises:
-        ArtefactError: nothing there, an unfinished folder, no `.gguf`, or more than one.
+        WeightsError: nothing there, an unfinished folder, no `.gguf`, or more than one.
     """
     if artefact.is_file():
         if artefact.suffix != ".gguf":
-            raise ArtefactError(f"{artefact} is not a .gguf file")
+            raise WeightsError(f"{artefact} is not a .gguf file")
         return artefact
     if not artefact.is_dir():
-        raise ArtefactError(f"{artefact} does not exist")
+        raise WeightsError(f"{artefact} does not exist")
     if not (artefact / MANIFEST).is_file():
-        raise ArtefactError(f"{artefact} has no {MANIFEST}: it is not a finished artefact")
+        raise WeightsError(f"{artefact} has no {MANIFEST}: it is not a finished artefact")
     found = sorted(path for path in artefact.iterdir() if path.suffix == ".gguf")
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
-        raise ArtefactError(f"{artefact} must hold exactly one .gguf, and holds {names}")
+        raise WeightsError(f"{artefact} must hold exactly one .gguf, and holds {names}")
     return found[0]

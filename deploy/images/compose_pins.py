@@ -1,10 +1,10 @@
-"""compose.yaml's images: an env file names them by tag, and its lock by what those tags meant when it was pinned.
+"""The images of compose.yaml: an env file names them by tag, and its lock file by digest.
 
     deploy/compose/cpu.env         LLAMA_IMAGE_TAG=ghcr.io/ggml-org/llama.cpp:server
     deploy/compose/cpu.lock.env    the same lines, and LLAMA_IMAGE=ghcr.io/ggml-org/llama.cpp@sha256:…
 
-compose.yaml asks for LLAMA_IMAGE and falls back on nothing, so the env file alone starts nothing. The lock is a
-whole env file: docker-compose 1 takes one and no second, and what runs is then what one file says.
+compose.yaml requires LLAMA_IMAGE without a default, so the env file alone starts nothing. The lock is a complete
+env file, because docker-compose 1 accepts only one.
 """
 
 import re
@@ -17,7 +17,7 @@ from deploy.engine.spec import PINNED_IMAGE
 from deploy.images.pins import replace_text
 
 NO_IMAGE: Final = "scratch"
-"""What stands for the image of a service that the profile does not start; Docker reserves the name, and runs no such."""
+"""The image of a service that the profile does not start: a name that Docker reserves and cannot run."""
 _LOCK: Final = ".lock.env"
 _TAG: Final = "_TAG"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,17 +26,17 @@ _REFERENCE: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:@-]*")
 
 
 def compose_lock(path: Path) -> Path:
-    """Where the lock of an env file lies: beside it."""
+    """The path of an env file's lock, beside it."""
     return path.with_name(path.name.removesuffix(".env") + _LOCK)
 
 
 def command(path: Path) -> str:
-    """What pins an env file."""
+    """The command that pins an env file."""
     return f"manners engine pin --pull --compose {path}"
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """The variables of an env file, as they stand: nothing is unquoted or put in.
+    """The variables of an env file, without unquoting or substitution.
 
     Raises:
         PinError: it cannot be read, or a line is neither NAME=VALUE nor a comment.
@@ -59,10 +59,10 @@ def read_env(path: Path) -> dict[str, str]:
 
 
 def tags(path: Path) -> dict[str, str]:
-    """Which of compose.yaml's variables an env file names an image for, by tag: `{"LLAMA_IMAGE": "NAME:TAG"}`.
+    """The images that an env file names by tag, by the variable of compose.yaml: `{"LLAMA_IMAGE": "NAME:TAG"}`.
 
     Raises:
-        PinError: it cannot be read, is a lock, names no image, or one as it must not.
+        PinError: it cannot be read, is a lock, names no image, or names one in a wrong form.
     """
     if path.name.endswith(_LOCK):
         raise PinError(f"{path} is a lock; give the file that it was made of")
@@ -87,10 +87,10 @@ def tags(path: Path) -> dict[str, str]:
 
 
 def write_compose_lock(path: Path, pins: Mapping[str, str]) -> Path:
-    """Write an env file's lock, by rename; `pins` has an image for each variable of `tags`. Where it lies.
+    """Write an env file's lock, by rename; `pins` has an image for each variable of `tags`. Returns its path.
 
     Raises:
-        PinError: the env file cannot be read, or its folder not be written to.
+        PinError: the env file cannot be read, or its folder is not writable.
     """
     lock, values = compose_lock(path), {**read_env(path), **pins}
     head = f"# {path.name}, and what its tags meant when somebody ran: manners engine pin --compose {path}"
@@ -102,10 +102,10 @@ def write_compose_lock(path: Path, pins: Mapping[str, str]) -> Path:
 
 
 def check_compose_lock(path: Path) -> Path:
-    """See that an env file's lock says what the file says, and pins every tag of it. Where the lock lies.
+    """Check that an env file's lock agrees with the file and pins all of its tags. Returns the lock's path.
 
     Raises:
-        PinError: it does not, or one of the two cannot be read; says which lines changed.
+        PinError: it does not, or one of the two cannot be read; names the variables that differ.
     """
     wanted, values, lock = tags(path), read_env(path), compose_lock(path)
     if not lock.exists():

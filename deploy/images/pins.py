@@ -1,11 +1,11 @@
-"""`engines.lock`: which image each tag meant on the day that an operator pinned it.
+"""`engines.lock`: the digest of each image tag at the time when an operator pinned it.
 
     {"images": {"vllm/vllm-openai:v0.24.0": "vllm/vllm-openai@sha256:…", "my-engine:latest": "sha256:…"}}
 
-It lies beside the configuration, and belongs into version control with it. A tag in the configuration
-is read through it; a tag that is not in it is refused. An image that no registry has (built or imported
-here) is pinned by its id: that is a digest over its configuration and layers too, and says the same
-about what will run, but no other host can fetch it by that name.
+It is beside the configuration and belongs into version control with it. A tag in the configuration
+is resolved with it; a tag without an entry is refused. An image that is in no registry (built or imported
+locally) is pinned by its id, which is also a digest over its configuration and layers, but other
+hosts cannot pull it.
 """
 
 import json
@@ -22,7 +22,7 @@ LOCK = "engines.lock"
 
 
 def lock_path(folder: Path) -> Path:
-    """Where the lock of a configuration in this folder lies."""
+    """The path of the lock for a configuration in this folder."""
     return folder / LOCK
 
 
@@ -30,7 +30,7 @@ def read_lock(path: Path) -> dict[str, str]:
     """The pins of a lock file; none if there is no file.
 
     Raises:
-        PinError: it cannot be read, is not JSON, or one of its pins is none.
+        PinError: it cannot be read, is not JSON, or an entry is not a digest.
     """
     try:
         images = json.loads(path.read_text("utf-8"))["images"]
@@ -56,19 +56,19 @@ def write_lock(path: Path, images: Mapping[str, str]) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file by rename: whoever reads it has the old one or the new one. Raises OSError."""
+    """Write a file atomically, by rename. Raises OSError."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(text, "utf-8")
     fresh.replace(path)
 
 
 def pinned(image: str, folder: Path) -> str:
-    """An image of a configuration in this folder: by its pin, if it is a tag that has one. Raises PinError."""
+    """An image of a configuration in this folder, with a tag replaced by its pin, if it has one. Raises PinError."""
     return image if PINNED_IMAGE.fullmatch(image) else read_lock(lock_path(folder)).get(image, image)
 
 
 def pin_of(reference: str, image: Mapping[str, Any]) -> str:
-    """The pin of an image that the daemon has under `reference`: its registry's digest, or its id."""
+    """The pin of a local image: its registry digest, or its id."""
     name = _name(reference)
     digests = [str(digest) for digest in image.get("RepoDigests") or ()]
     named = [digest for digest in digests if _name(digest.partition("@")[0]) == name]
@@ -76,17 +76,17 @@ def pin_of(reference: str, image: Mapping[str, Any]) -> str:
 
 
 def _name(reference: str) -> str:
-    """Without tag, and without what Docker leaves out of its own hub's names."""
+    """The name without tag, and without the prefixes that Docker omits for Docker Hub."""
     head, slash, last = reference.rpartition("/")
     bare = head + slash + last.partition(":")[0]
     return bare.removeprefix("docker.io/").removeprefix("library/")
 
 
 async def pin(reference: str, docker: Docker, *, pull: bool = False) -> str:
-    """What a tag means on this host now; with `pull`, what its registry means by it.
+    """The pin of a tag on this host; with `pull`, after pulling it from its registry.
 
     Raises:
-        DockerError: the image is not here, cannot be fetched, or the daemon does not answer.
+        DockerError: the image is missing or cannot be pulled, or the daemon does not answer.
     """
     if PINNED_IMAGE.fullmatch(reference):
         return reference

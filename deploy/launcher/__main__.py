@@ -1,4 +1,4 @@
-"""`python -m deploy.launcher`: the only one that holds the Docker socket, for the engines of a catalogue.
+"""`python -m deploy.launcher`: the only process with access to the Docker socket, limited to the engines of a catalogue.
 
 The catalogue is the gateway's own configuration, on a path that the gateway cannot write to.
 """
@@ -17,11 +17,11 @@ from aiohttp import web
 from deploy.core.errors import DeployError
 from deploy.drivers.docker import instance_of
 from deploy.engine.spec import EngineSpec
-from deploy.launcher.policy import Catalogue
+from deploy.launcher.policy import EngineCatalogue
 from deploy.launcher.proxy import application
 
 
-def read(path: Path, user: str) -> Catalogue:
+def read(path: Path, user: str) -> EngineCatalogue:
     """The docker engines of a configuration, for chat and for embeddings.
 
     Raises:
@@ -43,7 +43,7 @@ def read(path: Path, user: str) -> Catalogue:
                 EngineSpec(name=name, kind="chat", **given),
                 EngineSpec(name=name, kind="embeddings", **given),
             ]
-    return Catalogue(tuple(engines), instance_of(state), state.resolve(), user)
+    return EngineCatalogue(tuple(engines), instance_of(state), state.resolve(), user)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"launcher: {given.catalogue}: {error}", file=sys.stderr)
         return EX_CONFIG
     given.listen.unlink(missing_ok=True)
-    os.umask(0o007)  # the socket is for its group: the gateway's
+    os.umask(0o007)  # the socket is for its group, that of the gateway
     names = sorted({spec.name for spec in catalogue.engines})
     print(f"launcher: {given.listen} for {', '.join(names)}", file=sys.stderr, flush=True)
     web.run_app(application(catalogue, given.docker), path=str(given.listen), print=None)

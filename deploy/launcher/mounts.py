@@ -1,7 +1,7 @@
-"""What lies at the paths that a container is to be given: no symbolic link, on the whole way to it.
+"""Checks the host paths that a container mounts: no part of such a path may be a symbolic link.
 
-Docker follows links when it mounts a path, and it does so as root. The gateway may write to its state
-folder; a link there, in the place of a cache, would give an engine any folder of the host to write to.
+Docker follows links when it mounts a path, and does so as root. The gateway may write to its state
+folder; a link there in place of a cache would give an engine write access to any folder of the host.
 """
 
 import os
@@ -10,23 +10,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from deploy.launcher.policy import Forbidden
+from deploy.launcher.policy import RequestNotAllowed
 
 Identity = tuple[tuple[str, int, int, int], ...]
-"""Of each path: itself, its device and inode, and when its folder last changed (ctime in nanoseconds)."""
+"""For each path: the path, its device and inode, and its folder's ctime in nanoseconds."""
 
 
 def sources(container: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where on the host a container's mounts come from: of a body for `create`, or of an inspection."""
+    """The host paths of a container's mounts, from the body of `create` or from an inspection."""
     host = container.get("HostConfig") or {}
     listed = [*(host.get("Mounts") or ()), *(container.get("Mounts") or ())]
     return tuple(dict.fromkeys(str(mount.get("Source", "")) for mount in listed))
 
 
 def identify(paths: Iterable[str]) -> Identity:
-    """Who each path is. Raises Forbidden for one with a link in it, or that cannot be looked at.
+    """The identity of each path. Raises RequestNotAllowed for a path with a link in it, or that is not accessible.
 
-    Two calls are equal only if nothing was put in the place of a path between them.
+    Two results are equal only if no path was replaced between the calls.
     """
     return tuple(_identify(path) for path in paths)
 
@@ -34,7 +34,7 @@ def identify(paths: Iterable[str]) -> Identity:
 def _identify(path: str) -> tuple[str, int, int, int]:
     parts = PurePosixPath(path).parts
     if not parts or parts[0] != "/" or ".." in parts:
-        raise Forbidden("a mount's source is no absolute path")
+        raise RequestNotAllowed("a mount's source is no absolute path")
     at, folder_changed = os.open("/", os.O_PATH), 0
     try:
         for part in parts[1:]:
@@ -49,13 +49,13 @@ def _identify(path: str) -> tuple[str, int, int, int]:
 
 
 def _open(name: str, folder: int) -> int:
-    """A descriptor of what this name is in a folder. Raises Forbidden for a link."""
+    """Open a name in a folder. Raises RequestNotAllowed for a symbolic link."""
     try:
         found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         why = f"the launcher cannot look at a mount's source ({error.strerror}: {name[:80]!r})"
-        raise Forbidden(f"{why}; mount the state and the models into it, read-only") from None
+        raise RequestNotAllowed(f"{why}; mount the state and the models into it, read-only") from None
     if stat.S_ISLNK(os.fstat(found).st_mode):
         os.close(found)
-        raise Forbidden(f"a mount's source has a symbolic link in it: {name[:80]!r}")
+        raise RequestNotAllowed(f"a mount's source has a symbolic link in it: {name[:80]!r}")
     return found

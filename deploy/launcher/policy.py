@@ -1,8 +1,8 @@
-"""What a gateway may ask of the Docker Engine: the engines of its catalogue, and nothing else. Pure.
+"""The requests to the Docker Engine that a gateway may make, for the engines of its catalogue only. Pure.
 
-Whoever may create any container is root on the host. So the launcher reads bodies: it writes the one body
-that the docker driver would send for an engine of the catalogue (`deploy.drivers.container`), and lets a request
-pass that is equal to it. What may vary in it is checked first, word by word.
+Whoever may create arbitrary containers is root on the host. So the launcher builds the body that the docker driver
+would send for an engine of the catalogue (`deploy.drivers.container`), and allows only a request whose body is equal
+to it. The parts that may vary are checked first, one by one.
 """
 
 import json
@@ -13,26 +13,26 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from deploy.core.errors import DeployError
-from deploy.drivers.container import CACHE, MODEL, NETWORK, PREFIX, Placing, container_name, create_body
+from deploy.drivers.container import CACHE, MODEL, NETWORK, PREFIX, Placement, container_name, create_body
 from deploy.engine.spec import EngineSpec
 
 Json = Mapping[str, Any]
 
 OLDEST: Final = (1, 41)
-"""Of Docker's API. Before 1.24 a start could bring a whole HostConfig."""
+"""The oldest allowed version of Docker's API. Before 1.24, a start request could contain a HostConfig."""
 _VERSION: Final = re.compile(r"/v(\d+)\.(\d+)(?=/)")
 _ARTEFACT: Final = re.compile(r"sha256:[0-9a-f]{64}|file:\d+:\d+")
 _OPERATION: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _CONTAINER: Final = r"[a-zA-Z0-9][a-zA-Z0-9_.-]+"
 
 
-class Forbidden(DeployError):
-    """The request is none that the docker driver makes for an engine of the catalogue."""
+class RequestNotAllowed(DeployError):
+    """The docker driver makes no such request for an engine of the catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
-    """Which engines may run, whose they are, and as whom they run.
+class EngineCatalogue:
+    """The engines that may run, their gateway, and their user.
 
     `instance` names the gateway (`deploy.drivers.docker.instance_of` of `state`), `state` is its state
     folder on the host, `user` the UID:GID that every engine runs as.
@@ -45,13 +45,13 @@ class Catalogue:
 
     @property
     def images(self) -> set[str | None]:
-        """Every image that may be looked at or fetched."""
+        """All images that may be inspected or pulled."""
         return {spec.image for spec in self.engines}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request: its path decoded, and its body parsed; None without one."""
+class DockerRequest:
+    """A request with its path decoded and its body parsed (None without a body)."""
 
     method: str
     path: str
@@ -59,61 +59,61 @@ class Asked:
     body: Any = None
 
 
-def judge(asked: Asked, catalogue: Catalogue) -> str | None:
-    """Let it pass, or raise Forbidden. A container that is named must be the gateway's: see `check_ours`."""
-    version = _VERSION.match(asked.path)
+def check_request(request: DockerRequest, catalogue: EngineCatalogue) -> str | None:
+    """Raise RequestNotAllowed unless the request is allowed. Returns the container that it names, for `check_ours`."""
+    version = _VERSION.match(request.path)
     if version and (int(version[1]), int(version[2])) < OLDEST:
-        raise Forbidden(f"API {version[1]}.{version[2]} is too old")
-    path = asked.path[version.end() :] if version else asked.path
+        raise RequestNotAllowed(f"API {version[1]}.{version[2]} is too old")
+    path = request.path[version.end() :] if version else request.path
     for method, pattern, rule in _RULES:
         found = re.fullmatch(pattern, path)
-        if found and asked.method == method:
-            if asked.body is not None and rule is not _create:
-                raise Forbidden(f"{method} {path} takes no body")
-            return rule(found, asked, catalogue)
-    raise Forbidden(f"{asked.method} {path[:200]} is nothing that the gateway needs")
+        if found and request.method == method:
+            if request.body is not None and rule is not _create:
+                raise RequestNotAllowed(f"{method} {path} takes no body")
+            return rule(found, request, catalogue)
+    raise RequestNotAllowed(f"{request.method} {path[:200]} is nothing that the gateway needs")
 
 
-def check_ours(container: Json, catalogue: Catalogue) -> None:
-    """Raises Forbidden for a container, as Docker inspects it, that this gateway did not make."""
+def check_ours(container: Json, catalogue: EngineCatalogue) -> None:
+    """Raise RequestNotAllowed unless this gateway created the container, given as Docker inspects it."""
     labels = (container.get("Config") or {}).get("Labels") or {}
     if labels.get(f"{PREFIX}instance") != catalogue.instance:
-        raise Forbidden("the container is somebody else's")
+        raise RequestNotAllowed("the container is somebody else's")
 
 
-def _free(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _free(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
     return None
 
 
-def _ours(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> str:
+def _ours(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> str:
     return found[1]
 
 
-def _image(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _image(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
     if found[1] not in catalogue.images:
-        raise Forbidden(f"{found[1][:200]} is no image of the catalogue")
+        raise RequestNotAllowed(f"{found[1][:200]} is no image of the catalogue")
 
 
-def _pull(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
-    name, tag = asked.query.get("fromImage", ""), asked.query.get("tag", "")
+def _pull(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
+    name, tag = request.query.get("fromImage", ""), request.query.get("tag", "")
     wanted = f"{name}@{tag}" if tag.startswith("sha256:") else name
-    if wanted not in catalogue.images or set(asked.query) - {"fromImage", "tag"}:
-        raise Forbidden(f"{wanted[:200]} is no image of the catalogue")
+    if wanted not in catalogue.images or set(request.query) - {"fromImage", "tag"}:
+        raise RequestNotAllowed(f"{wanted[:200]} is no image of the catalogue")
 
 
-def _list(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
+def _list(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
     try:
-        wanted = json.loads(asked.query.get("filters", "{}"))["label"]
+        wanted = json.loads(request.query.get("filters", "{}"))["label"]
     except (ValueError, KeyError, TypeError, RecursionError):
         wanted = ()
     if f"{PREFIX}instance={catalogue.instance}" not in wanted:
-        raise Forbidden("containers are listed by the gateway's own label only")
+        raise RequestNotAllowed("containers are listed by the gateway's own label only")
 
 
-def _create(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
-    body, name = asked.body, asked.query.get("name")
-    if set(asked.query) != {"name"}:
-        raise Forbidden("a container is made by its name and nothing else")
+def _create(found: re.Match[str], request: DockerRequest, catalogue: EngineCatalogue) -> None:
+    body, name = request.body, request.query.get("name")
+    if set(request.query) != {"name"}:
+        raise RequestNotAllowed("a container is made by its name and nothing else")
     named = body.get("Labels", {}).get(f"{PREFIX}engine") if isinstance(body, dict) else None
     reasons = [f"there is no engine {str(named)[:64]!r} in the catalogue"]
     for spec in catalogue.engines:
@@ -122,11 +122,11 @@ def _create(found: re.Match[str], asked: Asked, catalogue: Catalogue) -> None:
             if why is None:
                 return
             reasons.append(why)
-    raise Forbidden(reasons[-1])
+    raise RequestNotAllowed(reasons[-1])
 
 
-def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: Catalogue) -> str | None:
-    """How a body is not the one for this engine; None if it is."""
+def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: EngineCatalogue) -> str | None:
+    """How a body differs from that for this engine; None if it does not."""
     placing = _placing(body, spec, catalogue)
     if placing is None:
         return "its mounts, labels or user are none that the gateway would give it"
@@ -139,8 +139,8 @@ def _differs(body: Json, name: str | None, spec: EngineSpec, catalogue: Catalogu
     return None
 
 
-def _placing(body: Json, spec: EngineSpec, catalogue: Catalogue) -> Placing | None:
-    """What may vary in a body, if each of it is well."""
+def _placing(body: Json, spec: EngineSpec, catalogue: EngineCatalogue) -> Placement | None:
+    """The variable parts of a body; None if one of them is not allowed."""
     try:
         labels, (model, cache) = body["Labels"], body["HostConfig"]["Mounts"]
         source, inside = model["Source"], model["Target"]
@@ -158,14 +158,14 @@ def _placing(body: Json, spec: EngineSpec, catalogue: Catalogue) -> Placing | No
     )
     if not well:
         return None
-    return Placing(
+    return Placement(
         instance=catalogue.instance, artefact=artefact, model=source, inside=inside, cache=home,
         user=catalogue.user, operation=operation,
     )  # fmt: skip
 
 
 def _places(spec: EngineSpec, source: Any) -> set[tuple[str, str]]:
-    """Where on the host this engine's model may lie, and where it is then in the container."""
+    """The allowed pairs of the model's path on the host and in the container."""
     if spec.artefact is None:
         return set()
     if spec.dialect != "llama-server":
@@ -175,7 +175,7 @@ def _places(spec: EngineSpec, source: Any) -> set[tuple[str, str]]:
     return {(str(path), f"{MODEL}/{path.name}")} if beside or str(path) == str(spec.artefact) else set()
 
 
-_Rule = Callable[[re.Match[str], Asked, Catalogue], str | None]
+_Rule = Callable[[re.Match[str], DockerRequest, EngineCatalogue], str | None]
 _RULES: Final[tuple[tuple[str, str, _Rule], ...]] = (
     ("GET", r"/_ping", _free),
     ("HEAD", r"/_ping", _free),
@@ -191,4 +191,4 @@ _RULES: Final[tuple[tuple[str, str, _Rule], ...]] = (
     ("POST", rf"/containers/({_CONTAINER})/kill", _ours),
     ("DELETE", rf"/containers/({_CONTAINER})", _ours),
 )
-"""Every request that the docker driver makes; what is not here is refused."""
+"""All requests of the docker driver; any other is refused."""

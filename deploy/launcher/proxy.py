@@ -1,7 +1,7 @@
-"""The launcher's edge: a Unix socket that speaks Docker's API, before the real one.
+"""The launcher's proxy: a Unix socket that speaks Docker's API, in front of the Docker Engine's own.
 
-What passes is written anew from what was judged, path, query and body: two parsers that read one text
-differently are a hole.
+An allowed request is serialized anew from the path, query and body that were checked, so that the two parsers cannot
+read one text differently.
 """
 
 import json
@@ -15,58 +15,66 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, U
 from yarl import URL
 
 from deploy.launcher.mounts import Identity, identify, sources
-from deploy.launcher.policy import Asked, Catalogue, Forbidden, check_ours, judge
+from deploy.launcher.policy import (
+    DockerRequest,
+    EngineCatalogue,
+    RequestNotAllowed,
+    check_ours,
+    check_request,
+)
 
 MOST_BYTES = 1 << 20
 CALL_SECONDS = 3600.0
-"""A pull takes long; the caller has its own, shorter patience."""
+"""A pull takes long; the caller has a shorter timeout of its own."""
 _PASSED = ("content-type", "api-version", "ostype", "server")
 
 
-def application(catalogue: Catalogue, docker: Path) -> web.Application:
-    """The proxy. `docker` is the Docker Engine's socket, which nobody else is given."""
+def application(catalogue: EngineCatalogue, docker: Path) -> web.Application:
+    """The proxy application. `docker` is the Docker Engine's socket, which only the launcher may open."""
     app = web.Application(client_max_size=MOST_BYTES)
     app.router.add_route("*", "/{path:.*}", _Proxy(catalogue, docker).handle)
     return app
 
 
 class _Proxy:
-    def __init__(self, catalogue: Catalogue, docker: Path) -> None:
+    def __init__(self, catalogue: EngineCatalogue, docker: Path) -> None:
         self._catalogue = catalogue
         self._docker = str(docker)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Judge one request, and carry it on."""
+        """Check one request and forward it."""
         try:
-            asked = await _read(request)
-            container = judge(asked, self._catalogue)
-        except Forbidden as error:
+            wanted = await _read(request)
+            container = check_request(wanted, self._catalogue)
+        except RequestNotAllowed as error:
             return _refuse(request, error)
         connector, timeout = UnixConnector(self._docker), ClientTimeout(CALL_SECONDS)
         try:
             async with ClientSession(connector=connector, timeout=timeout) as session:
-                mounts = await self._mounts(session, asked, container)
-                async with await _request(session, asked) as found:
-                    if found.status < 300:  # what Docker has mounted by now is what was looked at
-                        await self._check_again(session, asked, container, mounts)
-                    return await _hand_back(found, request)
-        except Forbidden as error:
+                mounts = await self._mounts(session, wanted, container)
+                async with await _send(session, wanted) as found:
+                    if found.status < 300:  # Docker must have mounted what was checked
+                        await self._check_again(session, wanted, container, mounts)
+                    return await _forward(found, request)
+        except RequestNotAllowed as error:
             return _refuse(request, error)
         except (ClientError, OSError) as error:
             return web.json_response({"message": f"the Docker Engine does not answer: {error}"}, status=502)
 
-    async def _mounts(self, session: ClientSession, asked: Asked, container: str | None) -> Identity:
-        """What a container that is made or started is given of the host.
+    async def _mounts(
+        self, session: ClientSession, request: DockerRequest, container: str | None
+    ) -> Identity:
+        """The host paths that a created or started container mounts.
 
-        Raises Forbidden: it is somebody else's, or a path of it has a link in it.
+        Raises RequestNotAllowed: it is another gateway's container, or a path contains a symbolic link.
         """
         if container is None:
-            return identify(sources(asked.body)) if isinstance(asked.body, dict) else ()
+            return identify(sources(request.body)) if isinstance(request.body, dict) else ()
         found = await self._inspect(session, container)
-        return identify(sources(found)) if asked.path.endswith("/start") else ()
+        return identify(sources(found)) if request.path.endswith("/start") else ()
 
     async def _inspect(self, session: ClientSession, container: str) -> Mapping[str, Any]:
-        """Raises Forbidden for a container of somebody else's. One that is not there is nobody's."""
+        """Inspect a container; {} if it does not exist. Raises RequestNotAllowed if it is another gateway's."""
         async with session.get(_url(f"/containers/{container}/json", {})) as response:
             if response.status != 200:
                 return {}
@@ -75,43 +83,45 @@ class _Proxy:
         return found
 
     async def _check_again(
-        self, session: ClientSession, asked: Asked, container: str | None, mounts: Identity
+        self, session: ClientSession, request: DockerRequest, container: str | None, mounts: Identity
     ) -> None:
-        """Raises Forbidden if something was put in a mount's place while Docker worked; a container ends then."""
+        """Raises RequestNotAllowed if a mounted path was replaced meanwhile; kills the container in that case."""
         try:
             if identify(path for path, *_ in mounts) == mounts:
                 return
-            raise Forbidden("a mount's source was exchanged while the container was started")
-        except Forbidden:
+            raise RequestNotAllowed("a mount's source was exchanged while the container was started")
+        except RequestNotAllowed:
             if container is not None:
                 async with session.post(_url(f"/containers/{container}/kill", {})):
                     raise
             raise
 
 
-async def _read(request: web.Request) -> Asked:
+async def _read(request: web.Request) -> DockerRequest:
     path = unquote(request.rel_url.raw_path)
     if "%" in path or "//" in path or ".." in path.split("/"):
-        raise Forbidden("the path is not plain")
+        raise RequestNotAllowed("the path is not plain")
     if len(request.rel_url.query) != len(set(request.rel_url.query)):
-        raise Forbidden("a parameter is given twice")
+        raise RequestNotAllowed("a parameter is given twice")
     raw = await request.read()
     try:
         body = json.loads(raw) if raw else None
     except (ValueError, RecursionError):
-        raise Forbidden("the body is not JSON") from None
-    return Asked(request.method, path, dict(request.rel_url.query), body)
+        raise RequestNotAllowed("the body is not JSON") from None
+    return DockerRequest(request.method, path, dict(request.rel_url.query), body)
 
 
-async def _request(session: ClientSession, asked: Asked) -> ClientResponse:
-    """Ask Docker."""
-    data = None if asked.body is None else json.dumps(asked.body).encode()
+async def _send(session: ClientSession, request: DockerRequest) -> ClientResponse:
+    """Send the request to Docker."""
+    data = None if request.body is None else json.dumps(request.body).encode()
     headers = {} if data is None else {"content-type": "application/json"}
-    return await session.request(asked.method, _url(asked.path, asked.query), data=data, headers=headers)
+    return await session.request(
+        request.method, _url(request.path, request.query), data=data, headers=headers
+    )
 
 
-async def _hand_back(found: ClientResponse, request: web.Request) -> web.StreamResponse:
-    """What Docker says, as it comes."""
+async def _forward(found: ClientResponse, request: web.Request) -> web.StreamResponse:
+    """Stream Docker's response to the caller."""
     passed = {name: found.headers[name] for name in _PASSED if name in found.headers}
     answer = web.StreamResponse(status=found.status, headers=passed)
     await answer.prepare(request)
@@ -122,10 +132,10 @@ async def _hand_back(found: ClientResponse, request: web.Request) -> web.StreamR
 
 
 def _url(path: str, query: Mapping[str, str]) -> URL:
-    asked = f"?{urlencode(query)}" if query else ""
-    return URL(f"http://docker{quote(path, safe='/:@')}{asked}", encoded=True)
+    encoded = f"?{urlencode(query)}" if query else ""
+    return URL(f"http://docker{quote(path, safe='/:@')}{encoded}", encoded=True)
 
 
-def _refuse(request: web.Request, error: Forbidden) -> web.Response:
-    print(f"refused: {request.method} {request.path[:200]}: {error}", file=sys.stderr, flush=True)
+def _refuse(encoded: web.Request, error: RequestNotAllowed) -> web.Response:
+    print(f"refused: {encoded.method} {encoded.path[:200]}: {error}", file=sys.stderr, flush=True)
     return web.json_response({"message": f"the launcher refuses: {error}"}, status=403)

@@ -1,25 +1,25 @@
-"""The metadata of a GGUF file: what its header says, without the lists of its vocabulary.
+"""Reads the metadata in a GGUF file's header, without the vocabulary.
 
 The layout is little-endian (ggml's docs/gguf.md): magic, version, numbers of tensors and of pairs, then
 the pairs, each a name, a type and a value.
 
-A header is foreign: what it claims is held against the bytes that there are before anything is read or
-skipped, and against `MAX_HEADER`, so that the work is bounded whatever the numbers say.
+A header is untrusted: its sizes are checked against the file's size and `MAX_HEADER` before anything is read or
+skipped, so that the work is bounded.
 """
 
 import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import WeightsError
 
 Value = int | float | bool | str | tuple[int | float | bool, ...]
 
 MAX_HEADER: Final = 256 << 20
-"""Bytes of a header that are read or skipped. A vocabulary of 250,000 tokens with its merges takes 12 MB."""
+"""The most bytes of a header that are read or skipped. A vocabulary of 250,000 tokens with its merges takes 12 MB."""
 MAX_PAIRS: Final = 1 << 16
 MAX_ARRAY: Final = 1 << 24
-"""Items of an array. The largest vocabularies have a million tokens."""
+"""The most items of an array. The largest vocabularies have a million tokens."""
 
 _SCALARS: Final = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"
@@ -27,24 +27,24 @@ _SCALARS: Final = {
 _STRING, _ARRAY = 8, 9
 _LONGEST_NAME: Final = 1 << 16
 _LONGEST_KEPT: Final = 4096
-"""Arrays of numbers up to here are kept: a value for each layer. Longer ones are about the vocabulary."""
+"""The longest array of numbers that is kept (a value for each layer). Longer ones belong to the vocabulary."""
 
 
 def read_metadata(path: Path) -> dict[str, Value]:
-    """The pairs of the header but for arrays of texts and long ones.
+    """The header's pairs, without arrays of texts and long arrays.
 
     Raises:
-        ArtefactError: it cannot be read, is no GGUF of version 2 or 3, or claims more than there is.
+        WeightsError: the file cannot be read, is not a GGUF of version 2 or 3, or is truncated.
     """
     try:
         with path.open("rb") as file:
             return _pairs(_Header(file, min(path.stat().st_size, MAX_HEADER)))
     except (OSError, ValueError) as error:
-        raise ArtefactError(f"{path}: its header cannot be read ({error})") from None
+        raise WeightsError(f"{path}: its header cannot be read ({error})") from None
 
 
 class _Header:
-    """A file's first bytes, of which at most `left` are read or skipped. Raises ValueError beyond them."""
+    """Reads at most `left` bytes from the start of a file. Raises ValueError beyond them."""
 
     def __init__(self, file: BinaryIO, left: int) -> None:
         self._file, self._left = file, left
@@ -116,6 +116,6 @@ def _form(kind: int) -> str:
 def _text(header: _Header) -> str:
     length = int(header.number("Q"))
     if length > _LONGEST_NAME:
-        header.skip(length)  # a chat template can be long, and nobody here wants it
+        header.skip(length)  # a chat template can be long, and is not used
         return ""
     return header.take(length).decode("utf-8")

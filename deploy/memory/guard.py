@@ -1,8 +1,7 @@
-"""The guard of the host's memory: sizes an engine, lets it in or not, and ends it before the host wedges.
+"""The guard of the host's memory: estimates an engine's need, admits or refuses it, and kills it before the host hangs.
 
-A thread looks, four times a second: memory has been seen to fall by 22 GiB in eleven seconds
-(vllm#56824), and the event loop is not there when it is short. It ends the engine that it was given,
-which is the candidate, and knows no other.
+A thread checks four times a second, because memory can fall by 22 GiB in eleven seconds (vllm#56824), and the
+event loop may not run when memory is short. It kills only the engine that it watches, the candidate.
 """
 
 import asyncio
@@ -37,14 +36,14 @@ from deploy.memory.sizing import (
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
 LOOK_SECONDS = 0.25
 BACK_SECONDS = 20.0
-"""How long the kernel and the driver may take to give back what an engine had."""
+"""How long the kernel and the driver may take to free an engine's memory."""
 
 
 class Guard:
-    """What is asked before, during and after an engine's start.
+    """Checks memory before, during and after an engine's start.
 
-    `read` says what the host's memory is now; where it cannot (no /proc/meminfo), everything is let in
-    and nothing is watched. `own_memory`: the GPU has memory of its own, which is not this guard's.
+    `read` returns the host's memory; where it fails (no /proc/meminfo), every engine is admitted
+    and none is watched. `own_memory`: the GPU has memory of its own, which is not checked here.
     """
 
     def __init__(
@@ -59,17 +58,17 @@ class Guard:
         self._own_memory = has_own_memory() if own_memory is None else own_memory
 
     def memory(self) -> Memory | None:
-        """The host's memory now; None where nothing tells."""
+        """The host's memory; None if it is unknown."""
         try:
             return self._read()
         except (OSError, ValueError):
             return None
 
     def need(self, spec: EngineSpec) -> int:
-        """Bytes that an engine will take of the host's memory; 0 for one that somebody else runs.
+        """Bytes of host memory that an engine will need; 0 for the url driver.
 
         Raises:
-            ArtefactError: its weights are not there, or cannot be read.
+            WeightsError: its weights are not there, or cannot be read.
         """
         if spec.driver == "url":
             return 0
@@ -88,15 +87,15 @@ class Guard:
         return llama_need(spec.args, weights, metadata, cache_mib=LLAMA_CACHE)
 
     def admit(self, spec: EngineSpec) -> Shortage | None:
-        """None: there is room for it. Raises ArtefactError as `need` does."""
+        """None if there is enough memory for an engine. Raises WeightsError as `need` does."""
         memory = self.memory()
         return None if memory is None else admit(self.need(spec), memory)
 
     @contextmanager
     def watching(self, candidate: Engine) -> Iterator[None]:
-        """Within this, the candidate is killed for good as soon as the host is short of memory.
+        """While the context lasts, kill the candidate (without a restart) as soon as the host is short of memory.
 
-        Its `start()` then raises StartFailed, and its state says so. It may go on for the warm-up.
+        Its `start()` then raises StartFailed, and its state says so. The context may include the warm-up.
         """
         over = threading.Event()
         thread = threading.Thread(
@@ -123,9 +122,9 @@ class Guard:
                 )
 
     async def wait_back(self, before: Memory | None, deadline_s: float = BACK_SECONDS) -> bool:
-        """Wait until what was available before a start is again, after its stop; False: it never was.
+        """After a stop, wait until as much memory is available as before the start. False: it was not within the deadline.
 
-        Then somebody else took it, or a dead process still holds it, and a GB10 needs a new start.
+        In that case another process took it, or a dead one still holds it, and a GB10 needs a reboot.
         """
         end = time.monotonic() + deadline_s
         while before is not None and (now := self.memory()) is not None:
@@ -141,7 +140,7 @@ def weights_of(spec: EngineSpec) -> int:
     """Bytes of an engine's weights on disk; 0 without an artefact.
 
     Raises:
-        ArtefactError: a llama-server's `.gguf` is not there.
+        WeightsError: a llama-server's `.gguf` is not there.
     """
     if spec.artefact is None:
         return 0

@@ -1,8 +1,8 @@
-"""The one loading lease: on shared memory, no two engines load at once.
+"""The loading lease: only one engine loads at a time on shared memory.
 
-vLLM measures what is free while it starts and sizes its cache by it; two that do so at the same time
-find negative sizes, or the host's end (vllm#35920). The kernel keeps the lease, as a lock on a file of
-the state folder: whoever ends, however, gives it back.
+vLLM measures free memory at its start and sizes its cache by it; two at the same time
+compute negative sizes or exhaust the host's memory (vllm#35920). The lease is a file lock in
+the state folder, so the kernel releases it when the holder ends.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ POLL_SECONDS = 0.25
 
 
 def lease_path(state_dir: Path) -> Path:
-    """Where the lease of everything that shares this state folder lies."""
+    """The path of the lease for all processes that share this state folder."""
     return state_dir / "loading.lock"
 
 
 class Lease:
-    """The lease as one process sees it. A holder is a text: an operation's id, or a command's name."""
+    """The lease in one process. A holder is a text: an operation's id, or a command's name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,15 +33,15 @@ class Lease:
 
     @property
     def holder(self) -> str | None:
-        """Who holds it through this object."""
+        """The holder in this process."""
         return self._holder
 
     def take(self, holder: str) -> None:
-        """Hold the lease; no effect if this holder does already.
+        """Acquire the lease; no effect if this holder has it.
 
         Raises:
-            LeaseHeld: somebody else has it, here or in another process.
-            OSError: the file cannot be made.
+            LeaseHeld: another holder has it, in this or another process.
+            OSError: the file cannot be created.
         """
         if self._holder == holder:
             return
@@ -55,13 +55,13 @@ class Lease:
             said = os.pread(fd, 256, 0).decode("utf-8", "replace").strip()
             os.close(fd)
             raise LeaseHeld(said or "somebody") from None
-        # For people, and for whoever finds it held; the lock alone decides.
+        # For messages only; the lock alone decides.
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{holder} (pid {os.getpid()})\n".encode(), 0)
         self._fd, self._holder = fd, holder
 
     def release(self, holder: str) -> None:
-        """Give it back; no effect if this holder does not have it."""
+        """Release the lease; no effect if this holder does not have it."""
         if self._holder == holder and self._fd is not None:
             with suppress(OSError):
                 os.ftruncate(self._fd, 0)
@@ -70,10 +70,10 @@ class Lease:
 
     @asynccontextmanager
     async def held(self, holder: str, *, wait_s: float = 0.0) -> AsyncIterator[None]:
-        """Hold it within this, waiting for it at most `wait_s`; one that was held before stays held.
+        """Hold the lease during the context, after waiting at most `wait_s`; a lease that was held before stays held.
 
         Raises:
-            LeaseHeld: somebody else still has it.
+            LeaseHeld: another holder still has it.
         """
         had = self._holder == holder
         end = time.monotonic() + wait_s

@@ -1,8 +1,8 @@
-"""How much memory an engine takes, and whether there is room. Pure but for the two readers at the end.
+"""How much memory an engine needs, and whether it fits. Pure except for the two readers at the end.
 
-On a GB10 the GPU's memory is the host's: no container limit holds CUDA's part of it, and a full one
-wedges the machine until somebody cuts its power. MemAvailable is the one number that is honest there;
-`cudaMemGetInfo` counts the page cache as used, and nvidia-smi has none (operations, 0.1 and 0.2).
+On a GB10 the GPU uses the host's memory: no container limit covers CUDA's part of it, and exhausting it
+hangs the machine until its power is cut. MemAvailable is the only reliable number there (docs/spark.md):
+`cudaMemGetInfo` counts the page cache as used, and nvidia-smi reports no memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,50 +10,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from deploy.core.flags import flag_value
 from deploy.memory.gguf import Value
 
 GIB: Final = 1 << 30
 LOAD: Final = 1.15
-"""Weights while they are loaded, over their size on disk."""
+"""Memory for the weights while they are loaded, relative to their size on disk."""
 VLLM_OVERHEAD: Final = int(6.7 * GIB)
 """CUDA's context, graphs and activations: 5.4 to 6.7 GiB were measured (llamastash PR#81)."""
 LLAMA_OVERHEAD: Final = GIB // 4
 VLLM_SHARE: Final = 0.92
-"""vLLM's --gpu-memory-utilization when nobody says otherwise."""
+"""vLLM's default of --gpu-memory-utilization."""
 LLAMA_CACHE: Final = 8192
-"""llama-server's --cache-ram when nobody says otherwise, in MiB: prompts of the past."""
+"""llama-server's default of --cache-ram in MiB, for cached prompts."""
 LARGEST_FLOOR: Final = 12 * GIB
-"""Community guards of a Spark use 12 to 16 GiB."""
+"""The largest floor; community scripts for a DGX Spark keep 12 to 16 GiB free."""
 SAMPLES: Final = 3
-"""Looks under the floor, in a row, that end a candidate; one under the hard floor does."""
+"""A candidate is killed after this many samples in a row below the floor, or one below the hard floor."""
 BACK: Final = 2 * GIB
-"""What may be missing after a stop and still count as noise."""
+"""The most memory that may be missing after a stop."""
 
 _BYTES: Final[Mapping[str, float]] = {"f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q4_0": 18 / 32}
-"""Bytes a value of llama.cpp's KV cache types; blocks of 32 with a scale of two bytes."""
+"""Bytes per value of llama.cpp's KV cache types; quantized ones are blocks of 32 with a scale of two bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of the host: all of it, and what can be had without swapping."""
+    """The host's memory in bytes: in total, and available without swapping."""
 
     total: int
     available: int
 
     @property
     def floor(self) -> int:
-        """What has to stay available: a tenth, 12 GiB at most."""
+        """Bytes that must stay available: a tenth of the total, at most 12 GiB."""
         return min(self.total // 10, LARGEST_FLOOR)
 
     @property
     def hard_floor(self) -> int:
-        """Below this a single look is enough."""
+        """Bytes below which a single sample is enough."""
         return self.floor // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why an engine is not let in; `code` is for programs."""
+    """Why an engine is not admitted; `code` is for programs."""
 
     need: int
     memory: Memory
@@ -70,52 +71,52 @@ class Shortage:
 
 
 def admit(need: int, memory: Memory) -> Shortage | None:
-    """None: there is room for `need` bytes more, above the floor."""
+    """None if `need` bytes fit above the floor."""
     return Shortage(need, memory) if memory.available - need < memory.floor else None
 
 
 def strategy(available: int, need: int, floor: int) -> Literal["blue_green", "stop_then_start"]:
-    """Whether a candidate fits beside what runs now. Bytes."""
+    """Whether a candidate fits beside the running engines. All values in bytes."""
     return "blue_green" if available - need >= floor else "stop_then_start"
 
 
 def came_back(before: Memory, now: Memory) -> bool:
-    """Whether what was available before an engine's start is again, after its stop.
+    """Whether as much memory is available after an engine's stop as before its start.
 
-    What others took meanwhile is forgiven: 2 GiB, or a tenth of a smaller host. If it is not, a dead
-    CUDA process may hold it until the machine is started anew (vllm#45179).
+    2 GiB, or a tenth of a smaller host's memory, may be missing, as other processes use memory too. If more is
+    missing, a dead CUDA process may hold it until a reboot (vllm#45179).
     """
     return now.available >= before.available - min(BACK, now.total // 10)
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a watchdog has seen: looks under the floor, in a row."""
+    """A watchdog's state: the number of samples in a row below the floor."""
 
     floor: int
     hard_floor: int
     low: int = 0
 
     def look(self, available: int) -> "Watch":
-        """The watch after one more look."""
+        """The watch after one more sample."""
         low = self.low + 1 if available < self.floor else 0
         return Watch(self.floor, self.hard_floor, SAMPLES if available < self.hard_floor else low)
 
     @property
     def is_over(self) -> bool:
-        """Whether the candidate has to go, at once."""
+        """Whether the candidate must be killed."""
         return self.low >= SAMPLES
 
 
 def vllm_need(args: Sequence[str], weights: int, total: int) -> int:
-    """Bytes that a vLLM takes of memory that it shares with the host.
+    """Bytes that vLLM needs of memory that it shares with the host.
 
-    Without a size for its KV cache it takes a share of all there is, whatever its weights need.
+    Without a size for its KV cache it takes a share of the total memory.
     """
-    kv = _number(args, ("--kv-cache-memory-bytes", "--kv-cache-memory"))
+    kv = _number(args, "--kv-cache-memory-bytes", "--kv-cache-memory")
     if kv is not None:
         return int(weights * LOAD) + int(kv) + VLLM_OVERHEAD
-    share = _number(args, ("--gpu-memory-utilization",))
+    share = _number(args, "--gpu-memory-utilization")
     return max(int((VLLM_SHARE if share is None else share) * total), int(weights * LOAD) + VLLM_OVERHEAD)
 
 
@@ -127,24 +128,24 @@ def llama_need(
     context: int = 0,
     cache_mib: int = LLAMA_CACHE,
 ) -> int:
-    """Bytes that a llama.cpp server takes: weights, the KV cache of its context, prompts of the past.
+    """Bytes that a llama.cpp server needs: weights, the KV cache of its context, cached prompts.
 
-    `context` and `cache_mib` are what it has without flags; a context of 0 is the model's own.
+    `context` and `cache_mib` are its defaults without flags; a context of 0 is the model's own.
     """
-    given = _number(args, ("--ctx-size", "-c"))
+    given = _number(args, "--ctx-size", "-c")
     tokens = int(given if given is not None else context) or _whole(metadata, "context_length")
-    prompts = _number(args, ("--cache-ram", "-cram"))
+    prompts = _number(args, "--cache-ram", "-cram")
     kept = int(max(cache_mib if prompts is None else prompts, 0)) << 20
     kinds = (("--cache-type-k", "-ctk"), ("--cache-type-v", "-ctv"))
-    k, v = (_BYTES.get(_word(args, names) or "f16", 2) for names in kinds)
+    k, v = (_BYTES.get(flag_value(args, *names) or "f16", 2) for names in kinds)
     return int(weights * LOAD) + int(tokens * kv_values(metadata) * (k + v)) + kept + LLAMA_OVERHEAD
 
 
 def kv_values(metadata: Mapping[str, Value]) -> int:
-    """Values that a token puts into the K cache (and as many into the V cache), over all layers.
+    """The number of values per token in the K cache (and in the V cache) of all layers.
 
-    Layers without attention name no heads, where the file says so layer by layer; else each is taken
-    for one that has them: too much rather than too little.
+    If the file gives heads per layer, layers without attention count 0; otherwise every layer is assumed
+    to have attention, which overestimates.
     """
     layers, heads = _whole(metadata, "block_count"), _of(metadata, "attention.head_count_kv")
     width = _whole(metadata, "attention.key_length")
@@ -166,25 +167,15 @@ def _whole(metadata: Mapping[str, Value], key: str) -> int:
     return 0 if value is None or isinstance(value, str) else int(value)
 
 
-def _word(args: Sequence[str], names: tuple[str, ...]) -> str | None:
-    """A flag's last value, as `--flag value` or `--flag=value`."""
-    found = None
-    for at, word in enumerate(args):
-        name, equals, value = word.partition("=")
-        if name in names:
-            found = value if equals else next(iter(args[at + 1 : at + 2]), None)
-    return found
-
-
-def _number(args: Sequence[str], names: tuple[str, ...]) -> float | None:
+def _number(args: Sequence[str], *names: str) -> float | None:
     try:
-        return float(_word(args, names) or "")
+        return float(flag_value(args, *names) or "")
     except ValueError:
         return None
 
 
 def parse_meminfo(text: str) -> Memory:
-    """What /proc/meminfo says.
+    """Parse /proc/meminfo.
 
     Raises:
         ValueError: it has no MemTotal or no MemAvailable.
@@ -201,7 +192,7 @@ def read_memory(path: Path = Path("/proc/meminfo")) -> Memory:
     """The host's memory now.
 
     Raises:
-        OSError, ValueError: this system has no such file, or it says nothing.
+        OSError, ValueError: the file is missing or has no such values.
     """
     return parse_meminfo(path.read_text("ascii"))
 

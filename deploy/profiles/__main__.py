@@ -1,4 +1,4 @@
-"""`python -m deploy.profiles`: what profiles there are, and one of them as a table of a configuration.
+"""`python -m deploy.profiles`: list the profiles, or print one as a table of a configuration.
 
 python -m deploy.profiles
 python -m deploy.profiles vllm-nvfp4-9b --name spark-nvfp4 --artefact models/annie-9b-nvfp4
@@ -16,7 +16,7 @@ from deploy.profiles.load import Profile, ProfileError, command_line, load_profi
 
 
 def main(argv: list[str] | None = None) -> int:
-    """List, or print one; the exit code."""
+    """List the profiles, or print one; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m deploy.profiles", description="serving profiles")
     parser.add_argument("profile", nargs="?", help="a shipped one, or a .toml; without it, all are listed")
     parser.add_argument("--name", help="of the engine (default: the profile's)")

@@ -1,19 +1,19 @@
 """Serving profiles: a server's flags as data, each with its reason, its source and the versions it needs.
 
-A profile is a TOML file beside this one, or any by its path. It becomes an `EngineSpec` once it is
-told what to serve: the same checks apply as for a table of the configuration, and llama-server's
-flags are read by `deploy.engine.flags`. What no profile can hold is a digest: an image is named by its tag
-here, and pinned by whoever has pulled it.
+A profile is a TOML file beside this module, or any other by its path. With a model it becomes an `EngineSpec`,
+which is checked like a table of the configuration; llama-server's flags are parsed by `deploy.engine.flags`. A
+profile names an image by its tag; it is pinned by digest after it has been pulled.
 
     title, about        for people
-    dialect, driver     as in [engines.NAME]; of driver "url": somebody starts it by `command`
-    image               where it comes from; the tag is to be pinned
+    dialect, driver     as in [engines.NAME]; with driver "url", the server is started by hand with `command`
+    image               NAME:TAG, to be pinned
     format              what it serves: "hf-nvfp4", "gguf-q4_k_m", ...
     accelerators        "gb10", "hopper", "cpu", ...
-    run                 what of this was run, where and by whom
+    run                 how this profile was tested, where and by whom
     command             for "url": the words before the flags; {artefact} stands for the model
-    [needs]             "vllm", "cuda", "driver", ... = the first version that will do
-    [[flags]]           flag, value (left out for a switch), why, source ("notes", "operations", ...), needs
+    [needs]             "vllm", "cuda", "driver", ... = the oldest version that works
+    [[flags]]           flag, value (left out for a switch), why, source, needs. Sources: "notes" (docs/spark.md),
+                        "operations" (public issues, named in `why`), "measured", or the server's documentation
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VERSIONED: Final = (
     "transformers",
     "flashinfer",
 )
-"""What a profile may need a version of."""
+"""The programs of which a profile may need a version."""
 
 Source = Literal["notes", "operations", "vllm", "llama.cpp", "sglang", "tensorrt-llm", "measured"]
 
@@ -54,7 +54,7 @@ class ProfileError(DeployError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFlag:
-    """One flag. `value` is None for a switch; `source` says who knows that it is right."""
+    """One flag. `value` is None for a switch; `source` is where the setting comes from."""
 
     flag: str
     why: str
@@ -140,10 +140,10 @@ def shipped() -> tuple[str, ...]:
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
-    """A shipped profile by its name, or any by the path of its .toml file.
+    """Load a shipped profile by its name, or any other by the path of its .toml file.
 
     Raises:
-        ProfileError: there is none, or it is wrong: the line names the key, and the nearest right one.
+        ProfileError: it does not exist or is invalid; the message names the key, and the nearest valid one.
     """
     path = Path(name_or_path)
     if path.suffix != ".toml":
@@ -179,8 +179,8 @@ def engine_spec(
     """The profile as an engine of this name. `image` pins the profile's.
 
     Raises:
-        SpecError: what the driver needs is missing, or the image is not pinned.
-        ProfileError: the image is another than the profile's.
+        SpecError: the driver needs an argument that is missing, or the image is not pinned.
+        ProfileError: the image is not the profile's.
     """
     if profile.driver == "url":
         return EngineSpec(name=name, dialect=profile.dialect, driver="url", artefact=artefact, url=url)
@@ -206,7 +206,7 @@ def _repository(image: str) -> str:
 
 
 def command_line(profile: Profile, artefact: str) -> tuple[str, ...]:
-    """The words that start a server of the driver "url"; () for one that we start."""
+    """The command that starts a server of the driver "url"; () for the other drivers."""
     return (
         tuple(word.replace("{artefact}", artefact) for word in (*profile.command, *profile.args))
         if profile.command
@@ -215,7 +215,7 @@ def command_line(profile: Profile, artefact: str) -> tuple[str, ...]:
 
 
 def too_old(profile: Profile, versions: Mapping[str, str]) -> Iterator[str]:
-    """A line for each program that is there in a version that is not enough. What is not named is not judged."""
+    """A line for each program in `versions` that is older than the profile needs."""
     for program, need in profile.every_need().items():
         have = versions.get(program)
         if have is not None and not at_least(have, need):

@@ -1,9 +1,8 @@
-"""Serving configurations beside each other: engines, thinking on and off, streamed and whole. Pure.
+"""The plan and the table of `manners bench`: engines, thinking on and off, streamed and whole replies. Pure.
 
-Asked as the latency gate asks (`gates.run.latency`): by turns, new prompts every time, after a
-silence, warmed up first. What is added is the cell: one engine, asked one way. A reply that is not
-streamed shows its first content when all of it is there, so its TTFT is the whole time: whoever
-measures it without streaming measures that.
+Requests are those of the latency gate (`gates.run.latency`): engines take turns, every prompt is new, pauses lie
+between requests, and engines are warmed up first. A cell is one engine with one setting of thinking and streaming.
+A reply that is not streamed shows its first content when it is complete, so its TTFT is its total time.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from gates.run.request import digest
 from gates.run.target import Arm, Target, Variant
 
 THOUGHT_ROOM: Final = 512
-"""Tokens more where thinking is on: the answer comes behind the thought."""
+"""Added to max_tokens where thinking is on, because the answer follows the thought."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One engine, asked one way."""
+class BenchCell:
+    """One engine with one setting of thinking and streaming."""
 
     engine: str
     thinking: bool
@@ -35,19 +34,19 @@ class Cell:
 
     @property
     def arm(self) -> str:
-        """Its name in samples."""
+        """The arm's name in the samples."""
         return (
             f"{self.engine} {'thinking' if self.thinking else 'plain'} {'stream' if self.stream else 'whole'}"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What one cell gave for one length of prompt. Times in ms, decode in tokens/s.
+class BenchRow:
+    """The figures of one cell for one prompt length. Times in ms, decoding in tokens/s.
 
-    `n` counts what was timed, failures among them: a request that failed is infinitely slow. `void`
-    are replies that were not of their regime, `thought` those that reasoned first. A quantile is the
-    smallest value that so many reach; None where there is no value.
+    `n` counts the timed requests, including failures, which count as infinitely slow. `void` are replies that
+    did not match the regime (cold or cached prefix), `thought` those with a thought. Quantiles are values of the
+    sample; None if it is empty.
     """
 
     engine: str
@@ -68,15 +67,15 @@ class Row:
 
 def cells(
     engines: Mapping[str, Target], thinking: Sequence[bool], stream: Sequence[bool]
-) -> tuple[Cell, ...]:
-    """Every way of every engine. An engine of OpenAI's dialect has no word for thinking, and is asked plainly."""
-    found = [Cell(name, t, s) for name, t, s in product(engines, thinking, stream)]
+) -> tuple[BenchCell, ...]:
+    """All cells. Engines of OpenAI's dialect have no switch for thinking, and are measured without."""
+    found = [BenchCell(name, t, s) for name, t, s in product(engines, thinking, stream)]
     found = [c if engines[c.engine].dialect != "openai" else replace(c, thinking=False) for c in found]
     return tuple(dict.fromkeys(found))
 
 
 def pick(suite: Suite, many: int) -> tuple[Case, ...]:
-    """So many prompts to be answered in words, of as many kinds as there are."""
+    """Select prompts that are answered in text, spread over as many kinds as there are."""
     kinds: dict[str, list[Case]] = {}
     for case in suite.cases:
         if not case.expect.get("calls") and case.tool_choice is None and case.messages[-1]["role"] == "user":
@@ -87,12 +86,12 @@ def pick(suite: Suite, many: int) -> tuple[Case, ...]:
 
 def plan(
     suite: Suite,
-    asked: Sequence[Cell],
+    asked: Sequence[BenchCell],
     engines: Mapping[str, Target],
     prompts: Sequence[Case],
     schedule: Schedule,
 ) -> tuple[tuple[Ask, ...], ...]:
-    """The asks in phases; one phase, unless the engines cannot be up together. Raises RunError."""
+    """The requests in phases: one phase, unless the engines cannot run at the same time. Raises RunError."""
     arms = {
         ARM_PREFIX + cell.arm: Arm(
             ARM_PREFIX + cell.arm, engines[cell.engine], Variant(thinking=cell.thinking)
@@ -108,8 +107,8 @@ def _sampling(suite: Suite, schedule: Schedule) -> Sampling:
     return replace(suite.sampling, max_tokens=schedule.max_tokens)
 
 
-def _in_its_way(ask: Ask, cell: Cell) -> Ask:
-    """The same ask, whole, or with room for a thought."""
+def _in_its_way(ask: Ask, cell: BenchCell) -> Ask:
+    """The request with the cell's setting of streaming and thinking."""
     request: dict[str, Any] = dict(ask.request)
     if cell.thinking:
         request["max_tokens"] += THOUGHT_ROOM
@@ -121,7 +120,7 @@ def _in_its_way(ask: Ask, cell: Cell) -> Ask:
 
 
 def _whole(before: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What is sent to fill the cache is the same for all ways."""
+    """The request that fills the prefix cache; the same for all cells."""
     if before is None:
         return None
     kept = {key: value for key, value in before.items() if key != "stream_options"}
@@ -131,7 +130,9 @@ def _whole(before: Mapping[str, Any] | None) -> dict[str, Any] | None:
 # -------------------------------------------------------------------------------------------- table
 
 
-def rows(asked: Sequence[Cell], lengths: Sequence[int], taken: Iterable[Reading]) -> tuple[Row, ...]:
+def rows(
+    asked: Sequence[BenchCell], lengths: Sequence[int], taken: Iterable[Reading]
+) -> tuple[BenchRow, ...]:
     """A row for each cell and length, in that order."""
     found = list(taken)
     return tuple(
@@ -140,11 +141,11 @@ def rows(asked: Sequence[Cell], lengths: Sequence[int], taken: Iterable[Reading]
     )
 
 
-def _row(cell: Cell, length: int, taken: Sequence[Reading]) -> Row:
+def _row(cell: BenchCell, length: int, taken: Sequence[Reading]) -> BenchRow:
     good = [r for r in taken if not r.void]
     ttft = [inf if r.failed or r.ttft is None else r.ttft for r in good]
     decode = [r.decode for r in good if r.decode is not None]
-    return Row(
+    return BenchRow(
         engine=cell.engine,
         thinking=cell.thinking,
         stream=cell.stream,
@@ -163,13 +164,13 @@ def _row(cell: Cell, length: int, taken: Sequence[Reading]) -> Row:
 
 
 def quantile(values: Iterable[float], q: float) -> float | None:
-    """The smallest of the values that a share of q does not exceed; None of none."""
+    """The `q` quantile: the smallest value that at least a share `q` of the values does not exceed; None without values."""
     ordered = sorted(values)
     return ordered[max(0, -int(-q * len(ordered) // 1) - 1)] if ordered else None
 
 
 def finite(value: float | None) -> float | None:
-    """For JSON, which has no infinity."""
+    """None for infinity, which JSON does not have."""
     return None if value is None or isinf(value) else round(value, 3)
 
 
@@ -179,8 +180,8 @@ TITLES: Final = (
 )  # fmt: skip
 
 
-def words(row: Row) -> tuple[str, ...]:
-    """One line of the table."""
+def words(row: BenchRow) -> tuple[str, ...]:
+    """The cells of one line of the table."""
     thinking = (
         f"on, {row.thought} thought"
         if row.thinking

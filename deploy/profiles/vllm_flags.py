@@ -1,6 +1,6 @@
-"""Which flags `vllm serve` knows, so that a misspelt one is told before a container has started for a minute.
+"""The flags of `vllm serve`, to report a misspelt one before a container is started.
 
-The list is that of one version; another may know more, so what is not in it is doubtful, not wrong.
+The list is that of one version; other versions may have more, so an unknown flag is a warning, not an error.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def known() -> frozenset[str]:
 
 
 def unknown(args: Sequence[str]) -> Iterator[str]:
-    """A line for each flag that is not known, with the nearest. Short ones and values are passed over.
+    """A line for each unknown flag, with the nearest known one. Short flags and values are skipped.
 
-    vLLM takes underscores for dashes, `--no-` before a switch, and `--config.key` into a JSON value.
+    vLLM accepts underscores for dashes, `--no-` before a switch, and `--config.key` for a key of a JSON value.
     """
     for word in args:
         name = word.partition("=")[0].partition(".")[0].replace("_", "-")

@@ -31,7 +31,7 @@ _AT_ONCE: Final = 4  # requests
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedRequest:
     """One prompt's two replies: the thought and the answer with thinking on, the answer with it off."""
 
     thought: str
@@ -42,7 +42,7 @@ class Asked:
 # ----------------------------------------------------------------------------------- lines, pure
 
 
-def lines(asked: Sequence[Asked], source: str) -> Iterator[dict[str, Any]]:
+def lines(asked: Sequence[ParsedRequest], source: str) -> Iterator[dict[str, Any]]:
     """Corpus lines of one engine, each text once, hits before clean ones."""
     seen: set[str] = set()
     made = [line for i, one in enumerate(asked) for line in _hits(one, i)]
@@ -53,7 +53,7 @@ def lines(asked: Sequence[Asked], source: str) -> Iterator[dict[str, Any]]:
             yield {**line, "group": f"{source}, {line['group']}"}
 
 
-def _hits(asked: Asked, number: int) -> Iterator[dict[str, Any]]:
+def _hits(asked: ParsedRequest, number: int) -> Iterator[dict[str, Any]]:
     forms = list(_forms(asked.thought.strip(), asked.answer.strip()))
     for k in range(min(_FORMS_EACH, len(forms))):
         group, why, text = forms[(number * _FORMS_EACH + k) % len(forms)]
@@ -85,7 +85,7 @@ def _cut(text: str, part: float) -> str:
     return head.rpartition(" ")[0] or head
 
 
-def _clean(asked: Asked) -> Iterator[dict[str, Any]]:
+def _clean(asked: ParsedRequest) -> Iterator[dict[str, Any]]:
     for why, text in (("answer after a thought", asked.answer), ("answer, thinking off", asked.plain)):
         if not _is_tagged(text):
             yield {"group": "answers", "label": "clean", "text": text.strip(), "why": why}
@@ -130,7 +130,7 @@ def read_prompts(path: Path = FOLDER / "prompts.json") -> Prompts:
 
 def ask_all(
     url: str, prompts: Prompts, *, model: str, max_tokens: int, done: Callable[[], None]
-) -> list[Asked]:
+) -> list[ParsedRequest]:
     """Ask every prompt twice, `done` after each reply. Raises RunError when the engine does not answer."""
 
     def send(body: dict[str, Any]) -> Mapping[str, Any]:
@@ -142,7 +142,7 @@ def ask_all(
         on = list(pool.map(send, prompts.bodies(model, True, max_tokens)))
         off = list(pool.map(send, prompts.bodies(model, False, max_tokens)))
     return [
-        Asked(_thought(thinking), thinking.get("content") or "", plain.get("content") or "")
+        ParsedRequest(_thought(thinking), thinking.get("content") or "", plain.get("content") or "")
         for thinking, plain in zip(on, off, strict=True)
     ]
 

@@ -29,7 +29,7 @@ def scale(low: float, high: float, start: float, end: float) -> Scale:
 
 
 def nice(most: float, parts: int = 4) -> list[float]:
-    """Round numbers from 0 to about `most`, some `parts` steps of 1, 2 or 5 times a power of ten."""
+    """IOBatch numbers from 0 to about `most`, some `parts` steps of 1, 2 or 5 times a power of ten."""
     if most <= 0 or not math.isfinite(most):
         return [0.0, 1.0]
     rough = most / parts

@@ -84,7 +84,7 @@ def plan(
     """Every ask of a stage (None: of all), in order.
 
     `gates` keeps the cases that count for one of them; `numbers` says with which of the repeats a
-    case is asked (all). Asked as production asks, streaming; with `whole` each case of the gate
+    case is asked (all). ParsedRequest as production asks, streaming; with `whole` each case of the gate
     `tools` is asked once more for a reply in one piece, for engines have a second tool parser for
     those (vLLM #28297, #18108). `interleaved` asks all arms a case before the next case, so that a slow drift
     of the host meets all of them; otherwise arm after arm.

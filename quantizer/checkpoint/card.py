@@ -1,7 +1,7 @@
-"""A model card: what a folder's manifest says of its making, and a report of its manners. Pure.
+"""Model cards: how a folder was made, from its manifest, and how it behaves, from a gate report.
 
-Nothing stands in a card that the manifest or the report does not say, but the two lines that start a server on a folder
-of that form. A report is of one folder: `card` refuses one of another.
+A card states only what the manifest or the report says, apart from the two command lines that serve a folder of
+that format. A report belongs to one folder: `card` rejects a report of another one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ SILENT: Final = "--enable-prompt-tokens-details"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A report that was read. digest: of its bytes. signers: the trusted keys that signed it; none if no key was named."""
+class GateReport:
+    """A report that was read. digest: of its bytes. signers: the trusted keys that signed it; empty if no key was
+    given."""
 
     statement: Statement
     digest: str
     signers: tuple[str, ...] = ()
 
 
-def card(artefact: Artefact, judged: Judged | None = None) -> str:
+def card(artefact: Artefact, judged: GateReport | None = None) -> str:
     """The card as Markdown. Raises ReportError if the report is of another folder."""
     if judged:
         must_be_about(judged.statement, artefact.root)
@@ -83,7 +84,7 @@ def _facts(artefact: Artefact) -> str:
 
 
 def _making(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """The method, the recipe's values, and what came of it; all as the manifest has it."""
+    """The recipe's method, values and outcome, as recorded in the manifest."""
     if not recipe:
         yield "The manifest does not say how."
         return
@@ -100,7 +101,7 @@ def _making(recipe: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of nested mappings, each with its path; an empty mapping has none."""
+    """The leaves of nested mappings, each with its path. An empty mapping has none."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield from _leaves(part, f"{path}, {key}" if path else str(key))
@@ -111,13 +112,13 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 # ----------------------------------------------------------------------------------------- manners
 
 
-def _found(judged: Judged) -> Iterator[str]:
+def _found(judged: GateReport) -> Iterator[str]:
     statement = judged.statement
     decision, theirs = statement.decision, statement.baseline
     yield f"**{MARKS[statement.verdict]} {statement.verdict.value}**: {escape(headline(statement))}"
-    told = [f"* {escape(f'{gate}: {said}' if gate else said)}" for gate, said in reasons(statement)]
-    if told:
-        yield "\n".join(told)
+    bullets = [f"* {escape(f'{gate}: {said}' if gate else said)}" for gate, said in reasons(statement)]
+    if bullets:
+        yield "\n".join(bullets)
     yield (
         f"Against {escape(theirs.model.name)}, {escape(theirs.model.format)} ({code(theirs.model.root)}) on "
         f"{escape(theirs.engine.build)}; suite {code(statement.suite.name)} ({code(statement.suite.digest)}), policy "
@@ -162,7 +163,7 @@ def _interval(gate: GateResult) -> str:
 # ----------------------------------------------------------------------------------------- serving
 
 
-def _serving(artefact: Artefact, judged: Judged | None) -> Iterator[str]:
+def _serving(artefact: Artefact, judged: GateReport | None) -> Iterator[str]:
     name = artefact.name
     if artefact.format.startswith(GGUF):
         file = next((f.path for f in artefact.files if f.path.endswith(".gguf")), "FILE.gguf")
@@ -195,8 +196,8 @@ def _block(lines: str) -> str:
 # ------------------------------------------------------------------------------------------ limits
 
 
-def _limits(artefact: Artefact, judged: Judged | None) -> Iterator[str]:
-    """What is not known, as far as the two documents show it."""
+def _limits(artefact: Artefact, judged: GateReport | None) -> Iterator[str]:
+    """What is unknown, as far as the two documents show."""
     yield "The root covers every file of the folder, so this card lies beside it and not in it."
     if not artefact.provenance.data_digest:
         yield "The manifest names no data."

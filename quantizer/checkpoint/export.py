@@ -1,12 +1,12 @@
-"""From a model in memory to a Hugging Face folder: plain NVFP4 that vLLM loads, or BF16 with trained weights.
+"""Export a model from memory to a Hugging Face folder: plain NVFP4 that vLLM loads, or BF16 with trained weights.
 
-The source's folder is the pattern. Each of its tensors is written under its own name: a quantized layer's weight as
-the four parts of `quantizer.nvfp4.blocks`, one that the work has changed in the source's type, everything else byte
-for byte, vision towers and MTP layers that were never loaded included. Tokenizer, templates and generation settings
-are copied; code and pickles are not.
+The source folder is the template. Each of its tensors is written under its own name: the weight of a quantized
+layer as the four parts of `quantizer.nvfp4.blocks`, a changed tensor in the source's type, and everything else byte
+for byte, including vision towers and MTP layers that were never loaded. Tokenizer, chat templates and generation
+settings are copied; code and pickles are not.
 
-One thing is not as in the source: a checkpoint whose weights are F32 or F16 is written in BF16, because that is what
-the packed weights were rounded from and what a server computes in.
+One thing differs from the source: F32 and F16 weights are written in BF16, because the packed weights were rounded
+from BF16 and servers compute in it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.shards import SHARD_BYTES, copy_others, write_json, write_weights
 from quantizer.checkpoint.source import FLOATS, Source
 from quantizer.core.errors import ExportError
-from quantizer.layers.linear import SERVED, NVFP4Linear, nvfp4_layers
+from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
+from quantizer.verify.scheme import PRODUCER, W4A4, config_groups
 
-# vLLM refuses a hf_quant_config.json whose producer is anybody else; the version is that of the layout.
-PRODUCER: Final = {"name": "modelopt", "version": "0.47.0"}
 CARRIED: Final = ("mtp", "model.visual", "visual")
-"""Parts of a checkpoint that the text model does not have: excluded from quantization as a whole."""
+"""Parts of a checkpoint that the text model does not have. Each is excluded from quantization as a whole."""
 
 
 def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
-    """Write everything but the manifest of an NVFP4 folder. folder: empty.
+    """Write an NVFP4 folder, except its manifest. folder: an empty folder.
 
-    Raises ExportError if the model has nothing quantized, an input without an amax, a weight that is not finite, or a
-    parameter that the source lacks.
+    Raises ExportError if no layer of the model is quantized, an input has no amax, a weight is not finite, or the
+    source lacks a parameter.
     """
     layers = nvfp4_layers(model)
     if not layers:
@@ -54,7 +53,7 @@ def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int
 
 
 def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
-    """The same with the master weights in BF16 in place of the quantized ones, as a GGUF is made of."""
+    """Write a BF16 folder with the master weights instead of the quantized ones, as input for a GGUF file."""
     _check_names(model, source)
     write_weights(folder, _tensors(model, source, quantized=False), shard_bytes)
     write_json(folder / "config.json", _config(source))
@@ -64,8 +63,10 @@ def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int 
 def seal(
     folder: Path, *, name: str, format: str, source: Source, created: datetime, origin: Provenance
 ) -> Artefact:
-    """Complete a folder as a descendant of the source: its root becomes the parent "source" unless `origin` names
-    parents, and its base model is handed on."""
+    """Write the manifest of a folder that was derived from the source.
+
+    The source's root digest becomes the parent "source" unless `origin` names parents; its base model is inherited.
+    """
     manifest = source.manifest
     base = origin.base_model or (manifest.provenance.base_model if manifest else None)
     parents = origin.parents or {"source": source.root}
@@ -74,34 +75,35 @@ def seal(
 
 
 def quant_config(model: nn.Module, source: Source) -> dict[str, Any]:
-    """hf_quant_config.json, as ModelOpt writes it."""
+    """The content of hf_quant_config.json, as ModelOpt writes it."""
     return {
         "producer": PRODUCER,
         "quantization": {
             "quant_algo": "NVFP4",
             "kv_cache_quant_algo": None,
             "group_size": blocks.BLOCK,
-            "exclude_modules": excluded(model, source),
+            "exclude_modules": excluded_modules(model, source),
         },
     }
 
 
 def model_config(model: nn.Module, source: Source) -> dict[str, Any]:
     """`quantization_config` of config.json, as ModelOpt writes it."""
-    numbers = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": blocks.BLOCK}
-    group = {"input_activations": numbers, "weights": numbers, "targets": ["Linear"]}
     return {
-        "config_groups": {"group_0": group},
-        "ignore": excluded(model, source),
+        "config_groups": config_groups(W4A4),
+        "ignore": excluded_modules(model, source),
         "quant_algo": "NVFP4",
         "producer": PRODUCER,
         "quant_method": "modelopt",
     }
 
 
-def excluded(model: nn.Module, source: Source) -> list[str]:
-    """Every module with a matrix that is not quantized, by its name in the folder; parts that are carried along by
-    one pattern each. vLLM looks for an entry anywhere in a name, so whole names are the safe ones."""
+def excluded_modules(model: nn.Module, source: Source) -> list[str]:
+    """Every module with a matrix that is not quantized, by its name in the folder.
+
+    Each of the CARRIED parts is one pattern. vLLM searches for an entry anywhere in a name, so only whole names are
+    safe.
+    """
     kept = [name for name, module in model.named_modules() if _matrix(module)]
     named = {source.names.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight") for name in kept}
     for bare, name in source.names.items():
@@ -119,14 +121,14 @@ def _matrix(module: nn.Module) -> bool:
 
 
 def _check_names(model: nn.Module, source: Source) -> None:
-    """Raises ExportError for a parameter that has no place in the source."""
+    """Raises ExportError for a parameter that does not exist in the source."""
     for name, _ in model.named_parameters():
         if name not in source.names and not name.endswith(".block_amax"):
             raise ExportError(f"{source.path} has no {name}; adapters have to be merged before an export")
 
 
 def _tensors(model: nn.Module, source: Source, quantized: bool) -> Iterator[dict[str, Tensor]]:
-    """What each of the source's tensors becomes, by name."""
+    """The tensors to write for each tensor of the source, by name."""
     layers = nvfp4_layers(model) if quantized else {}
     packed = {f"{name}.weight": layer for name, layer in layers.items()}
     for bare, name in source.names.items():
@@ -151,16 +153,16 @@ def _packed(name: str, layer: NVFP4Linear) -> dict[str, Tensor]:
 
 
 def _plain(source: Source, name: str, now: Tensor | None) -> Tensor:
-    """The source's own bytes where the model still has them, else the model's numbers in the source's type."""
+    """The source's own bytes if the model has not changed them, else the model's values in the source's type."""
     before = source.folder.load(name)
-    kept = SERVED if source.folder.tensors[name].dtype == source.dtype else before.dtype
+    kept = SERVED_DTYPE if source.folder.tensors[name].dtype == source.dtype else before.dtype
     if now is None or torch.equal(before.to(now.dtype), now):
         return before.to(kept)
     return now.to(kept).contiguous().clone()
 
 
 def _in_memory(model: nn.Module, bare: str) -> Tensor | None:
-    """The model's parameter or buffer of a name, on the CPU; None if it has none."""
+    """The model's parameter or buffer of this name, on the CPU; None if it has none."""
     module, _, part = bare.rpartition(".")
     try:
         tensor = getattr(model.get_submodule(module), part)
@@ -173,10 +175,10 @@ def _in_memory(model: nn.Module, bare: str) -> Tensor | None:
 
 
 def _config(source: Source) -> dict[str, Any]:
-    """The source's config.json, with BF16 for the type of its weights."""
+    """The source's config.json, with BF16 as the type of its weights."""
     config = json.loads(json.dumps(source.config))
     for part in (config, config.get("text_config")):
         for key in ("dtype", "torch_dtype"):
             if isinstance(part, dict) and part.get(key) in FLOATS:
                 part[key] = "bfloat16"
-    return config  # type: ignore[no-any-return]
+    return config

@@ -1,4 +1,4 @@
-"""The files of a Hugging Face folder: weights in shards, settings as JSON, everything else copied."""
+"""Write the files of a Hugging Face folder: weights in shards, settings as JSON, everything else copied."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ WRITTEN: Final = ("config.json", "hf_quant_config.json", INDEX, MANIFEST)
 
 
 def write_weights(folder: Path, tensors: Iterable[dict[str, Tensor]], shard_bytes: int = SHARD_BYTES) -> None:
-    """Write tensors in shards of at most so many bytes, with an index if there is more than one shard.
+    """Write tensors in shards of at most this many bytes, with an index if there is more than one shard.
 
-    tensors: in groups that stay together, one at least in a shard; on the CPU. No more than a shard is held at a time.
+    tensors: groups of tensors on the CPU; each group stays in one shard. At most one shard is in memory at a time.
     """
     held: dict[str, Tensor] = {}
     drafts: list[tuple[Path, list[str]]] = []
@@ -40,7 +40,8 @@ def write_weights(folder: Path, tensors: Iterable[dict[str, Tensor]], shard_byte
 
 
 def copy_others(source: Path, folder: Path) -> None:
-    """Tokenizer, templates and settings, with their folders; links become files. No code, no pickle, nothing hidden."""
+    """Copy tokenizer, templates and settings, including subfolders. Links become files. Code, pickles and hidden
+    files are not copied."""
     for path in sorted(source.rglob("*")):
         place = path.relative_to(source)
         hidden = any(part.startswith(".") for part in place.parts)
@@ -58,16 +59,18 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def _draft(folder: Path, number: int, tensors: dict[str, Tensor]) -> tuple[Path, list[str]]:
     path = folder / f"draft-{number}.safetensors"
     save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # it writes for its own user alone, and a server may run as another
+    path.chmod(
+        0o644
+    )  # safetensors writes files readable only by their owner, but a server may run as another user
     return path, list(tensors)
 
 
 def _name(folder: Path, drafts: list[tuple[Path, list[str]]], total: int) -> None:
-    """Shards are called "1 of 3", so they get their names when their number is known."""
+    """Rename the drafts to their final names. They contain the number of shards, which is known only at the end."""
     if len(drafts) == 1:
         drafts[0][0].rename(folder / "model.safetensors")
         return
-    index = {}
+    index: dict[str, str] = {}
     for number, (path, names) in enumerate(drafts, 1):
         shard = f"model-{number:05}-of-{len(drafts):05}.safetensors"
         path.rename(folder / shard)

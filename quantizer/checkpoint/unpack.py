@@ -1,7 +1,7 @@
-"""An NVFP4 folder as plain BF16: the very numbers that its bytes stand for, for engines without NVFP4.
+"""Convert an NVFP4 folder to plain BF16 with exactly the values that its bytes represent.
 
-What is read is what the checker reads. Inputs are not rounded in the result, so it shows what the weights' rounding
-alone does; a server of the NVFP4 folder rounds inputs too.
+For engines without NVFP4. The reader is that of the checker. Inputs are not rounded in the result, so it shows the
+effect of rounding the weights alone; a server of the NVFP4 folder rounds inputs too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor
 from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.shards import SHARD_BYTES, copy_others, write_json, write_weights
-from quantizer.checkpoint.source import root_of
+from quantizer.checkpoint.source import root_digest_of
 from quantizer.core import cost
-from quantizer.core.atomic_output import placed
+from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import SourceError
 from quantizer.nvfp4 import blocks
 from quantizer.verify.check import load_layer, verify
@@ -31,7 +31,7 @@ FORMAT: Final = "hf-bf16"
 
 
 def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYTES) -> Artefact:
-    """Write a folder's model in BF16; the manifest of the folder that `out` has become.
+    """Write a folder's model in BF16. Returns the manifest of `out`.
 
     Raises SourceError if the folder is not sound, ExportError if the result cannot be written.
     """
@@ -43,7 +43,7 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
     if not folder.config:
         raise SourceError(f"{path}: has no config.json, so nothing could load what came of it")
     manifest = artefact.load(path) if (path / artefact.MANIFEST).is_file() else None
-    with placed(out) as work:
+    with atomic_folder(out) as work:
         write_weights(work, _tensors(folder, packed), shard_bytes)
         config = {key: value for key, value in folder.config.items() if key != "quantization_config"}
         write_json(work / "config.json", json.loads(json.dumps(config)))
@@ -55,7 +55,7 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
             created=now,
             provenance=Provenance(
                 base_model=manifest.provenance.base_model if manifest else None,
-                parents={"source": root_of(path, manifest)},
+                parents={"source": root_digest_of(path, manifest)},
                 recipe={"unpacked": len(packed)},
                 tools=cost.tools(),
             ),

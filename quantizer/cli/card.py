@@ -1,6 +1,6 @@
-"""`manners quantize card DIR [--report report.json [--trust KEY]] [--out README.md]`: a model card.
+"""`manners quantize card DIR [--report report.json [--trust KEY]] [--out README.md]`: write a model card.
 
-Exit code 0: written; 65: the folder is not what its manifest says, or the report is of another folder.
+Exit code 0: the card was written. 65: the folder does not match its manifest, or the report is of another folder.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from quantizer.checkpoint.card import Judged
+    from quantizer.checkpoint.card import GateReport
 
 WORDS: Final = "write the model card of a sealed folder, from its manifest and its gate's report"
 
 
 def add(verbs: Any) -> None:
-    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser("card", help=WORDS, description=WORDS)
     option = parser.add_argument
     option("folder", type=Path, metavar="DIR", help="a folder with artefact.json")
@@ -25,7 +25,7 @@ def add(verbs: Any) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="report.json of `manners gate run`; without it, none is told of",
+        help="report.json of `manners gate run`; without it, the card has no results",
     )
     option(
         "--trust",
@@ -41,7 +41,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The exit code. Raises QuantizerError or GatesError."""
+    """Write the card. Returns the exit code. Raises QuantizerError or GatesError."""
     from gates.artefact import artefact
     from quantizer.checkpoint.card import card
     from quantizer.core.errors import ExportError, SourceError
@@ -58,21 +58,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def read(path: Path, places: Any) -> Judged:
-    """A report, its signature verified where keys are named. Raises ReportError or KeyFileError."""
+def read(path: Path, places: Any) -> GateReport:
+    """Read a report; verify its signature if keys are given. Raises ReportError or KeyFileError."""
     from gates.contracts.errors import ReportError
     from gates.report import document, dsse
     from gates.report.codec import CodecError
     from gates.report.keys import trusted
     from gates.report.verify import open_report
-    from quantizer.checkpoint.card import Judged
+    from quantizer.checkpoint.card import GateReport
 
     if places:
         opened = open_report(path, trusted(places))
-        return Judged(opened.statement, opened.digest, opened.signers)
+        return GateReport(opened.statement, opened.digest, opened.signers)
     data = path.read_bytes()
     try:
         statement = document.parse(dsse.parse(data).payload)
     except CodecError as error:
         raise ReportError("report_signature", f"{path}: {error}") from None
-    return Judged(statement, f"sha256:{hashlib.sha256(data).hexdigest()}")
+    return GateReport(statement, f"sha256:{hashlib.sha256(data).hexdigest()}")

@@ -1,4 +1,4 @@
-"""`manners data generate` and `manners data validate`: conversations from a teacher, and whether a file of them is fit."""
+"""`manners data generate` and `manners data validate`: make conversations with a teacher model, and check them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gates.contracts.case import Suite
-    from quantizer.data.plan import Plan
+    from quantizer.data.plan import DataPlan
 
 FOUND: Final = 1
-"""The exit code of a file that was read and is not fit."""
+"""The exit code when a file was read and has findings."""
 
 
 def add(verbs: Any) -> None:
-    """The commands' flags. verbs: of argparse's `add_subparsers`."""
-    words = "conversations with tools from a teacher behind an OpenAI-compatible URL"
+    """Add the commands and their flags. verbs: the result of argparse's `add_subparsers`."""
+    words = "generate conversations with tools with a teacher model behind an OpenAI-compatible URL"
     _generate(verbs.add_parser("generate", help=words, description=words))
     words = (
-        "whether conversations are fit to be learned from: the gates' detectors, calls, doubles, the suites"
+        "check conversations for training: the gates' detectors, tool calls, duplicates, overlap with suites"
     )
     _validate(verbs.add_parser("validate", help=words, description=words))
 
@@ -31,29 +31,35 @@ def _generate(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--url", required=True, metavar="URL", help="the teacher's address, with or without /v1")
     option("--out", type=Path, required=True, metavar="DIR",
-           help="for ledger.jsonl, conversations.jsonl and manifest.json; the same again goes on")  # fmt: skip
+           help="for ledger.jsonl, conversations.jsonl and manifest.json; an existing run continues")  # fmt: skip
     option("--plan", default="annie", metavar="P", help="a shipped plan or a .toml (default: %(default)s)")
-    option("--model", metavar="M", help="as the teacher's server names it (default: the first that it lists)")
+    option(
+        "--model",
+        metavar="M",
+        help="the model's name on the teacher's server (default: the first that it lists)",
+    )
     option("--dialect", choices=("openai", "vllm", "llama-server"), default="openai",
-           help="how thinking is switched off; openai has no word for it (default: %(default)s)")  # fmt: skip
+           help="how thinking is switched off; openai has no such switch (default: %(default)s)")  # fmt: skip
     option("--count", action="append", default=[], metavar="CATEGORY=N",
-           help="conversations of a category (default: the plan's); may be repeated")  # fmt: skip
+           help="the number of conversations of a category (default: the plan's); may be repeated")  # fmt: skip
     option("--language", action="append", default=[], metavar="L", help="only these of the plan's languages")
     option("--tries", type=int, metavar="N", help="candidates for each conversation (default: the plan's)")
     option("--suite", action="append", default=[], metavar="S",
-           help="nothing of this suite is asked or kept (default: every shipped one); may be repeated")  # fmt: skip
-    option("--concurrency", type=int, default=4, metavar="N", help="questions at once (default: %(default)s)")
+           help="exclude everything that overlaps with this suite (default: every shipped one); may be repeated")  # fmt: skip
+    option(
+        "--concurrency", type=int, default=4, metavar="N", help="concurrent requests (default: %(default)s)"
+    )
     option(
         "--timeout",
         type=float,
         default=300.0,
         metavar="S",
-        help="seconds for an answer (default: %(default)g)",
+        help="timeout of an answer in seconds (default: %(default)g)",
     )
     key = parser.add_mutually_exclusive_group()
     key.add_argument("--key-env", metavar="NAME", help="the environment variable that holds the API key")
     key.add_argument("--key-file", type=Path, metavar="FILE", help="the file that holds the API key")
-    option("--json", action="store_true", help="the manifest as JSON on stdout, no progress")
+    option("--json", action="store_true", help="print the manifest as JSON, without progress")
     parser.set_defaults(part=run_generate, needs_torch=False)
 
 
@@ -67,54 +73,53 @@ def _validate(parser: argparse.ArgumentParser) -> None:
         help="a model folder: every row is rendered and masked as in training",
     )
     option("--suite", action="append", default=[], metavar="S",
-           help="no prompt of this suite may be in it (default: every shipped one); may be repeated")  # fmt: skip
+           help="report prompts of this suite (default: every shipped one); may be repeated")  # fmt: skip
     option("--max-seconds", type=float, default=30.0, metavar="S",
-           help="an answer may take to speak (default: %(default)g)")  # fmt: skip
-    option("--json", action="store_true", help="the report as JSON on stdout")
+           help="the longest spoken answer (default: %(default)g)")  # fmt: skip
+    option("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(part=run_validate, needs_torch=False)
 
 
 def run_generate(args: argparse.Namespace) -> int:
-    """`generate`; the exit code."""
+    """Run `data generate`. Returns the exit code."""
     from gates.contracts.errors import RunError
     from gates.detect.label import first_model
     from gates.run.http import Timeouts, authorization
     from gates.run.runner import Pace
     from quantizer.core.errors import UnavailableError
-    from quantizer.data.generate import Job, generate, teacher
+    from quantizer.data.generate import GenerationJob, generate, teacher
 
     plan = _plan(args)
     _at_least_one(args.concurrency, "--concurrency")
     try:
         headers = authorization(variable=args.key_env, file=args.key_file)
         base = args.url.rstrip("/").removesuffix("/v1")
-        teacher(base, "", args.dialect, {})  # an address that is none is said before it is asked
+        teacher(base, "", args.dialect, {})  # report an invalid address before it is used
         target = teacher(base, args.model or first_model(base), args.dialect, headers)
     except RunError as error:
         raise UnavailableError(str(error)) from None
     timeouts = Timeouts(idle=args.timeout, total=args.timeout)
-    job = Job(plan, _counts(plan, args.count), target, _suites(args.suite),
+    job = GenerationJob(plan, _counts(plan, args.count), target, _suites(args.suite),
               Pace(concurrency=args.concurrency, timeouts=timeouts))  # fmt: skip
     manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)
-    print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _told(manifest, args.out))
+    print(json.dumps(manifest, indent=2, ensure_ascii=False) if args.json else _summary(manifest, args.out))
     return 0
 
 
 def run_validate(args: argparse.Namespace) -> int:
-    """`validate`; the exit code."""
-    from quantizer.data.report import lines, plain
-    from quantizer.data.validate import validate
+    """Run `data validate`. Returns the exit code."""
+    from quantizer.data.validate import report_as_json, report_lines, validate
 
     report = validate(args.file, _suites(args.suite), source=args.source, max_seconds=args.max_seconds)
     if args.json:
-        print(json.dumps(plain(report), indent=2, ensure_ascii=False))
+        print(json.dumps(report_as_json(report), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(lines(report)))
+        print("\n".join(report_lines(report)))
     return FOUND if report.findings else 0
 
 
-def _plan(args: argparse.Namespace) -> Plan:
-    """The plan with what the flags change of it. Raises RecipeError."""
+def _plan(args: argparse.Namespace) -> DataPlan:
+    """Load the plan and apply the flags that change it. Raises RecipeError."""
     from dataclasses import replace
 
     from gates.policy.decoder import nearest
@@ -140,8 +145,8 @@ def _at_least_one(value: int, name: str) -> int:
     return value
 
 
-def _counts(plan: Plan, changes: list[str]) -> dict[str, int]:
-    """Conversations wanted, by category. Raises RecipeError."""
+def _counts(plan: DataPlan, changes: list[str]) -> dict[str, int]:
+    """The number of conversations wanted in each category. Raises RecipeError."""
     from quantizer.core.errors import RecipeError
 
     counts = {category.name: category.count for category in plan.categories}
@@ -159,8 +164,8 @@ def _suites(names: list[str]) -> list[Suite]:
     return [load_suite(name) for name in names or shipped()]
 
 
-def _told(manifest: Mapping[str, Any], out: Path) -> str:
-    """What a person wants to know of a manifest."""
+def _summary(manifest: Mapping[str, Any], out: Path) -> str:
+    """A summary of a manifest for a person."""
     file = manifest["file"]
     lines = [f"{out / file['name']}: {manifest['conversations']} conversations, {file['digest']}"]
     for name, count in manifest["categories"].items():

@@ -1,4 +1,4 @@
-"""`manners quantize export DIR --out DIR`: an NVFP4 folder as plain BF16."""
+"""`manners quantize export DIR --out DIR`: write the model of an NVFP4 folder in plain BF16."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-WORDS = "write an NVFP4 folder's model in BF16, the very numbers that its bytes stand for"
+WORDS = "write the model of an NVFP4 folder in BF16, with exactly the values that its bytes represent"
 
 
 def add(verbs: Any) -> None:
-    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser("export", help=WORDS, description=WORDS)
     option = parser.add_argument
     option("folder", type=Path, metavar="DIR", help="the NVFP4 folder")
     option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
-    option("--json", action="store_true", help="the result as JSON on stdout")
+    option("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(part=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """The exit code."""
+    """Write the folder. Returns the exit code."""
     from quantizer.checkpoint.unpack import unpack
 
     made = unpack(args.folder, args.out, now=datetime.now(UTC))

@@ -11,16 +11,16 @@ TYPES: Final = ("f16", "q4_k_m", "nvfp4", "q2_k")
 
 
 def add(verbs: Any) -> None:
-    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser(
         "gguf",
-        help="a GGUF file for llama.cpp",
-        description="Write a GGUF file of a BF16 folder, or of an NVFP4 folder without loss of a bit.",
+        help="write a GGUF file for llama.cpp",
+        description="Write a GGUF file from a BF16 folder, or losslessly from an NVFP4 folder.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="a Hugging Face folder, in BF16 or NVFP4")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write")
     parser.add_argument(
-        "--type", dest="kind", choices=TYPES, required=True, help="nvfp4 takes an NVFP4 folder"
+        "--type", dest="kind", choices=TYPES, required=True, help="nvfp4 needs an NVFP4 folder"
     )
     parser.add_argument(
         "--converter",
@@ -35,12 +35,12 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it; the exit code. Raises QuantizerError."""
-    from quantizer.gguf.make import Job, make
-    from quantizer.gguf.official import Programs
+    """Write the GGUF file. Returns the exit code. Raises QuantizerError."""
+    from quantizer.gguf.llama_cpp import LlamaCppPrograms
+    from quantizer.gguf.make import GgufJob, make_gguf
 
-    job = Job(args.folder, args.out, args.kind, Programs(args.converter, args.quantize))
-    made = make(job, datetime.now(UTC))
+    job = GgufJob(args.folder, args.out, args.kind, LlamaCppPrograms(args.converter, args.quantize))
+    made = make_gguf(job, datetime.now(UTC))
     file = max(made.files, key=lambda entry: entry.size)
     types = ", ".join(f"{count} {kind}" for kind, count in made.provenance.recipe["tensors"].items())
     print(f"written: {args.out / file.path}, {file.size / 1e6:.1f} MB ({types}), {made.root}")

@@ -1,7 +1,7 @@
-"""`manners quantize …` and `manners data …`: the flags of every part, and its errors as one line each.
+"""`manners quantize …` and `manners data …`: assemble the subcommands, and report errors in one line each.
 
-This module and the `cli_*` beside it are imported whenever `manners` starts, so they import nothing but the standard
-library; what a part needs, torch first of all, it imports when it runs.
+This module and the other modules of this folder are imported whenever `manners` starts. They import only the
+standard library; what a subcommand needs, torch above all, it imports when it runs.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from typing import Any, Final
 
 QUANTIZE: Final = ("ptq", "train", "export", "surgery", "gguf", "verify", "card")
 DATA: Final = ("data",)
-"""Modules beside this one with `add(verbs)`, which sets `part` to its `run(args) -> int`; `needs_torch` too, where it can do without."""
+"""Modules of this folder with a function `add(verbs)`. It sets the parser default `part` to `run(args) -> int`, and
+`needs_torch` to false if the command works without torch."""
 INTERRUPTED = 130
 MISSING: Final = "torch is not installed, which this needs: make quantizer"
 
 
 def add(commands: Any) -> None:
-    """Both commands. commands: of argparse's `add_subparsers`."""
-    _command(
-        commands, "quantize", QUANTIZE, "make an NVFP4 or GGUF artefact that keeps its manners, and check it"
-    )
+    """Add both commands. commands: the result of argparse's `add_subparsers`."""
+    _command(commands, "quantize", QUANTIZE, "quantize a model to NVFP4 or GGUF, and check the result")
     _command(commands, "data", DATA, "make and check conversations for calibration and training")
 
 
 def run(args: argparse.Namespace) -> int:
-    """One verb; its exit code, of sysexits.h where something is wrong."""
+    """Run one subcommand. Returns its exit code, one of sysexits.h on an error."""
     called = f"manners {args.command} {args.verb}"
     if getattr(args, "needs_torch", True) and find_spec("torch") is None:
         print(f"{called}: {MISSING}", file=sys.stderr)

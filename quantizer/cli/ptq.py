@@ -12,42 +12,42 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gates.artefact.manifest import Artefact
-    from quantizer.recipes.values import Recipe
+    from quantizer.recipes.recipe import Recipe
 
 
 def add(verbs: Any) -> None:
-    """The commands' flags. verbs: of argparse's `add_subparsers`."""
+    """Add the commands and their flags. verbs: the result of argparse's `add_subparsers`."""
     quantize = verbs.add_parser("ptq", help="quantize without training: scales, AWQ, a mix of NVFP4 and BF16")
     job_arguments(quantize, recipe="default")
     quantize.set_defaults(part=run)
-    recipes = verbs.add_parser("recipes", help="what recipes there are")
-    recipes.add_argument("--json", action="store_true", help="with every value, for scripts")
+    recipes = verbs.add_parser("recipes", help="list the recipes")
+    recipes.add_argument("--json", action="store_true", help="print all values as JSON")
     recipes.set_defaults(part=run_recipes)
 
 
 def job_arguments(parser: argparse.ArgumentParser, recipe: str) -> None:
-    """What every job takes that makes a folder of a folder, a recipe and data."""
+    """Add the flags that every job has which turns a model folder, a recipe and data into a new folder."""
     option = parser.add_argument
     option("--recipe", default=recipe, metavar="R", help="a shipped recipe or a .toml (default: %(default)s)")
     option("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE",
-           help="change one value of the recipe, as layers.last=1; may be repeated")  # fmt: skip
+           help="change one value of the recipe, such as layers.last=1; may be repeated")  # fmt: skip
     option(
         "--source", type=Path, required=True, metavar="DIR", help="the model in BF16, a Hugging Face folder"
     )
     option("--data", type=Path, required=True, metavar="FILE", help="conversations, JSONL")
     option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
-    option("--device", metavar="D", help="as torch names it (default: a GPU if there is one)")
-    option("--json", action="store_true", help="the result as JSON on stdout, no progress")
+    option("--device", metavar="D", help="a torch device (default: a GPU if there is one)")
+    option("--json", action="store_true", help="print the result as JSON, without progress")
 
 
 def run(args: argparse.Namespace) -> int:
-    """`ptq`; the exit code."""
+    """Run `quantize ptq`. Returns the exit code."""
     from quantizer.core import cost
     from quantizer.ptq import quantize
-    from quantizer.recipes.load import load_recipe
+    from quantizer.recipes.recipe import load_recipe
 
     recipe, device = load_recipe(args.recipe, args.changes), cost.chosen_device(args.device)
-    track = quantize.quiet if args.json else shown
+    track = quantize.no_progress if args.json else shown
     if recipe.svdquant:
         return _report(recipe, args, device, track)
     made = quantize.run(
@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_recipes(args: argparse.Namespace) -> int:
-    """`recipes`; the exit code."""
-    from quantizer.recipes.load import load_recipe, plain, shipped
+    """List the shipped recipes. Returns the exit code."""
+    from quantizer.recipes.recipe import load_recipe, recipe_as_json, shipped_recipes
 
-    recipes = [load_recipe(name) for name in shipped()]
+    recipes = [load_recipe(name) for name in shipped_recipes()]
     if args.json:
-        print(json.dumps([plain(recipe) for recipe in recipes], indent=2))
+        print(json.dumps([recipe_as_json(recipe) for recipe in recipes], indent=2))
         return 0
     for recipe in recipes:
         print(f"{recipe.name:18} {recipe.kind:7} {recipe.description}")
@@ -74,13 +74,13 @@ def run_recipes(args: argparse.Namespace) -> int:
 
 
 def facts(made: Artefact, out: Path) -> dict[str, Any]:
-    """What a script wants to know of a result."""
+    """The result as JSON values, for scripts."""
     outcome = made.provenance.recipe["outcome"]
     return {"folder": str(out), "name": made.name, "format": made.format, "root": made.root, **outcome}
 
 
 def lines(made: Artefact, out: Path) -> Iterable[str]:
-    """What a person wants to know of a result."""
+    """The result as text, for a person."""
     outcome = made.provenance.recipe["outcome"]
     check, parity = outcome["check"], outcome["check"]["parity"]
     yield f"{out}: {made.name}, {made.format}, {made.root}"
@@ -97,7 +97,7 @@ def lines(made: Artefact, out: Path) -> Iterable[str]:
 
 
 def shown(name: str, items: Sequence[Any]) -> Iterable[Any]:
-    """A progress bar on stderr, which goes away."""
+    """Iterate with a progress bar on stderr that disappears at the end."""
     from rich.console import Console
     from rich.progress import track
 

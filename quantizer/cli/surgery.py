@@ -1,6 +1,6 @@
 """`manners quantize surgery DIR (--out DIR | --in-place | --check) [--for vllm-0.24] [--owner UID] [--json]`.
 
-Exit code 0: done, or nothing to do. With --check, 1: there is something to do, or something that cannot be done.
+Exit code 0: done, or nothing to do. With --check, 1: something has to be changed or cannot be fixed.
 """
 
 from __future__ import annotations
@@ -11,46 +11,48 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from quantizer.surgery.server import NEWEST, TRANSFORMERS_5, WRAPS, Server, parse
+from quantizer.surgery.server import NEWEST, TRANSFORMERS_5, WRAPS, Server, parse_server
 
 if TYPE_CHECKING:
-    from quantizer.surgery.operate import Plan
+    from quantizer.surgery.plan import SurgeryPlan
 
 SOUND, FAULTY, EX_DATAERR = 0, 1, 65
 MARKS: Final = {"fine": "ok", "needed": "do", "refused": "NO"}
 
 
 def add(verbs: Any) -> None:
-    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser(
         "surgery",
-        help="make a model folder such as a server loads",
-        description="Detect, report and cure what keeps a server from loading a folder; never in place unless asked.",
+        help="make a model folder loadable for a server",
+        description="Detect, report and fix what keeps a server from loading a folder; never in place unless requested.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="a Hugging Face folder, in BF16 or NVFP4")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--out", type=Path, metavar="DIR", help="the folder to write")
-    where.add_argument("--in-place", action="store_true", help="put the result in the folder's place")
-    where.add_argument("--check", action="store_true", help="only report; exit code 1 if there is something")
+    where.add_argument("--in-place", action="store_true", help="replace the folder by the result")
+    where.add_argument(
+        "--check", action="store_true", help="only report; exit code 1 if something has to be changed"
+    )
     parser.add_argument(
         "--for",
         dest="server",
         type=_server,
-        default=parse(NEWEST),
+        default=parse_server(NEWEST),
         metavar="SERVER",
         help=f"vllm-0.19, vllm-0.24, …, or text for the bare text model (default: {NEWEST}); "
         f"vLLM before {_dotted(WRAPS)} gets Qwen3.5 wrapped, before {_dotted(TRANSFORMERS_5)} a tokenizer of transformers 4",
     )
-    parser.add_argument("--owner", type=int, metavar="UID", help="the user id that shall own the files")
-    parser.add_argument("--json", action="store_true", help="the report as JSON, for scripts")
+    parser.add_argument("--owner", type=int, metavar="UID", help="the user id that should own the files")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(part=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Report, and operate where that was asked; the exit code. Raises QuantizerError."""
-    from quantizer.surgery.operate import plan
+    """Report what has to be changed, and change it if asked to. Returns the exit code. Raises QuantizerError."""
+    from quantizer.surgery.plan import make_plan
 
-    found = plan(args.folder, args.server, args.owner)
+    found = make_plan(args.folder, args.server, args.owner)
     root = None if args.check or found.refused or not found.needed else _operate(args, found)
     if args.json:
         print(json.dumps(found.as_json() | {"root": root}, indent=2))
@@ -62,16 +64,16 @@ def run(args: argparse.Namespace) -> int:
     return EX_DATAERR if found.refused else SOUND
 
 
-def _operate(args: argparse.Namespace, found: Plan) -> str:
-    from quantizer.surgery.operate import apply, replace_folder
+def _operate(args: argparse.Namespace, found: SurgeryPlan) -> str:
+    from quantizer.surgery.plan import apply_in_place, apply_plan
 
     now = datetime.now(UTC)
-    sealed = replace_folder(found, now) if args.in_place else apply(found, args.out, now)
+    sealed = apply_in_place(found, now) if args.in_place else apply_plan(found, args.out, now)
     return sealed.root
 
 
-def report(found: Plan) -> str:
-    """What each operation found, a line each, its changes below it."""
+def report(found: SurgeryPlan) -> str:
+    """The plan as text: one line for each operation, its changes below."""
     lines = [f"{found.before.path}, for {found.server.name}"]
     for step in found.steps:
         lines.append(f"  {MARKS[step.state]}  {step.operation:<13} {step.why}")
@@ -81,7 +83,7 @@ def report(found: Plan) -> str:
     return "\n".join(lines)
 
 
-def _last(args: argparse.Namespace, found: Plan, root: str | None) -> str:
+def _last(args: argparse.Namespace, found: SurgeryPlan, root: str | None) -> str:
     if found.refused:
         return "refused: nothing was written"
     if not found.needed:
@@ -98,6 +100,6 @@ def _dotted(version: tuple[int, int]) -> str:
 
 def _server(name: str) -> Server:
     try:
-        return parse(name)
+        return parse_server(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

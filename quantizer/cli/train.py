@@ -14,7 +14,7 @@ from quantizer.cli.ptq import facts, job_arguments
 
 if TYPE_CHECKING:
     from gates.artefact.manifest import Artefact
-    from quantizer.recipes.values import Recipe
+    from quantizer.recipes.recipe import Recipe
 
 VERBS: Final = {
     "qat": ("train the quantized model on conversations (cross entropy)", ("ce",), True),
@@ -45,7 +45,7 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """One of them; the exit code."""
     from quantizer.core import cost
-    from quantizer.recipes.load import load_recipe
+    from quantizer.recipes.recipe import load_recipe
     from quantizer.train import run as training
     from quantizer.train import shard
 

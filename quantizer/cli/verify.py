@@ -1,24 +1,63 @@
-"""`manners quantize verify DIR`: the flags; the check itself is `quantizer.verify.command`."""
+"""`manners quantize verify DIR [--source DIR] [--base DIR] [--json]`: check an NVFP4 folder by its own bytes.
+
+Exit code 0: the folder is sound. 1: it is not.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+import sys
+from collections.abc import Iterable
+from os import EX_DATAERR, EX_USAGE
+from pathlib import Path
+from typing import Any, Final
 
-from quantizer.verify.flags import arguments
+SOUND: Final = 0
+FAULTY: Final = 1
+PLAIN_WIDTH: Final = 140
+"""Columns of the table when the output is not a terminal."""
 
 
 def add(verbs: Any) -> None:
-    """The command's flags. verbs: of argparse's `add_subparsers`."""
+    """Add the command and its flags. verbs: the result of argparse's `add_subparsers`."""
     parser = verbs.add_parser(
         "verify", help="check an NVFP4 folder by its own bytes; exit code 0: sound, 1: not"
     )
-    arguments(parser)
+    option = parser.add_argument
+    option("folder", type=Path, metavar="DIR", help="the NVFP4 folder")
+    option("--source", type=Path, metavar="DIR", help="the model it was made from, in BF16")
+    option("--base", type=Path, metavar="DIR", help="that model before its fine-tune; needs --source")
+    option("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(part=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """The exit code."""
-    from quantizer.verify.command import check
+    """Check the folder and print the report. Returns the exit code."""
+    from rich.console import Console
 
-    return check(args)
+    from quantizer.verify.check import verify
+    from quantizer.verify.folder import FolderError
+    from quantizer.verify.render import render
+    from quantizer.verify.report import as_json
+
+    if args.base and not args.source:
+        print("manners quantize verify: --base needs --source", file=sys.stderr)
+        return EX_USAGE
+    try:
+        report = verify(args.folder, args.source, args.base, list if args.json else _with_progress_bar)
+    except FolderError as error:
+        print(f"manners quantize verify: {error}", file=sys.stderr)
+        return EX_DATAERR
+    if args.json:
+        print(json.dumps(as_json(report), indent=2, allow_nan=False))
+    else:
+        Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(render(report))
+    return SOUND if report.sound else FAULTY
+
+
+def _with_progress_bar(names: list[str]) -> Iterable[str]:
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(names, "checking layers", console=Console(stderr=True), transient=True)

@@ -1,4 +1,7 @@
-"""A result is whole or it is not there: work goes on in a hidden folder beside it, which takes its name at the end."""
+"""Atomic output folders: work in a hidden folder beside the target and rename it at the end.
+
+A result is either complete under its name, or not there at all.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,11 @@ from gates.contracts.errors import ArtefactError
 from quantizer.core.errors import ExportError
 
 
-def check_free(out: Path) -> None:
-    """Raises ExportError if there is something at `out` already, or its parent is no folder that can be made."""
+def check_available(out: Path) -> None:
+    """Check that an output folder can be created.
+
+    Raises ExportError if something already exists at `out`, or if its parent folder cannot be created.
+    """
     if out.exists() or out.is_symlink():
         raise ExportError(f"{out}: is there already; name another folder, or remove it")
     try:
@@ -26,13 +32,15 @@ def check_free(out: Path) -> None:
 
 
 @contextmanager
-def placed(out: Path) -> Iterator[Path]:
-    """Gives an empty folder to work in, and renames it to `out` when the block ends well and has sealed it.
+def atomic_folder(out: Path) -> Iterator[Path]:
+    """Yield an empty working folder, and rename it to `out` when the block ends without an error.
 
-    Whatever goes wrong, `out` does not come to be, and the unfinished folder is removed; one that a killed run left
-    is removed by the next run. Raises ExportError: `out` is taken, the disk is full, a file cannot be written.
+    The block must seal the folder (write its manifest). If anything fails, `out` is not created and the working
+    folder is removed. A working folder left by a killed run is removed by the next run.
+
+    Raises ExportError if `out` already exists, the disk is full, or a file cannot be written.
     """
-    check_free(out)
+    check_available(out)
     work = out.parent / f".{out.name}.unfinished"
     try:
         shutil.rmtree(work, ignore_errors=True)

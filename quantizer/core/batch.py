@@ -1,4 +1,4 @@
-"""What goes through a model at once: the one shape that calibration, search, training and parity share."""
+"""A batch of token rows: the input that calibration, search, training and parity checks share."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 IGNORE: Final = -100
-"""A label that nothing is learned from or scored at."""
+"""The label of a position that is neither trained on nor scored."""
 
 
 class Batch(NamedTuple):
-    """Rows of tokens, padded at the right.
+    """Rows of tokens, padded on the right.
 
-    ids: int64 [rows, tokens]. labels: int64 [rows, tokens], the token itself where the assistant wrote it, IGNORE
-    elsewhere; not shifted, so the logits that foretell labels[:, t] are those of position t - 1. attention: bool
-    [rows, tokens], false at padding.
+    ids: int64 [rows, tokens]. labels: int64 [rows, tokens]; the token itself where the assistant wrote it, IGNORE
+    elsewhere. Labels are not shifted: the logits that predict labels[:, t] are those of position t - 1. attention:
+    bool [rows, tokens], false at padding.
     """
 
     ids: Tensor
@@ -24,17 +24,20 @@ class Batch(NamedTuple):
     attention: Tensor
 
     def to(self, device: torch.device | str) -> Batch:
-        return Batch(*(sent(tensor, device) for tensor in self))
+        return Batch(*(to_device(tensor, device) for tensor in self))
 
     @property
-    def foretelling(self) -> Tensor:
-        """Positions whose logits foretell a token of the assistant's: bool [rows, tokens - 1]."""
+    def loss_mask(self) -> Tensor:
+        """Positions whose logits predict a token of the assistant: bool [rows, tokens - 1]."""
         return (self.labels[:, 1:] != IGNORE) & self.attention[:, 1:]
 
 
-def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device. A GPU takes it from pinned memory and beside its work: out of any other memory a copy waits
-    until all work before it is done, and the GPU then for the next kernels to be launched."""
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Copy a tensor to a device.
+
+    Copies to a GPU go through pinned memory and overlap with its work. A copy from pageable memory would wait for
+    all work queued before it.
+    """
     if torch.device(device).type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -43,17 +46,17 @@ def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
 def hidden_states(model: nn.Module, batch: Batch) -> Tensor:
     """The last hidden states of a causal language model, before its head: [rows, tokens, width].
 
-    Without padding no mask is given, so that attention may take its fastest way.
+    Without padding no mask is passed, so that attention can use its fastest kernel.
     """
     mask = None if bool(batch.attention.all()) else batch.attention
     decoder = model.get_submodule("model")
-    return decoder(input_ids=batch.ids, attention_mask=mask, use_cache=False).last_hidden_state  # type: ignore[no-any-return]
+    return decoder(input_ids=batch.ids, attention_mask=mask, use_cache=False).last_hidden_state
 
 
 def assistant_logits(model: nn.Module, batch: Batch) -> Tensor:
-    """Logits only where the assistant's next token is foretold: [tokens of the assistant, vocabulary].
+    """The logits of those positions that predict an assistant token: [assistant tokens, vocabulary].
 
-    The logits of a whole batch would be the largest tensor of all by far.
+    The logits of the whole batch would be by far the largest tensor, so they are never computed.
     """
     hidden = hidden_states(model, batch)[:, :-1]
-    return model.get_submodule("lm_head")(hidden[batch.foretelling])  # type: ignore[no-any-return]
+    return model.get_submodule("lm_head")(hidden[batch.loss_mask])

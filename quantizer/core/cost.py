@@ -1,4 +1,4 @@
-"""What a run cost: seconds of each part, peak memory, the machine. Goes into the artefact's recipe."""
+"""The cost of a run: seconds of each part, peak memory and the machine. Recorded in the artefact's recipe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOOLS: Final = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 
 
 class Cost:
-    """A stopwatch with names. device: "cpu", "cuda" or "cuda:0", where the model is."""
+    """A stopwatch with named parts. device: "cpu", "cuda" or "cuda:0", where the model is."""
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
@@ -29,7 +29,7 @@ class Cost:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Add the time of a `with` block to a part; what the device has not finished yet is waited for."""
+        """Add the time of a `with` block to a named part, including work that the device has not finished yet."""
         started = perf_counter()
         try:
             yield
@@ -39,7 +39,7 @@ class Cost:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started
 
     def facts(self) -> dict[str, Any]:
-        """As JSON values. Of a CPU the memory is the whole process's, since it began."""
+        """The measurements as JSON values. On a CPU, the memory is that of the whole process since it started."""
         return {
             "device": device_name(self.device),
             "seconds": {name: round(seconds, 2) for name, seconds in self.seconds.items()},
@@ -48,12 +48,12 @@ class Cost:
 
 
 def default_device() -> str:
-    """A GPU if torch sees one."""
+    """ "cuda" if torch sees a GPU, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def chosen_device(name: str | None) -> str:
-    """The one that was asked for, or the default. Raises UnavailableError if torch cannot use it here."""
+    """The requested device, or the default one. Raises UnavailableError if torch cannot use it on this machine."""
     if name is None:
         return default_device()
     try:
@@ -64,14 +64,14 @@ def chosen_device(name: str | None) -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """As its maker calls it."""
+    """The device's product name; for a CPU its architecture and thread count."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes held at a time, so far."""
+    """The largest number of bytes allocated at any time so far."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
@@ -79,7 +79,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def tools(*more: str) -> dict[str, str]:
-    """Installed versions of what takes part, this program first."""
+    """Installed versions of the packages involved, this program first. more: names of further packages."""
     return {name: found for name in ("manners", *TOOLS, *more) if (found := _version(name))}
 
 

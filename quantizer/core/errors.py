@@ -1,14 +1,14 @@
-"""What can go wrong in this floor; every message is one line for a person.
+"""The errors of the quantizer. Every message is one line for a person.
 
-QuantizerError
-├── RecipeError        a recipe that cannot be used, on this model or at all
-├── SourceError        a model folder that is not there, broken, or of an architecture that is not known here
-├── DataError          conversations that cannot be read, rendered or learned from
-├── ExportError        the result could not be written; nothing that looks whole was left
-├── CheckpointError    a checkpoint that is damaged, or of another run
-└── UnavailableError   a part that is not installed, or a way that ends in nothing a server can load
+  QuantizerError
+  ├── RecipeError        the recipe cannot be used, on this model or at all
+  ├── SourceError        the model folder is missing, damaged, or of an unknown architecture
+  ├── DataError          conversations cannot be read, rendered or trained on
+  ├── ExportError        the result could not be written; nothing that looks complete was left behind
+  ├── CheckpointError    a training checkpoint is damaged, or belongs to another run
+  └── UnavailableError   a component is not installed, or no server can load what this method makes
 
-`exit_code` is what the command line ends with: sysexits.h.
+`exit_code` is the exit code of the command line (sysexits.h).
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ EX_CONFIG: Final = 78
 
 
 class QuantizerError(ValueError):
-    """The root of the tree."""
+    """The base of all errors of the quantizer."""
 
     exit_code: ClassVar[int] = EX_DATAERR
 
 
 class RecipeError(QuantizerError):
-    """A recipe's key, pattern or value that cannot be used, and what to change."""
+    """A recipe has a key, pattern or value that cannot be used. The message says what to change."""
 
     exit_code = EX_CONFIG
 
 
 class SourceError(QuantizerError):
-    """A model folder that cannot be quantized as it lies there."""
+    """A model folder cannot be quantized as it is."""
 
     exit_code = EX_NOINPUT
 
 
 class DataError(QuantizerError):
-    """Training or calibration data that cannot be used: the file, the line and why."""
+    """Training or calibration data cannot be used. The message names the file, the line and the reason."""
 
 
 class ExportError(QuantizerError):
@@ -51,10 +51,11 @@ class ExportError(QuantizerError):
 
 
 class CheckpointError(QuantizerError):
-    """A training checkpoint that cannot be resumed from."""
+    """A training checkpoint cannot be resumed from."""
 
 
 class UnavailableError(QuantizerError):
-    """Something is not installed, or a strategy has no servable result; and what to do instead."""
+    """A component is not installed, or a method has no result that a server can load. The message says what to do
+    instead."""
 
     exit_code = EX_UNAVAILABLE

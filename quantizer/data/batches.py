@@ -1,7 +1,7 @@
-"""Samples in batches of like length, and the plan of a whole run: pure, all of it follows from a seed.
+"""Group samples of similar length into batches, and plan the steps of a whole run. Everything follows from a seed.
 
-A plan is a list of optimizer steps, a step a list of micro-batches, a micro-batch a list of sample numbers. Since it
-depends on nothing but lengths and the seed, a run that was killed finds its place again by the number of its step.
+A plan is a list of optimizer steps, a step a list of micro-batches, a micro-batch a list of sample indices. It
+depends only on lengths and the seed, so a killed run finds its place again by the number of its step.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from quantizer.core.batch import IGNORE, Batch
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 
 Micro = tuple[int, ...]
 Step = tuple[Micro, ...]
 LIKE = 16
-"""Lengths are alike if they differ by less than this: a random order among those costs little padding."""
+"""Lengths that differ by less than this count as equal: shuffling among them costs little padding."""
 
 
 def plan(
     lengths: Sequence[int], *, batch_tokens: int, micro_tokens: int, epochs: float, seed: int, share: int = 1
 ) -> list[Step]:
-    """The steps of a run: each has at most `batch_tokens` padded tokens in micro-batches of at most `micro_tokens`,
-    and at least one sample. Every epoch has its own order; of a fraction of an epoch, so many steps as that is.
+    """The steps of a run.
 
-    share: so many machines take the micro-batches of a step in turn, so every step has a multiple of it; the last of an
-    epoch is filled up with micro-batches from the epoch's beginning.
+    Each step has at most `batch_tokens` padded tokens in micro-batches of at most `micro_tokens`, and at least one
+    sample. Every epoch is shuffled anew. A fraction of an epoch has that fraction of its steps.
+
+    share: the number of processes that take the micro-batches of a step in turn; every step has a multiple of it.
+    The last step of an epoch is filled up with micro-batches from the epoch's beginning.
     """
     rng = random.Random(f"plan {seed}")
     steps: list[Step] = []
@@ -41,8 +43,7 @@ def plan(
 
 
 def batches(lengths: Sequence[int], tokens: int, rng: random.Random | None = None) -> list[Micro]:
-    """Every sample once, in batches of at most so many padded tokens. Without a random number generator, shortest
-    first, as calibration takes them."""
+    """Every sample once, in batches of at most `tokens` padded tokens. Without a random generator, shortest first."""
     order = list(range(len(lengths)))
     if rng:
         rng.shuffle(order)
@@ -63,9 +64,9 @@ def batches(lengths: Sequence[int], tokens: int, rng: random.Random | None = Non
     return made
 
 
-def collate(samples: Sequence[Sample], chosen: Sequence[int], pad: int, multiple: int = 1) -> Batch:
-    """Samples as one batch, padded at the right to the longest, and that to a multiple (so that a compiled model sees
-    few widths)."""
+def collate(samples: Sequence[TrainingSample], chosen: Sequence[int], pad: int, multiple: int = 1) -> Batch:
+    """Samples as one batch, padded on the right to a multiple of `multiple`, so that a compiled model sees few
+    widths."""
     width = max(len(samples[i].ids) for i in chosen)
     width = -(-width // multiple) * multiple
     ids = torch.full((len(chosen), width), pad, dtype=torch.int64)
@@ -79,8 +80,8 @@ def collate(samples: Sequence[Sample], chosen: Sequence[int], pad: int, multiple
     return Batch(ids, labels, attention)
 
 
-def in_order(samples: Sequence[Sample], pad: int, tokens: int) -> Iterator[Batch]:
-    """All samples, shortest first, for whatever looks at them once."""
+def in_order(samples: Sequence[TrainingSample], pad: int, tokens: int) -> Iterator[Batch]:
+    """All samples in batches, shortest first, for a single pass."""
     for chosen in batches([len(sample.ids) for sample in samples], tokens):
         yield collate(samples, chosen, pad)
 

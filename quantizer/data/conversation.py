@@ -1,16 +1,16 @@
-"""Conversations with tools as they lie on disk: one JSON object a line, in the words of OpenAI's API.
+r"""Conversations with tools as stored on disk: one JSON object a line, in the format of OpenAI's API.
 
-    {"messages": [{"role": "user", "content": "..."},
-                  {"role": "assistant", "content": "", "tool_calls": [{"id": "call_0", "type": "function",
-                      "function": {"name": "web_search", "arguments": "{\\"query\\": \\"rain\\"}"}}]},
-                  {"role": "tool", "tool_call_id": "call_0", "content": "..."},
-                  {"role": "assistant", "content": "..."}],
-     "tools": [{"type": "function", "function": {"name": "web_search", "parameters": {...}}}],
-     "chat_template_kwargs": {"enable_thinking": false}}
+  {"messages": [{"role": "user", "content": "..."},
+                {"role": "assistant", "content": "", "tool_calls": [{"id": "call_0", "type": "function",
+                    "function": {"name": "web_search", "arguments": "{\"query\": \"rain\"}"}}]},
+                {"role": "tool", "tool_call_id": "call_0", "content": "..."},
+                {"role": "assistant", "content": "..."}],
+   "tools": [{"type": "function", "function": {"name": "web_search", "parameters": {...}}}],
+   "chat_template_kwargs": {"enable_thinking": false}}
 
-`tools` and `chat_template_kwargs` may be left out. On disk `arguments` is a JSON text, as it is on the wire; in memory
-it is an object, because templates print it as one (vLLM turns it round in the same way before it calls the template).
-A thought is `reasoning_content`. Further keys are the writer's own, unless one looks like a slip of the pen.
+`tools` and `chat_template_kwargs` are optional. On disk, `arguments` is a JSON string, as in the API. In memory it
+is an object, because chat templates print it as one (vLLM converts it in the same way before it applies the
+template). A thought is `reasoning_content`. Other keys are allowed, unless they look like misspelled ones.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 KEYS: Final = ("messages", "tools", "chat_template_kwargs")
 THOUGHTS: Final = ("reasoning_content", "reasoning")
 END_OF_THOUGHT: Final = "</think>"
-MAX_LINE: Final = 16 * 2**20  # bytes; nothing that a model reads is as long
+MAX_LINE: Final = 16 * 2**20  # bytes; far more than a model can read
 
 Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One line, checked. messages: as a template takes them, `content` a text, `arguments` an object. switches: what
-    the row hands to the template. where: file and line, for whoever has to repair it."""
+    """One validated line.
+
+    messages: as a template takes them, with `content` a string and `arguments` an object. switches: keyword
+    arguments for the template. where: file and line, for error messages.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
@@ -46,16 +49,16 @@ class Conversation:
 
     @property
     def thinks(self) -> bool:
-        """Whether an assistant's message has a thought."""
+        """Whether any message of the assistant has a thought."""
         return any(thought_of(message) for message in self.messages if message["role"] == "assistant")
 
     def without_thoughts(self) -> Conversation:
-        """The same with every thought taken out."""
+        """A copy without any thoughts."""
         return replace(self, messages=tuple(_thoughtless(message) for message in self.messages))
 
 
 def read(path: Path) -> Iterator[Conversation]:
-    """The conversations of a file, in order. Raises DataError with file, line and what is wrong."""
+    """The conversations of a file, in order. Raises DataError with file, line and reason."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
@@ -66,9 +69,9 @@ def read(path: Path) -> Iterator[Conversation]:
 
 
 def file_digest(path: Path) -> str:
-    """`sha256:` and the digest of a file as `sha256sum` prints it: the data's name in an artefact.
+    """`sha256:` and the digest of a file as printed by `sha256sum`: the identity of the data in an artefact.
 
-    Raises DataError if it cannot be read.
+    Raises DataError if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -78,7 +81,7 @@ def file_digest(path: Path) -> str:
 
 
 def parse(line: bytes | str, where: str = "conversation") -> Conversation:
-    """One line. Raises DataError."""
+    """Parse one line. Raises DataError."""
     if len(line) > MAX_LINE:
         raise DataError(f"{where}: longer than {MAX_LINE} bytes")
     try:
@@ -91,7 +94,7 @@ def parse(line: bytes | str, where: str = "conversation") -> Conversation:
 
 
 def from_row(row: Mapping[str, Any], where: str = "conversation") -> Conversation:
-    """A row that is parsed already. Raises DataError."""
+    """A conversation from a parsed row. Raises DataError."""
     _check_keys(row, where)
     messages, switches = row.get("messages"), row.get("chat_template_kwargs") or {}
     if not isinstance(messages, list) or not messages:
@@ -107,18 +110,8 @@ def from_row(row: Mapping[str, Any], where: str = "conversation") -> Conversatio
     return Conversation(made, tools, switches, where)
 
 
-def to_row(conversation: Conversation) -> dict[str, Any]:
-    """The row as it is written: `arguments` as JSON texts, empty keys left out."""
-    row: dict[str, Any] = {"messages": [_on_disk(message) for message in conversation.messages]}
-    if conversation.tools:
-        row["tools"] = list(conversation.tools)
-    if conversation.switches:
-        row["chat_template_kwargs"] = dict(conversation.switches)
-    return row
-
-
 def thought_of(message: Mapping[str, Any]) -> str:
-    """The thought in an assistant's message: its own field, or what stands before </think>; "" for none."""
+    """The thought of an assistant's message: from its own field, or the text before </think>; "" if there is none."""
     for name in THOUGHTS:
         if isinstance(message.get(name), str) and message[name].strip():
             return str(message[name])
@@ -134,7 +127,7 @@ _RESERVED: Final = frozenset(
 
 
 def _check_keys(row: Mapping[str, Any], where: str) -> None:
-    """A key that is nearly one of ours would be dropped without a word, and the tools with it."""
+    """Reject misspelled keys. They would be ignored silently, and with them, for example, the tools."""
     for key in row:
         near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.7)
         if near and key not in KEYS:
@@ -161,7 +154,7 @@ def _message(message: Any, where: str) -> Message:
 
 
 def _content(content: Any, where: str) -> str:
-    """A text; null is an empty one; parts are joined by line breaks, as vLLM joins them."""
+    """The content as a string; null is empty, and parts are joined with line breaks, as in vLLM."""
     if content is None:
         return ""
     if isinstance(content, list):
@@ -201,7 +194,7 @@ def _arguments(value: Any, where: str) -> dict[str, Any]:
 
 
 def _tools(row: Mapping[str, Any], where: str) -> list[Any]:
-    """The list of tools; a text of JSON too, as tables of one type a column store it."""
+    """The list of tools. A JSON string is also accepted, because tables with one type per column store it so."""
     tools = row.get("tools") or []
     if isinstance(tools, str):
         try:
@@ -217,7 +210,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise DataError(f'{where}: must be {{"type": "function", "function": {{"name": ...}}}}')
-    return tool  # type: ignore[no-any-return]
+    return tool
 
 
 # ------------------------------------------------------------------------------------------- changing
@@ -228,13 +221,3 @@ def _thoughtless(message: Message) -> Message:
         return message
     kept = {key: value for key, value in message.items() if key not in THOUGHTS}
     return kept | {"content": kept["content"].split(END_OF_THOUGHT)[-1].lstrip("\n")}
-
-
-def _on_disk(message: Message) -> Message:
-    if "tool_calls" not in message:
-        return message
-    calls = []
-    for call in message["tool_calls"]:
-        text = json.dumps(call["function"]["arguments"], ensure_ascii=False)
-        calls.append({**call, "function": {**call["function"], "arguments": text}})
-    return {**message, "tool_calls": calls}

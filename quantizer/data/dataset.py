@@ -1,4 +1,4 @@
-"""A file of conversations as samples that are ready to be learned, and what was left out of it."""
+"""A file of conversations as samples for training or calibration, and what was left out of it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 from quantizer.core.errors import DataError
 from quantizer.data import conversation as rows
 from quantizer.data.conversation import Conversation
-from quantizer.data.render import SWITCH, Renderer, Sample, Thinking
+from quantizer.data.render import SWITCH, Renderer, Thinking, TrainingSample
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """samples: in the file's order. conversations: lines that were read. dropped: samples left out, by reason.
-    file_digest: of the file. pad: the id that fills rows."""
+    """samples: in the order of the file. conversations: number of lines read. dropped: number of samples left out,
+    by reason. file_digest: of the file. pad: the padding token id."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[TrainingSample, ...]
     conversations: int
     pad: int
     file_digest: str
@@ -35,16 +35,17 @@ class Dataset:
 
     @property
     def learned(self) -> int:
-        """Tokens of the assistant's."""
+        """The number of assistant tokens."""
         return sum(int(sample.learned.sum()) for sample in self.samples)
 
     @property
     def digest(self) -> str:
-        """What is learned, to the token: template, switches and limits are in it, and the file's name is not."""
+        """The digest of the training tokens. It includes the effects of template, switches and limits, but not the
+        file's name."""
         return digest(self.samples)
 
     def facts(self) -> dict[str, Any]:
-        """What an artefact says about its data."""
+        """What an artefact records about its data."""
         return {
             "conversations": self.conversations,
             "samples": len(self.samples),
@@ -55,7 +56,7 @@ class Dataset:
         }
 
 
-def load(
+def load_dataset(
     path: Path,
     renderer: Renderer,
     *,
@@ -63,16 +64,16 @@ def load(
     thinking: Thinking = "as_is",
     conversations: int | None = None,
 ) -> Dataset:
-    """Read and render a file. conversations: at most so many, the first ones. max_tokens: longer samples are left out
-    and counted.
+    """Read and render a file.
 
-    thinking: "none" takes thoughts out, and an empty one stands before every answer. Every second conversation is then
-    read with thinking off, where the template writes the empty thought into the prompt, and every other with thinking
-    on, where the model has to learn to close the thought at once.
+    conversations: only the first so many. max_tokens: longer samples are left out and counted. thinking: "none"
+    removes thoughts and puts an empty one before every answer. Every second conversation is then rendered with
+    thinking off, where the template writes the empty thought into the prompt, and every other with thinking on,
+    where the model has to learn to close the thought at once.
 
-    Raises DataError: a line that cannot be used, with its number; a file without a usable sample.
+    Raises DataError with the line number if a line cannot be used, or if the file has no usable sample.
     """
-    kept: list[Sample] = []
+    kept: list[TrainingSample] = []
     dropped: Counter[str] = Counter()
     count = 0
     for count, row in enumerate(islice(rows.read(path), conversations), start=1):
@@ -89,8 +90,8 @@ def load(
     return Dataset(tuple(kept), count, renderer.pad, rows.file_digest(path), dict(dropped))
 
 
-def digest(samples: Iterable[Sample]) -> str:
-    """`sha256:...` over ids and marks of all samples in order."""
+def digest(samples: Iterable[TrainingSample]) -> str:
+    """`sha256:...` over token ids and loss masks of all samples in order."""
     sha = hashlib.sha256()
     for sample in samples:
         sha.update(len(sample.ids).to_bytes(4, "little") + sample.ids.astype("<i4").tobytes())
@@ -103,8 +104,8 @@ def _unthinking(row: Conversation, opened: bool) -> Conversation:
     return Conversation(bare.messages, bare.tools, {**bare.switches, SWITCH: opened}, bare.where)
 
 
-def _checked(sample: Sample, where: str) -> Sample:
-    """The rule that a renderer must keep: a sample with nothing to learn would teach nothing, silently."""
+def _checked(sample: TrainingSample, where: str) -> TrainingSample:
+    """Reject a sample without anything to learn, which would otherwise be trained on without an effect."""
     if not sample.learned.any() or sample.learned[0]:
         raise DataError(f"{where}: has no token of the assistant's after a prompt")
     return sample

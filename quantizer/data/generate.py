@@ -1,11 +1,12 @@
-"""Conversations from a teacher: asks by a plan, keeps every answer in a ledger, writes what is fit to be learned.
+"""Generate conversations with a teacher model: ask as the plan says, record every answer, and write those that are
+fit.
 
-The folder that comes of it:
+The output folder:
 
-    ledger.jsonl           every answer as it came, on the disk before the next thing is made of it; a run that was
-                           killed goes on from here, and asks nothing again
-    conversations.jsonl    the rows, for `manners quantize … --data`
-    manifest.json          what they are and where they come from; written last, so where it is, the rows are whole
+  ledger.jsonl           every answer as received, flushed to disk before it is used. A killed run continues from
+                         here and never asks for the same answer twice
+  conversations.jsonl    the rows, for `manners quantize … --data`
+  manifest.json          what the rows are and where they come from; written last, so the rows are complete if it exists
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ import asyncio
 import hashlib
 import json
 import os
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
@@ -30,24 +36,24 @@ from gates.run.runner import Pace, run
 from gates.run.target import Arm, Dialect, Target
 from gates.suite.contamination import Wall
 from quantizer.core.errors import DataError, ExportError, UnavailableError
+from quantizer.data.collector import ARM, DataCollector
 from quantizer.data.conversation import file_digest
-from quantizer.data.harvest import ARM, Harvest
-from quantizer.data.plan import Plan
-from quantizer.data.shown import Shown
+from quantizer.data.plan import DataPlan
 
 SCHEMA: Final = "manners/data/v1"
 LEDGER: Final = "ledger.jsonl"
 ROWS: Final = "conversations.jsonl"
 MANIFEST: Final = "manifest.json"
 ROUND: Final = 8
-"""Questions made at a time, as a multiple of those that are asked at once."""
+"""Requests prepared at a time, as a multiple of the concurrency."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What is made: so many conversations of a plan, by category, from a teacher, clear of some suites."""
+class GenerationJob:
+    """What to generate: numbers of conversations by category of a plan, the teacher, and the suites to stay clear
+    of."""
 
-    plan: Plan
+    plan: DataPlan
     counts: Mapping[str, int]
     teacher: Target
     suites: Sequence[Suite]
@@ -55,7 +61,7 @@ class Job:
 
 
 def teacher(url: str, model: str, dialect: Dialect, headers: Mapping[str, str]) -> Target:
-    """A teacher. Its identity is its name: where it is served may change while a run is stopped."""
+    """A teacher. It is identified by its model name, because its address may change while a run is stopped."""
     name = f"sha256:{hashlib.sha256(model.encode()).hexdigest()}"
     base = url.rstrip("/").removesuffix("/v1")
     return Target(
@@ -63,14 +69,14 @@ def teacher(url: str, model: str, dialect: Dialect, headers: Mapping[str, str]) 
     )
 
 
-def generate(job: Job, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
-    """Make the folder, or complete it; its manifest.
+def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = False) -> dict[str, Any]:
+    """Make the folder, or complete it. Returns its manifest.
 
     Raises:
-        SamplesError: the ledger is of another plan or teacher, damaged, or being written.
-        UnavailableError: the teacher is gone or refuses to be asked; what it answered is kept.
-        DataError: a category has fewer conversations than were wanted when all tries are spent.
-        ExportError: the disk is full, or the folder cannot be made.
+        SamplesError: the ledger is of another plan or teacher, damaged, or in use.
+        UnavailableError: the teacher is unreachable or rejects requests; its answers so far are kept.
+        DataError: a category has fewer conversations than requested after all tries.
+        ExportError: the disk is full, or the folder cannot be created.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -78,43 +84,47 @@ def generate(job: Job, out: Path, *, now: datetime, quiet: bool = False) -> dict
         raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
     target = job.teacher
     arms = {ARM: (target.artefact, target.engine)}
-    harvest = Harvest(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
+    collector = DataCollector(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
     with Ledger(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
-        (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to be others
-        asyncio.run(_collect(harvest, ledger, job, quiet))
+        (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to change
+        asyncio.run(_collect(collector, ledger, job, quiet))
         asked = len(ledger)
-    if short := harvest.short():
+    if short := collector.shortfalls():
         raise DataError(
             f"{out}: {'; '.join(short)}. Nothing was written; ask for fewer with --count, or for more tries with "
             "--tries: the answers so far are kept"
         )
-    return _written(harvest, job, out, asked, now)
+    return _written(collector, job, out, asked, now)
 
 
-async def _collect(harvest: Harvest, ledger: Ledger, job: Job, quiet: bool) -> None:
-    """Ask until nothing is open."""
+async def _collect(collector: DataCollector, ledger: Ledger, job: GenerationJob, quiet: bool) -> None:
+    """Ask until no conversation is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
-    shown = Shown(harvest, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet)
-    with closing(shown):
-        while pairs := harvest.asks(ROUND * job.pace.concurrency):
+    display = ProgressDisplay(
+        collector, lambda sample: book.__setitem__(sample.key.digest, sample), quiet=quiet
+    )
+    with closing(display):
+        while pairs := collector.next_requests(ROUND * job.pace.concurrency):
             new = [ask for _, ask in pairs if ask.key.digest not in book]
             if new:
-                await _ask(new, ledger, job, shown)
-            for walk, ask in pairs:
-                harvest.feed(walk, book[ask.key.digest])
+                await _ask(new, ledger, job, display)
+            for conversation, ask in pairs:
+                collector.feed(conversation, book[ask.key.digest])
 
 
-async def _ask(new: Iterable[Any], ledger: Ledger, job: Job, shown: Shown) -> None:
+async def _ask(new: Iterable[Any], ledger: Ledger, job: GenerationJob, display: ProgressDisplay) -> None:
     try:
-        await run(new, {ARM: job.teacher}, ledger, pace=job.pace, progress=shown)
+        await run(new, {ARM: job.teacher}, ledger, pace=job.pace, progress=display)
     except RunError as error:
         if isinstance(error.__cause__, OSError):
             raise ExportError(str(error)) from None
         raise UnavailableError(str(error)) from None
 
 
-def _written(harvest: Harvest, job: Job, out: Path, asked: int, now: datetime) -> dict[str, Any]:
-    rows = list(harvest.rows())
+def _written(
+    collector: DataCollector, job: GenerationJob, out: Path, asked: int, now: datetime
+) -> dict[str, Any]:
+    rows = list(collector.rows())
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     _write(out / ROWS, text)
     manifest = {
@@ -124,11 +134,11 @@ def _written(harvest: Harvest, job: Job, out: Path, asked: int, now: datetime) -
         "teacher": {"model": job.teacher.served_model, "dialect": job.teacher.dialect},
         "file": {"name": ROWS, "bytes": (out / ROWS).stat().st_size, "digest": file_digest(out / ROWS)},
         "conversations": len(rows),
-        "categories": harvest.got(),
+        "categories": collector.kept_by_category(),
         "languages": dict(Counter(row["language"] for row in rows).most_common()),
         "with_calls": sum(any("tool_calls" in message for message in row["messages"]) for row in rows),
         "answers_asked_for": asked,
-        "rejected": harvest.rejected(),
+        "rejected": collector.rejected(),
         "clear_of": {suite.name: suite.digest for suite in job.suites},
     }
     _write(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
@@ -136,7 +146,7 @@ def _written(harvest: Harvest, job: Job, out: Path, asked: int, now: datetime) -
 
 
 def _write(path: Path, text: str) -> None:
-    """A file that is whole under its name, or not there. Raises ExportError."""
+    """Write a file atomically. Raises ExportError."""
     work = path.with_name(f".{path.name}.unfinished")
     try:
         try:
@@ -149,3 +159,79 @@ def _write(path: Path, text: str) -> None:
             work.unlink(missing_ok=True)
     except OSError as error:
         raise ExportError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+LINE_SECONDS: Final = 10.0
+
+
+class ProgressDisplay:
+    """Progress on stderr: a bar on a terminal, elsewhere one line every ten seconds. quiet: shows nothing.
+
+    Every sample is also handed to `keep`.
+    """
+
+    def __init__(
+        self,
+        collector: DataCollector,
+        keep: Callable[[Sample], None],
+        *,
+        quiet: bool = False,
+        to: TextIO | None = None,
+    ) -> None:
+        self._collector, self._keep, self._quiet = collector, keep, quiet
+        self._stream = to or sys.stderr
+        self._began = self._told = time.monotonic()
+        self._asked = self._lost = self._retried = 0
+        self._bar: Progress | None = None
+        if not quiet and self._stream.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                TextColumn("{task.fields[counts]}"), TimeElapsedColumn(),
+                console=Console(file=self._stream), auto_refresh=False,
+            )  # fmt: skip
+            self._task = self._bar.add_task("conversations", total=collector.wanted, counts="")
+            self._bar.start()
+
+    def start(self, total: int, present: int) -> None:
+        """Called when a round begins; a run has many."""
+
+    def sample(self, sample: Sample) -> None:
+        """Called when an answer was recorded."""
+        self._asked += 1
+        self._lost += sample.fault is not None
+        self._retried += bool(sample.retries)
+        self._keep(sample)
+        self._draw()
+
+    def stop(self) -> None:
+        """Called when a round ends."""
+
+    def close(self) -> None:
+        """Called when the run ends or is stopped."""
+        self._draw(last=True)
+        if self._bar:
+            self._bar.stop()
+
+    def counts(self) -> str:
+        """For example "12 asked, 1 lost, 2 retried, 40 s left"."""
+        left = self.seconds_left(time.monotonic() - self._began)
+        ahead = "" if left is None else f", {_span(left)} left"
+        return f"{self._asked} asked, {self._lost} lost, {self._retried} retried{ahead}"
+
+    def seconds_left(self, elapsed: float) -> float | None:
+        """The estimate at the rate so far; None before the first answer."""
+        return elapsed / self._asked * self._collector.steps_left if self._asked else None
+
+    def _draw(self, last: bool = False) -> None:
+        if self._bar:
+            self._bar.update(self._task, completed=self._collector.kept, counts=self.counts())
+            self._bar.refresh()
+        elif not self._quiet and (last or time.monotonic() - self._told >= LINE_SECONDS):
+            self._told = time.monotonic()
+            text = f"conversations: {self._collector.kept}/{self._collector.wanted}, {self.counts()}"
+            print(text, file=self._stream, flush=True)
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -1,4 +1,4 @@
-"""Whether a teacher's message may be learned from: by the gates' own detectors, so that data and gates agree. Pure."""
+"""Decide whether a teacher's message may be used as training data, with the same detectors as the gates."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from gates.reply.reply import Reply
 SPOKEN: Final = ("raw_call", "leak", "empty", "no_markdown", "loop", "verbosity", "speakable")
 """The gates that every answer has to pass."""
 CALLED: Final = ("raw_call", "leak", "no_markdown", "loop")
-"""Those for what is said beside a call; it may be nothing."""
+"""The gates for text beside a tool call, which may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """What a message has to be. calls: in the form of `gates.suite.expect`, () for none, None for any that are sound. answer:
-    what it has to say, or None. script: "" for any."""
+class ExpectedMessage:
+    """What a message has to be.
+
+    calls: in the form of `gates.suite.expect`; () for none, None for any valid calls. answer: what it has to say,
+    or None. script: "" for any.
+    """
 
     calls: Sequence[Mapping[str, Any]] | None
     tools: Sequence[Mapping[str, Any]] = ()
@@ -31,8 +34,8 @@ class Expected:
     answer: Mapping[str, Any] | None = None
 
 
-def faults(reply: Reply, expected: Expected) -> list[Finding]:
-    """Everything that decides against a message. Thoughts that came apart from it are not part of it, and not judged."""
+def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Finding]:
+    """All findings that disqualify a message. A separate thought is not part of it and not judged."""
     bare = replace(reply, reasoning="", usage=None)
     case = _case(expected)
     found = [finding for gate in _gates(bare, expected) for finding in _JUDGES[gate](case, bare, ())]
@@ -40,7 +43,7 @@ def faults(reply: Reply, expected: Expected) -> list[Finding]:
 
 
 def reason(finding: Finding) -> str:
-    """A finding's code, by which it is counted: "markdown: bullet_list"."""
+    """The code under which a finding is counted, such as "markdown: bullet_list"."""
     return f"{finding.detector}: {finding.kind}"
 
 
@@ -51,7 +54,7 @@ _JUDGES: Final[Mapping[str, Judge]] = {
 }
 
 
-def _gates(reply: Reply, expected: Expected) -> list[str]:
+def _gates(reply: Reply, expected: ExpectedMessage) -> list[str]:
     gates = ["sound" if expected.calls is None else "tools"]
     if reply.calls:
         return [*gates, *CALLED]
@@ -61,7 +64,7 @@ def _gates(reply: Reply, expected: Expected) -> list[str]:
     return gates if expected.calls is None else [*gates, "refusal"]
 
 
-def _case(expected: Expected) -> Case:
+def _case(expected: ExpectedMessage) -> Case:
     values = {
         "calls": list(expected.calls or ()),
         "max_seconds": expected.max_seconds,

@@ -1,7 +1,7 @@
-"""Conversations that say the same, or nearly: `Seen`. Pure, and exact: no hashing trick that could miss one.
+"""Find conversations that say the same, or nearly the same. Exact: no hashing that could miss a pair.
 
-Two texts are near when their word trigrams have at least `NEAR` in common, as a share of all trigrams in either
-(Jaccard). Two such sets also share one of the first few in any fixed order of trigrams, which is all that is looked up
+Two texts are near-duplicates if the Jaccard similarity of their sets of word trigrams is at least `NEAR`. Two such
+sets also have one of the first few trigrams in common, in any fixed order of trigrams, so only those are looked up
 (Chaudhuri, Ganti & Kaushik 2006, ICDE, the prefix filter).
 """
 
@@ -20,8 +20,8 @@ NEAR: Final = 0.8
 Trigram = tuple[str, str, str]
 
 
-class Seen:
-    """Texts by name, in the order in which they are added."""
+class NearDuplicates:
+    """Texts by name, in the order in which they were added."""
 
     def __init__(self, near: float = NEAR) -> None:
         self._near = near
@@ -30,7 +30,8 @@ class Seen:
         self._first: dict[Trigram, list[str]] = {}
 
     def add(self, name: str, text: str) -> tuple[str, float] | None:
-        """The earlier text that this one is too much like, and how much (1.0 is the same); else it is added."""
+        """The earlier text that this one is too similar to, with the similarity (1.0: the same); otherwise add it
+        and return None."""
         said, grams = _shingled(text)
         if said in self._whole:
             return self._whole[said], 1.0
@@ -46,8 +47,8 @@ class Seen:
         return None
 
 
-def spoken(messages: Sequence[Mapping[str, Any]]) -> str:
-    """What two conversations are compared by: all that user and assistant say, and what is called."""
+def compared_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The text by which conversations are compared: what user and assistant say, and the tool calls."""
     return " ".join(_said(messages))
 
 
@@ -59,7 +60,7 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 yield f"{call['function']['name']} {call['function']['arguments']}"
 
 
-@lru_cache(maxsize=65536)  # a run compares what it has again and again
+@lru_cache(maxsize=65536)  # a run compares the same texts repeatedly
 def _shingled(text: str) -> tuple[str, frozenset[Trigram]]:
     said = normal(text)
     words = said.split()
@@ -68,5 +69,5 @@ def _shingled(text: str) -> tuple[str, frozenset[Trigram]]:
 
 @lru_cache(maxsize=1 << 20)
 def _place(gram: Trigram) -> bytes:
-    """An order of trigrams that is the same in every process, and mixes the common ones with the rare."""
+    """A sort key for trigrams that is the same in every process and mixes common and rare ones."""
     return hashlib.blake2b(" ".join(gram).encode(), digest_size=8).digest()

@@ -1,17 +1,16 @@
-"""What conversations are wanted: categories with counts, and the words that users say. TOML, read strictly. Pure
-but for `load_plan`.
+"""Data plans: which conversations are wanted, and what users say in them. Strict TOML.
 
-    name, version, seed, tries           candidates that a category may take for each conversation wanted
-    tools                                of the shipped Annie's tools, or of `tools_file` beside the plan
-    systems                              system prompts; "" is none
-    [sampling]                           of the teacher, as a suite has it
-    [languages.L]                        weight, script (as the gate of that name has it), openers, closers
-    [slots]                              what is put into phrasings: a name's list of records
-    [[categories]]                       name, count, max_seconds, and scenes of one user turn or more
+  name, version, seed, tries           candidates that a category may use for each conversation wanted
+  tools                                of the shipped Annie's tools, or of `tools_file` beside the plan
+  systems                              system prompts; "" is none
+  [sampling]                           of the teacher, as in a suite
+  [languages.L]                        weight, script (as in the gate of that name), openers, closers
+  [slots]                              what is inserted into phrasings: lists of records by name
+  [[categories]]                       name, count, max_seconds, and scenes of one or more user turns
 
-A record's fields are lists: the form in each language in the order of `forms`, the last one standing for those that
-follow. A record may be such a list itself. In a text, {slot} or {slot.field} is the form in the conversation's
-language; what is expected of the teacher takes any form.
+The fields of a record are lists with the form in each language, in the order of `forms`; the last one stands for
+those that follow. A record may also be such a list itself. In a text, {slot} or {slot.field} is the form in the
+conversation's language; expected texts accept any form.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ SHIPPED: Final = Path(__file__).parent / "plans"
 TOOLS: Final = SUITES / "annie.tools.json"
 SLOT: Final = re.compile(r"\{(\w+)(?:\.(\w+))?\}")
 WHOLE: Final = ""
-"""The field of a record that is one list."""
+"""The field of a record that is a single list."""
 
 Record = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How often a language is spoken, what its answers are written in, and what may stand around a phrasing."""
+    """How often a language is used, the script of its answers, and what may precede or follow a phrasing."""
 
     weight: float
     script: str = ""
@@ -59,20 +58,22 @@ class Language:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A call that the teacher has to make: a tool, and texts that each of its arguments must have."""
+class RequiredCall:
+    """A call that the teacher has to make: a tool, and texts that its arguments must contain."""
 
     name: str
     arguments: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What a user says, by language. With `call`, the teacher must call, is given `result`, and answers then.
-    `answer`: texts of which the answer has to say one."""
+class TurnPlan:
+    """What a user says, by language. With `call`, the teacher must call the tool, gets `result`, and then answers.
+
+    answer: texts of which the answer has to contain one.
+    """
 
     say: Mapping[str, tuple[str, ...]]
-    call: Wanted | None = None
+    call: RequiredCall | None = None
     result: str = ""
     answer: tuple[str, ...] = ()
 
@@ -84,10 +85,10 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Scenario:
     """The user turns of one kind of conversation."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[TurnPlan, ...]
 
     def __post_init__(self) -> None:
         if not self.turns:
@@ -102,13 +103,16 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """So many conversations of some scenes. max_seconds: an answer may take to speak. offered: the share of those
-    without a call that have tools sent all the same, as production sends them."""
+    """A number of conversations from some scenes.
+
+    max_seconds: the longest spoken answer. offered: the share of conversations without a call that offer tools
+    anyway, as in production.
+    """
 
     name: str
     count: int
     max_seconds: float
-    scenes: tuple[Scene, ...]
+    scenes: tuple[Scenario, ...]
     offered: float = 0.5
 
     def __post_init__(self) -> None:
@@ -121,8 +125,8 @@ class Category:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A plan as it was read; `toolbox` are the tools' own objects, by name."""
+class DataPlan:
+    """A plan. toolbox: the tool objects by name."""
 
     name: str
     version: int
@@ -141,32 +145,34 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """`sha256:...` over all that makes a conversation what it is. Counts and tries are not in it: more of the same
-        can be asked for later, and what there is already is kept."""
+        """`sha256:...` over everything that determines a conversation.
+
+        Counts and tries are not included: more conversations can be requested later, and existing ones are kept.
+        """
         table = asdict(self)
         table["categories"] = [{**c, "count": 0} for c in table["categories"]]
         text = json.dumps({**table, "tries": 0}, sort_keys=True, ensure_ascii=False)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def category(self, name: str) -> Category:
-        """The one of this name. Raises RecipeError."""
+        """The category of this name. Raises RecipeError."""
         for category in self.categories:
             if category.name == name:
                 return category
         raise RecipeError(f"{name}: no such category{nearest(name, (c.name for c in self.categories))}")
 
 
-def shipped() -> tuple[str, ...]:
+def shipped_plans() -> tuple[str, ...]:
     """The names of the plans that come with this program."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def load_plan(name_or_path: str) -> Plan:
-    """A shipped plan by its name, or any by the path of its .toml file. Raises RecipeError with the key."""
+def load_plan(name_or_path: str) -> DataPlan:
+    """Load a shipped plan by its name, or any plan by the path of its .toml file. Raises RecipeError with the key."""
     path = Path(name_or_path)
     if path.suffix != ".toml":
-        if name_or_path not in shipped():
-            raise RecipeError(f"{name_or_path}: no such plan{nearest(name_or_path, shipped())}")
+        if name_or_path not in shipped_plans():
+            raise RecipeError(f"{name_or_path}: no such plan{nearest(name_or_path, shipped_plans())}")
         path = SHIPPED / f"{name_or_path}.toml"
     try:
         table = tomllib.loads(_text(path))
@@ -180,12 +186,12 @@ def load_plan(name_or_path: str) -> Plan:
         raise RecipeError(f"{path}: {error}") from None
 
 
-def make_plan(table: Mapping[str, Any], listed: list[Any]) -> Plan:
-    """A plan of its table and a list of OpenAI tool objects. Raises Refused or SuiteError."""
+def make_plan(table: Mapping[str, Any], listed: list[Any]) -> DataPlan:
+    """A plan from its table and a list of OpenAI tool objects. Raises Refused or SuiteError."""
     if "toolbox" in table:
         raise Refused("toolbox", "unknown key; did you mean 'tools'?")
     rest = {key: value for key, value in table.items() if key != "slots"}
-    bare = read(Plan, rest)
+    bare = read(DataPlan, rest)
     slots = dict(_slots(table.get("slots", {})))
     boxed = {}
     for i, tool in enumerate(listed):
@@ -194,8 +200,8 @@ def make_plan(table: Mapping[str, Any], listed: list[Any]) -> Plan:
     for name in bare.tools:
         if name not in boxed:
             raise Refused("tools", f"{name!r} is no known tool{nearest(name, boxed)}")
-    values = {name: getattr(bare, name) for name in Plan.__slots__}
-    plan = Plan(**{**values, "slots": slots, "toolbox": {name: boxed[name] for name in bare.tools}})
+    values = {name: getattr(bare, name) for name in DataPlan.__slots__}
+    plan = DataPlan(**{**values, "slots": slots, "toolbox": {name: boxed[name] for name in bare.tools}})
     _check(plan)
     return plan
 
@@ -230,8 +236,8 @@ def _record(value: Any, where: str) -> Record:
     return {key: tuple(forms) for key, forms in record.items()}
 
 
-def _check(plan: Plan) -> None:
-    """What the types do not say: every name that is used is there."""
+def _check(plan: DataPlan) -> None:
+    """Check that every name that is used exists."""
     names = [category.name for category in plan.categories]
     if not names or len(set(names)) != len(names):
         raise Refused("categories", "must be at least one, each with a name of its own")
@@ -244,7 +250,7 @@ def _check(plan: Plan) -> None:
                 _check_turn(plan, turn, where)
 
 
-def _check_turn(plan: Plan, turn: Turn, where: str) -> None:
+def _check_turn(plan: DataPlan, turn: TurnPlan, where: str) -> None:
     if turn.call and turn.call.name not in plan.toolbox:
         raise Refused(
             where, f"{turn.call.name!r} is no tool of the plan{nearest(turn.call.name, plan.tools)}"
@@ -257,6 +263,6 @@ def _check_turn(plan: Plan, turn: Turn, where: str) -> None:
                 raise Refused(where, f"{{{slot}.{part}}}: the slot has no such field")
 
 
-def _texts(turn: Turn) -> Iterable[str]:
+def _texts(turn: TurnPlan) -> Iterable[str]:
     wanted = turn.call.arguments.values() if turn.call else ()
     return [t for texts in (*turn.say.values(), *wanted, (turn.result,), turn.answer) for t in texts]

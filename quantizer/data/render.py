@@ -1,15 +1,15 @@
-"""From conversations to tokens: what an engine reads, and which of it the assistant wrote.
+"""Render conversations to tokens: what an engine reads, and which part of it the assistant wrote.
 
-For every turn of the assistant's the model folder's own chat template is asked twice, as an engine asks it: for the
-prompt of that turn (tools and switches passed, generation prompt added), and for the conversation with the turn in it.
-What the second has beyond the first is the reply. It is learned up to and with its end-of-turn token, at which an
-engine stops, and what the template puts after it is not. Prompt and reply are cut into tokens apart, because the model
-meets them so: the one as a text, the other token by token.
+For every turn of the assistant, the model folder's chat template is applied twice, as an engine does: to get the
+prompt of that turn (with tools, switches and generation prompt), and to get the conversation including the turn.
+The difference is the reply. It is trained up to and including its end-of-turn token, where an engine stops; what
+the template adds after it is not. Prompt and reply are tokenized separately, because an engine tokenizes the prompt
+as a text and generates the reply token by token.
 
-One row can give several samples. A template may write the past otherwise than it was generated (Qwen's drop old
-thoughts, Qwen3's drop the empty thought of a turn that called a tool); then the next turn begins a sample of its own,
-with the prompt that the engine would build. So every sample's beginning is some engine's prompt, token for token, and
-every turn is learned once. No `{% generation %}` marks are needed.
+One row can give several samples. A template may render earlier turns differently from how they were generated
+(Qwen's templates drop old thoughts, Qwen3's drop the empty thought of a turn that called a tool). Then the next
+turn begins a sample of its own, with the prompt that the engine would build. So every sample begins with the exact
+prompt of an engine, and every turn is learned once. No `{% generation %}` marks are needed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Thinking = Literal["as_is", "none"]
 SWITCH: Final = "enable_thinking"
 
 
-class Sample(NamedTuple):
-    """ids: int32 [tokens]. learned: bool [tokens], true where the assistant wrote it; never at the first."""
+class TrainingSample(NamedTuple):
+    """ids: int32 [tokens]. learned: bool [tokens], true where the assistant wrote the token; never for the first."""
 
     ids: np.ndarray
     learned: np.ndarray
@@ -39,7 +39,7 @@ class Renderer:
     """The chat template and the tokenizer of a model folder. ends: ids of the tokens that end a turn."""
 
     def __init__(self, tokenizer: Any, ends: Iterable[int]) -> None:
-        """Raises SourceError if there is no template, or nothing that ends a turn."""
+        """Raises SourceError if there is no template, or no end-of-turn token."""
         template = getattr(tokenizer, "chat_template", None)
         if not (template.get("default") if isinstance(template, dict) else template):
             raise SourceError("the model's tokenizer has no chat template; put chat_template.jinja beside it")
@@ -50,34 +50,37 @@ class Renderer:
 
     @property
     def pad(self) -> int:
-        """An id to fill rows with; nothing ever sees it."""
+        """A token id for padding, which has no effect."""
         pad = self.tokenizer.pad_token_id
         return int(pad if pad is not None else min(self.ends))
 
     def switches(self, conversation: Conversation) -> dict[str, Any]:
-        """What the template is told. A row that says nothing was thought over if it has a thought, and else not: our
-        gateway sends the switch with every request, and `off` unless it is asked for thoughts."""
+        """Keyword arguments for the template. By default, thinking is on if the row has a thought: the gateway
+        sends this switch with every request, and sends `off` unless thoughts are requested."""
         return {SWITCH: conversation.thinks, **conversation.switches}
 
     def prompt(self, conversation: Conversation, turn: int) -> str:
-        """What an engine makes of the messages before one of the assistant's. Raises DataError."""
+        """The prompt that an engine builds from the messages before one of the assistant. Raises DataError."""
         return self._apply(conversation, turn, opened=True)
 
-    def samples(self, conversation: Conversation) -> list[Sample]:
-        """The row as samples. Raises DataError: the template refuses it, opens a turn otherwise than it writes it, or
-        a reply has no end."""
-        done: list[_Draft] = []
+    def samples(self, conversation: Conversation) -> list[TrainingSample]:
+        """The row as samples.
+
+        Raises DataError if the template rejects the row, or begins a turn differently from how it writes it, or if
+        a reply has no end.
+        """
+        done: list[_SampleBuilder] = []
         for turn, message in enumerate(conversation.messages):
             if message["role"] != "assistant":
                 continue
             prompt, reply = self._turn(conversation, turn)
             if not done or not done[-1].goes_on(prompt):
-                done.append(_Draft())
+                done.append(_SampleBuilder())
             done[-1].extend(prompt, reply)
         return [draft.sample() for draft in done]
 
     def _turn(self, conversation: Conversation, turn: int) -> tuple[list[int], list[int]]:
-        """Ids of the prompt and of the reply to it."""
+        """Token ids of the prompt and of its reply."""
         where = f"{conversation.where}: message {turn}"
         prompt = self.prompt(conversation, turn)
         whole = self._apply(conversation, turn + 1, opened=False)
@@ -98,11 +101,11 @@ class Renderer:
         return ids[: ends[0] + 1]
 
     def encode(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def _apply(self, conversation: Conversation, messages: int, opened: bool) -> str:
         try:
-            return self.tokenizer.apply_chat_template(  # type: ignore[no-any-return]
+            return self.tokenizer.apply_chat_template(
                 list(conversation.messages[:messages]),
                 tools=list(conversation.tools) or None,
                 add_generation_prompt=opened,
@@ -110,11 +113,11 @@ class Renderer:
                 **self.switches(conversation),
             )
         except Exception as error:  # a template is a program, and can fail in any way
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{conversation.where}: the chat template refuses it ({told})") from None
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(f"{conversation.where}: the chat template refuses it ({reason})") from None
 
 
-class _Draft:
+class _SampleBuilder:
     """A sample that grows turn by turn."""
 
     def __init__(self) -> None:
@@ -122,7 +125,7 @@ class _Draft:
         self._learned: list[bool] = []
 
     def goes_on(self, prompt: Sequence[int]) -> bool:
-        """Whether a prompt begins with all that was read and written so far."""
+        """Whether a prompt begins with everything that was read and written so far."""
         return list(prompt[: len(self._ids)]) == self._ids
 
     def extend(self, prompt: Sequence[int], reply: Sequence[int]) -> None:
@@ -130,8 +133,8 @@ class _Draft:
         self._ids += [*read, *reply]
         self._learned += [False] * len(read) + [True] * len(reply)
 
-    def sample(self) -> Sample:
-        return Sample(np.array(self._ids, np.int32), np.array(self._learned))
+    def sample(self) -> TrainingSample:
+        return TrainingSample(np.array(self._ids, np.int32), np.array(self._learned))
 
 
 def open_renderer(folder: Path) -> Renderer:
@@ -143,8 +146,8 @@ def open_renderer(folder: Path) -> Renderer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a broken tokenizer.json raises bare Exception
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SourceError(f"{folder}: its tokenizer cannot be loaded ({told})") from None
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SourceError(f"{folder}: its tokenizer cannot be loaded ({reason})") from None
     try:
         return Renderer(tokenizer, _ends(folder, tokenizer))
     except SourceError as error:
@@ -152,7 +155,7 @@ def open_renderer(folder: Path) -> Renderer:
 
 
 def _ends(folder: Path, tokenizer: Any) -> set[int]:
-    """Ids that an engine stops at: generation_config.json's, or else config.json's, and the tokenizer's."""
+    """Ids at which an engine stops: from generation_config.json or else config.json, and from the tokenizer."""
     ends = {tokenizer.eos_token_id}
     for name in ("generation_config.json", "config.json"):
         try:

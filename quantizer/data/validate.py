@@ -1,20 +1,21 @@
-"""Whether a file of conversations is fit to be learned from: the gates' own detectors over all that the assistant says.
+"""Validate a file of conversations for training: the gates' detectors over everything the assistant says, and more.
 
-What is looked at, and the codes of what is found:
+The checks, by the code of their findings:
 
-    row        a line that cannot be read or rendered, or of which nothing would be learned
-    tools      a tool whose schema cannot be used
-    toolcall   a call whose raw arguments are not JSON that its tool's schema accepts, or without an id of its own
-    result     a result of no call, or a call without its result
-    thought    a thought in a row that switches thinking off
-    leak, raw_call, empty, markdown, loop, verbosity, speakable, script    as the gates have them
-    duplicate  a row that says what another says, or nearly
-    wall       a prompt of a suite
+  row        a line that cannot be read or rendered, or from which nothing would be learned
+  tools      a tool whose schema cannot be used
+  toolcall   a call whose raw arguments are not JSON that its tool's schema accepts, or without an id of its own
+  result     a result without a call, or a call without its result
+  thought    a thought in a row that switches thinking off
+  leak, raw_call, empty, markdown, loop, verbosity, speakable, script    as in the gates
+  duplicate  a row that says the same as another, or nearly the same
+  wall       a prompt of a suite
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,20 +32,20 @@ from gates.suite.line import check_tool
 from quantizer.core.errors import DataError
 from quantizer.data import conversation as rows
 from quantizer.data import judge
-from quantizer.data.near_duplicates import Seen, spoken
+from quantizer.data.near_duplicates import NearDuplicates, compared_text
 
 if TYPE_CHECKING:
     from quantizer.data.render import Renderer
 
 SCRIPTS: Final = {"en": "Latn", "kn": "Knda"}
-"""What a row's own `language` says of the letters of its answers; of others nothing is known."""
+"""The script of the answers for a row's own `language`; other languages are not checked."""
 MIXED: Final = 0.1
-"""A row speaks a language if so many of its letters are that language's."""
+"""A row uses a language if at least this share of its letters belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One thing that is wrong with a line. place: the message, or "row"."""
+class DataFinding:
+    """One problem with a line. place: the message, or "row"."""
 
     line: int
     place: str
@@ -56,9 +57,9 @@ class Found:
 
 
 @dataclass(slots=True)
-class Report:
-    """What was seen. seconds: of each answer that is spoken. tokens: of each rendered sample; None where no model
-    folder was given. learned: of those, the assistant's."""
+class DataReport:
+    """The results. seconds: spoken length of each answer. tokens: length of each rendered sample; None without a
+    model folder. learned: of those tokens, the assistant's."""
 
     file: str
     digest: str
@@ -70,20 +71,20 @@ class Report:
     tokens: list[int] | None = None
     learned: int = 0
     suites: dict[str, str] = field(default_factory=dict)
-    findings: list[Found] = field(default_factory=list)
+    findings: list[DataFinding] = field(default_factory=list)
 
 
 def validate(
     path: Path, suites: Sequence[Suite], *, source: Path | None = None, max_seconds: float
-) -> Report:
-    """Look at every row of a file. source: the model folder whose template and tokenizer render them.
+) -> DataReport:
+    """Check every row of a file. source: the model folder whose template and tokenizer render the rows.
 
-    Raises DataError if the file cannot be read or has no row, SourceError or UnavailableError for the folder.
+    Raises DataError if the file cannot be read or is empty, SourceError or UnavailableError for the folder.
     """
     renderer = _renderer(source)
-    report = Report(str(path), rows.file_digest(path), tokens=[] if renderer else None)
+    report = DataReport(str(path), rows.file_digest(path), tokens=[] if renderer else None)
     report.suites = {suite.name: suite.digest for suite in suites}
-    look = _Look(report, [(suite.name, Wall(suite)) for suite in suites], renderer, max_seconds)
+    look = _Validator(report, [(suite.name, Wall(suite)) for suite in suites], renderer, max_seconds)
     for number, line in _lines(path):
         report.rows += 1
         look.row(number, line)
@@ -116,17 +117,21 @@ def _renderer(source: Path | None) -> Renderer | None:
     return open_renderer(source)
 
 
-class _Look:
+class _Validator:
     """One pass over a file."""
 
     def __init__(
-        self, report: Report, walls: Sequence[tuple[str, Wall]], renderer: Renderer | None, max_seconds: float
+        self,
+        report: DataReport,
+        walls: Sequence[tuple[str, Wall]],
+        renderer: Renderer | None,
+        max_seconds: float,
     ) -> None:
         self._report, self._walls, self._renderer, self._longest = report, walls, renderer, max_seconds
-        self._seen = Seen()
+        self._seen = NearDuplicates()
 
     def row(self, number: int, line: bytes) -> None:
-        """Everything about one line."""
+        """Check one line."""
         self._line = number
         try:
             made = rows.parse(line, f"{self._report.file}:{number}")
@@ -145,7 +150,7 @@ class _Look:
             self._rendered(made)
 
     def _add(self, place: str, code: str, detail: str) -> None:
-        self._report.findings.append(Found(self._line, place, code, detail))
+        self._report.findings.append(DataFinding(self._line, place, code, detail))
 
     def _count(self, raw: Mapping[str, Any], made: rows.Conversation) -> None:
         report = self._report
@@ -157,7 +162,7 @@ class _Look:
             self._add("row", "thought", "thinking is switched off, and there is a thought")
 
     def _tools(self, made: rows.Conversation) -> bool:
-        """Whether calls can be held against the tools."""
+        """Whether calls can be checked against the tools."""
         sound = True
         for i, tool in enumerate(made.tools):
             try:
@@ -168,7 +173,7 @@ class _Look:
         return sound
 
     def _results(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Every call has its result before the next turn, and every result its call."""
+        """Check that every call has its result before the next turn, and every result its call."""
         open_: list[str] = []
         for i, message in enumerate(messages):
             if message["role"] == "tool":
@@ -187,7 +192,7 @@ class _Look:
     ) -> None:
         content = str(made.without_thoughts().messages[i]["content"])
         calls = _calls(message)
-        expected = judge.Expected(
+        expected = judge.ExpectedMessage(
             calls=None,
             tools=made.tools if sound else (),
             max_seconds=self._longest,
@@ -197,12 +202,12 @@ class _Look:
         if content.strip():
             self._report.seconds.append(spoken_seconds(content))
         elif calls and not sound:
-            return  # what there is to judge cannot be
-        for finding in judge.faults(reply, expected):
+            return  # calls cannot be checked without valid tools
+        for finding in judge.find_faults(reply, expected):
             self._add(f"message {i}", finding.detector, f"{finding.kind}: {finding.excerpt!r}")
 
     def _against_others(self, made: rows.Conversation) -> None:
-        if like := self._seen.add(str(self._line), spoken(made.messages)):
+        if like := self._seen.add(str(self._line), compared_text(made.messages)):
             how = "says the same as" if like[1] == 1.0 else f"is like ({like[1]:.2f})"
             self._add("row", "duplicate", f"{how} line {like[0]}")
         for name, wall in self._walls:
@@ -224,7 +229,7 @@ class _Look:
 
 
 def language_of(made: rows.Conversation) -> str:
-    """What user and assistant write, by their letters: en, kn, mixed, other, or none."""
+    """The language of user and assistant by their letters: en, kn, mixed, other, or none."""
     said = " ".join(str(m["content"]) for m in made.messages if m["role"] in ("user", "assistant"))
     count = shares(said)
     if not count.letters:
@@ -235,10 +240,96 @@ def language_of(made: rows.Conversation) -> str:
 
 
 def _calls(message: Mapping[str, Any]) -> tuple[Call, ...]:
-    """The calls with their raw arguments; an object stands for the text that a template would print."""
+    """The calls with their raw arguments; an object is printed as a template would print it."""
     made = []
     for i, call in enumerate(message.get("tool_calls") or ()):
         arguments = call["function"].get("arguments")
         text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
         made.append(Call(i, call.get("id"), call["function"]["name"], text))
     return tuple(made)
+
+
+SHOWN: Final = 20
+"""The number of findings that are printed; the JSON has all of them."""
+SPAN: Final = (64, 2048)
+"""The range of lengths in tokens that conversations for calibration should cover."""
+
+
+def report_lines(report: DataReport) -> Iterator[str]:
+    """The report as text, for a person."""
+    yield f"{report.file}: {report.rows} rows, {report.digest}"
+    spoken = ", ".join(f"{name} {_share(n, report.rows)}" for name, n in sorted(report.languages.items()))
+    yield f"  languages          {spoken or 'nothing to read'}"
+    yield f"  with calls         {report.with_calls} ({_share(report.with_calls, report.rows)})"
+    yield f"  with thoughts      {report.thinking} ({_share(report.thinking, report.rows)})"
+    if report.seconds:
+        yield f"  spoken seconds     {_spread(report.seconds, '.1f')} of {len(report.seconds)} answers"
+    yield f"  tokens             {_tokens(report)}"
+    yield f"  clear of suites    {_clear(report)}"
+    by_code = Counter(found.code for found in report.findings)
+    yield "  found              " + (
+        ", ".join(f"{n} {code}" for code, n in by_code.most_common()) or "nothing"
+    )
+    yield from (f"  line {found}" for found in report.findings[:SHOWN])
+    if len(report.findings) > SHOWN:
+        yield f"  and {len(report.findings) - SHOWN} more; --json has all"
+    yield "not fit" if report.findings else "fit"
+
+
+def report_as_json(report: DataReport) -> dict[str, Any]:
+    """The report as JSON values, for scripts."""
+    tokens = report.tokens
+    return {
+        "file": report.file,
+        "digest": report.digest,
+        "fit": not report.findings,
+        "rows": report.rows,
+        "with_calls": report.with_calls,
+        "with_thoughts": report.thinking,
+        "languages": {n: round(c / report.rows, 4) for n, c in sorted(report.languages.items())},
+        "spoken_seconds": _quantiles(report.seconds),
+        "tokens": None if tokens is None else _quantiles(tokens) | {"learned": report.learned},
+        "suites": report.suites,
+        "counts": dict(Counter(found.code for found in report.findings).most_common()),
+        "findings": [
+            {"line": found.line, "place": found.place, "code": found.code, "detail": found.detail}
+            for found in report.findings
+        ],
+    }
+
+
+def _tokens(report: DataReport) -> str:
+    if report.tokens is None:
+        return "not rendered: name a model folder with --source"
+    if not report.tokens:
+        return "no row could be rendered"
+    low, high = SPAN
+    within = sum(low <= tokens <= high for tokens in report.tokens)
+    whole = sum(report.tokens)
+    return (
+        f"{_spread(report.tokens, 'd')}; {_share(within, len(report.tokens))} from {low} to {high}; "
+        f"{_share(report.learned, whole)} of {whole:,} are the assistant's"
+    )
+
+
+def _clear(report: DataReport) -> str:
+    hit = {found.detail.partition(":")[0] for found in report.findings if found.code == "wall"}
+    return ", ".join(f"{name} {'NO' if name in hit else 'yes'}" for name in report.suites) or "none was named"
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    order = sorted(values)
+    places = {"least": 0.0, "p50": 0.5, "p95": 0.95, "most": 1.0}
+    return {name: round(order[round(share * (len(order) - 1))], 2) for name, share in places.items()}
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    found = _quantiles(values)
+    low, middle, late, high = (format(int(v) if form == "d" else v, form) for v in found.values())
+    return f"{low} to {high}, half below {middle}, 95 % below {late}"
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count / of:.0%}" if of else "0%"

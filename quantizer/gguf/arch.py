@@ -1,16 +1,16 @@
-"""Which GGUF tensor a Hugging Face tensor becomes, and what has to be done to its numbers, by architecture.
+"""The mapping from Hugging Face tensors to GGUF tensors, and the conversion of their values, by architecture.
 
-Qwen3 is a change of names. Qwen3.5's text model (llama.cpp's `qwen35`) also wants
+Qwen3 only needs other names. Qwen3.5's text model (llama.cpp's `qwen35`) also needs
 
-* norms with the 1 that its RMSNorm adds: 1 + w, but for the gated norm of the DeltaNet;
-* -exp(A_log) for A_log, and the convolution without its dimension of one;
-* value heads in another order. In transformers the value heads of a key head are neighbours (k0v0 k0v1 k1v0 k1v1), in
-  ggml a broadcast repeats the key heads as a whole (k0v0 k1v0 k0v1 k1v1). This moves rows of in_proj_qkv (its last
-  part), in_proj_z, in_proj_a, in_proj_b, A_log, dt_bias and conv1d, and columns of out_proj.
+* norms with the 1 that its RMSNorm adds: 1 + w, except in the gated norm of the DeltaNet;
+* -exp(A_log) for A_log, and the convolution without its dimension of size one;
+* another order of value heads. In transformers, the value heads of a key head are neighbours (k0v0 k0v1 k1v0 k1v1);
+  in ggml, a broadcast repeats all key heads as a whole (k0v0 k1v0 k0v1 k1v1). This permutes rows of in_proj_qkv
+  (its last part), in_proj_z, in_proj_a, in_proj_b, A_log, dt_bias and conv1d, and columns of out_proj.
 
 Sources: llama.cpp, conversion/qwen.py (Qwen3NextModel, _LinearAttentionVReorderBase, Qwen3_5TextModel), conversion/
-base.py, src/models/qwen35.cpp; gguf-py/gguf/constants.py. Everything here moves numbers in blocks of a head, so packed
-NVFP4 rows and blocks move the same way.
+base.py, src/models/qwen35.cpp; gguf-py/gguf/constants.py. All permutations move whole heads, so rows and blocks of
+packed NVFP4 can be moved in the same way.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import SourceError
-from quantizer.verify.check import bare
+from quantizer.verify.check import unwrapped_name
 
 Config = Mapping[str, Any]
 Numbers = Callable[[Tensor], Tensor]
 LEFT: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
-"""Parts that a text model in a GGUF file does without."""
+"""Parts that a text model in a GGUF file does not need."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a tensor goes. rows, columns: the old place of each new one; None: as they are. numbers: what is done to
-    the values, in float32, before."""
+class TensorMapping:
+    """Where a tensor goes. rows, columns: the old index of each new one; None: unchanged. numbers: a function that
+    is applied to the values in float32 first."""
 
     name: str
     rows: Tensor | None = None
@@ -43,7 +43,7 @@ class Place:
     numbers: Numbers | None = None
 
     def moved(self, weight: Tensor) -> Tensor:
-        """A tensor in float32 as the file wants it."""
+        """A float32 tensor as the file needs it."""
         weight = self.numbers(weight.float()) if self.numbers else weight
         weight = weight if self.rows is None else weight[self.rows]
         return weight if self.columns is None else weight[:, self.columns]
@@ -51,7 +51,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Architecture:
-    """name: as llama.cpp calls it. interval: one block of so many has attention, the others a DeltaNet; 1 for all."""
+    """name: as in llama.cpp. interval: one of so many blocks has attention, the others a DeltaNet; 1 if all have
+    attention."""
 
     name: str
     config: Config
@@ -62,21 +63,22 @@ class Architecture:
     def blocks(self) -> int:
         return int(self.config["num_hidden_layers"])
 
-    def place(self, name: str) -> Place | None:
-        """Where a tensor of the folder goes; None if the file does without it. Raises SourceError if it has no place."""
+    def place(self, name: str) -> TensorMapping | None:
+        """The mapping of a tensor; None if the file does not need it. Raises SourceError for a tensor that is
+        unknown."""
         if name.startswith(LEFT):
             return None
-        plain = bare(name)
+        plain = unwrapped_name(name)
         if self.name == "qwen35" and plain.endswith(".dt_bias"):
             plain = f"{plain.removesuffix('dt_bias')}dt_proj.bias"
         found = self.names.get_name(plain, try_suffixes=(".weight", ".bias"))
         if found is None:
             raise SourceError(f"{name}: not a tensor of the architecture {self.name}")
-        return _qwen35(plain, found, self.config) if self.name == "qwen35" else Place(found)
+        return _qwen35(plain, found, self.config) if self.name == "qwen35" else TensorMapping(found)
 
 
 def architecture(config: Config) -> Architecture:
-    """Of a text model's configuration. Raises SourceError where our own writer does not know enough."""
+    """The architecture of a text model's configuration. Raises SourceError if our writer does not support it."""
     kind = config.get("model_type")
     if _rope(config).get("rope_type", "default") != "default":
         raise SourceError(
@@ -94,7 +96,7 @@ def architecture(config: Config) -> Architecture:
 
 
 def _interval(config: Config) -> int:
-    """Every so many blocks one has attention; llama.cpp knows no other pattern."""
+    """The number of blocks of which one has attention; llama.cpp supports no other pattern."""
     interval = int(config.get("full_attention_interval", 4))
     wanted = [
         "full_attention" if (i + 1) % interval == 0 else "linear_attention"
@@ -110,7 +112,7 @@ def _interval(config: Config) -> int:
 
 
 def add_shape(writer: gguf.GGUFWriter, arch: Architecture) -> None:
-    """The keys that say how large everything is."""
+    """Write the metadata keys with the dimensions of the model."""
     config, rope = arch.config, _rope(arch.config)
     writer.add_block_count(arch.blocks)
     writer.add_context_length(config["max_position_embeddings"])
@@ -142,17 +144,18 @@ def _add_deltanet(writer: gguf.GGUFWriter, arch: Architecture, rope: Config) -> 
 
 
 def _rope(config: Config) -> dict[str, Any]:
-    """The rotary embedding's settings: transformers 5 keeps them in rope_parameters, 4 at the top."""
+    """The settings of the rotary embedding: transformers 5 keeps them in rope_parameters, version 4 at the top
+    level."""
     scaling = config.get("rope_scaling") or {}
     scaling = {"rope_type": scaling["type"], **scaling} if "type" in scaling else scaling
     top = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
     return {"rope_theta": 10000.0, **top, **scaling, **(config.get("rope_parameters") or {})}
 
 
-def _qwen35(plain: str, name: str, config: Config) -> Place:
-    """What becomes of a tensor of Qwen3.5."""
+def _qwen35(plain: str, name: str, config: Config) -> TensorMapping:
+    """The mapping of a tensor of Qwen3.5."""
     if ".linear_attn." not in plain:
-        return Place(name, numbers=_plus_one if plain.endswith("norm.weight") else None)
+        return TensorMapping(name, numbers=_plus_one if plain.endswith("norm.weight") else None)
     keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
     width = config["linear_value_head_dim"]
     heads, single = value_order(keys, values, width), value_order(keys, values, 1)
@@ -160,20 +163,20 @@ def _qwen35(plain: str, name: str, config: Config) -> Place:
     fused = torch.cat([torch.arange(before), before + heads])
     part = plain.rpartition("linear_attn.")[2]
     return {
-        "in_proj_qkv.weight": Place(name, rows=fused),
-        "in_proj_z.weight": Place(name, rows=heads),
-        "in_proj_a.weight": Place(name, rows=single),
-        "in_proj_b.weight": Place(name, rows=single),
-        "dt_proj.bias": Place(name, rows=single),
-        "A_log": Place(name, rows=single, numbers=_decay),
-        "conv1d.weight": Place(name, rows=fused, numbers=_squeeze),
-        "out_proj.weight": Place(name, columns=heads),
-        "norm.weight": Place(name),
+        "in_proj_qkv.weight": TensorMapping(name, rows=fused),
+        "in_proj_z.weight": TensorMapping(name, rows=heads),
+        "in_proj_a.weight": TensorMapping(name, rows=single),
+        "in_proj_b.weight": TensorMapping(name, rows=single),
+        "dt_proj.bias": TensorMapping(name, rows=single),
+        "A_log": TensorMapping(name, rows=single, numbers=_decay),
+        "conv1d.weight": TensorMapping(name, rows=fused, numbers=_squeeze),
+        "out_proj.weight": TensorMapping(name, columns=heads),
+        "norm.weight": TensorMapping(name),
     }[part]
 
 
 def value_order(keys: int, values: int, width: int) -> Tensor:
-    """The old place of each new row: int64 [values * width], from key head by key head to round by round."""
+    """The old index of each new row: int64 [values * width]; from grouped by key head to interleaved."""
     return torch.arange(values * width).reshape(keys, values // keys, width).transpose(0, 1).reshape(-1)
 
 

@@ -1,8 +1,8 @@
-"""ggml's own quantizer, called from Python.
+"""Call ggml's own quantizer from Python.
 
-The wheel `xllamacpp` has llama.cpp in one shared library and exports ggml's C functions; the Python
-package `gguf` can read K-quants but not write them. So the library packs the rows, and what it packs
-is what llama-quantize would: the same function, the same constants.
+The wheel `xllamacpp` contains llama.cpp in one shared library that exports ggml's C functions. The Python package
+`gguf` can read K-quants but not write them. So the library packs the rows, with the same function and the same
+constants as llama-quantize.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gguf import GGMLQuantizationType as Type
 
 
 class GgmlError(RuntimeError):
-    """The library is not there, or a tensor does not fit a type."""
+    """The library is missing, or a tensor does not fit a type."""
 
 
 @cache
@@ -41,7 +41,7 @@ def _library() -> ctypes.CDLL:
 
 
 def row_bytes(kind: Type, columns: int) -> int:
-    """Bytes of a row of `columns` numbers; a row must be whole blocks."""
+    """The bytes of a row of `columns` numbers. Raises GgmlError if it is not a whole number of blocks."""
     block, size = GGML_QUANT_SIZES[kind]
     if columns % block:
         raise GgmlError(f"a row of {columns} is not a multiple of {block}, which {kind.name} needs")
@@ -49,7 +49,7 @@ def row_bytes(kind: Type, columns: int) -> int:
 
 
 def quantize(weights: np.ndarray, kind: Type) -> np.ndarray:
-    """float32 [rows, columns] to packed uint8 [rows, bytes of a row], by ggml, without an imatrix."""
+    """float32 [rows, columns] to packed uint8 [rows, bytes of a row], by ggml, without an importance matrix."""
     rows, columns = weights.shape
     source = np.ascontiguousarray(weights, dtype=np.float32)
     packed = np.zeros((rows, row_bytes(kind, columns)), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Path B: from a Hugging Face folder to a sealed folder with one GGUF file, by our own writer or llama.cpp's programs."""
+"""Convert a Hugging Face folder to a sealed folder with one GGUF file, with our writer or llama.cpp's programs."""
 
 from __future__ import annotations
 
@@ -13,47 +13,46 @@ from gguf import GGUFReader
 
 from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, Provenance
-from quantizer.checkpoint.source import Source
-from quantizer.core.atomic_output import placed
+from quantizer.checkpoint.source import Source, read_manifest, refuse_code, require_config
+from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError, UnavailableError
-from quantizer.gguf import official
+from quantizer.gguf import llama_cpp
 from quantizer.gguf.ggml import GgmlError
-from quantizer.gguf.official import Programs
+from quantizer.gguf.llama_cpp import LlamaCppPrograms
 from quantizer.gguf.write import NVFP4, write_gguf
-from quantizer.surgery.checkpoint import read_manifest
 from quantizer.verify.check import verify
-from quantizer.verify.folder import open_folder
-from quantizer.verify.layout import modules, quantized
+from quantizer.verify.folder import open_intact_folder
+from quantizer.verify.layout import is_quantized, tensors_by_module
 
 TOOLS: Final = ("gguf", "xllamacpp", "torch", "safetensors")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """source: the folder, in BF16, or in NVFP4 for "nvfp4" and "f16". kind: of quantizer.gguf.write.KINDS."""
+class GgufJob:
+    """source: the folder, in BF16, or in NVFP4 for "nvfp4" and "f16". kind: one of quantizer.gguf.write.KINDS."""
 
     source: Path
     out: Path
     kind: str
-    programs: Programs = Programs()
+    programs: LlamaCppPrograms = LlamaCppPrograms()
 
 
-def make(job: Job, created: datetime) -> Artefact:
+def make_gguf(job: GgufJob, created: datetime) -> Artefact:
     """Write and seal `job.out`.
 
-    Raises SourceError for a folder that cannot be converted as asked, UnavailableError for a program that is not
-    there, ExportError if the result cannot be written; then nothing is left at `job.out`.
+    Raises SourceError if the folder cannot be converted as requested, UnavailableError if a program is missing,
+    ExportError if the result cannot be written. In each case nothing is left at `job.out`.
     """
     job.programs.check()
     source = open_model(job.source)
     name = source.manifest.name if source.manifest else job.source.resolve().name
-    with placed(job.out) as work:
+    with atomic_folder(job.out) as work:
         target = work / f"{name}-{job.kind}.gguf"
         try:
             tool = _write(job, work, target, name)
         except GgmlError as error:
             raise UnavailableError(str(error)) from None
-        if not official.is_gguf(target):
+        if not llama_cpp.is_gguf(target):
             raise ExportError(f"{target.name}: was not written")
         return artefact.seal(
             work,
@@ -65,18 +64,12 @@ def make(job: Job, created: datetime) -> Artefact:
 
 
 def open_model(path: Path) -> Source:
-    """A folder in BF16 or NVFP4. Raises SourceError: broken, with code of its own, or NVFP4 that is not sound."""
-    folder = open_folder(path, follow_links=True)
-    for finding in folder.findings:
-        if finding.severity == "error" and finding.code != "pickle":
-            raise SourceError(f"{path}: {finding}")
-    if not folder.config:
-        raise SourceError(f"{path}: there is no config.json; a Hugging Face model folder is needed")
-    if "auto_map" in folder.config:
-        raise SourceError(
-            f"{path}: config.json has an auto_map; code of a model folder is never run, remove it"
-        )
-    if any(quantized(parts) for parts in modules(folder).values()):
+    """Open a folder in BF16 or NVFP4. Raises SourceError if it is damaged, contains code, or its NVFP4 is not
+    sound."""
+    folder = open_intact_folder(path)
+    require_config(path, folder.config)
+    refuse_code(path, "config.json", folder.config)
+    if any(is_quantized(parts) for parts in tensors_by_module(folder).values()):
         found = [finding for finding in verify(path).findings if finding.severity == "error"]
         if found:
             raise SourceError(f"{path}: {found[0]}")
@@ -87,35 +80,40 @@ def open_model(path: Path) -> Source:
     return Source(folder, read_manifest(path))
 
 
-def _write(job: Job, work: Path, target: Path, name: str) -> str:
-    """Write the file; returns what wrote it."""
+def _write(job: GgufJob, work: Path, target: Path, name: str) -> str:
+    """Write the file. Returns the name of the program that wrote it."""
     converter, quantize = job.programs.converter, job.programs.quantize
     if job.kind in (NVFP4, "f16") or (converter is None and quantize is None):
         if converter is None:
             write_gguf(job.source, target, job.kind, name)
             return "manners"
-        official.run(official.converter_argv(converter, job.source, target, job.kind), target)
+        llama_cpp.run(llama_cpp.converter_argv(converter, job.source, target, job.kind), target)
         return converter.name
     if quantize is None:
         raise UnavailableError(f"{job.kind} needs llama-quantize after the converter: name it by --quantize")
     plain = work.with_name(f"{work.name}.f16")  # beside the folder, so that it is never part of the artefact
     try:
-        before = _write(Job(job.source, job.out, "f16", Programs(converter)), work, plain, name)
-        official.run(official.quantize_argv(quantize, plain, target, job.kind), target)
+        before = _write(GgufJob(job.source, job.out, "f16", LlamaCppPrograms(converter)), work, plain, name)
+        llama_cpp.run(llama_cpp.quantize_argv(quantize, plain, target, job.kind), target)
     finally:
         plain.unlink(missing_ok=True)
     return f"{before}, {quantize.name}"
 
 
-def _origin(job: Job, source: Source, target: Path, tool: str) -> Provenance:
+def _origin(job: GgufJob, source: Source, target: Path, tool: str) -> Provenance:
     held = source.manifest.provenance if source.manifest else Provenance()
-    recipe: dict[str, Any] = {"from": "safetensors", "mix": job.kind, "by": tool, "tensors": counts(target)}
+    recipe: dict[str, Any] = {
+        "from": "safetensors",
+        "mix": job.kind,
+        "by": tool,
+        "tensors": type_counts(target),
+    }
     tools = {name: version(name) for name in TOOLS}
     return Provenance(held.base_model, {"source": source.root}, recipe, held.data_digest, tools)
 
 
-def counts(path: Path) -> dict[str, int]:
-    """How many tensors of each type a file has. Raises ExportError if it cannot be read back."""
+def type_counts(path: Path) -> dict[str, int]:
+    """The number of tensors of each type in a file. Raises ExportError if it cannot be read back."""
     try:
         found = Counter(tensor.tensor_type.name for tensor in GGUFReader(path).tensors)
     except (ValueError, IndexError, KeyError, OSError) as error:

@@ -1,17 +1,17 @@
-"""Which type each tensor gets: llama.cpp's mixes, by name. Pure.
+"""The type of each tensor in llama.cpp's quantization mixes.
 
-Q4_K_M is llama-quantize's default and Annie's production format. Its mix is not written down in any
-file format; it is code: src/llama-quant.cpp, `llama_tensor_get_type`, and the lambda `use_more_bits`
-in it. For a dense model with more than one block it comes to this:
+Q4_K_M is llama-quantize's default and Annie's production format. No file format describes its mix; it is code:
+`llama_tensor_get_type` in src/llama-quant.cpp, and the lambda `use_more_bits` in it. For a dense model with more
+than one block it amounts to this:
 
-* the output matrix, or the embedding where it is also the output: Q6_K
-* attn_v and ffn_down of the blocks that `use_more_bits` picks (the first eighth, the last eighth,
-  and every third between): Q6_K
-* every other matrix, a separate embedding included: Q4_K
-* vectors (norms): F32, always
+* the output matrix, or the embedding if it is also the output: Q6_K
+* attn_v and ffn_down of the blocks that `use_more_bits` selects (the first eighth, the last eighth, and every third
+  in between): Q6_K
+* every other matrix, including a separate embedding: Q4_K
+* vectors (norms): always F32
 
-llama.cpp counts attn_v and ffn_down tensors as they come; in a file written in block order, as ours,
-that count is the block's number.
+llama.cpp counts attn_v and ffn_down tensors in the order in which they occur. In a file in block order, such as
+ours, that count is the block's number.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Type
 
 Mix = Callable[[str, int, int, bool], Type]
-"""Name, dimensions, blocks, and whether the embedding is the output too, to the type."""
+"""From the name, the number of dimensions, the number of blocks, and whether the embedding is also the output, to
+the type."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(attn_v|ffn_down)\.weight")
 
 
 def use_more_bits(block: int, blocks: int) -> bool:
-    """llama.cpp's pick of blocks that deserve more bits; integer division as in C++."""
+    """Whether llama.cpp gives more bits to a block; integer division as in C++."""
     eighth = blocks // 8
     return block < eighth or block >= 7 * blocks // 8 or (block - eighth) % 3 == 2
 
 
 def q4_k_m(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
-    """The type of a tensor in Q4_K_M. `tied`: the embedding is the output matrix as well."""
+    """The type of a tensor in Q4_K_M. tied: the embedding is also the output matrix."""
     if dimensions < 2:
         return Type.F32
     if name == "output.weight" or (tied and name == "token_embd.weight"):
@@ -52,8 +53,8 @@ _Q3_IN_Q2 = re.compile(r"blk\.\d+\.(attn_v|attn_output|ffn_down)\.weight")
 def q2_k(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
     """The type of a tensor in Q2_K, the coarsest that llama.cpp offers without an importance matrix.
 
-    As `llama_tensor_get_type` has it with fewer than four query heads a key head: attn_v,
-    attn_output and ffn_down in Q3_K, the output in Q6_K, the rest in Q2_K.
+    From `llama_tensor_get_type`, for fewer than four query heads per key head: attn_v, attn_output and ffn_down in
+    Q3_K, the output in Q6_K, the rest in Q2_K.
     """
     if dimensions < 2:
         return Type.F32
@@ -63,7 +64,7 @@ def q2_k(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
 
 
 def tq2_0(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
-    """Ternary matrices, the output in Q6_K: no model that was not trained for it survives this."""
+    """Ternary matrices with the output in Q6_K: useless for models that were not trained for it."""
     if dimensions < 2:
         return Type.F32
     is_output = name == "output.weight" or (tied and name == "token_embd.weight")
@@ -74,10 +75,11 @@ _RANKED = re.compile(r"blk\.(\d+)\.attn_v\.weight")
 
 
 def hybrid(mix: Mix, interval: int) -> Mix:
-    """A mix for a model in which every so many blocks one has attention and the others a DeltaNet, as Qwen3.5's.
+    """A mix for a model in which one of `interval` blocks has attention and the others a DeltaNet, such as Qwen3.5.
 
-    Two things differ in `llama_tensor_get_type`: a fused attn_qkv (here the DeltaNet's) is Q5_K in Q4_K_M, and attn_v
-    tensors are counted among themselves, against the number of all blocks. The convolution is never quantized.
+    `llama_tensor_get_type` differs in two points: a fused attn_qkv (here the DeltaNet's) is Q5_K in Q4_K_M, and
+    attn_v tensors are counted among themselves, but compared with the number of all blocks. The convolution is
+    never quantized.
     """
 
     def choose(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
@@ -103,13 +105,13 @@ _NARROW = {
 
 
 def fitting(kind: Type, columns: int) -> Type:
-    """The type that takes a kind's place where a row is not whole blocks of it, as `tensor_type_fallback` in
-    src/llama-quant.cpp; F16 where that does not fit either."""
+    """The replacement type if a row is not a whole number of blocks of a type, as in `tensor_type_fallback` of
+    src/llama-quant.cpp; F16 if that does not fit either."""
     if kind in _NARROW and columns % GGML_QUANT_SIZES[kind][0]:
         kind = _NARROW[kind]
     return Type.F16 if columns % GGML_QUANT_SIZES[kind][0] else kind
 
 
 def f16(name: str, dimensions: int, blocks: int, tied: bool) -> Type:
-    """The type of a tensor in an F16 file: matrices F16, vectors F32 (as convert_hf_to_gguf.py)."""
+    """The type of a tensor in an F16 file: matrices F16, vectors F32 (as in convert_hf_to_gguf.py)."""
     return Type.F32 if dimensions < 2 else Type.F16

@@ -1,15 +1,17 @@
-"""NVFP4 in GGUF: the same codes and scales in other places, so no bit is lost. Pure.
+"""NVFP4 in GGUF: the same codes and scales in another layout, so that the conversion is lossless.
 
-GGML_TYPE_NVFP4 takes 64 numbers together: four scales, then 32 bytes of codes.
+GGML_TYPE_NVFP4 stores 64 numbers together: four scales, then 32 bytes of codes.
 
-    byte 0-3     the scales of four blocks of 16, E4M3 without a sign
-    byte 4-35    block by block 8 bytes: byte j has column j in the low nibble and column j + 8 in the high one
+  byte 0-3     the scales of four blocks of 16, E4M3 without a sign
+  byte 4-35    8 bytes for each block: byte j has column j in the low nibble and column j + 8 in the high one
 
-ModelOpt packs column 2 j low and 2 j + 1 high. The tensor's own scale is no part of it: it goes into a tensor `.scale`
-beside the weight, which llama.cpp multiplies the product by, and the input's into `.input_scale`. ggml's own packer
-(`ggml_quantize_chunk`) is of no use: it rounds anew, and turns every block scale of 248 and more into 448.
+ModelOpt packs column 2 j in the low and 2 j + 1 in the high nibble. The tensor scale is not part of the type: it is
+stored in a tensor `.scale` beside the weight, by which llama.cpp multiplies the product; the input scale is stored
+in `.input_scale`. ggml's own packer (`ggml_quantize_chunk`) cannot be used: it rounds again, and turns every block
+scale of 248 and more into 448.
 
-Sources: llama.cpp, conversion/base.py (`_nvfp4_pack`), ggml/src/ggml-common.h (block_nvfp4); gguf-py/gguf/quants.py.
+Sources: llama.cpp, conversion/base.py (`_nvfp4_pack`), ggml/src/ggml-common.h (block_nvfp4);
+gguf-py/gguf/quants.py.
 """
 
 from __future__ import annotations
@@ -22,16 +24,17 @@ from torch import Tensor
 
 from quantizer.core.errors import SourceError
 from quantizer.nvfp4 import grid
-from quantizer.nvfp4.blocks import BLOCK, Nvfp4
+from quantizer.nvfp4.blocks import BLOCK, Nvfp4Tensor
 
 SUPER: Final = 64
-"""Numbers that a row has to come in multiples of."""
+"""Rows must be multiples of this many numbers."""
 
 
-def pack(name: str, tensor: Nvfp4) -> np.ndarray:
+def pack(name: str, tensor: Nvfp4Tensor) -> np.ndarray:
     """A layer's codes and block scales: uint8 [out, in / 64 * 36].
 
-    Raises SourceError if a row is not whole superblocks, or a block scale is negative or NaN, which the type cannot say.
+    Raises SourceError if a row is not whole superblocks, or if a block scale is negative or NaN, which the type
+    cannot represent.
     """
     rows, columns = tensor.packed.shape[0], 2 * tensor.packed.shape[-1]
     if columns % SUPER:
@@ -47,10 +50,11 @@ def pack(name: str, tensor: Nvfp4) -> np.ndarray:
     return torch.cat(parts, dim=-1).reshape(rows, -1).numpy()
 
 
-def move(name: str, tensor: Nvfp4, rows: Tensor | None, columns: Tensor | None) -> Nvfp4:
-    """Rows and columns in another order (the old place of each new one); columns only in whole blocks of 16.
+def move(name: str, tensor: Nvfp4Tensor, rows: Tensor | None, columns: Tensor | None) -> Nvfp4Tensor:
+    """Permute rows and columns; rows, columns: the old index of each new one. Columns can be moved only in whole
+    blocks of 16.
 
-    Raises SourceError if the columns of a block would part.
+    Raises SourceError if the permutation would split a block.
     """
     packed, scale = tensor.packed, tensor.scale.view(torch.uint8)
     if rows is not None:
@@ -67,4 +71,4 @@ def move(name: str, tensor: Nvfp4, rows: Tensor | None, columns: Tensor | None) 
         order = (starts // BLOCK).flatten()
         packed = packed.reshape(len(packed), -1, BLOCK // 2)[:, order].reshape(packed.shape)
         scale = scale[:, order]
-    return Nvfp4(packed.contiguous(), scale.contiguous().view(torch.float8_e4m3fn), tensor.tensor_scale)
+    return Nvfp4Tensor(packed.contiguous(), scale.contiguous().view(torch.float8_e4m3fn), tensor.tensor_scale)

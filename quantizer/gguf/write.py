@@ -1,8 +1,8 @@
-"""A GGUF file from a Hugging Face folder: Qwen3 and Qwen3.5's text model, with a byte-level BPE.
+"""Write a GGUF file from a Hugging Face folder: Qwen3 and Qwen3.5's text model, with a byte-level BPE tokenizer.
 
-What convert_hf_to_gguf.py does, for the architectures that this project trains and with Q4_K_M in the same step. Names
-of tensors and keys are those of llama.cpp (quantizer/gguf/arch.py). Tensors are read, packed and written one after the
-other, so memory is that of the largest.
+Does what convert_hf_to_gguf.py does for these architectures, including Q4_K_M in the same step. Names of tensors
+and keys are llama.cpp's (quantizer/gguf/arch.py). Tensors are read, packed and written one at a time, so memory is
+that of the largest.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +22,14 @@ from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
 from quantizer.core.errors import SourceError
+from quantizer.core.pre_tokenizers import QWEN2, QWEN35
 from quantizer.gguf import ggml, mix
-from quantizer.gguf.arch import Architecture, Place, add_shape, architecture
+from quantizer.gguf.arch import Architecture, TensorMapping, add_shape, architecture
 from quantizer.gguf.nvfp4 import SUPER, move, pack
 from quantizer.nvfp4 import blocks
 from quantizer.verify.check import load_layer
-from quantizer.verify.folder import Entry, Folder, open_folder
-from quantizer.verify.layout import modules, quantized
+from quantizer.verify.folder import Folder, TensorInfo, open_intact_folder
+from quantizer.verify.layout import is_quantized, tensors_by_module
 
 MIXES: dict[str, tuple[mix.Mix, gguf.LlamaFileType]] = {
     "f16": (mix.f16, gguf.LlamaFileType.MOSTLY_F16),
@@ -38,17 +40,15 @@ MIXES: dict[str, tuple[mix.Mix, gguf.LlamaFileType]] = {
 NVFP4: Final = "nvfp4"
 KINDS: Final = (*MIXES, NVFP4)
 PLAIN: Final = {"BF16": Type.BF16, "F16": Type.F16, "F32": Type.F32}
-"""What an NVFP4 file keeps as it is."""
-QWEN2: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-QWEN35: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+"""Types that an NVFP4 file keeps unchanged."""
 PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35"}
-"""How a tokenizer cuts a text before it looks for tokens, and what llama.cpp calls it."""
+"""The pre-tokenizer's pattern, and llama.cpp's name for it."""
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A tensor of the file. shape: as numpy sees the numbers; of packed ones, in bytes. make: its numbers, when they
-    are wanted."""
+class PlannedTensor:
+    """A tensor of the file. shape: of the numbers, as in numpy; for packed types, in bytes. make: computes the
+    numbers."""
 
     name: str
     type: Type
@@ -57,19 +57,16 @@ class Planned:
 
 
 def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Type]:
-    """Write `folder` as one GGUF file of one of KINDS; returns each tensor's type.
+    """Write `folder` as one GGUF file of one of KINDS. Returns each tensor's type.
 
-    "nvfp4" wants an NVFP4 folder and loses nothing of it; "f16" takes one too and dequantizes; the others want BF16.
-    Raises SourceError: an architecture, a tokenizer or a combination that is not written here, or a broken folder.
+    "nvfp4" needs an NVFP4 folder and is lossless; "f16" also accepts one and dequantizes it; the others need BF16.
+    Raises SourceError for an unsupported architecture, tokenizer or combination, or a damaged folder.
     """
-    held = open_folder(folder, follow_links=True)
-    for finding in held.findings:
-        if finding.severity == "error" and finding.code != "pickle":
-            raise SourceError(f"{folder}: {finding}")
+    held = open_intact_folder(folder)
     inner = held.config.get("text_config")
     config = {**held.config, **(inner if isinstance(inner, dict) else {})}
     arch = architecture(config)
-    layers = {module for module, parts in modules(held).items() if quantized(parts)}
+    layers = {module for module, parts in tensors_by_module(held).items() if is_quantized(parts)}
     _check_kind(folder, kind, layers)
     planned = _plan(held, arch, kind, layers)
     writer = gguf.GGUFWriter(target, arch.name)
@@ -91,7 +88,7 @@ def _check_kind(folder: Path, kind: str, layers: set[str]) -> None:
         raise SourceError(f"{folder}: is NVFP4, and {kind} would round it once more; give the BF16 model")
 
 
-def _write(writer: gguf.GGUFWriter, planned: list[Planned]) -> None:
+def _write(writer: gguf.GGUFWriter, planned: list[PlannedTensor]) -> None:
     try:
         for tensor in planned:
             dtype = np.dtype(np.float32 if tensor.type == Type.F32 else np.float16)
@@ -112,7 +109,7 @@ def _write(writer: gguf.GGUFWriter, planned: list[Planned]) -> None:
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]) -> None:
-    """Tokens by id, their types, the merges, and the chat template."""
+    """Write the tokens by id, their types, the merges and the chat template."""
     document = _read_json(folder / "tokenizer.json")
     added = {item["id"]: item for item in document["added_tokens"]}
     by_id = {i: token for token, i in document["model"]["vocab"].items()}
@@ -134,7 +131,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]
 
 
 def pre_tokenizer(document: dict[str, Any]) -> str:
-    """llama.cpp's name for the way that tokenizer.json cuts texts. Raises SourceError for one it is not."""
+    """llama.cpp's name of the pre-tokenizer of tokenizer.json. Raises SourceError for an unknown one."""
     kind = document["model"].get("type")
     before = document.get("pre_tokenizer") or {}
     patterns = {
@@ -148,13 +145,13 @@ def pre_tokenizer(document: dict[str, Any]) -> str:
 
 
 def _special(folder: Path, config: dict[str, Any], ids: dict[str, int], role: str) -> int | None:
-    """The id of a token with a role: as the tokenizer says, else as the model's configuration does."""
+    """The id of the token with a role: from the tokenizer, else from the model's configuration."""
     path = folder / "tokenizer_config.json"
-    token = _read_json(path).get(role) if path.exists() else None
+    token: Any = _read_json(path).get(role) if path.exists() else None
     token = token.get("content") if isinstance(token, dict) else token
-    told = config.get(f"{role}_id")
-    told = told[0] if isinstance(told, list) and told else told
-    return ids.get(token, told) if isinstance(token, str) else told
+    configured: Any = config.get(f"{role}_id")
+    configured = configured[0] if isinstance(configured, list) and configured else configured
+    return ids.get(token, configured) if isinstance(token, str) else configured
 
 
 def _template(folder: Path) -> str | None:
@@ -167,14 +164,15 @@ def _template(folder: Path) -> str | None:
 
 
 def _token_type(added: dict[str, Any] | None, known: bool) -> int:
-    """Control tokens are hidden from the text; the tags of thoughts and calls must not be."""
+    """The type of a token. Control tokens are hidden from the text; the tags of thoughts and tool calls must not
+    be."""
     if added is None:
         return int(gguf.TokenType.NORMAL if known else gguf.TokenType.UNUSED)
     return int(gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED)
 
 
 def _add_sampling(writer: gguf.GGUFWriter, folder: Path) -> None:
-    """The folder's generation defaults; llama-server takes them where a request says nothing."""
+    """Write the folder's generation defaults, which llama-server uses where a request sets none."""
     path = folder / "generation_config.json"
     defaults = _read_json(path) if path.exists() else {}
     if "temperature" in defaults:
@@ -188,10 +186,10 @@ def _add_sampling(writer: gguf.GGUFWriter, folder: Path) -> None:
 # --------------------------------------------------------------------------------------------- its tensors
 
 
-def _plan(held: Folder, arch: Architecture, kind: str, layers: set[str]) -> list[Planned]:
-    """Every tensor of the file, in its order."""
+def _plan(held: Folder, arch: Architecture, kind: str, layers: set[str]) -> list[PlannedTensor]:
+    """Every tensor of the file, in order."""
     tied = "lm_head.weight" not in held.tensors
-    found: list[Planned] = []
+    found: list[PlannedTensor] = []
     for name, entry in held.tensors.items():
         module, _, part = name.rpartition(".")
         place = arch.place(name) if module not in layers or part == "weight" else None
@@ -204,34 +202,34 @@ def _plan(held: Folder, arch: Architecture, kind: str, layers: set[str]) -> list
     return sorted(found, key=lambda tensor: _file_order(tensor.name))
 
 
-def _packed(held: Folder, module: str, place: Place) -> list[Planned]:
-    """A layer in NVFP4, and its two scales beside it, as llama.cpp's converter leaves them out where they are 1."""
+def _packed(held: Folder, module: str, place: TensorMapping) -> list[PlannedTensor]:
+    """A layer in NVFP4 and its two scales."""
     rows, half = held.tensors[f"{module}.weight"].shape
     if 2 * half % SUPER:
         raise SourceError(
             f"{module}: rows of {2 * half} are not whole blocks of {SUPER}, which GGUF's NVFP4 needs"
         )
     make = lambda: pack(module, move(module, load_layer(held, module), place.rows, place.columns))  # noqa: E731
-    found = [Planned(place.name, Type.NVFP4, (rows, 2 * half // SUPER * 36), make)]
+    found = [PlannedTensor(place.name, Type.NVFP4, (rows, 2 * half // SUPER * 36), make)]
     for part, suffix in (("weight_scale_2", "scale"), ("input_scale", "input_scale")):
         if f"{module}.{part}" in held.tensors:
             scale = held.load(f"{module}.{part}").float().reshape(1).numpy()
             name = f"{place.name.removesuffix('weight')}{suffix}"
-            found.append(Planned(name, Type.F32, (1,), lambda scale=scale: scale))
+            found.append(PlannedTensor(name, Type.F32, (1,), partial(np.asarray, scale)))
     return found
 
 
 def _plain(
     held: Folder,
     name: str,
-    entry: Entry,
-    place: Place,
+    entry: TensorInfo,
+    place: TensorMapping,
     arch: Architecture,
     kind: str,
     tied: bool,
     layer: bool,
-) -> Planned:
-    """A tensor of numbers, rounded to the type that the mix says; in an NVFP4 file as it was."""
+) -> PlannedTensor:
+    """A tensor of numbers, rounded to the type of the mix; unchanged in an NVFP4 file."""
     shape = (entry.shape[0], 2 * entry.shape[1]) if layer else entry.shape
     if place.numbers is not None:
         shape = tuple(place.numbers(torch.empty(shape, device="meta")).shape)
@@ -244,7 +242,7 @@ def _plain(
         chosen = mix.fitting(choose(place.name, len(shape), arch.blocks, tied), shape[-1])
     as_stored = shape if chosen in (Type.F32, Type.F16) else (*shape[:-1], ggml.row_bytes(chosen, shape[-1]))
     make = lambda: _rounded(place.moved(_numbers(held, name, layer)), chosen)  # noqa: E731
-    return Planned(place.name, chosen, as_stored, make)
+    return PlannedTensor(place.name, chosen, as_stored, make)
 
 
 def _numbers(held: Folder, name: str, layer: bool) -> Tensor:
@@ -254,7 +252,7 @@ def _numbers(held: Folder, name: str, layer: bool) -> Tensor:
 
 
 def _rounded(weight: Tensor, kind: Type) -> np.ndarray:
-    """float32 to a type's numbers or bytes."""
+    """A float32 tensor as numbers or bytes of a type."""
     if kind == Type.BF16:
         return weight.to(torch.bfloat16).view(torch.uint8).numpy()
     if kind == Type.F32:
@@ -263,7 +261,7 @@ def _rounded(weight: Tensor, kind: Type) -> np.ndarray:
 
 
 def _file_order(name: str) -> tuple[int, str]:
-    """The embedding first, then blocks by number."""
+    """The sort key: the embedding first, then blocks by number."""
     parts = name.split(".")
     return (int(parts[1]) + 1 if parts[0] == "blk" else -1, name)
 

@@ -1,7 +1,8 @@
-"""Which linear layers of a model become NVFP4, and putting them in their places.
+"""Choose the linear layers of a model that become NVFP4, and replace them.
 
-`make_plan` reads patterns and touches nothing; `attach` replaces the layers, which keep their parameters; `tie` gives
-layers that a server joins one scale, `measure` takes all weights' amax anew, as training has to now and then.
+`make_plan` evaluates the recipe's patterns without changing the model. `attach` replaces the layers, which keep
+their parameters. `share_scales` gives layers that a server fuses a common scale. `refresh_weight_amax` measures the
+weights again, as training has to from time to time.
 """
 
 from __future__ import annotations
@@ -16,38 +17,38 @@ import torch
 from torch import nn
 
 from quantizer.core.errors import RecipeError
-from quantizer.layers.fused import groups
+from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
-from quantizer.recipes.values import Layers
+from quantizer.recipes.recipe import Layers
 
 ALWAYS_KEPT: Final = ("lm_head", "in_proj_a", "in_proj_b")
-"""Last parts of the names of linear layers that stay in BF16; see `recipe_values.Layers`."""
+"""Last parts of the names of linear layers that always stay in BF16; see `quantizer.recipes.recipe.Layers`."""
 DELTANET: Final = "linear_attn"
 _LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Names of modules. layers: to be quantized. kept: those with a matrix that are not, embeddings and convolutions
-    included. groups: of the layers, those that a server joins."""
+class LayerPlan:
+    """Names of modules. layers: to be quantized. kept: other modules with a matrix, including embeddings and
+    convolutions."""
 
     layers: tuple[str, ...]
     kept: tuple[str, ...]
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """Every layer once: neighbours that a server joins together, the others alone."""
-        joined = groups(self.layers)
+        """Every layer once: layers that a server fuses in one tuple, each of the others in a tuple of its own."""
+        joined = fused_groups(self.layers)
         together = {name for group in joined for name in group}
         return (*joined, *((name,) for name in self.layers if name not in together))
 
 
-def make_plan(model: nn.Module, wanted: Layers) -> Plan:
-    """The layers that a recipe's [layers] means in this model.
+def make_plan(model: nn.Module, wanted: Layers) -> LayerPlan:
+    """The layers of this model that a recipe's [layers] selects.
 
-    Raises RecipeError if a pattern covers nothing, if nothing is left to quantize, if only a part of neighbours that
-    a server joins is left, or if a layer's rows are not whole blocks of 16.
+    Raises RecipeError if a pattern matches nothing, no layer is left to quantize, only some of a group of layers
+    that a server fuses are selected, or a layer's rows are not whole blocks of 16.
     """
     matrices = {name: m for name, m in model.named_modules() if _matrix(m)}
     able = [name for name, m in matrices.items() if isinstance(m, nn.Linear) and not _always_kept(name)]
@@ -63,23 +64,23 @@ def make_plan(model: nn.Module, wanted: Layers) -> Plan:
             raise RecipeError(
                 f"{name} has {columns} input columns, not whole blocks of {blocks.BLOCK}: add it to layers.exclude"
             )
-    return Plan(layers, tuple(name for name in matrices if name not in layers))
+    return LayerPlan(layers, tuple(name for name in matrices if name not in layers))
 
 
-def attach(model: nn.Module, plan: Plan, norm: float = blocks.E4M3_MAX) -> dict[str, NVFP4Linear]:
-    """Put NVFP4 layers in the places of the plan's and tie them; returns them by name.
+def attach(model: nn.Module, plan: LayerPlan, norm: float = blocks.E4M3_MAX) -> dict[str, NVFP4Linear]:
+    """Replace the layers of the plan by NVFP4 layers with shared scales. Returns them by name.
 
-    The inputs' amax is zero until `quantizer.ptq.calibrate` has seen data. norm: see `NVFP4Linear`.
+    The amax of the inputs is zero until `quantizer.ptq.calibrate` has seen data. norm: see `NVFP4Linear`.
     """
     for name in plan.layers:
         layer = model.get_submodule(name)
         model.set_submodule(name, NVFP4Linear(layer, norm))  # type: ignore[arg-type]
-    tie(model)
+    share_scales(model)
     return nvfp4_layers(model)
 
 
 def detach(model: nn.Module, names: Iterable[str] | None = None) -> None:
-    """Put plain layers back, all or these, with the master weights as they are now."""
+    """Put plain layers back, all or only the named ones, with the current master weights."""
     layers = nvfp4_layers(model)
     for name in layers if names is None else names:
         layer = layers[name]
@@ -89,10 +90,10 @@ def detach(model: nn.Module, names: Iterable[str] | None = None) -> None:
 
 
 @torch.no_grad()
-def tie(model: nn.Module) -> list[tuple[str, ...]]:
-    """Give neighbours that a server joins the largest amax among them, for weights and inputs; returns the groups."""
+def share_scales(model: nn.Module) -> list[tuple[str, ...]]:
+    """Give layers that a server fuses their largest amax, for weights and inputs. Returns the groups of layers."""
     layers = nvfp4_layers(model)
-    found = groups(layers)
+    found = fused_groups(layers)
     for group in found:
         members = [layers[name] for name in group]
         for part in ("weight_amax", "input_amax"):
@@ -104,12 +105,14 @@ def tie(model: nn.Module) -> list[tuple[str, ...]]:
 
 
 @torch.no_grad()
-def measure(model: nn.Module) -> None:
-    """Take every weight's amax anew and tie it; the inputs' stay as they are. Block scales that were searched or learned
-    stay too: search again where weights have moved."""
+def refresh_weight_amax(model: nn.Module) -> None:
+    """Measure the amax of every weight again and share it. The amax of the inputs does not change.
+
+    Block scales that were searched or learned do not change either: search again if the weights have moved.
+    """
     for layer in nvfp4_layers(model).values():
         layer.weight_amax.copy_(layer.largest_weight())
-    tie(model)
+    share_scales(model)
 
 
 def _matrix(module: nn.Module) -> bool:
@@ -122,7 +125,7 @@ def _always_kept(name: str) -> bool:
 
 
 def _covered(patterns: Iterable[str], names: Iterable[str], key: str) -> set[str]:
-    """The names that one of the patterns covers. Raises RecipeError for a pattern that covers none."""
+    """The names that match any of the patterns. Raises RecipeError for a pattern that matches nothing."""
     names, found = list(names), set()
     for pattern in patterns:
         hits = {name for name in names if fnmatchcase(name, pattern)}
@@ -134,7 +137,7 @@ def _covered(patterns: Iterable[str], names: Iterable[str], key: str) -> set[str
 
 
 def _by_place(names: Iterable[str], wanted: Layers) -> set[str]:
-    """What first, last and deltanet leave out."""
+    """The layers that `first`, `last` and `deltanet` leave out."""
     places = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
     count = max(places.values(), default=-1) + 1
     if wanted.first + wanted.last >= count > 0 and wanted.first + wanted.last:
@@ -149,8 +152,9 @@ def _by_place(names: Iterable[str], wanted: Layers) -> set[str]:
 
 
 def _check_whole_groups(able: Iterable[str], layers: Iterable[str]) -> None:
-    """A server joins neighbours into one matrix, which is NVFP4 or is not."""
-    for group in groups(able):
+    """Raises RecipeError if only some of a group are chosen: a server fuses them into one matrix, which is NVFP4 or
+    not."""
+    for group in fused_groups(able):
         inside = [name for name in group if name in layers]
         if inside and len(inside) < len(group):
             apart = ", ".join(name for name in group if name not in inside)

@@ -1,8 +1,8 @@
-"""Layers that a server joins into one. Pure.
+"""Layers that a server fuses into one.
 
-vLLM loads these neighbours as rows of a single matrix and gives it one `weight_scale_2` and one `input_scale`, the
-largest, without rescaling the blocks of the others. So neighbours must be quantized together and share both scales,
-and whoever trains or calibrates them has to tie them first.
+vLLM loads these layers as rows of a single matrix with one `weight_scale_2` and one `input_scale`: the largest of
+theirs, without rescaling the blocks of the others. So they must be quantized together and share both scales, and
+calibration and training must apply the shared scales from the start.
 
 Source: `packed_modules_mapping` in vllm/model_executor/models/{qwen3,qwen3_5,llama,mixtral}.py.
 """
@@ -19,11 +19,11 @@ FUSED: Final = (
     ("in_proj_qkv", "in_proj_z"),
     ("in_proj_b", "in_proj_a"),
 )
-"""Names of neighbours, in the order of the rows."""
+"""Names of layers that are fused, in the order of their rows."""
 
 
-def groups(modules: Iterable[str]) -> list[tuple[str, ...]]:
-    """Those of the modules that a server joins: two or more neighbours each, in order of their names."""
+def fused_groups(modules: Iterable[str]) -> list[tuple[str, ...]]:
+    """The groups of two or more of these modules that a server fuses, sorted by name."""
     present = set(modules)
     parents = sorted({module.rpartition(".")[0] for module in present})
     found = []

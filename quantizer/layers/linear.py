@@ -1,23 +1,23 @@
-"""A linear layer as NVFP4 serves it, in a model that can still be trained.
+"""A linear layer that computes as its NVFP4 export will, and that can still be trained.
 
-    y = fake(x) @ fake(bf16(W))^T + b
+  y = fake(x) @ fake(bf16(W))^T + b
 
-W is the master weight, in any float type; it is rounded to BF16 first, because that is what the export packs. What
-`fake` gives are the very numbers that the exported bytes stand for. Gradients pass the rounding as if it were not
-there (`quantizer.nvfp4.fake`).
+W is the master weight, in any float type. It is first rounded to BF16, because that is what the export packs. The
+results of `fake` are exactly the values that the exported bytes represent. Gradients pass the rounding unchanged
+(`quantizer.nvfp4.fake`).
 
-A layer has three scales, and they never change their type with the model's:
+A layer has three kinds of scales, whose types do not change with the model's:
 
-    weight_amax   float32 []            ends the weight's tensor scale: amax / (6 * norm)
-    input_amax    float32 []            the same for inputs; their block scales are taken from each input itself
-    block scales  [out, in / 16]        dynamic: from the weight as it is
-                                        static:  `weight_scale`, float8_e4m3fn, found by a search
-                                        learned: `block_amax`, a float32 parameter (LSQ, arXiv 1902.08153)
+  weight_amax   float32 []            sets the weight's tensor scale: amax / (6 * norm)
+  input_amax    float32 []            the same for inputs; their block scales are computed from each input
+  block scales  [out, in / 16]        dynamic: from the current weight
+                                      static:  `weight_scale`, float8_e4m3fn, found by a search
+                                      learned: `block_amax`, a float32 parameter (LSQ, arXiv 1902.08153)
 
-Rounding the weight is cheap and yet worth doing only once per optimizer step, not in every micro-batch and again
-when activations are recomputed. A training loop calls `hold_weights(model)` after each optimizer step, and
-`drop_weights(model)` when it is done; between the two the layers use the held result, which is not looked at again:
-a weight that changes without a new `hold_weights` has no effect. Learned scales cannot be held.
+The weight needs to be rounded only once per optimizer step, not in every micro-batch and not again when activations
+are recomputed. A training loop calls `hold_weights(model)` after each optimizer step, and `drop_weights(model)` at
+the end. In between, the layers use the held result: changing a weight has no effect until the next `hold_weights`.
+Learned scales cannot be held.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from quantizer.nvfp4 import blocks, fake
-from quantizer.nvfp4.blocks import BLOCK, Nvfp4
+from quantizer.nvfp4.blocks import BLOCK, Nvfp4Tensor
 from quantizer.nvfp4.grid import E2M1_MAX
 
-SERVED: Final = torch.bfloat16
-"""The type that weights are rounded to before they are packed, and that a server computes in."""
+SERVED_DTYPE: Final = torch.bfloat16
+"""The type that weights are rounded to before they are packed, and that servers compute in."""
 _EXACT: Final = ("weight_amax", "input_amax", "weight_scale", "block_amax")
 
 
 class NVFP4Linear(nn.Linear):
-    """Takes the place of an `nn.Linear` and its very parameters; see the module's text.
+    """Replaces an `nn.Linear` and uses the same parameters; see the module's documentation.
 
-    norm: 448, or 256 to leave a block room above (`blocks.FOUR_OVER_SIX`). active: false makes it a plain layer.
+    norm: 448, or 256 to leave room above a block (`blocks.FOUR_OVER_SIX`). active: false makes it a plain layer.
     """
 
     weight_amax: Tensor
     input_amax: Tensor
     weight_scale: Tensor | None
+    block_amax: nn.Parameter | None
     held: Tensor | None
 
     def __init__(self, linear: nn.Linear, norm: float = blocks.E4M3_MAX) -> None:
@@ -77,23 +78,28 @@ class NVFP4Linear(nn.Linear):
 
     @torch.no_grad()
     def largest_weight(self) -> Tensor:
-        """The largest magnitude in the weight as it would be packed: float32 []."""
-        return self.weight.abs().amax().to(SERVED).float()
+        """The largest magnitude of the weight as it would be packed: float32 []."""
+        return self.weight.abs().amax().to(SERVED_DTYPE).float()
 
     def tensor_scale(self) -> Tensor:
-        """The weight's second scale: float32 []."""
+        """The tensor scale of the weight: float32 []."""
         return blocks.tensor_scale(self.weight_amax, self.norm)
 
     @torch.no_grad()
     def block_scale(self) -> Tensor:
-        """The weight's block scales as they would be exported: float8_e4m3fn [out, in / 16]."""
+        """The block scales of the weight as they would be exported: float8_e4m3fn [out, in / 16]."""
         if self.weight_scale is not None:
             return self.weight_scale
-        amax = self.block_amax if self.block_amax is not None else blocks.block_amax(self.weight.to(SERVED))
+        amax = (
+            self.block_amax
+            if self.block_amax is not None
+            else blocks.block_amax(self.weight.to(SERVED_DTYPE))
+        )
         return blocks.block_scale(amax, self.tensor_scale())
 
     def fix_scales(self, scale: Tensor | None) -> None:
-        """Use these block scales from now on, float8_e4m3fn [out, in / 16]; with None, the weight's own again."""
+        """Use these block scales from now on, float8_e4m3fn [out, in / 16]; None restores those computed from the
+        weight."""
         self.block_amax = None
         if scale is None or self.weight_scale is None:
             self.weight_scale = scale
@@ -101,27 +107,27 @@ class NVFP4Linear(nn.Linear):
             self.weight_scale.copy_(scale)
 
     def learn_scales(self) -> None:
-        """Make the block scales a parameter that begins where they are."""
+        """Turn the block scales into a parameter, starting from their current values."""
         amax = self.block_scale().float() * (E2M1_MAX * self.tensor_scale())
         self.weight_scale = None
         self.block_amax = nn.Parameter(amax)
 
     @torch.no_grad()
-    def quantize(self) -> Nvfp4:
-        """The weight in NVFP4, as it is exported. Raises ValueError if it is not finite."""
-        return blocks.quantize(self.weight.to(SERVED), self.tensor_scale(), self.block_scale())
+    def quantize(self) -> Nvfp4Tensor:
+        """The weight in NVFP4, as exported. Raises ValueError if it is not finite."""
+        return blocks.quantize(self.weight.to(SERVED_DTYPE), self.tensor_scale(), self.block_scale())
 
     def fake_weight(self) -> Tensor:
-        """What the exported weight stands for: BF16 [out, in], with a gradient to the master weight or the scales."""
+        """The values of the exported weight: BF16 [out, in], with a gradient to the master weight or to the scales."""
         if self.held is not None:
-            return _Held.apply(self.weight, self.held)  # type: ignore[no-any-return]
-        weight = self.weight.to(SERVED)
+            return _Held.apply(self.weight, self.held)  # type: ignore[no-untyped-call]  # torch's
+        weight = self.weight.to(SERVED_DTYPE)
         if self.block_amax is None:
             return fake.fake_static(weight, self.block_scale(), self.tensor_scale())
         return fake.fake_learned(weight, self.block_amax, self.tensor_scale())
 
     def forward(self, x: Tensor) -> Tensor:
-        """float [..., in] to [..., out], in autocast's type where autocast is on, else in x's."""
+        """float [..., in] to [..., out], in autocast's type if autocast is on, else in x's type."""
         if not self.active:
             return F.linear(x, self.weight, self.bias)
         x = x.to(_compute_type(x))
@@ -129,7 +135,7 @@ class NVFP4Linear(nn.Linear):
         return F.linear(fake.fake_dynamic(x, self.input_amax), self.fake_weight().to(x.dtype), bias)
 
     def hold(self) -> None:
-        """Round the weight now, and use the result until `drop` or the next `hold`. Not for learned scales."""
+        """Round the weight now and use the result until `drop` or the next `hold`. Does nothing for learned scales."""
         if self.block_amax is not None:
             return
         held, self.held = self.held, None
@@ -139,16 +145,16 @@ class NVFP4Linear(nn.Linear):
         self.held = rounded if held is None else held.copy_(rounded)
 
     def drop(self) -> None:
-        """Forget what is held."""
+        """Discard the held weight."""
         self.held = None
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, scales={self.scales}, norm={self.norm:g}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """As torch's, but `model.to(bfloat16)` must not round a scale."""
+        """As in torch, except that `model.to(bfloat16)` must not round a scale."""
         before = {name: tensor.data for name in _EXACT if (tensor := getattr(self, name)) is not None}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
         for name, tensor in before.items():
             moved = getattr(self, name)
             if moved.dtype != tensor.dtype:
@@ -157,7 +163,8 @@ class NVFP4Linear(nn.Linear):
 
 
 class _Held(torch.autograd.Function):
-    """A rounded weight whose gradient is the master's, in the master's own type: micro-batches add up there."""
+    """A rounded weight whose gradient goes to the master weight, in the master's own type: micro-batches accumulate
+    there."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, held: Tensor) -> Tensor:
@@ -180,20 +187,20 @@ def nvfp4_layers(model: nn.Module) -> dict[str, NVFP4Linear]:
 
 
 def hold_weights(model: nn.Module) -> None:
-    """Round every weight once, for all forwards until the next call; after each optimizer step."""
+    """Round every weight once for all forward passes until the next call. Call it after each optimizer step."""
     for layer in nvfp4_layers(model).values():
         layer.hold()
 
 
 def drop_weights(model: nn.Module) -> None:
-    """Forget the held weights: from now on every forward rounds again."""
+    """Discard the held weights: from now on every forward pass rounds again."""
     for layer in nvfp4_layers(model).values():
         layer.drop()
 
 
 @contextmanager
 def unquantized(model: nn.Module) -> Iterator[None]:
-    """Within a `with` block the model computes with its master weights and with inputs as they come."""
+    """Within a `with` block, the model computes with its master weights and does not round inputs."""
     layers = [layer for layer in nvfp4_layers(model).values() if layer.active]
     for layer in layers:
         layer.active = False

@@ -1,8 +1,8 @@
-"""Fake quantization: numbers rounded to what NVFP4 can say, and gradients that pass through.
+"""Fake quantization: round numbers to NVFP4 values in the forward pass, and let gradients through.
 
-Forward gives the values that a served model would compute with, in the input's dtype. Backward treats the rounding
-as the identity (the straight-through estimator, arXiv 1308.3432); with a `limit`, numbers beyond it get no gradient.
-Scales are constants, and no gradient reaches them, but for `fake_learned`.
+The forward pass returns the values that a served model would compute with, in the input's dtype. The backward pass
+treats the rounding as the identity (the straight-through estimator, arXiv 1308.3432); with a `limit`, numbers
+beyond it get no gradient. Scales are constants without a gradient, except in `fake_learned`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from quantizer.nvfp4 import blocks, grid
 
 
 def fake_dynamic(x: Tensor, amax: Tensor, limit: Tensor | None = None) -> Tensor:
-    """Round with block scales taken from `x` itself, under the tensor scale of a given amax.
+    """Round with block scales computed from `x` itself, and a tensor scale from a given amax.
 
-    x: float [..., in]. amax: float [], the calibrated largest magnitude; what lies beyond it saturates. limit: see
-    above, broadcastable to x. Returns [..., in] in x's dtype.
+    x: float [..., in]. amax: float [], the calibrated largest magnitude; larger numbers saturate. limit: numbers
+    beyond it get no gradient; broadcastable to x. Returns [..., in] in x's dtype.
     """
     second = blocks.tensor_scale(amax)
     return fake_static(x, blocks.block_scale(blocks.block_amax(x.detach()), second), second, limit)
@@ -28,31 +28,33 @@ def fake_dynamic(x: Tensor, amax: Tensor, limit: Tensor | None = None) -> Tensor
 def fake_static(x: Tensor, scale: Tensor, tensor_scale: Tensor, limit: Tensor | None = None) -> Tensor:
     """Round with given scales.
 
-    x: float [..., in]. scale: float8_e4m3fn [..., in / 16]. tensor_scale: float32 []. limit: see above, broadcastable
-    to x. Returns [..., in] in x's dtype.
+    x: float [..., in]. scale: float8_e4m3fn [..., in / 16]. tensor_scale: float32 []. limit: numbers beyond it get
+    no gradient; broadcastable to x. Returns [..., in] in x's dtype.
     """
-    rounded: Tensor = _Round.apply(x, blocks.step(scale, tensor_scale), limit)
+    rounded: Tensor = _Round.apply(x, blocks.step(scale, tensor_scale), limit)  # type: ignore[no-untyped-call]  # torch's
     return rounded
 
 
 def fake_grid(x: Tensor) -> Tensor:
-    """Round numbers that are scaled already; beyond 6 they get no gradient.
+    """Round numbers that are already scaled; numbers beyond 6 get no gradient.
 
     x: float [...]. Returns [...] in x's dtype.
     """
-    rounded: Tensor = _RoundGrid.apply(x)
+    rounded: Tensor = _RoundGrid.apply(x)  # type: ignore[no-untyped-call]  # torch's
     return rounded
 
 
 def fake_learned(x: Tensor, block_amax: Tensor, tensor_scale: Tensor) -> Tensor:
-    """Round under block scales that learn: the gradient of a block's scale is the sum over its numbers of
-    (rounded - scaled), and of the end of the grid where a number lies beyond it (LSQ, arXiv 1902.08153).
+    """Round under trainable block scales (LSQ, arXiv 1902.08153).
 
-    x: float [..., in]. block_amax: float32 [..., in / 16]. tensor_scale: float32 []. Returns [..., in] in x's dtype,
-    what `fake_static` gives for the same scales, to the bit.
+    The gradient of a block's scale is the sum over its numbers of (rounded - scaled), and of the largest grid value
+    for a number beyond it.
+
+    x: float [..., in]. block_amax: float32 [..., in / 16]. tensor_scale: float32 []. Returns [..., in] in x's
+    dtype, equal to the bit to the result of `fake_static` for the same scales.
     """
     scale = block_amax / (grid.E2M1_MAX * tensor_scale)
-    scale = _RoundScale.apply(torch.where(scale == 0, torch.ones_like(scale), scale))
+    scale = _RoundScale.apply(torch.where(scale == 0, torch.ones_like(scale), scale))  # type: ignore[no-untyped-call]  # torch's
     steps = (scale * tensor_scale).unsqueeze(-1)
     scaled = x.float().reshape(*x.shape[:-1], -1, blocks.BLOCK) / steps
     rounded: Tensor = (fake_grid(scaled) * steps).flatten(-2).to(x.dtype)
@@ -86,7 +88,7 @@ class _RoundGrid(torch.autograd.Function):
 
 
 class _RoundScale(torch.autograd.Function):
-    """To E4M3 and back to float32; a scale beyond its bounds gets no gradient."""
+    """Round to E4M3 and convert back to float32; a scale outside the bounds gets no gradient."""
 
     @staticmethod
     def forward(ctx: Any, scale: Tensor) -> Tensor:

@@ -1,15 +1,15 @@
-"""E2M1, the four-bit float of NVFP4: eight magnitudes, a sign, and two of them in a byte.
+"""E2M1, the four-bit float of NVFP4: eight magnitudes and a sign; two codes make a byte.
 
-    code bits 0-2   0    1    2    3    4    5    6    7
-    magnitude       0   0.5   1   1.5   2    3    4    6          bit 3 is the sign
+  code bits 0-2   0    1    2    3    4    5    6    7
+  magnitude       0   0.5   1   1.5   2    3    4    6          bit 3 is the sign
 
-A number goes to the nearest magnitude, and from the middle of two to the one with the even code, as
-IEEE 754 rounds: 0.25, 1.25, 2.5 and 5 go down, 0.75, 1.75 and 3.5 go up. What lies beyond 6 becomes 6.
-A negative number keeps its sign when it rounds to zero (code 8); minus zero itself counts as zero.
+A number is rounded to the nearest magnitude. Halfway between two, it goes to the one with the even code, as in IEEE
+754: 0.25, 1.25, 2.5 and 5 are rounded down, 0.75, 1.75 and 3.5 up. Numbers beyond 6 become 6. A negative number
+keeps its sign when it is rounded to zero (code 8); minus zero itself counts as zero.
 
 Sources: OCP Microscaling Formats (MX) v1.0, section 5.3.3 (the values); ModelOpt 0.47,
-quantization/qtensor/nvfp4_tensor.py, `_cast_fp4` (ties, signs and the order of nibbles). Rounding is written
-once, in `_magnitude`; the values and the codes follow from it.
+quantization/qtensor/nvfp4_tensor.py, `_cast_fp4` (ties, signs and the order of the two codes in a byte). The
+rounding is implemented once, in `_magnitude`; values and codes are derived from it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torch import Tensor
 
 MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1_MAX: Final = 6.0
-EXPONENT: Final = 0x7F800000  # of a float32's bits
-ROUNDS_TO_ONE: Final = 1.5 * 2**23  # about it float32 numbers are 1 apart, to either side
+EXPONENT: Final = 0x7F800000  # mask of a float32's exponent bits
+ROUNDS_TO_ONE: Final = 1.5 * 2**23  # around it, neighbouring float32 numbers differ by 1
 
 
 def nearest(x: Tensor) -> Tensor:
-    """The E2M1 value nearest to each number.
+    """The nearest E2M1 value of each number.
 
     x: float [...], any float dtype. Returns float32 [...]. NaN stays NaN.
     """
@@ -37,17 +37,17 @@ def nearest(x: Tensor) -> Tensor:
 def encode(x: Tensor) -> Tensor:
     """The code of the nearest value: float [...] to uint8 [...], 0 to 15. The input must be finite."""
     size = _magnitude(x)
-    # Codes climb by one in 0.5, from 2 on in 1, from 4 on in 2: the lowest of three lines.
+    # A code is 0.5 apart from the next, from 2 on 1, from 4 on 2: the minimum of three lines.
     code = torch.minimum(torch.minimum(size * 2, size + 2), size / 2 + 4)
     return code.to(torch.uint8) | ((x < 0).to(torch.uint8) << 3)
 
 
 def _magnitude(x: Tensor) -> Tensor:
-    """The magnitude nearest to the size of each number: float32 [...], in a tensor of its own.
+    """The nearest magnitude to the absolute value of each number, as a new tensor: float32 [...].
 
-    A number's own exponent says how far apart the magnitudes about it are: by half of its power of two, and by 0.5
-    below 2. They are even multiples of that where their codes are even. Where float32 numbers are just so far apart,
-    adding rounds to one of them as IEEE 754 has it, ties to even, and what was added comes off without a rest.
+    The spacing of the magnitudes around a number follows from its exponent: half of its power of two, and 0.5 below
+    2. Magnitudes with an even code are even multiples of the spacing. Adding a constant at which float32 numbers
+    have the same spacing rounds to one of them, ties to even; subtracting the constant again is exact.
     """
     size = x.float().abs().clamp_(max=E2M1_MAX)
     power = (size.view(torch.int32) & EXPONENT).view(torch.float32)
@@ -62,7 +62,7 @@ def decode(codes: Tensor) -> Tensor:
 
 
 def pack(codes: Tensor) -> Tensor:
-    """Two codes to a byte: uint8 [..., n] to uint8 [..., n / 2]; the even column is the low nibble."""
+    """Two codes in a byte: uint8 [..., n] to uint8 [..., n / 2]; the even column is the low nibble."""
     if codes.shape[-1] % 2:
         raise ValueError(f"a row of {codes.shape[-1]} codes does not fill its last byte")
     return codes[..., 0::2] | (codes[..., 1::2] << 4)

@@ -1,10 +1,12 @@
-"""Intel's AutoRound learns the rounding of each weight; choosing layers and exporting stay ours.
+"""Quantization with Intel's AutoRound, which learns the rounding of each weight. Layer selection and export are
+ours.
 
-It writes an llm_compressor folder, whose NVFP4 has other names: `weight_packed` with the codes in the same order,
-`weight_scale`, and the reciprocals of the two tensor scales, `weight_global_scale` and `input_global_scale`. Read back
-into our layers, the codes do not change: a layer's weight becomes what its codes stand for, which rounds to them again.
-AutoRound gives q, k, v and gate, up one scale, but not DeltaNet's in_proj_qkv and in_proj_z, which a server joins too:
-the one with the smaller scale is rounded once more, under the other's.
+AutoRound writes an llm_compressor folder, which names the parts of NVFP4 differently: `weight_packed` with the
+codes in the same order, `weight_scale`, and `weight_global_scale` and `input_global_scale`, the reciprocals of the
+two tensor scales. Importing it does not change the codes: the weight of a layer becomes what its codes represent,
+which rounds to the same codes again. AutoRound shares a scale among q, k, v and among gate, up, but not between
+DeltaNet's in_proj_qkv and in_proj_z, which a server fuses too. Of those, the layer with the smaller scale is
+rounded again under the larger one.
 
 Source: AutoRound 0.16, export/export_to_llmcompressor; compressed-tensors, compressors/nvfp4.
 """
@@ -25,31 +27,31 @@ from quantizer.checkpoint.source import Source, load_model
 from quantizer.core.cost import Cost
 from quantizer.core.errors import DataError, SourceError, UnavailableError
 from quantizer.data.dataset import Dataset
-from quantizer.layers.attach import Plan, attach, make_plan, tie
-from quantizer.layers.linear import SERVED, NVFP4Linear, nvfp4_layers
+from quantizer.layers.attach import LayerPlan, attach, make_plan, share_scales
+from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
-from quantizer.nvfp4.blocks import Nvfp4
+from quantizer.nvfp4.blocks import Nvfp4Tensor
 from quantizer.nvfp4.grid import E2M1_MAX
 from quantizer.ptq.scales import sweep
-from quantizer.recipes.values import Recipe, Rounding
-from quantizer.verify.check import bare
+from quantizer.recipes.recipe import Recipe, Rounding
+from quantizer.verify.check import unwrapped_name
 from quantizer.verify.folder import Folder, open_folder
 
 NEEDED: Final = {"auto_round": "auto-round", "compressed_tensors": "compressed-tensors"}
 WHOLE: Final = {"bits": 16, "act_bits": 16}
-"""AutoRound's words for a layer that stays as it is."""
+"""AutoRound's settings for a layer that is not quantized."""
 
 
 def quantize(recipe: Recipe, source: Source, data: Dataset, device: str, cost: Cost) -> nn.Module:
     """The source's model with NVFP4 layers that have AutoRound's codes and scales.
 
-    Raises UnavailableError if AutoRound is not installed, DataError if the data is too short for it.
+    Raises UnavailableError if AutoRound is not installed, DataError if there is too little data.
     """
     missing = [package for module, package in NEEDED.items() if find_spec(module) is None]
     if missing:
         raise UnavailableError(f"AutoRound is not installed: pip install {' '.join(missing)}")
     settings = recipe.rounding or Rounding()
-    rows = cut(data, settings.tokens)
+    rows = token_rows(data, settings.tokens)
     with cost.part("load"):
         model = load_model(source, device=device)
         plan = make_plan(model, recipe.layers)
@@ -58,11 +60,11 @@ def quantize(recipe: Recipe, source: Source, data: Dataset, device: str, cost: C
             _run(model, source, plan, rows, settings, Path(folder), device)
         with cost.part("load"):
             written = next(Path(folder).rglob("config.json")).parent
-            return take_over(source, plan, open_folder(written), device)
+            return import_layers(source, plan, open_folder(written), device)
 
 
-def cut(data: Dataset, tokens: int) -> list[Tensor]:
-    """All samples after one another, in rows of one length, as AutoRound wants them: int64 [1, tokens] each."""
+def token_rows(data: Dataset, tokens: int) -> list[Tensor]:
+    """All samples concatenated and split into rows of one length, as AutoRound expects: int64 [1, tokens] each."""
     stream = np.concatenate([sample.ids for sample in data.samples])
     count = len(stream) // tokens
     if not count:
@@ -70,10 +72,11 @@ def cut(data: Dataset, tokens: int) -> list[Tensor]:
     return [torch.from_numpy(row).long().unsqueeze(0) for row in np.split(stream[: count * tokens], count)]
 
 
-def take_over(source: Source, plan: Plan, written: Folder, device: str = "cpu") -> nn.Module:
-    """The source's model with the layers of an llm_compressor folder. Raises SourceError if one is not in it."""
+def import_layers(source: Source, plan: LayerPlan, written: Folder, device: str = "cpu") -> nn.Module:
+    """The source's model with the layers of an llm_compressor folder. Raises SourceError if a layer is missing
+    there."""
     model = load_model(source, device=device)
-    names = {bare(name): name for name in written.tensors}
+    names = {unwrapped_name(name): name for name in written.tensors}
     for name, layer in attach(model, plan).items():
         parts = [
             names.get(f"{name}.{part}")
@@ -91,7 +94,7 @@ def _set(
     layer: NVFP4Linear, packed: Tensor, scale: Tensor, weight_global: Tensor, input_global: Tensor
 ) -> None:
     second = 1 / weight_global.float().reshape(())
-    layer.weight.copy_(blocks.dequantize(Nvfp4(packed, scale, second), SERVED))
+    layer.weight.copy_(blocks.dequantize(Nvfp4Tensor(packed, scale, second), SERVED_DTYPE))
     layer.weight_amax.copy_(second * (E2M1_MAX * blocks.E4M3_MAX))
     layer.input_amax.copy_(E2M1_MAX * blocks.E4M3_MAX / input_global.float().reshape(()))
     layer.fix_scales(scale)
@@ -100,7 +103,7 @@ def _set(
 def _tie(model: nn.Module) -> None:
     layers = nvfp4_layers(model)
     before = {name: layer.weight_amax.clone() for name, layer in layers.items()}
-    tie(model)
+    share_scales(model)
     for name, layer in layers.items():
         if layer.weight_amax != before[name]:
             layer.fix_scales(sweep(layer.weight.detach(), layer.tensor_scale()))
@@ -109,7 +112,7 @@ def _tie(model: nn.Module) -> None:
 def _run(
     model: nn.Module,
     source: Source,
-    plan: Plan,
+    plan: LayerPlan,
     rows: list[Tensor],
     settings: Rounding,
     folder: Path,
@@ -118,7 +121,7 @@ def _run(
     from transformers import AutoTokenizer
 
     kept = [name for name in plan.kept if isinstance(model.get_submodule(name), nn.Linear)]
-    # Without a word about the mask AutoRound makes one up, and hands the first layer's to all; a hybrid has two kinds.
+    # Without an explicit mask, AutoRound makes one and passes the first layer's to all; a hybrid model has two kinds.
     batches: list[dict[str, Any]] = [{"input_ids": row, "attention_mask": None} for row in rows]
     rounder = import_module("auto_round").AutoRound(
         model,

@@ -1,13 +1,13 @@
-"""What goes into the quantized layers: one pass over the data, with the model unquantized.
+"""Calibration: one pass over the data through the unquantized model, recording the inputs of the quantized layers.
 
-Layers that read the same tensor (q, k and v; gate and up; …) share one record, so the costly part of it, the Gram
-matrix X^T X, is summed once for all of them. From it a search has the error that a changed weight makes at a layer's
-output, summed over all tokens, without seeing a token again:
+Layers that read the same tensor (q, k and v; gate and up; …) share one record, so the expensive part of it, the
+Gram matrix X^T X, is summed only once for them. From it, a search can compute the error that a changed weight
+causes at a layer's output, summed over all tokens, without reading the data again:
 
-    sum over tokens of |dW x|^2 = trace(dW (X^T X) dW^T)
+  sum over tokens of |dW x|^2 = trace(dW (X^T X) dW^T)
 
-Padding is not looked at. Memory: a Gram matrix is float32 [in, in]; nothing else grows with the model. Its cost is that
-of a layer as wide as long, for every token, so it is summed only for the layers that a search will ask.
+Padding is ignored. A Gram matrix is float32 [in, in]; nothing else grows with the model. For every token it costs
+as much as a layer with as many outputs as inputs, so it is summed only for layers that a search will need it for.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ from torch import Tensor, nn
 
 from quantizer.core.batch import Batch, hidden_states
 from quantizer.core.errors import DataError
-from quantizer.layers.attach import tie
+from quantizer.layers.attach import share_scales
 from quantizer.layers.linear import nvfp4_layers, unquantized
 
 
 @dataclass(slots=True)
-class Seen:
-    """Of everything that a layer read. amax, total: float32 [in], the largest and the summed magnitude of each channel.
-    tokens: how many. gram: float32 [in, in], X^T X, or None if it was not asked for.
+class InputStats:
+    """Statistics of everything that a layer reads.
 
-    The sum is that of every batch's mean in the type that was read, times its tokens: with batches of like size the
-    mean is ModelOpt's to the bit. That decides: rounding to four bits is chaotic, so that a scale with another last bit has
-    another loss, and among near ties another alpha is the best."""
+    amax, total: float32 [in], the largest and the summed magnitude of each channel. tokens: number of tokens. gram:
+    float32 [in, in], X^T X, or None if it was not requested.
+
+    The total adds up each batch's mean, computed in the input's type, times its number of tokens. With batches of
+    similar size the mean equals ModelOpt's to the bit. This matters: a scale that differs in the last bit changes
+    the rounding of many weights, and with it which of several nearly equal alphas is the best.
+    """
 
     amax: Tensor
     total: Tensor
@@ -45,7 +48,7 @@ class Seen:
         return self.total / max(1, self.tokens)
 
     def add(self, x: Tensor) -> None:
-        """x: float [tokens, in]."""
+        """Add tokens. x: float [tokens, in]."""
         if not len(x):
             return
         size = x.abs()
@@ -57,8 +60,10 @@ class Seen:
 
 
 def gram(x: Tensor) -> Tensor:
-    """X^T X: float [tokens, in] to float32 [in, in]. A GPU's tensor cores take sixteen-bit numbers as they are and sum in
-    float32, where the product of two is exact."""
+    """X^T X: float [tokens, in] to float32 [in, in].
+
+    A GPU's tensor cores multiply 16-bit numbers directly and sum in float32, where the product of two is exact.
+    """
     if x.device.type != "cpu" and x.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(x.T, x, out_dtype=torch.float32)
     x = x.float()
@@ -67,12 +72,12 @@ def gram(x: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class _Watch:
-    """Hooks on layers. A layer that reads the very tensor that the layer before it read adds nothing and joins it."""
+    """Hooks on layers. A layer that reads the same tensor as the layer before it shares that layer's record."""
 
     gram: Container[str]
-    seen: dict[str, Seen] = field(default_factory=dict)
-    kept: Tensor | None = None  # places of a batch's tokens among all, None if there is no padding
-    last: tuple[Tensor, Seen] | None = None
+    seen: dict[str, InputStats] = field(default_factory=dict)
+    kept: Tensor | None = None  # positions of a batch's tokens; None if there is no padding
+    last: tuple[Tensor, InputStats] | None = None
 
     def hook(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def look(layer: nn.Module, args: tuple[Any, ...]) -> None:
@@ -87,32 +92,33 @@ class _Watch:
 
         return look
 
-    def _join(self, name: str, x: Tensor, record: Seen) -> None:
-        """One more reader of what was just recorded; if it is the first to want the Gram matrix, that begins here."""
+    def _join(self, name: str, x: Tensor, record: InputStats) -> None:
+        """Add a layer to the record of the layer before it; if it is the first that needs the Gram matrix, start
+        that."""
         self.seen[name] = record
         if record.gram is None and name in self.gram:
             tokens = self._tokens(x)
-            if record.tokens == len(tokens):  # else it would lack the batches before
+            if record.tokens == len(tokens):  # otherwise earlier batches would be missing
                 record.gram = gram(tokens)
 
     def _tokens(self, x: Tensor) -> Tensor:
-        """[…, in] without padding: [tokens, in]."""
+        """Remove padding: […, in] to [tokens, in]."""
         tokens = x.flatten(0, -2)
         return tokens if self.kept is None else tokens.index_select(0, self.kept)
 
-    def _nothing(self, name: str, x: Tensor) -> Seen:
+    def _nothing(self, name: str, x: Tensor) -> InputStats:
         width = x.shape[-1]
         zeros = torch.zeros(width, device=x.device)
         wanted = torch.zeros(width, width, device=x.device) if name in self.gram else None
-        return Seen(zeros, zeros.clone(), wanted)
+        return InputStats(zeros, zeros.clone(), wanted)
 
 
 @torch.no_grad()
-def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = ()) -> dict[str, Seen]:
-    """Run data through the unquantized model and record what the NVFP4 layers read, by their names.
+def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = ()) -> dict[str, InputStats]:
+    """Run data through the unquantized model and record the inputs of the NVFP4 layers, by layer name.
 
-    gram: the layers whose Gram matrix is wanted; those that read the same have it together. Raises DataError if there is
-    no batch, or if a layer saw something that is not finite.
+    gram: layers whose Gram matrix is needed; layers that read the same tensor share it. Raises DataError if there
+    is no batch, or if the input of a layer is not finite.
     """
     watch, device = _Watch(gram), next(model.parameters()).device
     hooks = [layer.register_forward_pre_hook(watch.hook(n)) for n, layer in nvfp4_layers(model).items()]
@@ -136,35 +142,28 @@ def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = (
 
 
 @torch.no_grad()
-def set_inputs(model: nn.Module, seen: dict[str, Seen]) -> None:
-    """Set the inputs' amax of every layer from what was seen, and tie neighbours."""
+def set_input_amax(model: nn.Module, seen: dict[str, InputStats]) -> None:
+    """Set the input amax of every layer from the recorded statistics, and share it among fused layers."""
     for name, layer in nvfp4_layers(model).items():
         _check_seen(name, seen)
         layer.input_amax.copy_(seen[name].amax.amax())
-    tie(model)
+    share_scales(model)
 
 
-def calibrate(model: nn.Module, batches: Iterable[Batch]) -> dict[str, Seen]:
-    """`observe` and `set_inputs`: the largest input, as ModelOpt's "max" takes it. Returns what was seen."""
+def calibrate(model: nn.Module, batches: Iterable[Batch]) -> dict[str, InputStats]:
+    """Run `observe` and `set_input_amax`: the largest input, as ModelOpt's "max" calibration. Returns the
+    statistics."""
     seen = observe(model, batches)
-    set_inputs(model, seen)
+    set_input_amax(model, seen)
     return seen
 
 
-def readers(seen: dict[str, Seen]) -> list[tuple[str, ...]]:
-    """Names of layers that read the same, in the model's order."""
-    found: dict[int, list[str]] = {}
-    for name, one in seen.items():
-        found.setdefault(id(one), []).append(name)
-    return [tuple(names) for names in found.values()]
-
-
-def _check_seen(name: str, seen: dict[str, Seen]) -> None:
+def _check_seen(name: str, seen: dict[str, InputStats]) -> None:
     if name not in seen or not seen[name].tokens:
         raise DataError(f"{name}: no token of the data went through it; calibrate with more conversations")
 
 
-def trace_error(change: Tensor, seen: Seen) -> Tensor:
+def trace_error(change: Tensor, seen: InputStats) -> Tensor:
     """trace(dW (X^T X) dW^T) for a change of the weights, float32 [out, in]: float32 []."""
     if seen.gram is None:
         raise ValueError("no Gram matrix was recorded")

@@ -1,16 +1,18 @@
-"""AWQ's scales folded into the model, so that plain NVFP4 remains.
+"""Fold AWQ's scales into the model, so that the result is plain NVFP4.
 
-Whoever divides a tensor's channels by s has to multiply the columns of every matrix that reads it by s:
+Dividing the channels of a tensor by s requires multiplying the columns of every matrix that reads it by s:
 
-    a norm's output    its gain becomes gain / s, and EVERY layer that reads it is scaled, quantized or not
-    down_proj's input  silu(gate) * up: up_proj's rows are divided
+  a norm's output    its gain becomes gain / s, and EVERY layer that reads it is scaled, quantized or not
+  down_proj's input  silu(gate) * up: the rows of up_proj are divided
 
-o_proj's and out_proj's inputs are sums over heads with nothing before them that could take a scale; they stay.
+The inputs of o_proj and out_proj are sums over heads, with nothing before them that could absorb a scale. They are
+not scaled.
 
-ModelOpt 0.47 does three things otherwise, and each leaves a wrong model behind. It writes w / s into Qwen3.5's norms,
-whose gain is 1 + w; it does not scale readers that are not quantized, as DeltaNet's in_proj_a and in_proj_b; and it
-leaves a `pre_quant_scale` that vLLM does not apply. Here the gain is measured and not known by the norm's name, the
-readers are found by running the model, and at the end the model has to compute what it computed before.
+ModelOpt 0.47 differs in three ways, each of which leaves a wrong model behind. It writes w / s into Qwen3.5's
+norms, whose gain is 1 + w. It does not scale readers that are not quantized, such as DeltaNet's in_proj_a and
+in_proj_b. And it leaves a `pre_quant_scale`, which vLLM does not apply. Here the gain is measured instead of
+derived from the norm's name, readers are found by running the model, and the folded model must compute what it
+computed before.
 """
 
 from __future__ import annotations
@@ -25,21 +27,21 @@ from torch import Tensor, nn
 
 from quantizer.core.batch import Batch, hidden_states
 from quantizer.core.errors import SourceError
-from quantizer.layers.attach import measure
+from quantizer.layers.attach import refresh_weight_amax
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, unquantized
-from quantizer.ptq.awq import TINY, Choice, search
-from quantizer.ptq.calibrate import Seen, set_inputs
+from quantizer.ptq.awq import TINY, AwqScale, search
+from quantizer.ptq.calibrate import InputStats, set_input_amax
 
-FAR: Final = (
-    0.1  # rounding folded weights to BF16 moves the output by a few thousandths; a wrong fold by about 1
-)
+FAR: Final = 0.1
+"""Relative change of an output that counts as wrong. Rounding folded weights to BF16 causes a few thousandths, a wrong
+fold about 1."""
 PROBE_TOKENS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """One scale that was folded away. into: the norm or up_proj that took it. readers: the layers that were scaled.
-    channels: how many of all got a scale other than 1. gain: the loss without a scale over the loss with it."""
+class FoldedScale:
+    """One scale that was folded. into: the norm or up_proj that absorbed it. readers: the layers that were scaled.
+    channels: the number with a scale other than 1. gain: the loss without a scale divided by the loss with it."""
 
     into: str
     readers: tuple[str, ...]
@@ -50,12 +52,13 @@ class Folded:
 
 @torch.no_grad()
 def fold_awq(
-    model: nn.Module, seen: dict[str, Seen], batch: Batch, step: float = 0.1, least_gain: float = 0.05
-) -> list[Folded]:
-    """Search and fold every scale that can be folded; then take weights' and inputs' amax anew.
+    model: nn.Module, seen: dict[str, InputStats], batch: Batch, step: float = 0.1, least_gain: float = 0.05
+) -> list[FoldedScale]:
+    """Search and fold every scale that can be folded, then update the amax of weights and inputs.
 
-    seen: of `observe` with the Gram matrices of `foldable`; changed to what the folded model sees. batch: any data, to find
-    readers with and to compare. Raises SourceError if a norm is of no known kind, or if the model computes something else afterwards.
+    seen: from `observe`, with the Gram matrices of `foldable`; updated to the inputs of the folded model. batch:
+    any data, used to find readers and to compare outputs. Raises SourceError if a norm is of an unknown kind, or if
+    the outputs of the model have changed.
     """
     probe = _probe(batch.to(next(model.parameters()).device))
     before = _outputs(model, probe)
@@ -71,8 +74,8 @@ def fold_awq(
             factor = fold_norm(model.get_submodule(norm), scaled, choice.scale, least_gain)
             done.append(_account(norm, readers, choice, factor, [seen[name] for name in quantized]))
     done += [_fold_down(model, name, seen[name], step) for name in layers if _has_up(model, name)]
-    measure(model)
-    set_inputs(model, seen)
+    refresh_weight_amax(model)
+    set_input_amax(model, seen)
     _check_same(before, _outputs(model, probe), {one.into for one in done})
     return done
 
@@ -88,9 +91,9 @@ def foldable(model: nn.Module, batch: Batch) -> frozenset[str]:
 
 
 def find_readers(model: nn.Module, batch: Batch) -> dict[str, tuple[str, ...]]:
-    """Norms and the linear layers that read the very tensor that they return, by name.
+    """Norms and the linear layers that directly read their output, by name.
 
-    batch: without padding, which some models multiply into a norm's output before it is read.
+    batch: without padding, because some models multiply a mask into a norm's output before it is read.
     """
     written: list[tuple[str, Tensor]] = []
     found: dict[str, list[str]] = {}
@@ -122,11 +125,11 @@ def find_readers(model: nn.Module, batch: Batch) -> dict[str, tuple[str, ...]]:
 
 @torch.no_grad()
 def fold_norm(norm: nn.Module, readers: list[nn.Module], scale: Tensor, least_gain: float) -> Tensor:
-    """Divide a norm's gain by a scale and multiply the readers' columns by it; returns the scale as it was folded.
+    """Divide a norm's gain by a scale and multiply the readers' columns by it. Returns the scale that was applied.
 
-    A channel stays as it is where its gain would become smaller than `least_gain`: stored as gain - 1, or rounded near
-    zero, it would lose its digits. The readers get the quotient of the gains as they are stored, so that only their own
-    rounding remains. scale: float32 [in].
+    A channel is left alone if its gain would become smaller than `least_gain`: stored as gain - 1, or rounded near
+    zero, it would lose precision. The readers are multiplied by the quotient of the gains as stored, so that only
+    their own rounding error remains. scale: float32 [in].
     """
     offset = _offset(norm)
     weight: Tensor = norm.get_parameter("weight")
@@ -143,7 +146,7 @@ def fold_norm(norm: nn.Module, readers: list[nn.Module], scale: Tensor, least_ga
 
 
 def _offset(norm: nn.Module) -> int:
-    """0 where a norm's gain is its weight, 1 where it is 1 + weight: for an input of ones the output is the gain."""
+    """0 if a norm's gain is its weight, 1 if it is 1 + weight. For an input of ones, the output is the gain."""
     exact = copy.deepcopy(norm).float()
     weight = exact.get_parameter("weight")
     gain = exact(torch.ones_like(weight).unsqueeze(0))[0]
@@ -162,7 +165,7 @@ def _has_up(model: nn.Module, name: str) -> bool:
     )
 
 
-def _fold_down(model: nn.Module, name: str, seen: Seen, step: float) -> Folded:
+def _fold_down(model: nn.Module, name: str, seen: InputStats, step: float) -> FoldedScale:
     down, into = model.get_submodule(name), f"{name.rpartition('.')[0]}.up_proj"
     up = model.get_submodule(into)
     assert isinstance(down, NVFP4Linear) and isinstance(up, nn.Linear)
@@ -175,9 +178,9 @@ def _fold_down(model: nn.Module, name: str, seen: Seen, step: float) -> Folded:
 
 
 def _account(
-    into: str, readers: tuple[str, ...], choice: Choice, factor: Tensor, records: list[Seen]
-) -> Folded:
-    """Bring what was seen up to date, once for layers that share a record, and say what was done."""
+    into: str, readers: tuple[str, ...], choice: AwqScale, factor: Tensor, records: list[InputStats]
+) -> FoldedScale:
+    """Update the recorded statistics, once for layers that share a record, and describe the fold."""
     for record in {id(record): record for record in records}.values():
         record.amax = record.amax / factor.abs()
         record.total = record.total / factor.abs()
@@ -185,7 +188,7 @@ def _account(
             record.gram = record.gram / (factor.unsqueeze(0) * factor.unsqueeze(1))
     worst = choice.losses[0.0]
     gain = worst / choice.losses[choice.alpha] if choice.losses[choice.alpha] else 1.0
-    return Folded(into, readers, choice.alpha, int((factor != 1).sum()), gain)
+    return FoldedScale(into, readers, choice.alpha, int((factor != 1).sum()), gain)
 
 
 def _probe(batch: Batch) -> Batch:
@@ -195,7 +198,7 @@ def _probe(batch: Batch) -> Batch:
 
 
 def _outputs(model: nn.Module, probe: Batch) -> dict[str, Tensor]:
-    """What every linear layer of the unquantized model returns, and the model itself under the name ""."""
+    """The outputs of every linear layer of the unquantized model, and of the model itself under the name ""."""
     found: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[..., None]:
@@ -213,7 +216,7 @@ def _outputs(model: nn.Module, probe: Batch) -> dict[str, Tensor]:
 
 
 def _check_same(before: dict[str, Tensor], after: dict[str, Tensor], scaled: set[str]) -> None:
-    """Every layer returns what it did, but for those whose rows were scaled."""
+    """Check that every layer returns what it returned before, except those whose rows were scaled."""
     for name in before:
         if name in scaled:
             continue

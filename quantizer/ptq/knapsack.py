@@ -1,8 +1,9 @@
-"""Which groups stay in BF16: the least divergence that a number of bits can buy. Pure.
+"""Choose the groups that stay in BF16: the smallest divergence for a given number of bits.
 
-A group costs its weights times the bits that BF16 has more than NVFP4, and is worth the divergence that quantizing it
-alone made. That is the 0/1 knapsack, solved exactly over units of weights: the greatest common divisor of all sizes,
-or, where that would make too large a table, a coarser unit that rounds sizes up and so never spends too much.
+A group's cost is its number of weights times the bits that BF16 has more than NVFP4; its value is the divergence
+that quantizing it alone causes. This is the 0/1 knapsack problem. It is solved exactly in units of weights: the
+greatest common divisor of all sizes, or, if the table would become too large, a coarser unit that rounds sizes up
+and therefore never exceeds the budget.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Final
 
 import numpy as np
 
-from quantizer.recipes.values import BF16_BITS, NVFP4_BITS
+from quantizer.recipes.recipe import BF16_BITS, NVFP4_BITS
 
 MAX_UNITS: Final = 2**17
-"""Length of the table; with 200 groups it takes 27 MB and a fraction of a second."""
+"""Length of the table. With 200 groups it takes 27 MB and a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Layers that are quantized together or not at all. weights: how many. divergence: of the model with this group
-    alone in NVFP4, summed over scored tokens."""
+class LayerGroup:
+    """Layers that are quantized together or not at all. weights: their number. divergence: of the model with only
+    this group in NVFP4, summed over the scored tokens."""
 
     layers: tuple[str, ...]
     weights: int
@@ -31,24 +32,24 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
-    """A solution. kept: indices of the groups in BF16. bits: on average over all weights. divergence: summed over the
-    groups in NVFP4, as if their harms added up."""
+class PrecisionMix:
+    """A solution. kept: indices of the groups in BF16. bits: average over all weights. divergence: sum over the
+    groups in NVFP4, under the assumption that their effects add up."""
 
     kept: tuple[int, ...]
     bits: float
     divergence: float
 
 
-def bits_of(groups: Sequence[Group], kept: Sequence[int]) -> float:
-    """Effective bits of a weight with these groups in BF16."""
+def bits_of(groups: Sequence[LayerGroup], kept: Sequence[int]) -> float:
+    """Average bits of a weight with these groups in BF16."""
     total = sum(group.weights for group in groups)
     whole = sum(groups[index].weights for index in kept)
     return NVFP4_BITS + (BF16_BITS - NVFP4_BITS) * whole / total
 
 
-def solve(groups: Sequence[Group], budgets: Sequence[float]) -> list[Mix]:
-    """The best mix under each budget of effective bits, from one table."""
+def solve(groups: Sequence[LayerGroup], budgets: Sequence[float]) -> list[PrecisionMix]:
+    """The best mix for each budget of average bits, all from one table."""
     sizes, unit = _units(groups)
     capacity = sum(sizes)
     saved, taken = np.zeros(capacity + 1), np.zeros((len(groups), capacity + 1), dtype=bool)
@@ -66,17 +67,18 @@ def solve(groups: Sequence[Group], budgets: Sequence[float]) -> list[Mix]:
     return mixes
 
 
-def curve(groups: Sequence[Group], step: float = 0.5) -> list[Mix]:
-    """Bits against divergence from all NVFP4 to all BF16; each point better than the one before it in divergence."""
+def curve(groups: Sequence[LayerGroup], step: float = 0.5) -> list[PrecisionMix]:
+    """Bits against divergence, from all NVFP4 to all BF16; each point has a smaller divergence than the one before
+    it."""
     count = int((BF16_BITS - NVFP4_BITS) / step)
-    points: list[Mix] = []
+    points: list[PrecisionMix] = []
     for mix in solve(groups, [NVFP4_BITS + step * index for index in range(count)] + [BF16_BITS]):
         if not points or mix.divergence < points[-1].divergence:
             points.append(mix)
     return points
 
 
-def as_row(mix: Mix, groups: Sequence[Group]) -> Mapping[str, float | int]:
+def point_as_json(mix: PrecisionMix, groups: Sequence[LayerGroup]) -> Mapping[str, float | int]:
     """A point of the curve as JSON values."""
     weights = sum(groups[index].weights for index in mix.kept)
     return {
@@ -87,7 +89,7 @@ def as_row(mix: Mix, groups: Sequence[Group]) -> Mapping[str, float | int]:
     }
 
 
-def _units(groups: Sequence[Group]) -> tuple[list[int], int]:
+def _units(groups: Sequence[LayerGroup]) -> tuple[list[int], int]:
     unit = math.gcd(*(group.weights for group in groups))
     total = sum(group.weights for group in groups)
     if total // unit > MAX_UNITS:
@@ -104,6 +106,6 @@ def _walk_back(taken: np.ndarray, sizes: Sequence[int], room: int) -> tuple[int,
     return tuple(sorted(kept))
 
 
-def _mix(groups: Sequence[Group], kept: tuple[int, ...]) -> Mix:
+def _mix(groups: Sequence[LayerGroup], kept: tuple[int, ...]) -> PrecisionMix:
     rest = sum(max(0.0, group.divergence) for index, group in enumerate(groups) if index not in kept)
-    return Mix(kept, bits_of(groups, kept), rest)
+    return PrecisionMix(kept, bits_of(groups, kept), rest)

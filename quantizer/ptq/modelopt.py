@@ -1,7 +1,8 @@
-"""ModelOpt does the calibration and the search; choosing layers and exporting stay ours.
+"""Quantization with ModelOpt's calibration and search. Layer selection and export are ours.
 
-Its exporter is not used, because it names what it writes by rules of its own (a Qwen3.5 that was built from a config
-comes out under a vision-language model's names); what it would write is the same, bit for bit, and a test says so.
+ModelOpt's exporter is not used because it renames modules by rules of its own (a Qwen3.5 that was built from a
+config is exported under the names of a vision-language model). A test shows that its output is otherwise the same,
+to the bit.
 """
 
 from __future__ import annotations
@@ -18,35 +19,37 @@ from torch import nn
 from quantizer.checkpoint.source import Source, load_model
 from quantizer.core.batch import Batch, hidden_states
 from quantizer.core.cost import Cost
-from quantizer.layers.attach import Plan, attach, make_plan
-from quantizer.layers.fused import FUSED
+from quantizer.layers.attach import LayerPlan, attach, make_plan
+from quantizer.layers.fused import FUSED, fused_groups
 from quantizer.layers.linear import NVFP4Linear
-from quantizer.layers.shared_scales import tie_scales
 from quantizer.nvfp4 import blocks
 from quantizer.ptq import modelopt_cpu
 from quantizer.ptq.scales import norm_of
-from quantizer.recipes.values import Recipe
+from quantizer.recipes.recipe import Recipe
 
 CONFIGS: Final = {
     "max": "NVFP4_DEFAULT_CFG",
     "mse": "NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG",
     "four_over_six": "NVFP4_FOUR_OVER_SIX_CFG",
 }
-"""A recipe's weights.scales to ModelOpt's name for it."""
+"""A recipe's weights.scales to ModelOpt's name of the configuration."""
 
 
 def quantize(recipe: Recipe, source: Source, batches: Sequence[Batch], device: str, cost: Cost) -> nn.Module:
     """The source's model with NVFP4 layers that have ModelOpt's scales.
 
-    Raises ModelOptError if ModelOpt is missing or of another version, RecipeError as `make_plan` does.
+    Raises ModelOptError if ModelOpt is missing or of another version, RecipeError as `make_plan`.
     """
     with cost.part("load"):
         mtq = modelopt_cpu.install()
         model = load_model(source, device=device)
         plan = make_plan(model, recipe.layers)
-    with cost.part("modelopt"), redirect_stdout(sys.stderr):  # it tells its progress where our result goes
+    with (
+        cost.part("modelopt"),
+        redirect_stdout(sys.stderr),
+    ):  # it prints progress to stdout, where our result goes
         calibrated = mtq.quantize(model, config(mtq, recipe, plan), lambda m: _run(m, batches))
-        tie_scales(calibrated)
+        share_modelopt_scales(calibrated)
     with cost.part("load"):
         made = load_model(source, device=device)
         for name, layer in attach(made, plan, norm_of(recipe.weights.scales)).items():
@@ -54,12 +57,12 @@ def quantize(recipe: Recipe, source: Source, batches: Sequence[Batch], device: s
     return made
 
 
-def config(mtq: Any, recipe: Recipe, plan: Plan) -> dict[str, Any]:
-    """ModelOpt's configuration for a recipe and the layers it means."""
+def config(mtq: Any, recipe: Recipe, plan: LayerPlan) -> dict[str, Any]:
+    """ModelOpt's configuration for a recipe and the selected layers."""
     made: dict[str, Any] = copy.deepcopy(getattr(mtq, CONFIGS[recipe.weights.scales]))
     made["quant_cfg"] += [{"quantizer_name": f"{name}.*", "enable": False} for name in plan.kept]
     if recipe.weights.scales != "max":
-        # By default it ties q, k, v and gate, up, and leaves DeltaNet's two untied.
+        # By default, scales are shared among q, k, v and gate, up, but not between DeltaNet's two.
         neighbours = [rf"(?:(.*)\.)?(?:{'|'.join(kinds)})" for kinds in FUSED]
         made["algorithm"]["shared_states"] = {"weight_global_amax": {"patterns": neighbours}}
     return made
@@ -81,3 +84,36 @@ def _take_over(layer: NVFP4Linear, theirs: Any) -> None:
         shape = (layer.out_features, layer.in_features // blocks.BLOCK)
         with torch.no_grad():
             layer.fix_scales(blocks.static_scale(weight.amax.reshape(shape), layer.weight_amax, layer.norm))
+
+
+def share_modelopt_scales(model: nn.Module) -> list[tuple[str, ...]]:
+    """Give the layers of each fused group the group's largest amax, for weights and inputs. Returns the groups.
+
+    A model calibrated by ModelOpt has a scale for each layer, and ModelOpt takes the largest of every group only
+    when it exports. Without this step a model would be trained or measured with other numbers than it is served
+    with; for Qwen3.5's `in_proj_qkv` and `in_proj_z` this also applies to calibrated block scales.
+
+    model: calibrated by ModelOpt. Layers whose quantizers are off or not calibrated are left alone.
+    """
+    layers = {name: layer for name, layer in model.named_modules() if _enabled(layer, "weight_quantizer")}
+    found = fused_groups(layers)
+    for group in found:
+        members = [layers[name] for name in group]
+        weights = [member.weight_quantizer for member in members]
+        _share(weights, "amax" if getattr(weights[0], "global_amax", None) is None else "global_amax")
+        if all(_enabled(member, "input_quantizer") for member in members):
+            _share([member.input_quantizer for member in members], "amax")
+    return found
+
+
+def _enabled(layer: Any, name: str) -> bool:
+    return bool(getattr(getattr(layer, name, None), "is_enabled", False))
+
+
+def _share(quantizers: list[Any], name: str) -> None:
+    values = [getattr(quantizer, name) for quantizer in quantizers]
+    if any(value is None or value.numel() != 1 for value in values):
+        return
+    largest = torch.stack([value.float().reshape(()) for value in values]).amax()
+    for quantizer, value in zip(quantizers, values, strict=True):
+        setattr(quantizer, name, largest.to(value.dtype).reshape(value.shape))

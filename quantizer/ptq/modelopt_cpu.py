@@ -1,22 +1,24 @@
-"""ModelOpt 0.47 on a machine without CUDA: its NVFP4 arithmetic, from `quantizer.nvfp4`.
+"""ModelOpt 0.47 on a machine without CUDA, with its NVFP4 arithmetic replaced by `quantizer.nvfp4`.
 
-ModelOpt calibrates and exports on any device, but rounds to NVFP4 with CUDA and Triton only: a forward through
-enabled quantizers, AWQ's and MSE's searches, QAT and QAD all stop at one of three functions that its module
-`tensor_quantizer` holds as globals. `install` puts a function of ours in the place of each:
+ModelOpt calibrates and exports on any device, but it rounds to NVFP4 with CUDA and Triton only. A forward pass
+through enabled quantizers, the searches of AWQ and MSE, QAT and QAD all end in one of three functions that its
+module `tensor_quantizer` holds as globals. `install` replaces each of them:
 
-    dynamic_block_quant              weights and activations whose block scales come from the tensor (W4A4, AWQ)
-    static_blockwise_fp4_fake_quant  weights with a calibrated amax for each block (MSE, four over six, GPTQ)
-    fp4_cast_ste                     the bare rounding, for learned scales (LSQ)
+  dynamic_block_quant              weights and activations whose block scales come from the tensor (W4A4, AWQ)
+  static_blockwise_fp4_fake_quant  weights with a calibrated amax for each block (MSE, four over six, GPTQ)
+  fp4_cast_ste                     the bare rounding, for learned scales (LSQ)
 
-Each of them looks at its tensor: on CUDA, or in a format other than NVFP4, it calls ModelOpt's own function with
-the same arguments. So with a GPU `install` changes nothing, and one program runs on both.
+Each replacement inspects its tensor: on CUDA, or for a format other than NVFP4, it calls ModelOpt's own function
+with the same arguments. So `install` changes nothing on a GPU, and the same program runs on both.
 
-The arithmetic is that of ModelOpt's export (`NVFP4QTensor`, torch only), not that of its kernels, so what is trained
-is what is served, bit for bit. The kernels differ from the export in blocks about 2^-19 times smaller than the
-tensor's largest number (zero there, while the export lifts their scale to 2^-9), in blocks whose scale is below 1e-5,
-and in static scales, which they compute in another order: the last bit, and at a tie the scale. LOG.md has counts.
+The arithmetic is that of ModelOpt's export (`NVFP4QTensor`, torch only) and not that of its kernels, so that a
+model is trained with exactly the numbers it is served with. The kernels differ from the export in blocks about
+2^-19 times smaller than the tensor's largest number (they become zero, while the export raises their scale to
+2^-9), in blocks whose scale is below 1e-5, and in static scales, which are computed in another order, so that the
+last bit may differ and a scale halfway between two E4M3 numbers may be rounded the other way. quantizer/LOG.md has
+counts.
 
-Nothing happens on import. Only the ModelOpt that this was read against is accepted.
+Importing this module changes nothing. Only the version of ModelOpt that it was written for is accepted.
 """
 
 from __future__ import annotations
@@ -39,19 +41,19 @@ KNOWN: Final = ("0.47.0",)
 E2M1: Final = (2, 1)  # exponent and mantissa bits, as ModelOpt writes formats
 E4M3: Final = (4, 3)
 _SEAM: Final = "modelopt.torch.quantization.nn.modules.tensor_quantizer"
-_OWN: Final = "modelopts_own"  # where a function of ours keeps the one whose place it takes
+_OWN: Final = "modelopts_own"  # attribute of our functions with the one they replace
 
 Kernel = Callable[..., Tensor]
 
 
 class ModelOptError(UnavailableError):
-    """ModelOpt is not there, or not the one that this program knows."""
+    """ModelOpt is not installed, or is of an unsupported version."""
 
 
 def install() -> ModuleType:
-    """Make ModelOpt work on this machine; returns `modelopt.torch.quantization`.
+    """Make ModelOpt work on this machine. Returns `modelopt.torch.quantization`.
 
-    May be called again. Raises ModelOptError if ModelOpt is missing or of another version.
+    May be called repeatedly. Raises ModelOptError if ModelOpt is missing or of another version.
     """
     mtq, seam = _modelopt()
     for name, build in OURS.items():
@@ -64,7 +66,7 @@ def install() -> ModuleType:
 
 
 def remove() -> None:
-    """Give ModelOpt its own functions back."""
+    """Restore ModelOpt's own functions."""
     _, seam = _modelopt()
     for name in OURS:
         own = getattr(getattr(seam, name), _OWN, None)
@@ -74,7 +76,7 @@ def remove() -> None:
 
 @contextmanager
 def installed() -> Iterator[ModuleType]:
-    """`install` for the length of a `with` block; yields `modelopt.torch.quantization`."""
+    """`install` for the duration of a `with` block; yields `modelopt.torch.quantization`."""
     mtq = install()
     try:
         yield mtq
@@ -92,7 +94,7 @@ def _modelopt() -> tuple[ModuleType, ModuleType]:
             f"ModelOpt {found} is installed and {', '.join(KNOWN)} is known: make quantizer brings the known one"
         )
     with warnings.catch_warnings():
-        # ModelOpt names the transformers it was tested with (before 5.15). Ours is newer; tests/quantizer runs
+        # ModelOpt warns that it was tested with transformers before 5.15. Ours is newer; tests/quantizer runs
         # every path that is used.
         warnings.filterwarnings("ignore", "transformers .* is not tested with current version of modelopt")
         warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)

@@ -1,9 +1,9 @@
-"""Proof that what was measured or trained is what will be served.
+"""Parity check: the exported folder computes what was measured or trained.
 
-`served_model` builds a model out of an exported folder as a server does, and shares nothing with the model that was
-exported: weights are dequantized by the verifier's reader, inputs are rounded under the stored `input_scale`. On the
-same tokens its logits have to be those of the fake-quantized model, to BF16 rounding; on the same device they are
-equal to the bit.
+`served_model` builds a model from an exported folder as a server does, and shares nothing with the model that was
+exported: weights are dequantized by the verifier's reader, inputs are rounded under the stored `input_scale`. On
+the same tokens its logits must equal those of the fake-quantized model up to BF16 rounding; on the same device they
+are equal to the bit.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from torch.nn import functional as F
 
 from quantizer.core.errors import SourceError
 from quantizer.nvfp4 import blocks, fake
-from quantizer.verify.check import bare, load_layer
+from quantizer.verify.check import load_layer, unwrapped_name
 from quantizer.verify.folder import Folder, open_folder
 from quantizer.verify.layout import readable_layers
 
-BF16_STEP = 2.0**-8  # half of what two neighbours in BF16 are apart, relative to their size
+BF16_STEP = 2.0**-8  # half the distance of neighbouring BF16 numbers, relative to their size
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """tokens: compared. equal: of them, how many have the same logits to the bit. largest: the largest difference,
-    in units of BF16's rounding at the largest logit. same_choice: tokens with the same best next token."""
+    """The result of a comparison.
+
+    tokens: number compared. equal: those with logits equal to the bit. largest: the largest difference, in units of
+    BF16 rounding at the largest logit. same_choice: tokens with the same most likely next token.
+    """
 
     tokens: int
     equal: int
@@ -37,7 +40,7 @@ class Parity:
 
     @property
     def holds(self) -> bool:
-        """Nothing beyond BF16 rounding."""
+        """Whether all differences are within BF16 rounding."""
         return self.tokens > 0 and self.largest <= 1.0
 
 
@@ -60,7 +63,7 @@ class ServedLinear(nn.Module):
 
 
 def served_model(path: Path, device: str = "cpu") -> nn.Module:
-    """The model of an exported NVFP4 folder, in BF16 and evaluation mode. Raises SourceError if it is not whole."""
+    """The model of an exported NVFP4 folder, in BF16 and evaluation mode. Raises SourceError if it is incomplete."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder = open_folder(path)
@@ -70,21 +73,25 @@ def served_model(path: Path, device: str = "cpu") -> nn.Module:
         del config.quantization_config
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     packed = readable_layers(folder)
-    plain = {bare(n): n for n in folder.tensors if n.rpartition(".")[0] not in packed or n.endswith(".bias")}
+    plain = {
+        unwrapped_name(n): n
+        for n in folder.tensors
+        if n.rpartition(".")[0] not in packed or n.endswith(".bias")
+    }
     state = {short: folder.load(name) for short, name in plain.items() if short in model.state_dict()}
     missing, _ = model.load_state_dict(state, strict=False)
     model.tie_weights()
     for name in packed:
         _serve(model, folder, name)
-    _check_whole(path, model, set(missing), {f"{bare(name)}.weight" for name in packed})
-    return model.to(device).eval()  # type: ignore[no-any-return]
+    _check_whole(path, model, set(missing), {f"{unwrapped_name(name)}.weight" for name in packed})
+    return model.to(device).eval()
 
 
 @torch.no_grad()
 def compare(model: nn.Module, served: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> Parity:
-    """Logits of two models on the same tokens.
+    """Compare the logits of two models on the same tokens.
 
-    batches: (ids int64 [rows, tokens], attention bool [rows, tokens]); padding is not compared.
+    batches: (ids int64 [rows, tokens], attention bool [rows, tokens]); padding is ignored.
     """
     tokens = equal = same = 0
     largest = 0.0
@@ -104,9 +111,9 @@ def compare(model: nn.Module, served: nn.Module, batches: Iterable[tuple[Tensor,
 def _serve(model: nn.Module, folder: Folder, name: str) -> None:
     tensor = load_layer(folder, name)
     weight = blocks.dequantize(tensor, torch.bfloat16)
-    before = model.get_submodule(bare(name))
+    before = model.get_submodule(unwrapped_name(name))
     scale = folder.load(f"{name}.input_scale").reshape(())
-    model.set_submodule(bare(name), ServedLinear(weight, scale, getattr(before, "bias", None)))
+    model.set_submodule(unwrapped_name(name), ServedLinear(weight, scale, getattr(before, "bias", None)))
 
 
 def _check_whole(path: Path, model: nn.Module, missing: set[str], packed: set[str]) -> None:

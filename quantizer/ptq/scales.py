@@ -1,18 +1,19 @@
-"""Better block scales for weights, at no cost for a server: a search with the squared error of the weights.
+"""Search better block scales for weights, by the squared error of the weights. It costs nothing when serving.
 
-`sweep` finds for every block the best of E4M3's 126 scales. Not all of them have to be tried. Let c be the smallest
-scale whose largest code, 6, reaches the block's largest weight.
+`sweep` finds the best of E4M3's 126 scales for every block, without trying all of them. Let c be the smallest scale
+whose largest code, 6, reaches the block's largest weight.
 
-* A scale of 2c or more is no better than its half: the half reaches the largest weight too, and its points 0, .5, 1,
-  1.5, 2, 3, 4, 6 hold all those of the double within reach. Halves are in E4M3, but for a few codes below 16.
-* A scale below c / 5.3 cuts more than 0.78 off the largest weight, while at c, which is at most an eighth more than
-  the largest weight needs, no weight is off by more than one step: 16 * (1.125 / 6)^2 < 0.78^2.
+* A scale of 2c or more is no better than half of it. The half reaches the largest weight too, and its grid points
+  0, .5, 1, 1.5, 2, 3, 4, 6 include all points of the double that are within reach. Halves are in E4M3, except for a
+  few codes below 16.
+* A scale below c / 5.3 cuts more than 0.78 off the largest weight, while at c, which exceeds what the largest
+  weight needs by an eighth at most, no weight is off by more than one step: 16 * (1.125 / 6)^2 < 0.78^2.
 
-So 20 codes below c and 14 above are enough (a code is one of 8 steps to the next power of two). Ties go to the smaller
-scale, as ModelOpt's do, and the result is that of its sweep, block by block.
+So 20 codes below c and 14 above are sufficient (8 codes span a power of two). Of equally good scales the smaller
+one is taken, as in ModelOpt, and the result equals that of its sweep, block by block.
 
-`four_over_six` (arXiv 2512.02010) tries two: the largest weight at code 6, or at code 4, where a scale half as large
-again has finer neighbours for it.
+`four_over_six` (arXiv 2512.02010) tries two scales: one that puts the largest weight at code 6, and one that puts
+it at code 4, where the grid has finer steps for it.
 
 Source: ModelOpt 0.47, quantization/calib/mse.py and the recipe nvfp4_four_over_six.
 """
@@ -25,41 +26,42 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from quantizer.layers.linear import SERVED, nvfp4_layers
+from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
 from quantizer.nvfp4 import blocks
 from quantizer.nvfp4.blocks import BLOCK, E4M3_MAX, FOUR_OVER_SIX
 from quantizer.nvfp4.grid import E2M1_MAX, nearest
-from quantizer.recipes.values import Scales
+from quantizer.recipes.recipe import Scales
 
 CODES: Final = range(-20, 15)
-"""Codes of E4M3 that are tried, counted from the one that just reaches the largest weight."""
+"""E4M3 codes that are tried, relative to the one that just reaches the largest weight."""
 LARGEST_CODE: Final = 126  # 448; 127 is NaN
 AT_SIX_AND_FOUR: Final = (1.0, 1.5)
-ROWS: Final = 2**22  # weights in one go, so that a search needs little memory beside the model
+ROWS: Final = 2**22  # weights per slice, to limit the memory of a search
 
 
 def norm_of(scales: Scales) -> float:
-    """The norm that a layer needs for a way of finding scales; for `attach`."""
+    """The norm that a layer needs for a method of finding scales; for `attach`."""
     return FOUR_OVER_SIX if scales == "four_over_six" else E4M3_MAX
 
 
 @torch.no_grad()
 def set_scales(model: nn.Module, scales: Scales) -> None:
-    """Find the block scales of every NVFP4 layer from its weights as they are now, under its tied amax.
+    """Find the block scales of every NVFP4 layer from its current weights, under the shared amax.
 
-    "max" leaves them to the weights themselves. After training steps: `attach.measure`, then this again.
+    "max" computes them from the weights at every use. After training steps, call `attach.refresh_weight_amax`
+    first.
     """
     for layer in nvfp4_layers(model).values():
         if scales == "max":
             layer.fix_scales(None)
         elif scales == "mse":
-            layer.fix_scales(sweep(layer.weight.to(SERVED), layer.tensor_scale()))
+            layer.fix_scales(sweep(layer.weight.to(SERVED_DTYPE), layer.tensor_scale()))
         else:
-            layer.fix_scales(four_over_six(layer.weight.to(SERVED), layer.weight_amax))
+            layer.fix_scales(four_over_six(layer.weight.to(SERVED_DTYPE), layer.weight_amax))
 
 
 def sweep(weight: Tensor, tensor_scale: Tensor) -> Tensor:
-    """For each block the scale with the least squared error.
+    """The scale with the least squared error for each block.
 
     weight: float [out, in]. tensor_scale: float32 []. Returns float8_e4m3fn [out, in / 16].
     """
@@ -67,8 +69,11 @@ def sweep(weight: Tensor, tensor_scale: Tensor) -> Tensor:
 
 
 def four_over_six(weight: Tensor, amax: Tensor) -> Tensor:
-    """For each block the better of two scales. weight: float [out, in]. amax: float32 [], the tensor's or its
-    group's. Returns float8_e4m3fn [out, in / 16], under the norm of 256."""
+    """The better of two scales for each block.
+
+    weight: float [out, in]. amax: float32 [], of the tensor or its group. Returns float8_e4m3fn [out, in / 16],
+    under the norm of 256.
+    """
     return torch.cat([_four_over_six(part, amax) for part in _parts(weight)])
 
 
@@ -85,7 +90,7 @@ def _four_over_six(weight: Tensor, amax: Tensor) -> Tensor:
 
 
 def _best(weight: Tensor, tensor_scale: Tensor, tried: Iterable[Tensor]) -> Tensor:
-    """The scale of least squared error for each block, of equals the first."""
+    """The scale with the least squared error for each block; of equally good ones, the first."""
     x = weight.float().unflatten(-1, (-1, BLOCK))
     best, least = None, None
     for scale in tried:
@@ -108,7 +113,7 @@ def _reaching(amax: Tensor, tensor_scale: Tensor) -> Tensor:
 
 
 def _decode(code: Tensor) -> Tensor:
-    """Codes of E4M3 to their values: int [...] to float8_e4m3fn [...]."""
+    """E4M3 codes to their values: int [...] to float8_e4m3fn [...]."""
     return code.to(torch.uint8).view(torch.float8_e4m3fn)
 
 

@@ -1,8 +1,8 @@
-"""What the configuration says of the quantization, made what the weights are: plain NVFP4 wherever that is true. Pure.
+"""Make the configuration describe the quantization that the weights really have: plain NVFP4 wherever possible.
 
-`quant_algo` is never only renamed. AWQ's and SVDQuant's NVFP4 have parts that a server would leave out, so they are
-refused. A mixture with FP8 becomes plain NVFP4 by turning its FP8 layers into BF16 and excluding them: that costs a
-byte a weight and nothing else, since every number of E4M3 times a scale is rounded to BF16 once.
+`quant_algo` is never merely renamed. AWQ's and SVDQuant's variants of NVFP4 have parts that a server would ignore,
+so they are refused. A mixture with FP8 becomes plain NVFP4 by converting its FP8 layers to BF16 and excluding them.
+That costs one byte per weight and almost no precision: each E4M3 number times its scale is rounded to BF16 once.
 """
 
 from __future__ import annotations
@@ -11,59 +11,59 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from quantizer.layers.fused import groups
+from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import BLOCK
-from quantizer.surgery.checkpoint import CONFIG, QUANT, Document, Part, Patient
+from quantizer.surgery.checkpoint import CONFIG, QUANT, Document, ModelCheckpoint, OutputTensor
+from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import W4A16 as W4A16_SINCE
 from quantizer.surgery.server import Server
-from quantizer.surgery.step import Step
 from quantizer.verify.layout import EMBEDDINGS
-from quantizer.verify.scheme import MIXED, OURS, UNSERVED, W4A4, W4A16, matches
+from quantizer.verify.scheme import MIXED, OURS, PRODUCER, UNSERVED, W4A4, W4A16, config_groups, matches
 
 OPERATION: Final = "quantization"
-PRODUCER: Final = {"name": "modelopt", "version": "0.47.0"}
-"""vLLM refuses a hf_quant_config.json whose producer is anybody else; the version is that of the layout."""
 FOLD: Final = "quantize again with `manners quantize ptq`, whose awq folds its scales into the weights"
 
-Found = tuple[Step, Patient]
+Found = tuple[OperationResult, ModelCheckpoint]
 
 
-def quantization(patient: Patient, server: Server) -> Found:
-    """Make the two descriptions of the quantization whole, equal, true, and such as the server reads."""
-    sections = _sections(patient)
+def quantization(checkpoint: ModelCheckpoint, server: Server) -> Found:
+    """Make the two descriptions of the quantization complete, equal, correct, and readable by the server."""
+    sections = _sections(checkpoint)
     packed = {
-        name.removesuffix(".weight_scale_2") for name in patient.parts if name.endswith(".weight_scale_2")
+        name.removesuffix(".weight_scale_2") for name in checkpoint.parts if name.endswith(".weight_scale_2")
     }
     if not packed and not any(sections):
-        return Step(OPERATION, "fine", "not quantized"), patient
-    refusal = _refusal(patient, sections, packed)
+        return OperationResult(OPERATION, "fine", "not quantized"), checkpoint
+    refusal = _refusal_reason(checkpoint, sections, packed)
     if refusal:
-        return Step(OPERATION, "refused", refusal), patient
+        return OperationResult(OPERATION, "refused", refusal), checkpoint
     algorithm, problem = _algorithm(sections, packed, server)
     if problem:
-        return Step(OPERATION, "refused", problem), patient
+        return OperationResult(OPERATION, "refused", problem), checkpoint
     kept = algorithm == MIXED
-    eight = {} if kept else _fp8(patient, packed)
-    after = patient if kept else _dequantized(patient, eight)
-    joined = [] if kept else _torn(after, packed)
+    fp8_layers = {} if kept else _fp8(checkpoint, packed)
+    after = checkpoint if kept else _dequantized(checkpoint, fp8_layers)
+    joined = [] if kept else _not_plain(after, packed)
     if joined:
-        return Step(OPERATION, "refused", joined[0]), patient
-    whole = _described(after, sections, algorithm, packed)
-    if whole == patient:
-        return Step(OPERATION, "fine", f"{algorithm}, told alike in both places"), patient
-    changes = _changes(patient, whole, sections, eight)
-    return Step(OPERATION, "needed", _why(sections, server, eight), tuple(changes)), whole
+        return OperationResult(OPERATION, "refused", joined[0]), checkpoint
+    whole = _with_descriptions(after, sections, algorithm, packed)
+    if whole == checkpoint:
+        return OperationResult(
+            OPERATION, "fine", f"{algorithm}, described identically in both places"
+        ), checkpoint
+    changes = _changes(checkpoint, whole, sections, fp8_layers)
+    return OperationResult(OPERATION, "needed", _why(sections, server, fp8_layers), tuple(changes)), whole
 
 
-def _sections(patient: Patient) -> tuple[Document, Document]:
-    """The quantization as hf_quant_config.json and as config.json tell it; empty where one does not."""
-    first = patient.documents.get(QUANT, {}).get("quantization")
-    second = patient.config.get("quantization_config")
+def _sections(checkpoint: ModelCheckpoint) -> tuple[Document, Document]:
+    """The quantization as described in hf_quant_config.json and in config.json; empty where it is missing."""
+    first = checkpoint.documents.get(QUANT, {}).get("quantization")
+    second = checkpoint.config.get("quantization_config")
     return (first if isinstance(first, dict) else {}, second if isinstance(second, dict) else {})
 
 
-def _told(sections: tuple[Document, Document]) -> str | None:
-    """The algorithm that is named; the file that servers read first comes first."""
+def _named_algorithm(sections: tuple[Document, Document]) -> str | None:
+    """The algorithm that is configured; the file that servers read first takes precedence."""
     named = [section.get("quant_algo") for section in sections]
     return next((str(name) for name in named if name), None)
 
@@ -78,97 +78,104 @@ def _layers(sections: tuple[Document, Document]) -> dict[str, str]:
     return {}
 
 
-def _refusal(patient: Patient, sections: tuple[Document, Document], packed: set[str]) -> str | None:
-    """What no surgery cures, and what to do instead."""
+def _refusal_reason(
+    checkpoint: ModelCheckpoint, sections: tuple[Document, Document], packed: set[str]
+) -> str | None:
+    """What cannot be fixed here, and what to do instead."""
     method = sections[1].get("quant_method", "modelopt")
     if method != "modelopt":
         return f"quantized by {method!a}; only ModelOpt's layout is known here"
-    algorithms = {_told(sections), *_layers(sections).values()}
+    algorithms = {_named_algorithm(sections), *_layers(sections).values()}
     bad = sorted(name for name in UNSERVED if name in algorithms)
     if bad:
         return f"{bad[0]} has scales beside the weights that servers leave out, so renaming it would break the model; {FOLD}"
-    scaled = sorted(name for name in patient.parts if name.endswith(".pre_quant_scale"))
+    scaled = sorted(name for name in checkpoint.parts if name.endswith(".pre_quant_scale"))
     if scaled:
         return f"{scaled[0]}: no server applies it, so the model would be wrong; {FOLD}"
     if not packed:
-        return f"quant_algo {_told(sections)} is told, and no weight is packed as NVFP4"
+        return f"quant_algo {_named_algorithm(sections)} is configured, but no weight is packed as NVFP4"
     return None
 
 
 def _algorithm(
     sections: tuple[Document, Document], packed: set[str], server: Server
 ) -> tuple[str, str | None]:
-    """What the folder shall be called, and why it cannot be."""
-    told, layers = _told(sections), _layers(sections)
-    if told is None:
+    """The algorithm to write, and the reason if there is none that the server can read."""
+    named, layers = _named_algorithm(sections), _layers(sections)
+    if named is None:
         return W4A4, "weights are packed and neither configuration names a quant_algo; export the model again"
-    if told == MIXED and layers and not server.plain_only:  # without its list no server knows what is what
+    if (
+        named == MIXED and layers and not server.plain_only
+    ):  # without the list, no server knows the algorithm of a layer
         return MIXED, None
-    kinds = {layers.get(name, W4A4) for name in packed} if told == MIXED else {told}
+    kinds = {layers.get(name, W4A4) for name in packed} if named == MIXED else {named}
     if len(kinds) != 1 or not kinds <= set(OURS):
         return (
             W4A4,
-            f"{', '.join(sorted(kinds))} cannot be told as one algorithm, and {server.name} reads only one",
+            f"{', '.join(sorted(kinds))} cannot be described as one algorithm, and {server.name} reads only one",
         )
     if kinds == {W4A16} and server.before(W4A16_SINCE):
         return W4A16, f"{server.name} does not know {W4A16}; it needs input scales, so calibrate for {W4A4}"
     return next(iter(kinds)), None
 
 
-def _fp8(patient: Patient, packed: set[str]) -> dict[str, str]:
-    """Layers with FP8 weights, to the name of their scale. Block scales are not FP8's only form, but the known ones are
-    one number, or one for each row."""
+def _fp8(checkpoint: ModelCheckpoint, packed: set[str]) -> dict[str, str]:
+    """Layers with FP8 weights, with the name of their scale: one number, or one for each row. Other forms are
+    unknown here."""
     found = {}
-    for name, part in patient.parts.items():
+    for name, part in checkpoint.parts.items():
         module = name.removesuffix(".weight")
         if name.endswith(".weight") and part.dtype == "F8_E4M3" and module not in packed:
             found[module] = f"{module}.weight_scale"
     return found
 
 
-def _dequantized(patient: Patient, layers: Mapping[str, str]) -> Patient:
-    """With FP8 layers in BF16, and without their scales."""
+def _dequantized(checkpoint: ModelCheckpoint, layers: Mapping[str, str]) -> ModelCheckpoint:
+    """The checkpoint with FP8 layers in BF16 and without their scales."""
     gone = {
         f"{name}.{part}" for name in layers for part in ("weight_scale", "input_scale", "weight_scale_inv")
     }
-    parts = {name: part for name, part in patient.parts.items() if name not in gone}
+    parts = {name: part for name, part in checkpoint.parts.items() if name not in gone}
     for name, scale in layers.items():
-        weight, held = patient.parts[f"{name}.weight"], patient.parts.get(scale)
+        weight, held = checkpoint.parts[f"{name}.weight"], checkpoint.parts.get(scale)
         if held is None or held.shape not in ((), (1,), (weight.shape[0],), (weight.shape[0], 1)):
-            # Left as it is: `_torn` names it.
+            # Left unchanged: `_not_plain` reports it.
             parts[f"{name}.weight"] = weight
             continue
-        parts[f"{name}.weight"] = Part(weight.shard, weight.name, "BF16", weight.shape, held.name)
-    return replace(patient, parts=parts)
+        parts[f"{name}.weight"] = OutputTensor(weight.shard, weight.name, "BF16", weight.shape, held.name)
+    return replace(checkpoint, parts=parts)
 
 
-def _torn(patient: Patient, packed: set[str]) -> list[str]:
-    """Why the result would not be plain NVFP4."""
+def _not_plain(checkpoint: ModelCheckpoint, packed: set[str]) -> list[str]:
+    """Reasons why the result would not be plain NVFP4."""
     found = [
         f"{name}: FP8 without a scale of its own or of each row; give the BF16 model to `manners quantize ptq`"
-        for name, part in patient.parts.items()
+        for name, part in checkpoint.parts.items()
         if name.endswith(".weight") and part.dtype == "F8_E4M3" and name.removesuffix(".weight") not in packed
     ]
-    weights = [name.removesuffix(".weight") for name in patient.parts if name.endswith(".weight")]
-    for group in groups(weights):
+    weights = [name.removesuffix(".weight") for name in checkpoint.parts if name.endswith(".weight")]
+    for group in fused_groups(weights):
         if 0 < len(packed & set(group)) < len(group):
             apart = ", ".join(name.rpartition(".")[2] for name in group if name not in packed)
             found.append(f"{group[0]}: a server joins it with neighbours that are not NVFP4 ({apart})")
     return found
 
 
-def _described(
-    patient: Patient, sections: tuple[Document, Document], algorithm: str, packed: set[str]
-) -> Patient:
-    """With both descriptions, equal and true. A list of exclusions that is true already stays as it is."""
+def _with_descriptions(
+    checkpoint: ModelCheckpoint, sections: tuple[Document, Document], algorithm: str, packed: set[str]
+) -> ModelCheckpoint:
+    """The checkpoint with both descriptions, equal and correct. A list of exclusions that is already correct is
+    kept."""
     first, second = sections
     lists = [
         section[key] for section, key in ((first, "exclude_modules"), (second, "ignore")) if key in section
     ]
     plain = algorithm != MIXED
-    exclude = next((held for held in lists if _true(held, patient, packed)), None) if plain else None
+    exclude = (
+        next((held for held in lists if _covers_unpacked(held, checkpoint, packed)), None) if plain else None
+    )
     if plain and (exclude is None or any(sorted(map(str, held)) != sorted(exclude) for held in lists)):
-        exclude = sorted(_matrices(patient, packed))
+        exclude = sorted(_matrices(checkpoint, packed))
     layers = {} if plain else {"quantized_layers": dict(first or second)["quantized_layers"]}
     held = {} if exclude is None else {"exclude_modules": exclude}
     kv = first.get("kv_cache_quant_algo") or second.get("kv_cache_quant_algo")
@@ -180,23 +187,19 @@ def _described(
         **held,
         **layers,
     }
-    producer = _producer(patient.documents.get(QUANT, {}).get("producer") or second.get("producer"))
-    document = {**patient.documents.get(QUANT, {}), "producer": producer, "quantization": quant}
+    producer = _producer(checkpoint.documents.get(QUANT, {}).get("producer") or second.get("producer"))
+    document = {**checkpoint.documents.get(QUANT, {}), "producer": producer, "quantization": quant}
     config = {
-        **patient.config,
+        **checkpoint.config,
         "quantization_config": _in_config(second, algorithm, exclude, layers, producer),
     }
-    return patient.with_document(QUANT, document).with_document(CONFIG, config)
+    return checkpoint.with_document(QUANT, document).with_document(CONFIG, config)
 
 
 def _in_config(
     held: Document, algorithm: str, exclude: list[str] | None, layers: Document, producer: Document
 ) -> dict[str, Any]:
     """`quantization_config` of config.json, as ModelOpt writes it."""
-    numbers = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": BLOCK}
-    group: dict[str, Any] = {"weights": numbers, "targets": ["Linear"]}
-    if algorithm == W4A4:
-        group = {"input_activations": numbers, **group}
     same = held.get("quant_algo") == algorithm and "config_groups" in held
     after = {
         **{key: value for key, value in held.items() if key != "quantized_layers"},
@@ -206,7 +209,7 @@ def _in_config(
         **layers,
     }
     if algorithm != MIXED:
-        after["config_groups"] = held["config_groups"] if same else {"group_0": group}
+        after["config_groups"] = held["config_groups"] if same else config_groups(algorithm)
         after["ignore"] = exclude
     return after
 
@@ -217,41 +220,51 @@ def _producer(held: Any) -> dict[str, Any]:
     return dict(PRODUCER)
 
 
-def _matrices(patient: Patient, packed: Iterable[str]) -> set[str]:
-    """Every module with a matrix that is not packed, by its whole name."""
+def _matrices(checkpoint: ModelCheckpoint, packed: Iterable[str]) -> set[str]:
+    """Every module with a matrix that is not packed, by its full name."""
     weights = {
-        name.removesuffix(".weight"): part for name, part in patient.parts.items() if name.endswith(".weight")
+        name.removesuffix(".weight"): part
+        for name, part in checkpoint.parts.items()
+        if name.endswith(".weight")
     }
     return {name for name, part in weights.items() if len(part.shape) > 1 and name not in packed}
 
 
-def _true(exclude: Any, patient: Patient, packed: Iterable[str]) -> bool:
-    """Whether a list covers every linear layer that is not packed, and no packed one."""
+def _covers_unpacked(exclude: Any, checkpoint: ModelCheckpoint, packed: Iterable[str]) -> bool:
+    """Whether a list excludes every linear layer that is not packed, and no packed one."""
     if not isinstance(exclude, list):
         return False
-    covers = lambda name: any(matches(str(pattern), name) for pattern in exclude)  # noqa: E731
-    bare = [name for name in _matrices(patient, packed) if len(patient.parts[f"{name}.weight"].shape) == 2]
+
+    def covers(name: str) -> bool:
+        return any(matches(str(pattern), name) for pattern in exclude)
+
+    bare = [
+        name for name in _matrices(checkpoint, packed) if len(checkpoint.parts[f"{name}.weight"].shape) == 2
+    ]
     linear = [name for name in bare if not any(word in name.rpartition(".")[2] for word in EMBEDDINGS)]
     return all(covers(name) for name in linear) and not any(covers(name) for name in packed)
 
 
-def _why(sections: tuple[Document, Document], server: Server, eight: Mapping[str, str]) -> str:
-    told = _told(sections)
-    if told == MIXED:
+def _why(sections: tuple[Document, Document], server: Server, fp8_layers: Mapping[str, str]) -> str:
+    named = _named_algorithm(sections)
+    if named == MIXED:
         return f"{server.name} does not read {MIXED}"
-    if eight:
-        return f"called {told}, and {len(eight)} layers are FP8: a server would read them as BF16"
+    if fp8_layers:
+        return f"called {named}, and {len(fp8_layers)} layers are FP8: a server would read them as BF16"
     return "the two descriptions of the quantization are not whole, equal and true"
 
 
 def _changes(
-    before: Patient, after: Patient, sections: tuple[Document, Document], eight: Mapping[str, str]
+    before: ModelCheckpoint,
+    after: ModelCheckpoint,
+    sections: tuple[Document, Document],
+    fp8_layers: Mapping[str, str],
 ) -> Iterable[str]:
-    if eight:
-        yield f"{len(eight)} FP8 layers become BF16 and are excluded, such as {min(eight)}"
+    if fp8_layers:
+        yield f"{len(fp8_layers)} FP8 layers become BF16 and are excluded, such as {min(fp8_layers)}"
     now = after.documents[QUANT]["quantization"]
-    if _told(sections) != now["quant_algo"]:
-        yield f"quant_algo: {_told(sections)} becomes {now['quant_algo']}"
+    if _named_algorithm(sections) != now["quant_algo"]:
+        yield f"quant_algo: {_named_algorithm(sections)} becomes {now['quant_algo']}"
     for name in (QUANT, CONFIG):
         if before.documents.get(name) != after.documents[name]:
             yield f"{name}: {'completed' if before.documents.get(name) else 'written'}"

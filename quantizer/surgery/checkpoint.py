@@ -1,7 +1,8 @@
-"""A model folder as surgery sees it: its JSON documents, its tensors, its other files; and the same as they shall be.
+"""A model folder as surgery sees it: its JSON documents, its tensors and its other files, as they are or as they
+shall be.
 
-`open_patient` reads a folder once. Operations are pure: they take a patient and give back another one, in which
-documents have changed and tensors have other names or are to be dequantized. Nothing is loaded but headers and JSON.
+`open_checkpoint` reads a folder once. Operations are pure functions from one checkpoint to another, in which
+documents have changed, and tensors are renamed or marked to be dequantized. Only headers and JSON are loaded.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST, Artefact
-from gates.contracts.errors import ArtefactError
-from quantizer.checkpoint.source import ARCHITECTURES
+from quantizer.checkpoint.source import read_manifest, refuse_code, require_config, require_known_type
 from quantizer.core.errors import SourceError
 from quantizer.verify.folder import INDEX, MAX_JSON_BYTES, PICKLES, open_folder
 
@@ -35,11 +34,11 @@ Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A tensor as it shall be written.
+class OutputTensor:
+    """A tensor to be written.
 
-    shard, name: where it lies in the source. scale: the source's tensor with the scale of FP8 weights, where these are
-    to be dequantized; then dtype is BF16.
+    shard, name: where it is stored in the source. scale: the source's tensor with the scale of FP8 weights, if they
+    are to be dequantized; then dtype is BF16.
     """
 
     shard: str
@@ -50,17 +49,20 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
-    """documents: by file name, only those that are there. others: files that are copied as they are, by path in the
-    folder. left: files that a model folder has no need of, which are not copied. odd: files and folders with other
-    modes than 0644 and 0755. owners: the user ids that own something in the folder."""
+class ModelCheckpoint:
+    """The contents of a folder.
+
+    documents: by file name, only existing ones. others: files that are copied unchanged, by path in the folder.
+    left: files that are not part of a model, which are not copied. wrong_modes: files and folders with other modes
+    than 0644 and 0755. owners: the user ids that own something in the folder.
+    """
 
     path: Path
     documents: Mapping[str, Document]
-    parts: Mapping[str, Part]
+    parts: Mapping[str, OutputTensor]
     others: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    odd: tuple[str, ...] = ()
+    wrong_modes: tuple[str, ...] = ()
     owners: frozenset[int] = frozenset()
     manifest: Artefact | None = None
 
@@ -70,21 +72,21 @@ class Patient:
 
     @property
     def text_config(self) -> Document:
-        """The text model's part of the configuration, which is all of it in a text model."""
+        """The configuration of the text model; for a text-only model, the whole configuration."""
         part = self.config.get("text_config")
         return part if isinstance(part, dict) else self.config
 
-    def with_document(self, name: str, value: Document | None) -> Patient:
-        """With another document of this name; with None, without one."""
+    def with_document(self, name: str, value: Document | None) -> ModelCheckpoint:
+        """A copy with a document replaced; None removes it."""
         kept = {key: document for key, document in self.documents.items() if key != name}
         return replace(self, documents=kept if value is None else {**kept, name: value})
 
 
-def open_patient(path: Path) -> Patient:
+def open_checkpoint(path: Path) -> ModelCheckpoint:
     """Read a folder.
 
-    Raises SourceError with one line: not there, broken, with links, pickles or code of its own, of an architecture
-    that is not known, or changed since its manifest was written.
+    Raises SourceError with one line if it is missing or damaged, contains links, pickles or code, is of an unknown
+    architecture, or does not match its manifest.
     """
     folder = open_folder(path)
     for finding in folder.findings:
@@ -100,11 +102,12 @@ def open_patient(path: Path) -> Patient:
             raise SourceError(f"{path}: {finding}")
     documents = _documents(path)
     _check(path, documents)
-    others, left, odd, owners = _walk(path)
+    others, left, wrong_modes, owners = _walk(path)
     parts = {
-        name: Part(entry.shard, name, entry.dtype, entry.shape) for name, entry in folder.tensors.items()
+        name: OutputTensor(entry.shard, name, entry.dtype, entry.shape)
+        for name, entry in folder.tensors.items()
     }
-    return Patient(path, documents, parts, others, left, odd, owners, read_manifest(path))
+    return ModelCheckpoint(path, documents, parts, others, left, wrong_modes, owners, read_manifest(path))
 
 
 def _documents(path: Path) -> dict[str, Document]:
@@ -124,42 +127,26 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check(path: Path, documents: Mapping[str, Document]) -> None:
-    if not documents.get(CONFIG):
-        raise SourceError(f"{path}: there is no config.json; a Hugging Face model folder is needed")
+    require_config(path, documents.get(CONFIG))
     for name, document in documents.items():
-        if "auto_map" in document:
-            raise SourceError(
-                f"{path}: {name} has an auto_map; code of a model folder is never run, remove it"
-            )
-    kind = documents[CONFIG].get("model_type")
-    if kind not in ARCHITECTURES:
-        raise SourceError(
-            f"{path}: models of type {kind!r} are not supported; supported: {', '.join(ARCHITECTURES)}"
-        )
-
-
-def read_manifest(path: Path) -> Artefact | None:
-    if not (path / MANIFEST).exists():
-        return None
-    try:
-        manifest, problems = artefact.load(path), artefact.verify(path)
-    except ArtefactError as error:
-        raise SourceError(str(error)) from None
-    if problems:
-        raise SourceError(f"{path}: is not what its artefact.json says: {problems[0]}")
-    return manifest
+        refuse_code(path, name, document)
+    require_known_type(path, documents[CONFIG])
 
 
 def _walk(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], frozenset[int]]:
-    """Files to copy, files to leave, names with an odd mode, owners. Raises SourceError for a link or a pickle."""
-    others, left, odd, owners = [], [], [], {path.stat().st_uid}
+    """Files to copy, files to leave behind, names with a wrong mode, and owners. Raises SourceError for a link or a
+    pickle."""
+    others: list[str] = []
+    left: list[str] = []
+    wrong_modes: list[str] = []
+    owners = {path.stat().st_uid}
     if stat.S_IMODE(path.stat().st_mode) != FOLDER_MODE:
-        odd.append(".")
+        wrong_modes.append(".")
     for file in _below(path):
         name, status = file.relative_to(path).as_posix(), file.lstat()
         owners.add(status.st_uid)
         if stat.S_IMODE(status.st_mode) != (FOLDER_MODE if file.is_dir() else FILE_MODE):
-            odd.append(name)
+            wrong_modes.append(name)
         if file.is_symlink():
             raise SourceError(f"{path}: {name} is a link; copy the folder with its files (cp -rL) first")
         if file.suffix in PICKLES:
@@ -168,11 +155,11 @@ def _walk(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]
             continue
         wanted = file.is_file() and any(fnmatchcase(file.name, pattern) for pattern in COPIED)
         (others if wanted else left).append(name)
-    return tuple(others), tuple(left), tuple(odd), frozenset(owners)
+    return tuple(others), tuple(left), tuple(wrong_modes), frozenset(owners)
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Everything below a folder in order; hidden files and folders (.git, .cache) are none of its business."""
+    """Everything below a folder in order, without hidden files and folders (.git, .cache)."""
     for file in sorted(path.iterdir()):
         if file.name.startswith("."):
             continue

@@ -1,13 +1,13 @@
-"""Which server a folder shall fit, and what that server cannot read. Pure.
+"""The server that a folder is prepared for, and what that server cannot read.
 
-The bounds, with where they are known from:
+The version bounds and their sources:
 
 * `WRAPS`: text-only `qwen3_5_text` folders load in vLLM since 0.28 (vllm-project/vllm pull requests 50210, 50355);
-  0.24 dies with "Expected Qwen3_5Config, found Qwen3_5TextConfig".
-* `TRANSFORMERS_5`: vLLM to 0.19 comes with transformers 4, which knows no TokenizersBackend.
-* `MIXED`: MIXED_PRECISION came with pull request 35047 in early 2026; 0.15.1 and 0.16 refuse it (issue 37854), the
-  first version after it read it in one of its two places only (pull request 36312). Where in doubt the folder is made
-  plain, which every version reads.
+  0.24 fails with "Expected Qwen3_5Config, found Qwen3_5TextConfig".
+* `TRANSFORMERS_5`: vLLM up to 0.19 comes with transformers 4, which has no TokenizersBackend.
+* `MIXED`: MIXED_PRECISION came with pull request 35047 in early 2026; 0.15.1 and 0.16 refuse it (issue 37854), and
+  the first version after it read it in only one of its two places (pull request 36312). If in doubt, the folder is
+  made plain, which every version reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VLLM: Final = re.compile(r"vllm-(\d{1,3})\.(\d{1,3})")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """name: as it was asked for. version: of vLLM; None for "text", the bare text model."""
+    """name: as it was requested. version: of vLLM; None for "text", the bare text model."""
 
     name: str
     version: tuple[int, int] | None
@@ -50,12 +50,12 @@ class Server:
 
     @property
     def plain_only(self) -> bool:
-        """Whether it refuses MIXED_PRECISION."""
+        """Whether the server refuses MIXED_PRECISION."""
         return self.before(MIXED)
 
 
-def parse(name: str) -> Server:
-    """ "vllm-0.19", or "text". Raises ValueError with one line."""
+def parse_server(name: str) -> Server:
+    """Parse "vllm-0.19" or "text". Raises ValueError with one line."""
     if name == TEXT:
         return Server(name, None)
     found = _VLLM.fullmatch(name)

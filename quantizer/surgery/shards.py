@@ -1,8 +1,9 @@
-"""Safetensors written anew from safetensors, byte range by byte range, so that memory stays small whatever the model.
+"""Rewrite safetensors files, copying byte ranges, so that memory stays small for any model.
 
-The format (huggingface/safetensors, README): eight bytes with the length of the header, little-endian; the header, a
-JSON object of {name: {"dtype", "shape", "data_offsets"}}, padded with spaces to eight bytes; the tensors without gaps.
-Tensors are sorted as that library sorts them, wide types first, so that each begins on a multiple of its size.
+The format (huggingface/safetensors, README): eight bytes with the length of the header, little-endian; the header,
+a JSON object of {name: {"dtype", "shape", "data_offsets"}}, padded with spaces to eight bytes; the tensors without
+gaps. Tensors are sorted as that library sorts them, wide types first, so that each begins at a multiple of its
+size.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ import torch
 from safetensors import safe_open
 
 from quantizer.core.errors import SourceError
-from quantizer.surgery.checkpoint import Part
+from quantizer.surgery.checkpoint import OutputTensor
 from quantizer.verify.folder import INDEX
 
 MAX_HEADER: Final = 100_000_000
-"""Bytes of a safetensors header, as the format's own reader has it."""
+"""The maximum size of a safetensors header in bytes, as in the format's own reader."""
 CHUNK: Final = 2**24
 SIZES: Final = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
     "F8_E4M3": 1, "F8_E5M2": 1, "U8": 1, "I8": 1, "BOOL": 1,
 }  # fmt: skip
-"""Bytes of a number."""
+"""Bytes per number."""
 
 
-def write_shards(source: Path, target: Path, parts: Mapping[str, Part]) -> None:
-    """Write every tensor into a shard of the name that it came from, and the index if there is more than one shard.
+def write_shards(source: Path, target: Path, parts: Mapping[str, OutputTensor]) -> None:
+    """Write every tensor to a shard with the name of the one it came from, and an index if there is more than one.
 
-    Raises SourceError for a type that is not known and for FP8 weights that are no numbers; OSError as writing goes.
+    Raises SourceError for an unknown type and for FP8 weights that are not finite; OSError if writing fails.
     """
-    shards: dict[str, dict[str, Part]] = {}
+    shards: dict[str, dict[str, OutputTensor]] = {}
     for name, part in parts.items():
         shards.setdefault(part.shard, {})[name] = part
     total = sum(_write_shard(source, target, shard, shards[shard]) for shard in sorted(shards))
@@ -46,8 +47,8 @@ def write_shards(source: Path, target: Path, parts: Mapping[str, Part]) -> None:
         (target / INDEX).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_shard(source: Path, target: Path, shard: str, parts: Mapping[str, Part]) -> int:
-    """One shard; returns the bytes of its tensors."""
+def _write_shard(source: Path, target: Path, shard: str, parts: Mapping[str, OutputTensor]) -> int:
+    """Write one shard. Returns the bytes of its tensors."""
     order = sorted(parts, key=lambda name: (-_size(name, parts[name]), name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -69,15 +70,17 @@ def _write_shard(source: Path, target: Path, shard: str, parts: Mapping[str, Par
     return end
 
 
-def _size(name: str, part: Part) -> int:
+def _size(name: str, part: OutputTensor) -> int:
     if part.dtype not in SIZES:
         raise SourceError(f"{name}: tensors of type {part.dtype} are not known here")
     return SIZES[part.dtype]
 
 
 def byte_ranges(path: Path) -> dict[str, tuple[int, int]]:
-    """Where each tensor of a shard begins in the file, and its length. Raises SourceError for a header that does not
-    fit the file; the file may be another by now than the one that safetensors opened before."""
+    """The offset and length of each tensor of a shard.
+
+    Raises SourceError if the header does not fit the file, which may have changed since safetensors opened it.
+    """
     try:
         with path.open("rb") as file:
             size = path.stat().st_size - 8
@@ -95,7 +98,7 @@ def byte_ranges(path: Path) -> dict[str, tuple[int, int]]:
 
 
 def copy_range(source: BinaryIO, target: BinaryIO, begin: int, length: int) -> None:
-    """Copy bytes in pieces. Raises SourceError if the source ends before."""
+    """Copy bytes in chunks. Raises SourceError if the source ends early."""
     source.seek(begin)
     while length:
         piece = source.read(min(CHUNK, length))
@@ -105,7 +108,7 @@ def copy_range(source: BinaryIO, target: BinaryIO, begin: int, length: int) -> N
         length -= len(piece)
 
 
-def _dequantized(source: Path, part: Part) -> bytes:
+def _dequantized(source: Path, part: OutputTensor) -> bytes:
     """FP8 weights times their scale (one, or one for each row) in BF16, rounded once."""
     assert part.scale is not None
     weight, scale = _load(source, part.shard, part.name), _find(source, part)
@@ -115,7 +118,7 @@ def _dequantized(source: Path, part: Part) -> bytes:
     return value.to(torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes()
 
 
-def _find(source: Path, part: Part) -> torch.Tensor:
+def _find(source: Path, part: OutputTensor) -> torch.Tensor:
     """The scale of a tensor, which the exporter may have put into another shard."""
     assert part.scale is not None
     for shard in (part.shard, *sorted(path.name for path in source.glob("*.safetensors"))):

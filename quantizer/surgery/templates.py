@@ -1,10 +1,11 @@
-"""One chat template for a folder that servers take for a vision-language model. Pure.
+"""Reduce a folder that servers load as a vision-language model to one chat template.
 
-A folder may hold templates with names: files in `additional_chat_templates/`, or a list in tokenizer_config.json.
-Transformers then gives a dict of templates. vLLM asks a text model's tokenizer, which chooses "default" out of it; of
-a vision-language class it asks the processor, takes the dict for the template, and answers every chat with 400 and
-"unhashable type: 'dict'" (seen with vLLM 0.24.0; vllm/renderers/hf.py, resolve_chat_template_kwargs). It says ready all
-the same: its warm-up fails with the same line as a warning only.
+A folder may hold named templates: files in `additional_chat_templates/`, or a list in tokenizer_config.json.
+Transformers then returns a dict of templates. For a text model, vLLM asks the tokenizer, which selects "default"
+from it. For a vision-language class it asks the processor, takes the dict for the template, and answers every chat
+request with 400 and "unhashable type: 'dict'" (seen with vLLM 0.24.0; vllm/renderers/hf.py,
+resolve_chat_template_kwargs). It reports itself ready all the same: its warm-up fails with the same line, but only
+as a warning.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from quantizer.surgery.checkpoint import TOKENIZER_CONFIG, Patient
+from quantizer.surgery.checkpoint import TOKENIZER_CONFIG, ModelCheckpoint
+from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import Server
-from quantizer.surgery.step import Step
 from quantizer.surgery.wrap import WRAPPED
 
 OPERATION: Final = "templates"
@@ -25,30 +26,32 @@ DEFAULT: Final = "default"
 ERROR: Final = "unhashable type: 'dict'"
 
 
-def templates(patient: Patient, server: Server) -> tuple[Step, Patient]:
-    """Keep the default template only, where vLLM would stumble over the others."""
-    files = [name for name in patient.others if _is_named(name)]
-    held = patient.documents.get(TOKENIZER_CONFIG, {}).get("chat_template")
+def templates(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, ModelCheckpoint]:
+    """Keep only the default template if vLLM would fail on the others."""
+    files = [name for name in checkpoint.others if _is_named(name)]
+    held = checkpoint.documents.get(TOKENIZER_CONFIG, {}).get("chat_template")
     listed = _listed(held)
     names = [*(PurePosixPath(name).stem for name in files), *(name for name in listed if name != DEFAULT)]
     if not files and not isinstance(held, list):
-        return Step(OPERATION, "fine", "no template has a name"), patient
-    if patient.config["model_type"] != WRAPPED or server.version is None:
-        return Step(OPERATION, "fine", f"of a text model the default is taken; named: {_all(names)}"), patient
-    plain = FILE in patient.others
+        return OperationResult(OPERATION, "fine", "no template has a name"), checkpoint
+    if checkpoint.config["model_type"] != WRAPPED or server.version is None:
+        return OperationResult(
+            OPERATION, "fine", f"of a text model the default is taken; named: {_all(names)}"
+        ), checkpoint
+    plain = FILE in checkpoint.others
     if not plain and not isinstance(held, str) and DEFAULT not in listed:
-        return Step(
+        return OperationResult(
             OPERATION, "refused", f"none of the templates {_all(names)} is the default one; name one {FILE}"
-        ), patient
-    kept = tuple(name for name in patient.others if name not in files)
-    after, changes = replace(patient, others=kept), [f"{name}: left out" for name in files]
+        ), checkpoint
+    kept = tuple(name for name in checkpoint.others if name not in files)
+    after, changes = replace(checkpoint, others=kept), [f"{name}: left out" for name in files]
     if isinstance(held, list):
         after = after.with_document(
-            TOKENIZER_CONFIG, _plain(patient.documents[TOKENIZER_CONFIG], listed, plain)
+            TOKENIZER_CONFIG, _plain(checkpoint.documents[TOKENIZER_CONFIG], listed, plain)
         )
         changes.append(f"{TOKENIZER_CONFIG}: of the templates {_all(listed)} only the default stays")
     why = f"{server.name} answers every chat with 400, {ERROR}, where templates have names: {_all(names)}"
-    return Step(OPERATION, "needed", why, tuple(changes)), after
+    return OperationResult(OPERATION, "needed", why, tuple(changes)), after
 
 
 def _is_named(name: str) -> bool:
@@ -63,7 +66,8 @@ def _listed(held: Any) -> dict[str, str]:
 
 
 def _plain(config: Any, listed: dict[str, str], elsewhere: bool) -> dict[str, Any]:
-    """tokenizer_config.json with the default template as a text; without any where a file holds it, which goes first."""
+    """tokenizer_config.json with the default template as a string, or without any if a file holds it, which takes
+    precedence."""
     after = {key: value for key, value in config.items() if key != "chat_template"}
     return after if elsewhere else {**after, "chat_template": listed[DEFAULT]}
 

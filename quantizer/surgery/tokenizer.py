@@ -1,16 +1,20 @@
-"""A tokenizer that transformers 4 can load, if it cuts every text as before. Pure.
+r"""Make a tokenizer loadable for transformers 4, if it tokenizes every test text as before.
 
 transformers 5 writes `tokenizer_class: TokenizersBackend` (or a class of its own for Qwen3.5), which transformers 4
-does not have, and `extra_special_tokens` as a list, on which it dies with "'list' object has no attribute 'keys'".
-Two classes exist on both sides:
+does not have, and `extra_special_tokens` as a list, on which version 4 fails with "'list' object has no attribute
+'keys'". Two classes exist in both versions:
 
-    Qwen2Tokenizer           transformers 4 reads tokenizer.json as it is; transformers 5 puts Qwen2's normalizer and
-                             pre-tokenizer in its place, so both must cut alike
-    PreTrainedTokenizerFast  both read tokenizer.json as it is
+  Qwen2Tokenizer           transformers 4 reads tokenizer.json unchanged; transformers 5 replaces its normalizer and
+                           pre-tokenizer by Qwen2's, so both must tokenize alike
+  PreTrainedTokenizerFast  both read tokenizer.json unchanged
 
-The first is what servers expect of a Qwen model and is taken where it cuts alike; Qwen3.5's own tokenizer treats
-combining marks otherwise (quantizer/surgery/texts.py), and gets the second. What counts is compared token by token on
-the committed texts. Sources: transformers 4.57 and 5.23, models/qwen2/tokenization_qwen2*.py, tokenization_utils_*.
+Servers expect the first for a Qwen model, so it is used if it tokenizes alike. Qwen3.5's own tokenizer treats
+combining marks differently and gets the second. The decision is a comparison token by token on `TEXTS`: scripts
+with combining marks, digits, spaces, code and tags. The pre-tokenizers of Qwen2 and Qwen3.5 differ in \p{M}, the
+combining marks, which occur in Kannada, Hindi, Tamil, Thai or Arabic and never in English, so English alone would
+prove nothing.
+
+Sources: transformers 4.57 and 5.23, models/qwen2/tokenization_qwen2*.py, tokenization_utils_*.
 """
 
 from __future__ import annotations
@@ -22,46 +26,51 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer
 
-from quantizer.surgery.checkpoint import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, Patient
+from quantizer.core.pre_tokenizers import QWEN2
+from quantizer.surgery.checkpoint import CONFIG, TOKENIZER, TOKENIZER_CONFIG, Document, ModelCheckpoint
+from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import Server
-from quantizer.surgery.step import Step
-from quantizer.surgery.texts import TEXTS
 
 OPERATION: Final = "tokenizer"
 NEW: Final = ("TokenizersBackend", "TokenizersBackendFast", "Qwen3_5Tokenizer", "Qwen3_5TokenizerFast")
-QWEN2: Final = "Qwen2Tokenizer"
+QWEN2_CLASS: Final = "Qwen2Tokenizer"
 PLAIN: Final = "PreTrainedTokenizerFast"
-REGEX: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-"""How Qwen2 cuts a text before it looks for tokens."""
 
 
-def tokenizer(patient: Patient, server: Server) -> tuple[Step, Patient]:
-    """Name a class that the server's transformers has, and the lists as it reads them."""
-    config, document = patient.documents.get(TOKENIZER_CONFIG), patient.documents.get(TOKENIZER)
+def tokenizer(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, ModelCheckpoint]:
+    """Set a tokenizer class that the server's transformers has, and lists in the form that it reads."""
+    config, document = checkpoint.documents.get(TOKENIZER_CONFIG), checkpoint.documents.get(TOKENIZER)
     if config is None:
-        return Step(OPERATION, "fine", f"there is no {TOKENIZER_CONFIG}"), patient
+        return OperationResult(OPERATION, "fine", f"there is no {TOKENIZER_CONFIG}"), checkpoint
     if not server.transformers_4:
-        return Step(OPERATION, "fine", f"{server.name} reads {config.get('tokenizer_class')}"), patient
+        return OperationResult(
+            OPERATION, "fine", f"{server.name} reads {config.get('tokenizer_class')}"
+        ), checkpoint
     after, changes = dict(config), []
     if config.get("tokenizer_class") in NEW:
         chosen, apart = (None, "there is no tokenizer.json") if document is None else choose(document, config)
         if chosen is None:
-            return Step(OPERATION, "refused", f"no class of transformers 4 cuts alike: {apart}"), patient
+            return OperationResult(
+                OPERATION, "refused", f"no class of transformers 4 cuts alike: {apart}"
+            ), checkpoint
         after["tokenizer_class"] = chosen
-        why = f"equal on {len(TEXTS)} texts" + (f"; {QWEN2} is not: {apart}" if apart else "")
+        why = f"equal on {len(TEXTS)} texts" + (f"; {QWEN2_CLASS} is not: {apart}" if apart else "")
         changes.append(f"tokenizer_class: {config['tokenizer_class']} becomes {chosen} ({why})")
     if isinstance(config.get("extra_special_tokens"), list):
         listed = after.pop("extra_special_tokens")
         after["additional_special_tokens"] = [*after.get("additional_special_tokens", []), *listed]
         changes.append("extra_special_tokens, a list, becomes additional_special_tokens")
     if not changes:
-        return Step(OPERATION, "fine", f"{config.get('tokenizer_class')} is known to transformers 4"), patient
-    step = Step(OPERATION, "needed", f"{server.name} comes with transformers 4", tuple(changes))
-    return step, patient.with_document(TOKENIZER_CONFIG, after)
+        return OperationResult(
+            OPERATION, "fine", f"{config.get('tokenizer_class')} is known to transformers 4"
+        ), checkpoint
+    step = OperationResult(OPERATION, "needed", f"{server.name} comes with transformers 4", tuple(changes))
+    return step, checkpoint.with_document(TOKENIZER_CONFIG, after)
 
 
 def choose(document: Document, config: Document) -> tuple[str | None, str]:
-    """The class to name, and where Qwen2's differs (empty if it does not); None with a reason if none will do."""
+    """The class to set, and where Qwen2's class differs (empty if it does not); None with a reason if no class
+    fits."""
     added = _other_ids(document, config)
     if added:
         return None, added
@@ -70,13 +79,13 @@ def choose(document: Document, config: Document) -> tuple[str | None, str]:
         apart = difference(before, Tokenizer.from_str(json.dumps(as_qwen2(document))))
     except Exception as error:  # the library raises plain Exception
         return None, f"tokenizer.json cannot be read ({error})"
-    return (PLAIN, apart) if apart else (QWEN2, "")
+    return (PLAIN, apart) if apart else (QWEN2_CLASS, "")
 
 
 def as_qwen2(document: Document) -> dict[str, Any]:
     """tokenizer.json as transformers 5 rebuilds it for Qwen2Tokenizer."""
     after = copy.deepcopy(dict(document))
-    split = {"type": "Split", "pattern": {"Regex": REGEX}, "behavior": "Isolated", "invert": False}
+    split = {"type": "Split", "pattern": {"Regex": QWEN2}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return after | {
         "normalizer": {"type": "NFC"},
@@ -86,7 +95,7 @@ def as_qwen2(document: Document) -> dict[str, Any]:
 
 
 def difference(one: Tokenizer, other: Tokenizer) -> str:
-    """The first text that two tokenizers cut in different ways; empty if there is none."""
+    """The first text that two tokenizers split differently; empty if there is none."""
     for text in TEXTS:
         ids = [each.encode(text, add_special_tokens=False).ids for each in (one, other)]
         if ids[0] != ids[1]:
@@ -95,7 +104,7 @@ def difference(one: Tokenizer, other: Tokenizer) -> str:
 
 
 def _other_ids(document: Document, config: Document) -> str:
-    """Added tokens to which the two files give different numbers: transformers 4 would add them once more."""
+    """Added tokens to which the two files give different ids: transformers 4 would add them again."""
     held = {token["content"]: token["id"] for token in document.get("added_tokens", [])}
     held = {**document.get("model", {}).get("vocab", {}), **held}
     for number, token in (config.get("added_tokens_decoder") or {}).items():
@@ -105,13 +114,13 @@ def _other_ids(document: Document, config: Document) -> str:
     return ""
 
 
-def rope(patient: Patient, server: Server) -> tuple[Step, Patient]:
-    """Say the base of the rotary embedding where transformers 4 looks for it; without, it takes 10,000, and the model
-    answers nonsense without an error."""
-    config = patient.config
+def rope(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, ModelCheckpoint]:
+    """Set the base of the rotary embedding where transformers 4 reads it. Without it, version 4 uses 10,000, and
+    the model generates nonsense without an error."""
+    config = checkpoint.config
     held = config.get("rope_parameters")
     if not server.transformers_4 or config["model_type"] != "qwen3" or not isinstance(held, dict):
-        return Step("rope", "fine", "told where the server looks"), patient
+        return OperationResult("rope", "fine", "set where the server reads it"), checkpoint
     added: dict[str, Any] = {}
     if "rope_theta" in held and config.get("rope_theta") != held["rope_theta"]:
         added["rope_theta"] = held["rope_theta"]
@@ -119,7 +128,33 @@ def rope(patient: Patient, server: Server) -> tuple[Step, Patient]:
     if scaling.get("rope_type", "default") != "default" and config.get("rope_scaling") != scaling:
         added["rope_scaling"] = scaling
     if not added:
-        return Step("rope", "fine", "told where the server looks"), patient
+        return OperationResult("rope", "fine", "set where the server reads it"), checkpoint
     changes = tuple(f"config.json: {key} {value}" for key, value in added.items())
-    step = Step("rope", "needed", f"{server.name} does not look into rope_parameters", changes)
-    return step, patient.with_document(CONFIG, {**config, **added})
+    step = OperationResult("rope", "needed", f"{server.name} does not look into rope_parameters", changes)
+    return step, checkpoint.with_document(CONFIG, {**config, **added})
+
+
+TEXTS: Final = (
+    "Hello! I'm Annie, and it's 7:45 p.m.; you've 12 new e-mails.",
+    "We'll see what they'd say: that's all I've got, isn't it? DON'T SHOUT.",
+    "ನಮಸ್ಕಾರ! ನಿಮ್ಮ ಹೆಸರೇನು? ನಾನು ಬೆಂಗಳೂರಿನಲ್ಲಿ ವಾಸಿಸುತ್ತಿದ್ದೇನೆ.",
+    "ಇಂದು ಹವಾಮಾನ ಹೇಗಿದೆ? ತಾಪಮಾನ ೨೭ ಡಿಗ್ರಿ, ಅಂದರೆ 27 °C.",
+    "नमस्ते, आप कैसे हैं? मैं ठीक हूँ। क्षत्रिय ज्ञान",
+    "தமிழ் மொழி, తెలుగు భాష, മലയാളം, বাংলা ভাষা",
+    "สวัสดีครับ วันนี้อากาศเป็นอย่างไร",
+    "مُحَمَّدٌ يَكْتُبُ الدَّرْسَ، وَالسَّلَامُ عَلَيْكُمْ",
+    "שָׁלוֹם עֲלֵיכֶם",
+    "你好，今天是2026年11月21日。東京タワーへ行きたいです。한국어도 됩니다.",
+    "Ünïcödé: naïve café, cafe\u0301, Z\u0351\u036b\u0343algo, \u00e5 A\u030a, ﬁne",
+    "Привет, как дела? Γειά σου Κόσμε! Xin chào Việt Nam",
+    "👩‍👩‍👧‍👦 🇮🇳 👍🏽 ☕️ ✅ → ∑ ≤ €",
+    "1234567890 3.14159 0x1F 1,000,000 ½ ² ١٢٣ ೧೨೩",
+    "  two  spaces,\ttab\t\tand \n new\n\n\nlines \r\n carriage \r\n\r\n end   ",
+    'def f(x: int) -> str:\n    return f"{x:>08b}"  # comment\n\n\nprint(f(3))\n',
+    '<tool_call>\n{"name": "web_search", "arguments": {"query": "ಮೈಸೂರು"}}\n</tool_call>',
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    "https://example.org/a_b?c=d&e=%20f#g user@example.org C:\\dir\\file.txt",
+    "",
+    " ",
+    "a",
+)

@@ -1,9 +1,9 @@
-"""The names of a Qwen3.5 text model's weights, and the configuration that goes with them. Pure.
+"""The names of a Qwen3.5 text model's weights, and the configuration that belongs to them.
 
-A text model is `qwen3_5_text` with `model.layers…`. Servers that only know the vision-language class want `qwen3_5`
-with `model.language_model.layers…` around the same weights, and drop the vision part by `--language-model-only`.
-ModelOpt's export of a model that was built from a config has the names of one and the configuration of the other,
-which no server loads; so names and configuration are looked at apart, each made what it should be.
+A text model is `qwen3_5_text` with `model.layers…`. Servers that only support the vision-language class expect
+`qwen3_5` with `model.language_model.layers…` around the same weights, and skip the vision part with
+`--language-model-only`. ModelOpt's export of a model that was built from a config has the names of one and the
+configuration of the other, which no server loads. So names and configuration are examined and corrected separately.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from quantizer.surgery.checkpoint import CONFIG, PREPROCESSOR, Document, Patient
+from quantizer.surgery.checkpoint import CONFIG, PREPROCESSOR, Document, ModelCheckpoint
+from quantizer.surgery.operation import OperationResult
 from quantizer.surgery.server import Server
-from quantizer.surgery.step import Step
 from quantizer.verify.scheme import SECTIONS
 
 OPERATION: Final = "names"
@@ -23,11 +23,11 @@ WRAPPED: Final = "qwen3_5"
 TEXT: Final = "qwen3_5_text"
 CLASSES: Final = {WRAPPED: "Qwen3_5ForConditionalGeneration", TEXT: "Qwen3_5ForCausalLM"}
 BODIES: Final = ("model.language_model.", "language_model.model.", "model.")
-"""Where a checkpoint may keep the text model; the longer first."""
+"""Prefixes of the text model in a checkpoint, longer ones first."""
 HEAD: Final = "language_model.lm_head"
 VISION: Final = ("model.visual", "visual")
 SHARED: Final = ("tie_word_embeddings", "dtype", "torch_dtype", "transformers_version", "quantization_config")
-"""Fields of the whole model: of the outer configuration, where there are two."""
+"""Fields of the whole model; with two nested configurations, they are in the outer one."""
 STUB: Final[Mapping[str, Any]] = {
     "processor_class": "Qwen3VLProcessor",
     "image_processor_type": "Qwen2VLImageProcessorFast",
@@ -38,33 +38,33 @@ STUB: Final[Mapping[str, Any]] = {
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
-"""The image processor of Qwen3.5: read at start by servers that are never shown an image."""
+"""The image processor of Qwen3.5. Servers read it at start even if they never get an image."""
 
 
-def names(patient: Patient, server: Server) -> tuple[Step, Patient]:
-    """Make configuration and names those of one layout: the one that the server wants, else the configuration's."""
-    kind = patient.config["model_type"]
+def names(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, ModelCheckpoint]:
+    """Bring configuration and names to one layout: the one that the server needs, else that of the configuration."""
+    kind = checkpoint.config["model_type"]
     if kind not in CLASSES:
-        return Step(OPERATION, "fine", f"{kind} has one layout"), patient
-    vision = [name for name in patient.parts if name.startswith(tuple(f"{part}." for part in VISION))]
+        return OperationResult(OPERATION, "fine", f"{kind} has one layout"), checkpoint
+    vision = [name for name in checkpoint.parts if name.startswith(tuple(f"{part}." for part in VISION))]
     wanted = WRAPPED if server.wraps else TEXT if server.unwraps else kind
     if wanted == TEXT and vision:
-        return Step(
+        return OperationResult(
             OPERATION, "refused", f"{vision[0]}: the folder holds a vision tower, which a text model loses"
-        ), patient
+        ), checkpoint
     body = "model.language_model." if wanted == WRAPPED else "model."
-    renamed = {name: rename(name, body) for name in patient.parts}
+    renamed = {name: rename(name, body) for name in checkpoint.parts}
     twice = [name for name, times in Counter(renamed.values()).items() if times > 1]
     if twice:
-        return Step(OPERATION, "refused", f"two weights would be called {min(twice)}"), patient
-    after = _rename_all(patient, renamed, body)
-    changes = tuple(_told(renamed))
+        return OperationResult(OPERATION, "refused", f"two weights would be called {min(twice)}"), checkpoint
+    after = _rename_all(checkpoint, renamed, body)
+    changes = tuple(_rename_summary(renamed))
     if kind != wanted:
         after = after.with_document(CONFIG, wrap(after.config) if wanted == WRAPPED else unwrap(after.config))
         changes = (f"config.json: {kind} becomes {wanted}, {CLASSES[wanted]}", *changes)
-    if after == patient:
-        return Step(OPERATION, "fine", f"{kind}, with the names that go with it"), patient
-    return Step(
+    if after == checkpoint:
+        return OperationResult(OPERATION, "fine", f"{kind}, with the names that go with it"), checkpoint
+    return OperationResult(
         OPERATION, "needed", _why(server, kind, wanted), changes or ("names in the exclusions",)
     ), after
 
@@ -75,7 +75,7 @@ def _why(server: Server, kind: str, wanted: str) -> str:
     return f"{server.name} loads {wanted}, not {kind}"
 
 
-def _told(renamed: Mapping[str, str]) -> list[str]:
+def _rename_summary(renamed: Mapping[str, str]) -> list[str]:
     moved = [(old, new) for old, new in renamed.items() if old != new]
     if not moved:
         return []
@@ -83,7 +83,7 @@ def _told(renamed: Mapping[str, str]) -> list[str]:
 
 
 def rename(name: str, body: str) -> str:
-    """A weight's or a module's name, or a pattern, with the text model below `body`; others stay as they are."""
+    """A name or pattern with the text model below `body`; names of other parts are unchanged."""
     if name.startswith(tuple(f"{part}." for part in VISION)) or name in VISION:
         return name
     if name.startswith(HEAD):
@@ -94,15 +94,15 @@ def rename(name: str, body: str) -> str:
     return name
 
 
-def _rename_all(patient: Patient, renamed: Mapping[str, str], body: str) -> Patient:
-    parts = {renamed[name]: part for name, part in patient.parts.items()}
-    documents = dict(patient.documents)
+def _rename_all(checkpoint: ModelCheckpoint, renamed: Mapping[str, str], body: str) -> ModelCheckpoint:
+    parts = {renamed[name]: part for name, part in checkpoint.parts.items()}
+    documents = dict(checkpoint.documents)
     for section in SECTIONS:
         document = documents.get(section.file, {})
         held = document.get(section.key)
         if isinstance(held, dict):
             documents[section.file] = {**document, section.key: _rename_section(held, section.exclude, body)}
-    return replace(patient, parts=parts, documents=documents)
+    return replace(checkpoint, parts=parts, documents=documents)
 
 
 def _rename_section(section: Document, exclude: str, body: str) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def _rename_section(section: Document, exclude: str, body: str) -> dict[str, Any
 
 
 def wrap(config: Document) -> dict[str, Any]:
-    """The configuration of the vision-language class around a text model's."""
+    """The configuration of the vision-language class around a text model's configuration."""
     inner = {key: value for key, value in config.items() if key not in ("architectures", *SHARED)}
     outer = {key: config[key] for key in SHARED if key in config}
-    # The class's default for ties is "not tied"; transformers reads it at both levels.
+    # By default the class does not tie embeddings; transformers reads the setting at both levels.
     for key in ("tie_word_embeddings", "dtype", "torch_dtype"):
         if key in config:
             inner[key] = config[key]
@@ -135,23 +135,25 @@ def wrap(config: Document) -> dict[str, Any]:
 
 
 def unwrap(config: Document) -> dict[str, Any]:
-    """The text model's own configuration out of the vision-language one."""
+    """The text model's configuration, extracted from the vision-language one."""
     inner = dict(config["text_config"])
     outer = {key: config[key] for key in SHARED if key in config}
     return {**inner, **outer, "architectures": [CLASSES[TEXT]], "model_type": TEXT}
 
 
-def preprocessor(patient: Patient, server: Server) -> tuple[Step, Patient]:
-    """Give a wrapped model the file that its class reads at start; take the stub from an unwrapped one."""
-    operation, held = "preprocessor", patient.documents.get(PREPROCESSOR)
-    if patient.config["model_type"] == WRAPPED and server.wraps and not held:
+def preprocessor(checkpoint: ModelCheckpoint, server: Server) -> tuple[OperationResult, ModelCheckpoint]:
+    """Add the file that a wrapped model's class reads at start; remove the stub from an unwrapped model."""
+    operation, held = "preprocessor", checkpoint.documents.get(PREPROCESSOR)
+    if checkpoint.config["model_type"] == WRAPPED and server.wraps and not held:
         why = f"{server.name} reads {PREPROCESSOR} when it starts the vision-language class"
-        return Step(operation, "needed", why, (f"{PREPROCESSOR}: a stub",)), patient.with_document(
-            PREPROCESSOR, STUB
-        )
-    if patient.config["model_type"] == TEXT and held == STUB:
+        return OperationResult(
+            operation, "needed", why, (f"{PREPROCESSOR}: a stub",)
+        ), checkpoint.with_document(PREPROCESSOR, STUB)
+    if checkpoint.config["model_type"] == TEXT and held == STUB:
         why = "a text model has no images to prepare"
-        return Step(operation, "needed", why, (f"{PREPROCESSOR}: removed",)), patient.with_document(
-            PREPROCESSOR, None
-        )
-    return Step(operation, "fine", f"{PREPROCESSOR} is there" if held else "not needed"), patient
+        return OperationResult(
+            operation, "needed", why, (f"{PREPROCESSOR}: removed",)
+        ), checkpoint.with_document(PREPROCESSOR, None)
+    return OperationResult(
+        operation, "fine", f"{PREPROCESSOR} is there" if held else "not needed"
+    ), checkpoint

@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from quantizer.core.batch import Batch, sent
+from quantizer.core.batch import Batch, to_device
 from quantizer.data.batches import batches, collate
-from quantizer.data.render import Sample
-from quantizer.layers.linear import SERVED, unquantized
-from quantizer.recipes.values import Train
+from quantizer.data.render import TrainingSample
+from quantizer.layers.linear import SERVED_DTYPE, unquantized
+from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Loss, Taught, head_loss
 
 WIDTHS: Final = 64
@@ -38,7 +38,7 @@ class Micro(NamedTuple):
 
 def micro(batch: Batch) -> Micro:
     """The same batch by positions; on the CPU, so that a GPU is never asked how many there are."""
-    rows, places = batch.foretelling.nonzero(as_tuple=True)
+    rows, places = batch.loss_mask.nonzero(as_tuple=True)
     return Micro(batch.ids, rows * batch.ids.shape[1] + places, batch.labels[rows, places + 1])
 
 
@@ -67,12 +67,12 @@ class Learner(nn.Module):
         with self._autocast(ids.device.type):
             states = decoder(input_ids=ids, use_cache=False).last_hidden_state
         states = states.flatten(0, 1).index_select(0, places)
-        return states.to(SERVED) if self.precision == "autocast" else states
+        return states.to(SERVED_DTYPE) if self.precision == "autocast" else states
 
     def _autocast(self, device: str) -> AbstractContextManager[Any]:
         if self.precision != "autocast":
             return nullcontext()
-        return torch.autocast(device, SERVED)
+        return torch.autocast(device, SERVED_DTYPE)
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ class Teacher:
     def at(self, chosen: Sequence[int], device: torch.device) -> Taught:
         """For the samples of a batch, in its order."""
         parts = [self.hidden[self.starts[i] : self.starts[i + 1]] for i in chosen]
-        return Taught(sent(torch.cat(parts), device), self.head)
+        return Taught(to_device(torch.cat(parts), device), self.head)
 
 
 @torch.no_grad()
 def listen(
-    learner: Learner, samples: Sequence[Sample], pad: int, tokens: int, folder: Path | None = None
+    learner: Learner, samples: Sequence[TrainingSample], pad: int, tokens: int, folder: Path | None = None
 ) -> Teacher:
     """Run every sample through the unquantized model once. tokens: padded ones that go through at once. folder: where
     the hidden states go to a file without a name, which the system frees with the process; None keeps them in memory.

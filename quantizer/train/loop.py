@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from quantizer.core.batch import sent
+from quantizer.core.batch import to_device
 from quantizer.core.errors import QuantizerError
 from quantizer.data.batches import Step, batches, collate, plan
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 from quantizer.layers.linear import nvfp4_layers
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 from quantizer.train.head import Loss
 from quantizer.train.learner import WIDTHS, Learner, Micro, Teacher, micro
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
@@ -58,7 +58,7 @@ class Trainer:
     def __init__(
         self,
         learner: Learner,
-        samples: Sequence[Sample],
+        samples: Sequence[TrainingSample],
         pad: int,
         settings: Train,
         *,
@@ -108,7 +108,7 @@ class Trainer:
             self._refresh()
 
     def hold(self) -> None:
-        """Round the weights for all forwards until the next step."""
+        """IOBatch the weights for all forwards until the next step."""
         if self._hold and self.world.size == 1:
             self._hold(self.learner.model)
 
@@ -137,7 +137,7 @@ class Trainer:
 
     def _forward(self, chosen: Sequence[int], count: int) -> Loss:
         one = micro(collate(self.samples, chosen, self.pad, WIDTHS))
-        one = Micro(*(sent(tensor, self.device) for tensor in one))
+        one = Micro(*(to_device(tensor, self.device) for tensor in one))
         taught = self.teacher.at(chosen, self.device) if self.teacher else None
         return self.learner(*one, count, taught)  # type: ignore[no-any-return]
 

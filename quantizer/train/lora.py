@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from quantizer.core.errors import RecipeError
-from quantizer.recipes.values import Lora
+from quantizer.recipes.recipe import Lora
 from quantizer.train.weights import Weights
 
 

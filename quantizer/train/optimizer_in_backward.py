@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from quantizer.core.errors import CheckpointError, UnavailableError
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 from quantizer.train.weights import MasterOptimizer, Weights, decays
 
 CHUNK: Final = 2**25

@@ -25,13 +25,12 @@ from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
 from quantizer.checkpoint.source import Source, load_model, open_source
 from quantizer.core import cost
-from quantizer.core.atomic_output import check_free, placed
+from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.errors import RecipeError
-from quantizer.data.dataset import Dataset, load
+from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
-from quantizer.ptq.quantize import PROOF_SAMPLES, Run, prove
-from quantizer.recipes.load import Recipe, plain
-from quantizer.recipes.values import Train
+from quantizer.ptq.quantize import PARITY_SAMPLES, QuantizationJob, check_export
+from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
 from quantizer.train import shard
 from quantizer.train.checkpoint import Checkpoints
 from quantizer.train.learner import Learner, Teacher, listen
@@ -69,7 +68,7 @@ def run(
     if settings is None:
         raise RecipeError(f"{recipe.name} trains nothing: run it with manners quantize ptq")
     for place in filter(None, (out, bf16)):
-        check_free(place)
+        check_available(place)
     world = shard.join()
     log = log if world.rank == 0 else _nothing
     if recipe.lora and world.size > 1:
@@ -77,8 +76,10 @@ def run(
     if settings.optimizer != "adamw" and world.size > 1:
         raise RecipeError(f'train.optimizer = "{settings.optimizer}" trains on one GPU; "adamw" is sharded')
     opened = open_source(source)
-    samples = load(data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking)
-    job = Run(recipe, opened, samples, device)
+    samples = load_dataset(
+        data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking
+    )
+    job = QuantizationJob(recipe, opened, samples, device)
     log(_told(samples))
     saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job, world), world)
     state = saved.begin(resume)
@@ -95,7 +96,7 @@ def run(
 
 
 def _train(
-    job: Run, world: World, saved: Checkpoints, state: dict[str, Any] | None, log: Log
+    job: QuantizationJob, world: World, saved: Checkpoints, state: dict[str, Any] | None, log: Log
 ) -> tuple[Trainer, Student]:
     settings = _settings(job)
     teacher = None
@@ -131,7 +132,7 @@ def _loss(trainer: Trainer, student: Student) -> float:
         return round(trainer.evaluate(), 6)
 
 
-def _teacher(job: Run, settings: Train, folder: Path) -> Teacher:
+def _teacher(job: QuantizationJob, settings: Train, folder: Path) -> Teacher:
     """The folder's own model, heard and let go. Where memory is short, what it said is in a file in `folder`."""
     model = load_model(job.source, device=job.device)
     if settings.precision != "bf16":
@@ -142,7 +143,12 @@ def _teacher(job: Run, settings: Train, folder: Path) -> Teacher:
 
 
 def _write(
-    job: Run, student: Student, records: Sequence[Record], out: Path, bf16: Path | None, now: datetime
+    job: QuantizationJob,
+    student: Student,
+    records: Sequence[Record],
+    out: Path,
+    bf16: Path | None,
+    now: datetime,
 ) -> None:
     """The folder, and the one of BF16 weights if it is asked for."""
     quantized = _settings(job).quantized
@@ -152,15 +158,17 @@ def _write(
 
 
 def _place(
-    job: Run, student: Student, records: Sequence[Record], out: Path, format: str, now: datetime
+    job: QuantizationJob, student: Student, records: Sequence[Record], out: Path, format: str, now: datetime
 ) -> None:
     write: Callable[[nn.Module, Source, Path], None] = write_bf16 if format == "hf-bf16" else write_nvfp4
-    with placed(out) as folder:
+    with atomic_folder(out) as folder:
         with job.cost.part("export"):
             write(student.model, job.source, folder)
         if format == "hf-nvfp4":
             with job.cost.part("check"), student.plainly():
-                job.facts["check"] = prove(student.model, folder, job.batches(PROOF_SAMPLES), job.device)
+                job.facts["check"] = check_export(
+                    student.model, folder, job.batches(PARITY_SAMPLES), job.device
+                )
         lines = [json.dumps(asdict(record)) for record in records]
         (folder / CURVE).write_text("\n".join(lines) + "\n", encoding="utf-8")
         manifest = job.source.manifest
@@ -190,10 +198,10 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _about(job: Run, world: World) -> dict[str, Any]:
+def _about(job: QuantizationJob, world: World) -> dict[str, Any]:
     """What makes a run this run."""
     return {
-        "recipe": plain(job.recipe),
+        "recipe": recipe_as_json(job.recipe),
         "source": job.source.root,
         "data": job.data.digest,
         "processes": world.size,
@@ -201,10 +209,10 @@ def _about(job: Run, world: World) -> dict[str, Any]:
     }
 
 
-def _origin(job: Run) -> Provenance:
+def _origin(job: QuantizationJob) -> Provenance:
     outcome = job.facts | {"data": job.data.facts()} | job.cost.facts()
     return Provenance(
-        recipe={**plain(job.recipe), "outcome": outcome},
+        recipe={**recipe_as_json(job.recipe), "outcome": outcome},
         data_digest=job.data.file_digest,
         tools=cost.tools(),
     )
@@ -222,6 +230,6 @@ def _nothing(text: str) -> None:
     """What the other processes tell."""
 
 
-def _settings(job: Run) -> Train:
+def _settings(job: QuantizationJob) -> Train:
     assert job.recipe.train is not None
     return job.recipe.train

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from quantizer.layers.attach import DELTANET
-from quantizer.layers.fused import groups
-from quantizer.layers.linear import SERVED, nvfp4_layers
+from quantizer.layers.fused import fused_groups
+from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
 from quantizer.nvfp4 import blocks
 from quantizer.train.shard import blocks_of
 
@@ -76,7 +76,7 @@ def share_inputs(model: nn.Module) -> None:
     """Let layers that a server joins have one `input_amax` in common, so that a compiler sees that their inputs are
     rounded alike, and does it once. Call it when nothing moves the model any more."""
     layers = nvfp4_layers(model)
-    for group in groups(layers):
+    for group in fused_groups(layers):
         for name in group[1:]:
             layers[name].input_amax = layers[group[0]].input_amax
 
@@ -98,7 +98,7 @@ class Hold:
 
 def _rounded(weight: Tensor, amax: Tensor, scale: Tensor | None, norm: float) -> Tensor:
     """`NVFP4Linear.fake_weight` of dynamic and static scales, for a compiler: no module, no gradient."""
-    weight, second = weight.to(SERVED), blocks.tensor_scale(amax, norm)
+    weight, second = weight.to(SERVED_DTYPE), blocks.tensor_scale(amax, norm)
     if scale is None:
         scale = blocks.block_scale(blocks.block_amax(weight), second)
     return blocks.round_blocks(weight, blocks.step(scale, second))

@@ -17,12 +17,12 @@ from torch import nn
 
 from quantizer.checkpoint.source import load_model
 from quantizer.core.batch import Batch
-from quantizer.layers.attach import make_plan, measure
-from quantizer.layers.linear import SERVED, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
+from quantizer.layers.attach import make_plan, refresh_weight_amax
+from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
 from quantizer.ptq.calibrate import calibrate
-from quantizer.ptq.quantize import Run, quantize
+from quantizer.ptq.quantize import QuantizationJob, quantize
 from quantizer.ptq.scales import set_scales
-from quantizer.recipes.values import Recipe, Train
+from quantizer.recipes.recipe import Recipe, Train
 from quantizer.train import lora
 from quantizer.train.learner import Learner
 from quantizer.train.loop import moved_by, trained
@@ -59,7 +59,7 @@ class Student:
         with self.plainly():
             for block in blocks_of(self.model):
                 with whole(block):
-                    measure(block)
+                    refresh_weight_amax(block)
                     set_scales(block, self.recipe.weights.scales)
 
     def hold(self, model: nn.Module) -> None:
@@ -72,10 +72,10 @@ class Student:
         """Make it what is exported; its weights must be whole."""
         drop_weights(self.model)
         if self.settings.precision != "bf16":
-            self.model.to(SERVED)
+            self.model.to(SERVED_DTYPE)
         with self.plainly():
             if self.follows:
-                measure(self.model)
+                refresh_weight_amax(self.model)
                 set_scales(self.model, self.recipe.weights.scales)
                 calibrate(self.model, self.batches)
         self.learner.precision = "bf16"
@@ -88,7 +88,7 @@ class Student:
         return eager() if self.compiled else nullcontext()
 
 
-def open_student(job: Run, world: World) -> Student:
+def open_student(job: QuantizationJob, world: World) -> Student:
     """The model of a run's recipe, with its [train], on the run's device. Raises QuantizerError, as `ptq` does."""
     settings = job.recipe.train
     assert settings is not None
@@ -116,7 +116,7 @@ def open_student(job: Run, world: World) -> Student:
     )
 
 
-def alone(student: Student, job: Run) -> Student:
+def alone(student: Student, job: QuantizationJob) -> Student:
     """A student that was sharded, whole again in this process, without a trace of the others."""
     state, before = gathered(student.model), nvfp4_layers(student.model)
     model = load_model(job.source, device=job.device)
@@ -131,7 +131,7 @@ def alone(student: Student, job: Run) -> Student:
     return replace(student, learner=Learner(model, student.settings), compiled=False)
 
 
-def calibration_run(job: Run) -> Run:
+def calibration_run(job: QuantizationJob) -> QuantizationJob:
     """The same run with so much of its data as calibration takes."""
     samples = job.data.samples[: job.recipe.calibrate.conversations]
     some = replace(job, data=replace(job.data, samples=samples))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train
 
 
 class Weights:
@@ -44,7 +44,7 @@ class Weights:
 
     @torch.no_grad()
     def spread(self) -> None:
-        """Round the masters to the model's weights."""
+        """IOBatch the masters to the model's weights."""
         if self._rounded:
             pairs = [(local(self.model[name]), local(self.masters[name])) for name in self._rounded]
             torch._foreach_copy_([weight for weight, _ in pairs], [master for _, master in pairs])

@@ -1,6 +1,6 @@
-"""The check of an NVFP4 folder as a whole: open, read the configuration, look at every layer, compare.
+"""Check a whole NVFP4 folder: its files, its configuration, every layer, and the weights that it was made from.
 
-It trusts neither ModelOpt nor transformers: the folder's own bytes and `quantizer.nvfp4` are all it uses.
+The check uses neither ModelOpt nor transformers, only the bytes of the folder and `quantizer.nvfp4`.
 """
 
 from __future__ import annotations
@@ -12,67 +12,65 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from quantizer.layers.fused import groups
-from quantizer.nvfp4.blocks import Nvfp4
+from quantizer.layers.fused import fused_groups
+from quantizer.nvfp4.blocks import Nvfp4Tensor
 from quantizer.verify import values
-from quantizer.verify.folder import Entry, Folder, FolderError, open_folder
-from quantizer.verify.layout import check_layout, modules, quantized, readable_layers
-from quantizer.verify.report import Delta, Finding, Fit, Layer, Report
+from quantizer.verify.folder import Folder, TensorInfo, open_folder, open_intact_folder
+from quantizer.verify.layout import check_layout, is_quantized, readable_layers, tensors_by_module
+from quantizer.verify.report import CheckFinding, CheckReport, FineTuneDelta, Layer, RoundingStats
 from quantizer.verify.scheme import read_scheme
 
 Track = Callable[[list[str]], Iterable[str]]
 FLOATS = ("BF16", "F16", "F32", "F64")
-_NONE = Entry("", "", ())
+_NONE = TensorInfo("", "", ())
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """A model that is not quantized, by names that do not tell a vision-language wrapping from none."""
+class SourceWeights:
+    """The weights of an unquantized model. Names are compared without the prefix of a vision-language wrapper."""
 
     folder: Folder
     names: dict[str, str]
 
     @classmethod
-    def open(cls, path: Path) -> Weights:
-        """Raises FolderError if the folder is not whole."""
-        folder = open_folder(path, follow_links=True)
-        for finding in folder.findings:
-            if (
-                finding.severity == "error" and finding.code != "pickle"
-            ):  # a pickle beside shards is not opened
-                raise FolderError(f"{path}: {finding}")
-        return cls(folder, {bare(name): name for name in folder.tensors})
+    def open(cls, path: Path) -> SourceWeights:
+        """Raises FolderError if the folder is incomplete."""
+        folder = open_intact_folder(path)
+        return cls(folder, {unwrapped_name(name): name for name in folder.tensors})
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Of a tensor of floats; None if there is none of this name."""
-        entry = self.folder.tensors.get(self.names.get(bare(name), ""))
+        """The shape of a floating-point tensor; None if there is no such tensor."""
+        entry = self.folder.tensors.get(self.names.get(unwrapped_name(name), ""))
         return entry.shape if entry and entry.dtype in FLOATS else None
 
     def load(self, name: str) -> Tensor:
-        return self.folder.load(self.names[bare(name)])
+        return self.folder.load(self.names[unwrapped_name(name)])
 
 
-def bare(name: str) -> str:
-    """A tensor's name without the part that a vision-language model adds."""
+def unwrapped_name(name: str) -> str:
+    """A tensor's name without the prefix that a vision-language model adds."""
     return name.replace("language_model.", "", 1)
 
 
-def verify(folder: Path, source: Path | None = None, base: Path | None = None, track: Track = iter) -> Report:
-    """Check a folder; with `source` against the weights it was made from, with `base` what became of a fine-tune.
+def verify(
+    folder: Path, source: Path | None = None, base: Path | None = None, track: Track = iter
+) -> CheckReport:
+    """Check a folder; with `source`, against the weights it was made from; with `base`, what is left of a
+    fine-tune.
 
-    source, base: folders of a Hugging Face model in BF16, FP16 or FP32; their files may be links. track: goes
-    through the names of the layers, and may show how far it is. Raises FolderError if a folder cannot be looked at.
+    source, base: folders of a Hugging Face model in BF16, FP16 or FP32; their files may be links. track: iterates
+    over the names of the layers, and may show progress. Raises FolderError if a folder cannot be checked.
     """
     held = open_folder(folder)
     scheme, findings = read_scheme(held)
-    wanted = Weights.open(source) if source else None
-    before = Weights.open(base) if base else None
+    wanted = SourceWeights.open(source) if source else None
+    before = SourceWeights.open(base) if base else None
     checks = [_check_layer(held, name, wanted, before) for name in track(readable_layers(held))]
     findings += check_layout(held, scheme)
     findings += [finding for _, found in checks for finding in found]
     findings += _shared(held, readable_layers(held))
     same, changed, dropped = _others(held, wanted) if wanted else (0, [], [])
-    return Report(
+    return CheckReport(
         folder=str(folder),
         algorithm=scheme.algorithm,
         layers=tuple(layer for layer, _ in checks),
@@ -83,15 +81,15 @@ def verify(folder: Path, source: Path | None = None, base: Path | None = None, t
     )
 
 
-def load_layer(folder: Folder, name: str) -> Nvfp4:
-    """A quantized layer of a folder, as stored."""
+def load_layer(folder: Folder, name: str) -> Nvfp4Tensor:
+    """Load a quantized layer as stored."""
     packed, scale = folder.load(f"{name}.weight"), folder.load(f"{name}.weight_scale")
-    return Nvfp4(packed, scale, folder.load(f"{name}.weight_scale_2").reshape(()))
+    return Nvfp4Tensor(packed, scale, folder.load(f"{name}.weight_scale_2").reshape(()))
 
 
 def _check_layer(
-    held: Folder, name: str, wanted: Weights | None, before: Weights | None
-) -> tuple[Layer, list[Finding]]:
+    held: Folder, name: str, wanted: SourceWeights | None, before: SourceWeights | None
+) -> tuple[Layer, list[CheckFinding]]:
     tensor, input_scale = load_layer(held, name), _input_scale(held, name)
     findings = values.check_scales(name, tensor, input_scale)
     fit, delta = None, None
@@ -118,45 +116,46 @@ def _input_scale(held: Folder, name: str) -> Tensor | None:
 
 
 def _compare(
-    name: str, tensor: Nvfp4, wanted: Weights, before: Weights | None
-) -> tuple[Fit | None, Delta | None, list[Finding]]:
+    name: str, tensor: Nvfp4Tensor, wanted: SourceWeights, before: SourceWeights | None
+) -> tuple[RoundingStats | None, FineTuneDelta | None, list[CheckFinding]]:
     weight = f"{name}.weight"
     shape = (*tensor.packed.shape[:-1], 2 * tensor.packed.shape[-1])
     findings = [f for model in (wanted, before) if model for f in _fits(model, weight, shape)]
     if findings:
         return None, None, findings
     source = wanted.load(weight)
-    fit, delta = values.measure(tensor, source, before.load(weight) if before else None)
-    return fit, delta, values.judge(name, tensor, source, fit)
+    fit, delta = values.compare_weights(tensor, source, before.load(weight) if before else None)
+    return fit, delta, values.findings_of(name, tensor, source, fit)
 
 
-def _fits(model: Weights, weight: str, shape: tuple[int, ...]) -> Iterable[Finding]:
+def _fits(model: SourceWeights, weight: str, shape: tuple[int, ...]) -> Iterable[CheckFinding]:
     found = model.shape(weight)
     if found is None:
-        yield Finding("source_missing", weight, f"{model.folder.path} has no such weight")
+        yield CheckFinding("source_missing", weight, f"{model.folder.path} has no such weight")
     elif found != shape:
         detail = f"{list(found)} in {model.folder.path}, {list(shape)} here"
-        yield Finding("source_shape", weight, detail)
+        yield CheckFinding("source_shape", weight, detail)
 
 
-def _shared(held: Folder, layers: list[str]) -> Iterable[Finding]:
-    for group in groups(layers):
+def _shared(held: Folder, layers: list[str]) -> Iterable[CheckFinding]:
+    for group in fused_groups(layers):
         for part in ("weight_scale_2", "input_scale"):
             names = [f"{name}.{part}" for name in group if f"{name}.{part}" in held.tensors]
             if len(names) == len(group):
                 yield from values.check_shared(group, part, [held.load(name) for name in names])
 
 
-def _others(held: Folder, wanted: Weights) -> tuple[int, list[str], list[Finding]]:
-    """The tensors that are not quantized: how many are as in the source, which are not, and which are gone."""
-    packed = {name for name, parts in modules(held).items() if quantized(parts)}
+def _others(held: Folder, wanted: SourceWeights) -> tuple[int, list[str], list[CheckFinding]]:
+    """The tensors that are not quantized: the number that equal the source, those that differ, and those that are
+    missing."""
+    packed = {name for name, parts in tensors_by_module(held).items() if is_quantized(parts)}
     plain = [name for name in held.tensors if name.rpartition(".")[0] not in packed]
     common = [name for name in plain if wanted.shape(name) == held.tensors[name].shape]
     changed = sorted(name for name in common if not _same(held.load(name), wanted.load(name)))
-    known = {bare(name) for name in (*held.tensors, *held.unread)}
+    known = {unwrapped_name(name) for name in (*held.tensors, *held.unread)}
     tied = held.config.get("tie_word_embeddings")
     gone = sorted(wanted.names.keys() - known - ({"lm_head.weight"} if tied else set()))
-    return len(common) - len(changed), changed, [Finding("dropped", name) for name in gone]
+    return len(common) - len(changed), changed, [CheckFinding("dropped", name) for name in gone]
 
 
 def _same(ours: Tensor, theirs: Tensor) -> bool:
@@ -165,7 +164,9 @@ def _same(ours: Tensor, theirs: Tensor) -> bool:
 
 def _excluded(held: Folder) -> tuple[str, ...]:
     """Modules with a matrix that is not quantized."""
-    found = modules(held).items()
+    found = tensors_by_module(held).items()
     return tuple(
-        sorted(n for n, parts in found if not quantized(parts) and len(parts.get("weight", _NONE).shape) > 1)
+        sorted(
+            n for n, parts in found if not is_quantized(parts) and len(parts.get("weight", _NONE).shape) > 1
+        )
     )

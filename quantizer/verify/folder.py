@@ -1,7 +1,7 @@
-"""A Hugging Face folder, read for what it is: JSON and safetensors, nothing else opened and no link followed.
+"""Read a Hugging Face folder: JSON and safetensors only. No other file is opened and no link is followed.
 
-`open_folder` lists every tensor with its type and shape from the shards' headers; `Folder.load` reads one. What
-is wrong with the files becomes findings; only a folder that cannot be looked at is an error.
+`open_folder` lists every tensor with its type and shape from the headers of the shards; `Folder.load` reads one.
+Problems with the files become findings. Only a folder that cannot be examined at all is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from quantizer.core.errors import SourceError
-from quantizer.verify.report import Finding
+from quantizer.verify.report import CheckFinding
 
 INDEX: Final = "model.safetensors.index.json"
 PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
@@ -24,12 +24,12 @@ MAX_JSON_BYTES: Final = 64 * 2**20
 
 
 class FolderError(SourceError):
-    """A folder that cannot be checked; one line that says why."""
+    """A folder cannot be checked. The message is one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A tensor in a shard. dtype as safetensors writes it: U8, F8_E4M3, F32, BF16, …"""
+class TensorInfo:
+    """A tensor of a shard. dtype: as safetensors writes it: U8, F8_E4M3, F32, BF16, …"""
 
     shard: str
     dtype: str
@@ -38,14 +38,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What was found. unread: tensors that the index places in a shard that cannot be read."""
+    """The contents of a folder. unread: tensors that the index assigns to a shard that cannot be read."""
 
     path: Path
-    tensors: Mapping[str, Entry]
+    tensors: Mapping[str, TensorInfo]
     config: Mapping[str, Any]
     quant_config: Mapping[str, Any]
     unread: frozenset[str] = frozenset()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[CheckFinding, ...] = ()
 
     def load(self, name: str) -> Tensor:
         """Read one tensor, as stored."""
@@ -56,16 +56,16 @@ class Folder:
 
 @dataclass(slots=True)
 class _Reading:
-    """A folder in the course of being read."""
+    """A folder while it is being read."""
 
     path: Path
     follow_links: bool
-    findings: list[Finding] = field(default_factory=list)
-    tensors: dict[str, Entry] = field(default_factory=dict)
+    findings: list[CheckFinding] = field(default_factory=list)
+    tensors: dict[str, TensorInfo] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)
 
     def report(self, code: str, where: str, detail: str = "") -> None:
-        self.findings.append(Finding(code, where, detail))
+        self.findings.append(CheckFinding(code, where, detail))
 
     def refused(self, name: str) -> bool:
         return not self.follow_links and (self.path / name).is_symlink()
@@ -92,6 +92,18 @@ def open_folder(path: Path, follow_links: bool = False) -> Folder:
     )
 
 
+def open_intact_folder(path: Path) -> Folder:
+    """List a folder whose files may be links. Pickles in it are ignored.
+
+    Raises FolderError for the first finding that is an error.
+    """
+    folder = open_folder(path, follow_links=True)
+    for finding in folder.findings:
+        if finding.severity == "error" and finding.code != "pickle":
+            raise FolderError(f"{path}: {finding}")
+    return folder
+
+
 def _look_around(reading: _Reading) -> None:
     for entry in sorted(reading.path.iterdir()):
         if reading.refused(entry.name):
@@ -101,7 +113,7 @@ def _look_around(reading: _Reading) -> None:
 
 
 def _read_json(reading: _Reading, name: str) -> dict[str, Any]:
-    """An object from a JSON file; empty if the file is not there or not that."""
+    """An object from a JSON file; empty if the file does not exist or is not a JSON object."""
     path = reading.path / name
     if not path.is_file() or reading.refused(name):
         return {}
@@ -119,7 +131,7 @@ def _read_json(reading: _Reading, name: str) -> dict[str, Any]:
 
 
 def _read_index(reading: _Reading) -> dict[str, str]:
-    """Tensor to shard, as the index says; only plain file names."""
+    """The index as a mapping from tensor to shard; entries that are not plain file names are reported and left out."""
     document = _read_json(reading, INDEX)
     if not document:
         return {}
@@ -147,7 +159,7 @@ def _read_shards(reading: _Reading, shards: Iterable[str], index: Mapping[str, s
             _compare(reading, shard, listed, held.keys())
 
 
-def _read_header(reading: _Reading, shard: str) -> dict[str, Entry] | None:
+def _read_header(reading: _Reading, shard: str) -> dict[str, TensorInfo] | None:
     path = reading.path / shard
     if reading.refused(shard):
         return None  # reported already
@@ -157,7 +169,7 @@ def _read_header(reading: _Reading, shard: str) -> dict[str, Entry] | None:
     try:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            return {n: Entry(shard, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
+            return {n: TensorInfo(shard, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
     except (SafetensorError, OSError) as error:
         reading.report("broken_shard", shard, f"cut off or damaged: {error}")
         return None

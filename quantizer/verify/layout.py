@@ -1,14 +1,14 @@
-"""Whether the parts of every layer are there, of the right type and shape, and as the configuration says. Pure.
+"""Check that every part of every layer is present, has the right type and shape, and matches the configuration.
 
-A quantized layer `X` of W4A4 is, on disk,
+A quantized W4A4 layer `X` is stored as
 
-    X.weight          U8       [..., out, in / 2]
-    X.weight_scale    F8_E4M3  [..., out, in / 16]
-    X.weight_scale_2  F32      []
-    X.input_scale     F32      []                  not for W4A16
+  X.weight          U8       [..., out, in / 2]
+  X.weight_scale    F8_E4M3  [..., out, in / 16]
+  X.weight_scale_2  F32      []
+  X.input_scale     F32      []                  (not for W4A16)
 
-and any other matrix `X.weight` must be excluded. Without a model's code a linear layer is known by its shape:
-two dimensions, and no embedding's name.
+and any other matrix `X.weight` must be excluded. Since the model's code is not available, a linear layer is
+recognized by its shape (two dimensions) and by a name that is not an embedding's.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from quantizer.layers.fused import groups
+from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4.blocks import BLOCK
-from quantizer.verify.folder import Entry, Folder
-from quantizer.verify.report import Finding
+from quantizer.verify.folder import Folder, TensorInfo
+from quantizer.verify.report import CheckFinding
 from quantizer.verify.scheme import OURS, UNSERVED, W4A16, Scheme, matches
 
 SCALES: Final = ("weight_scale", "weight_scale_2", "input_scale")
 DTYPES: Final = {"weight": "U8", "weight_scale": "F8_E4M3", "weight_scale_2": "F32", "input_scale": "F32"}
 EMBEDDINGS: Final = ("embed", "wte", "wpe")
 
-Parts = Mapping[str, Entry]
+Parts = Mapping[str, TensorInfo]
 
 
-def modules(folder: Folder) -> dict[str, dict[str, Entry]]:
-    """The tensors by module and by the last part of their names; modules with an unread part left out."""
-    found: dict[str, dict[str, Entry]] = {}
+def tensors_by_module(folder: Folder) -> dict[str, dict[str, TensorInfo]]:
+    """The tensors grouped by module, then by the last part of their names. Modules with an unreadable part are left
+    out."""
+    found: dict[str, dict[str, TensorInfo]] = {}
     for name, entry in folder.tensors.items():
         module, _, part = name.rpartition(".")
         found.setdefault(module, {})[part] = entry
@@ -40,16 +41,18 @@ def modules(folder: Folder) -> dict[str, dict[str, Entry]]:
     return found
 
 
-def quantized(parts: Parts) -> bool:
-    """Whether a module is NVFP4, or is meant to be."""
+def is_quantized(parts: Parts) -> bool:
+    """Whether a module is stored in NVFP4, or is meant to be."""
     packed = "weight" in parts and parts["weight"].dtype == "U8"
     return packed or "weight_scale_2" in parts
 
 
 def readable_layers(folder: Folder) -> list[str]:
-    """The quantized layers of which every part is there and fits; in order of their names."""
+    """The names of the quantized layers whose parts are all present and consistent, sorted."""
     return sorted(
-        name for name, parts in modules(folder).items() if quantized(parts) and _readable(name, parts)
+        name
+        for name, parts in tensors_by_module(folder).items()
+        if is_quantized(parts) and _readable(name, parts)
     )
 
 
@@ -57,9 +60,9 @@ def _readable(name: str, parts: Parts) -> bool:
     return "weight" in parts and not any(_quantized(name, parts, weight_only="input_scale" not in parts))
 
 
-def check_layout(folder: Folder, scheme: Scheme) -> list[Finding]:
-    """Everything that names, types and shapes tell."""
-    found = modules(folder)
+def check_layout(folder: Folder, scheme: Scheme) -> list[CheckFinding]:
+    """All findings that follow from names, types and shapes."""
+    found = tensors_by_module(folder)
     findings = [finding for name in sorted(found) for finding in _module(name, found[name], scheme)]
     findings += _fused(found)
     if not folder.unread and not any(f.code == "broken_shard" for f in folder.findings):
@@ -67,76 +70,78 @@ def check_layout(folder: Folder, scheme: Scheme) -> list[Finding]:
     return findings
 
 
-def _module(name: str, parts: Parts, scheme: Scheme) -> Iterator[Finding]:
+def _module(name: str, parts: Parts, scheme: Scheme) -> Iterator[CheckFinding]:
     algorithm = scheme.of(name)
     if "weight" not in parts:
-        yield from (Finding("orphan_scale", f"{name}.{part}") for part in SCALES if part in parts)
-    elif quantized(parts) and algorithm is None:
-        yield Finding("excluded_but_quantized", name)
-    elif quantized(parts) and algorithm in (*OURS, *UNSERVED):
+        yield from (CheckFinding("orphan_scale", f"{name}.{part}") for part in SCALES if part in parts)
+    elif is_quantized(parts) and algorithm is None:
+        yield CheckFinding("excluded_but_quantized", name)
+    elif is_quantized(parts) and algorithm in (*OURS, *UNSERVED):
         yield from _quantized(name, parts, weight_only=algorithm == W4A16)
     elif algorithm is not None and algorithm not in (*OURS, *UNSERVED):
-        yield Finding("other_format", name, f"{algorithm} is not checked")
+        yield CheckFinding("other_format", name, f"{algorithm} is not checked")
     elif algorithm is not None and is_linear(name, parts):
-        yield Finding("not_excluded", name, f"a matrix of {parts['weight'].dtype} that no exclusion covers")
+        yield CheckFinding(
+            "not_excluded", name, f"a matrix of {parts['weight'].dtype} that no exclusion covers"
+        )
     if "pre_quant_scale" in parts:
-        yield Finding("pre_quant_scale", name)
+        yield CheckFinding("pre_quant_scale", name)
 
 
 def is_linear(name: str, parts: Parts) -> bool:
-    """Whether a module is a linear layer, as far as a name and a shape can tell."""
+    """Whether a module is a linear layer, as far as its name and shape can tell."""
     leaf = name.rpartition(".")[2]
     return len(parts["weight"].shape) == 2 and not any(word in leaf for word in EMBEDDINGS)
 
 
-def _quantized(name: str, parts: Parts, weight_only: bool) -> Iterator[Finding]:
+def _quantized(name: str, parts: Parts, weight_only: bool) -> Iterator[CheckFinding]:
     needed = [part for part in DTYPES if not (weight_only and part == "input_scale")]
     missing = [part for part in needed if part not in parts]
     for part in missing:
-        yield Finding("missing_scale", name, f"there is no {part}")
+        yield CheckFinding("missing_scale", name, f"there is no {part}")
     for part in needed:
         if part in parts and parts[part].dtype != DTYPES[part]:
-            yield Finding("dtype", f"{name}.{part}", f"is {parts[part].dtype}, must be {DTYPES[part]}")
+            yield CheckFinding("dtype", f"{name}.{part}", f"is {parts[part].dtype}, must be {DTYPES[part]}")
     yield from _shapes(name, parts)
 
 
-def _shapes(name: str, parts: Parts) -> Iterator[Finding]:
+def _shapes(name: str, parts: Parts) -> Iterator[CheckFinding]:
     for part in ("weight_scale_2", "input_scale"):
         if part in parts and parts[part].shape not in ((), (1,)):
-            yield Finding("shape", f"{name}.{part}", f"is {list(parts[part].shape)}, must be one number")
+            yield CheckFinding("shape", f"{name}.{part}", f"is {list(parts[part].shape)}, must be one number")
     packed = parts["weight"].shape
     if len(packed) < 2 or 0 in packed or packed[-1] * 2 % BLOCK:
-        yield Finding(
+        yield CheckFinding(
             "shape", f"{name}.weight", f"{list(packed)} bytes are not rows of whole blocks of {BLOCK}"
         )
     elif "weight_scale" in parts:
         wanted = (*packed[:-1], packed[-1] * 2 // BLOCK)
         if parts["weight_scale"].shape != wanted:
             held = list(parts["weight_scale"].shape)
-            yield Finding("shape", f"{name}.weight_scale", f"is {held}, the weight needs {list(wanted)}")
+            yield CheckFinding("shape", f"{name}.weight_scale", f"is {held}, the weight needs {list(wanted)}")
 
 
-def _fused(found: Mapping[str, Parts]) -> Iterator[Finding]:
-    for group in groups(name for name, parts in found.items() if "weight" in parts):
-        states = {name: quantized(found[name]) for name in group}
+def _fused(found: Mapping[str, Parts]) -> Iterator[CheckFinding]:
+    for group in fused_groups(name for name, parts in found.items() if "weight" in parts):
+        states = {name: is_quantized(found[name]) for name in group}
         if len(set(states.values())) > 1:
             apart = ", ".join(name.rpartition(".")[2] for name, state in states.items() if not state)
-            yield Finding("fused_mixed", group[0], f"of {_leaves(group)}, not quantized: {apart}")
+            yield CheckFinding("fused_mixed", group[0], f"of {_leaves(group)}, not quantized: {apart}")
 
 
 def _leaves(group: Iterable[str]) -> str:
     return ", ".join(name.rpartition(".")[2] for name in group)
 
 
-def _names(folder: Folder, scheme: Scheme, found: Mapping[str, Parts]) -> Iterator[Finding]:
-    """Names that the configuration and the shards do not share."""
+def _names(folder: Folder, scheme: Scheme, found: Mapping[str, Parts]) -> Iterator[CheckFinding]:
+    """Names that are in the configuration but not in the shards, and the reverse."""
     tied = folder.config.get("tie_word_embeddings") or "lm_head" not in found
     for pattern in scheme.exclude:
         known = any(matches(pattern, name) for name in found)
         if not known and not (tied and matches(pattern, "lm_head")):
-            yield Finding("unknown_name", pattern, "is excluded, and no module has this name")
+            yield CheckFinding("unknown_name", pattern, "is excluded, and no module has this name")
     for name in sorted(scheme.layers.keys() - found.keys()):
-        yield Finding(
+        yield CheckFinding(
             "unknown_name", name, f"is said to be {scheme.layers[name]}, and no module has this name"
         )
     nested = any(".language_model." in f".{name}." for name in found)
@@ -144,4 +149,4 @@ def _names(folder: Folder, scheme: Scheme, found: Mapping[str, Parts]) -> Iterat
     if folder.config and nested != wrapped:
         kind = folder.config.get("model_type")
         detail = f"names {'have' if nested else 'lack'} language_model, config.json is of {kind!a}"
-        yield Finding("prefix", "config.json", detail)
+        yield CheckFinding("prefix", "config.json", detail)

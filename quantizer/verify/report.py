@@ -1,8 +1,8 @@
-"""What a check of an NVFP4 folder says: findings with codes, numbers for each layer, and their sums. Pure.
+"""The result of checking an NVFP4 folder: findings with codes, and statistics of each layer that can be added up.
 
-Every code is in CODES with its weight and its meaning; a finding adds where and what exactly. A folder is sound when
-no finding is an error. Sums are kept as sums (of squares, of products, of counts), so that layers add up: SQNR,
-cosine and shares follow from them.
+CODES lists every finding code with its severity and meaning; a finding adds where it was found and the details. A
+folder is sound if no finding is an error. Statistics are kept as sums (of squares, of products, of counts), so that
+layers can be added; SQNR, cosine and shares are computed from the sums.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "far_from_source": ("warning", "the weights are far from the source: another model, or rescaled (AWQ)"),
     "not_nearest": ("warning", "weights are not at the nearest point: trained since, or rounded by another rule"),
 }  # fmt: skip
-"""Code to weight and meaning."""
+"""Finding code to severity and meaning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong or odd: a code of CODES, the file, tensor or layer, and what exactly."""
+class CheckFinding:
+    """One problem or oddity: a code of CODES; the file, tensor or layer; and the details."""
 
     code: str
     where: str
@@ -72,46 +72,47 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """How near a layer is to its source; adds up.
+class RoundingStats:
+    """How close a layer is to its source. Can be added up.
 
-    weights: how many. signal, noise: sums of squares of the source and of the difference. saturated: weights beyond
-    6 steps. astray: weights that are not at the nearest point, the saturated ones aside. worst: the largest
-    difference of the others, in gaps between neighbours of the grid; rounding to nearest gives 0.5 at most.
+    weights: number of weights. signal, noise: sums of squares of the source and of the difference. saturated:
+    weights beyond 6 steps. not_nearest: weights that are not at the nearest grid point, saturated ones aside.
+    worst: the largest difference of the others, in gaps between neighbouring grid points; rounding to nearest gives
+    at most 0.5.
     """
 
     weights: int = 0
     signal: float = 0.0
     noise: float = 0.0
     saturated: int = 0
-    astray: int = 0
+    not_nearest: int = 0
     worst: float = 0.0
 
-    def __add__(self, other: Fit) -> Fit:
-        return Fit(
+    def __add__(self, other: RoundingStats) -> RoundingStats:
+        return RoundingStats(
             self.weights + other.weights,
             self.signal + other.signal,
             self.noise + other.noise,
             self.saturated + other.saturated,
-            self.astray + other.astray,
+            self.not_nearest + other.not_nearest,
             max(self.worst, other.worst),
         )
 
     @property
     def sqnr_db(self) -> float:
-        """Signal over quantization noise, in decibels; infinite for an exact copy."""
+        """Signal to quantization noise ratio in decibels; infinite for an exact copy."""
         if not self.noise:
             return math.inf
         return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """What became of a fine-tune's change of the weights; adds up.
+class FineTuneDelta:
+    """What quantization left of a fine-tune's change to the weights. Can be added up.
 
-    moved: weights that the fine-tune changed. kept: those whose change has the same sign after quantization. wanted,
-    got: sums of squares of the change before and after; product: of the two. Sign preservation and cosine as in DAQ
-    (arXiv 2603.22324).
+    moved: weights that the fine-tune changed. kept: those whose change has the same sign after quantization.
+    wanted, got: sums of squares of the change before and after quantization. product: sum of their products. Sign
+    preservation and cosine are defined as in DAQ (arXiv 2603.22324).
     """
 
     moved: int = 0
@@ -120,8 +121,8 @@ class Delta:
     got: float = 0.0
     product: float = 0.0
 
-    def __add__(self, other: Delta) -> Delta:
-        return Delta(
+    def __add__(self, other: FineTuneDelta) -> FineTuneDelta:
+        return FineTuneDelta(
             self.moved + other.moved,
             self.kept + other.kept,
             self.wanted + other.wanted,
@@ -131,19 +132,19 @@ class Delta:
 
     @property
     def sign_kept(self) -> float:
-        """The share of changes that keep their sign; 1 where nothing changed."""
+        """The share of changes that keep their sign; 1 if nothing changed."""
         return self.kept / self.moved if self.moved else 1.0
 
     @property
     def cosine(self) -> float:
-        """Of the change before and the change after; 0 where one of them is nothing."""
+        """The cosine between the change before and after quantization; 0 if either is zero."""
         size = math.sqrt(self.wanted) * math.sqrt(self.got)
         return self.product / size if size else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One quantized layer. shape: what it stands for, [out, in]. The scales are as stored."""
+    """One quantized layer. shape: of the weight it represents, [out, in]. The scales are as stored."""
 
     name: str
     shape: tuple[int, ...]
@@ -151,25 +152,25 @@ class Layer:
     input_scale: float | None
     smallest_scale: float
     largest_scale: float
-    fit: Fit | None = None
-    delta: Delta | None = None
+    fit: RoundingStats | None = None
+    delta: FineTuneDelta | None = None
 
     @property
     def kind(self) -> str:
-        """The last part of the name, as `q_proj`."""
+        """The last part of the name, such as `q_proj`."""
         return self.name.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The whole check. excluded: modules with a matrix that is not quantized. same, changed: tensors that are not
-    quantized, against the source."""
+class CheckReport:
+    """The whole check. excluded: modules with a matrix that is not quantized. same, changed: unquantized tensors,
+    compared with the source."""
 
     folder: str
     algorithm: str
     layers: tuple[Layer, ...] = ()
     excluded: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[CheckFinding, ...] = ()
     same: int = 0
     changed: tuple[str, ...] = field(default=())
 
@@ -178,18 +179,18 @@ class Report:
         return not any(finding.severity == "error" for finding in self.findings)
 
     @property
-    def fit(self) -> Fit | None:
+    def fit(self) -> RoundingStats | None:
         found = [layer.fit for layer in self.layers if layer.fit]
-        return sum(found, Fit()) if found else None
+        return sum(found, RoundingStats()) if found else None
 
     @property
-    def delta(self) -> Delta | None:
+    def delta(self) -> FineTuneDelta | None:
         found = [layer.delta for layer in self.layers if layer.delta]
-        return sum(found, Delta()) if found else None
+        return sum(found, FineTuneDelta()) if found else None
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """The report as JSON values; what is infinite becomes null."""
+def as_json(report: CheckReport) -> dict[str, Any]:
+    """The report as JSON values; infinite numbers become null."""
     return {
         "folder": report.folder,
         "sound": report.sound,
@@ -218,7 +219,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
     }
 
 
-def _fit(fit: Fit | None) -> dict[str, Any] | None:
+def _fit(fit: RoundingStats | None) -> dict[str, Any] | None:
     if fit is None:
         return None
     return {
@@ -226,11 +227,11 @@ def _fit(fit: Fit | None) -> dict[str, Any] | None:
         "sqnr_db": _finite(fit.sqnr_db),
         "worst_error_gaps": fit.worst,
         "saturated": fit.saturated,
-        "not_nearest": fit.astray,
+        "not_nearest": fit.not_nearest,
     }
 
 
-def _delta(delta: Delta | None) -> dict[str, Any] | None:
+def _delta(delta: FineTuneDelta | None) -> dict[str, Any] | None:
     if delta is None:
         return None
     return {"moved": delta.moved, "sign_kept": delta.sign_kept, "cosine": delta.cosine}

@@ -1,11 +1,11 @@
-"""What a folder's configuration says of its quantization, read from both places where it stands. Pure.
+"""The quantization scheme of a folder, read from the two places where ModelOpt writes it.
 
-ModelOpt writes it twice: `hf_quant_config.json` ({"quantization": {"quant_algo", "group_size", "exclude_modules",
-"quantized_layers"}}) and `quantization_config` in `config.json` (the same with `ignore` for `exclude_modules`).
-vLLM reads either, so they must agree.
+They are `hf_quant_config.json` ({"quantization": {"quant_algo", "group_size", "exclude_modules",
+"quantized_layers"}}) and `quantization_config` in `config.json` (the same, with `ignore` for `exclude_modules`).
+vLLM reads either one, so they must agree.
 
-A module is excluded when an entry of the list matches its name with fnmatch's wildcards, or is any part of it. So
-`model.layers.1` excludes `model.layers.10` too (vllm/model_executor/layers/quantization/modelopt.py,
+A module is excluded if an entry of the list matches its name with fnmatch's wildcards, or is a substring of it. So
+`model.layers.1` also excludes `model.layers.10` (vllm/model_executor/layers/quantization/modelopt.py,
 `is_layer_excluded`; read in 0.32).
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from quantizer.nvfp4.blocks import BLOCK
 from quantizer.verify.folder import Folder, FolderError
-from quantizer.verify.report import Finding
+from quantizer.verify.report import CheckFinding
 
 MIXED: Final = "MIXED_PRECISION"
 W4A4: Final = "NVFP4"
@@ -26,11 +26,15 @@ W4A16: Final = "W4A16_NVFP4"
 OURS: Final = (W4A4, W4A16)
 """Algorithms whose layers are checked."""
 UNSERVED: Final = ("NVFP4_AWQ", "NVFP4_SVD")
-"""NVFP4 with parts that vLLM has no loader for."""
+"""Variants of NVFP4 with parts that vLLM cannot load."""
 
 
-class Section(NamedTuple):
-    """Where a scheme stands: the file, the object in it, and the name of its exclusions."""
+PRODUCER: Final = {"name": "modelopt", "version": "0.47.0"}
+"""vLLM rejects a hf_quant_config.json with any other producer; the version is that of the layout."""
+
+
+class SchemeSection(NamedTuple):
+    """Where a scheme is stored: the file, the object in it, and the key of its exclusions."""
 
     file: str
     key: str
@@ -38,24 +42,31 @@ class Section(NamedTuple):
 
 
 SECTIONS: Final = (
-    Section("hf_quant_config.json", "quantization", "exclude_modules"),
-    Section("config.json", "quantization_config", "ignore"),
+    SchemeSection("hf_quant_config.json", "quantization", "exclude_modules"),
+    SchemeSection("config.json", "quantization_config", "ignore"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """algorithm: the whole model's. exclude: patterns. layers: module to algorithm, in a mixed model."""
+    """algorithm: of the whole model. exclude: patterns. layers: module to algorithm, in a mixed model."""
 
     algorithm: str
     exclude: tuple[str, ...]
     layers: Mapping[str, str]
 
     def of(self, module: str) -> str | None:
-        """The algorithm that a module is said to have; None if it stays as it was."""
+        """The algorithm that the scheme gives to a module; None if the module is not quantized."""
         if self.algorithm == MIXED:
             return self.layers.get(module)
         return None if any(matches(pattern, module) for pattern in self.exclude) else self.algorithm
+
+
+def config_groups(algorithm: str) -> dict[str, Any]:
+    """`config_groups` of config.json for one of OURS, as ModelOpt writes it."""
+    numbers = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": BLOCK}
+    inputs = {"input_activations": numbers} if algorithm == W4A4 else {}
+    return {"group_0": {**inputs, "weights": numbers, "targets": ["Linear"]}}
 
 
 def matches(pattern: str, module: str) -> bool:
@@ -63,15 +74,15 @@ def matches(pattern: str, module: str) -> bool:
     return pattern in module or fnmatchcase(module, pattern)
 
 
-def read_scheme(folder: Folder) -> tuple[Scheme, list[Finding]]:
-    """The scheme of a folder, and what is odd about it.
+def read_scheme(folder: Folder) -> tuple[Scheme, list[CheckFinding]]:
+    """The scheme of a folder, and the findings about it.
 
-    Raises FolderError if neither file speaks of quantization, or in another layout than ModelOpt's.
+    Raises FolderError if neither file describes a quantization, or if the layout is not ModelOpt's.
     """
     method = _object(folder.config.get("quantization_config")).get("quant_method", "modelopt")
     if method != "modelopt":
         raise FolderError(f"{folder.path}: quantized by {method!a}; this checks ModelOpt's layout of NVFP4")
-    findings: list[Finding] = []
+    findings: list[CheckFinding] = []
     first = _section(folder.quant_config, SECTIONS[0], findings)
     second = _section(folder.config, SECTIONS[1], findings)
     scheme = first or second
@@ -87,14 +98,16 @@ def read_scheme(folder: Folder) -> tuple[Scheme, list[Finding]]:
     return scheme, [*findings, *_compare(first, second), *_judge(folder, scheme)]
 
 
-def _section(document: Mapping[str, Any], place: Section, findings: list[Finding]) -> Scheme | None:
+def _section(
+    document: Mapping[str, Any], place: SchemeSection, findings: list[CheckFinding]
+) -> Scheme | None:
     section = _object(document.get(place.key))
     algorithm = section.get("quant_algo")
     if not isinstance(algorithm, str):
         return None
     exclude = section.get(place.exclude) or []
     if not isinstance(exclude, list) or not all(isinstance(pattern, str) for pattern in exclude):
-        findings.append(Finding("bad_json", place.file, f"{place.exclude} must be a list of names"))
+        findings.append(CheckFinding("bad_json", place.file, f"{place.exclude} must be a list of names"))
         exclude = []
     layers = _object(section.get("quantized_layers"))
     algorithms = {name: str(_object(layer).get("quant_algo")) for name, layer in layers.items()}
@@ -105,28 +118,28 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _compare(first: Scheme | None, second: Scheme | None) -> Iterable[Finding]:
+def _compare(first: Scheme | None, second: Scheme | None) -> Iterable[CheckFinding]:
     if first is None or second is None:
-        yield Finding("config_missing", "hf_quant_config.json" if first is None else "config.json")
+        yield CheckFinding("config_missing", "hf_quant_config.json" if first is None else "config.json")
     elif first.algorithm != second.algorithm:
         detail = f"the algorithm is {first.algorithm} there and {second.algorithm} in config.json"
-        yield Finding("config_mismatch", "hf_quant_config.json", detail)
+        yield CheckFinding("config_mismatch", "hf_quant_config.json", detail)
     elif first != second:
         apart = {*first.exclude} ^ {*second.exclude} or {*first.layers} ^ {*second.layers} or first.layers
         detail = f"the lists of layers differ from config.json's, first in {min(apart)}"
-        yield Finding("config_mismatch", "hf_quant_config.json", detail)
+        yield CheckFinding("config_mismatch", "hf_quant_config.json", detail)
 
 
-def _judge(folder: Folder, scheme: Scheme) -> Iterable[Finding]:
+def _judge(folder: Folder, scheme: Scheme) -> Iterable[CheckFinding]:
     algorithms = {scheme.algorithm} if scheme.algorithm != MIXED else set(scheme.layers.values())
     for algorithm in sorted(algorithms & set(UNSERVED)):
-        yield Finding(
+        yield CheckFinding(
             "algorithm", "quant_algo", f"vLLM knows no {algorithm}: fold its scales and export NVFP4"
         )
     if not algorithms & {*OURS, *UNSERVED}:
-        yield Finding(
+        yield CheckFinding(
             "algorithm", "quant_algo", f"{', '.join(sorted(algorithms)) or scheme.algorithm} is not NVFP4"
         )
     size = _object(folder.quant_config.get("quantization")).get("group_size")
     if size not in (None, BLOCK):
-        yield Finding("group_size", "hf_quant_config.json", f"group_size is {size}, NVFP4's is {BLOCK}")
+        yield CheckFinding("group_size", "hf_quant_config.json", f"group_size is {size}, NVFP4's is {BLOCK}")

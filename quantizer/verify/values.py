@@ -1,6 +1,6 @@
-"""What the numbers of a layer say: its scales, how near it is to its source, what became of a fine-tune.
+"""Check the numbers of a layer: its scales, its distance from the source, and what is left of a fine-tune.
 
-Layers are read in slices of rows, so that memory stays small whatever the model.
+Layers are processed in slices of rows, so that memory stays small for any model.
 """
 
 from __future__ import annotations
@@ -12,83 +12,85 @@ import torch
 from torch import Tensor
 
 from quantizer.nvfp4 import blocks, grid
-from quantizer.nvfp4.blocks import Nvfp4
-from quantizer.verify.report import Delta, Finding, Fit
+from quantizer.nvfp4.blocks import Nvfp4Tensor
+from quantizer.verify.report import CheckFinding, FineTuneDelta, RoundingStats
 
-SLICE: Final = 2**17  # weights looked at in one go: what a core's cache holds, three times as fast as 2^22
+SLICE: Final = 2**17  # weights per slice: fits into a core's cache, three times as fast as 2^22
 TOLERANCE: Final = 1e-3  # gaps; float32 arithmetic on BF16 numbers stays far below
 FAR_DB: Final = 10.0  # rounding alone gives about 20 dB on bell-shaped weights
-SWAPPED_DB: Final = 6.0  # how much better the other order of nibbles must fit
+SWAPPED_DB: Final = 6.0  # by how much the other order of nibbles must fit better
 
 
-def check_scales(name: str, tensor: Nvfp4, input_scale: Tensor | None) -> list[Finding]:
-    """Whether every scale is a positive, finite number, and each block scale in its bounds."""
+def check_scales(name: str, tensor: Nvfp4Tensor, input_scale: Tensor | None) -> list[CheckFinding]:
+    """Check that every scale is positive and finite, and every block scale within its bounds."""
     findings = []
     for part, value in (("weight_scale_2", tensor.tensor_scale), ("input_scale", input_scale)):
         if value is not None and not torch.isfinite(value):
-            findings.append(Finding("not_finite", f"{name}.{part}", f"is {value.item()}"))
+            findings.append(CheckFinding("not_finite", f"{name}.{part}", f"is {value.item()}"))
         elif value is not None and value <= 0:
-            findings.append(Finding("scale_bound", f"{name}.{part}", f"is {value.item()}"))
+            findings.append(CheckFinding("scale_bound", f"{name}.{part}", f"is {value.item()}"))
     scale = tensor.scale.float()
     lost = int(torch.isnan(scale).sum())
     if lost:
         findings.append(
-            Finding("not_finite", f"{name}.weight_scale", f"NaN in {lost} of {scale.numel()} blocks")
+            CheckFinding("not_finite", f"{name}.weight_scale", f"NaN in {lost} of {scale.numel()} blocks")
         )
     low = int((scale < blocks.E4M3_MIN).sum())
     if low:
         detail = f"zero or negative in {low} of {scale.numel()} blocks"
-        findings.append(Finding("scale_bound", f"{name}.weight_scale", detail))
+        findings.append(CheckFinding("scale_bound", f"{name}.weight_scale", detail))
     if not (tensor.packed & 0x77).any():
-        findings.append(Finding("all_zero", name))
+        findings.append(CheckFinding("all_zero", name))
     return findings
 
 
-def check_shared(group: Sequence[str], part: str, values: Sequence[Tensor]) -> list[Finding]:
-    """Whether layers that a server joins have one and the same scale."""
+def check_shared(group: Sequence[str], part: str, values: Sequence[Tensor]) -> list[CheckFinding]:
+    """Check that layers which a server fuses have the same scale."""
     numbers = [value.item() for value in values]
     if len(set(numbers)) == 1:
         return []
     named = ", ".join(f"{n.rpartition('.')[2]} {v:.6g}" for n, v in zip(group, numbers, strict=True))
-    return [Finding("fused_scales", f"{group[0]}.{part}", named)]
+    return [CheckFinding("fused_scales", f"{group[0]}.{part}", named)]
 
 
-def measure(tensor: Nvfp4, source: Tensor, base: Tensor | None) -> tuple[Fit, Delta | None]:
+def compare_weights(
+    tensor: Nvfp4Tensor, source: Tensor, base: Tensor | None
+) -> tuple[RoundingStats, FineTuneDelta | None]:
     """Compare a layer with the weights it was made from, and both with those before a fine-tune.
 
-    source, base: float [..., out, in], the shape the layer stands for.
+    source, base: float [..., out, in], the shape that the layer represents.
     """
-    fit, delta = Fit(), Delta()
+    fit, delta = RoundingStats(), FineTuneDelta()
     for part, rows in _slices(tensor):
         weights = _rows(source)[rows].float()
-        fit += fit_of(part, weights)
+        fit += rounding_stats(part, weights)
         if base is not None:
-            delta += delta_of(blocks.dequantize(part), weights, _rows(base)[rows].float())
+            delta += fine_tune_delta(blocks.dequantize(part), weights, _rows(base)[rows].float())
     return fit, delta if base is not None else None
 
 
-def fit_of(tensor: Nvfp4, source: Tensor) -> Fit:
+def rounding_stats(tensor: Nvfp4Tensor, source: Tensor) -> RoundingStats:
     """The difference between a layer and its source, float32 [out, in]."""
     step = blocks.step(tensor.scale, tensor.tensor_scale).repeat_interleave(blocks.BLOCK, dim=-1)
     size, off = source.abs() / step, blocks.dequantize(tensor) - source
     gap = 0.5 + 0.5 * (size >= 2).float() + (size >= 4).float()
     inside = size <= grid.E2M1_MAX
     error = (off.abs() / step).div_(gap).mul_(inside)
-    return Fit(
+    return RoundingStats(
         weights=source.numel(),
         signal=_square(source),
         noise=_square(off),
         saturated=source.numel() - int(inside.sum()),
-        astray=int((error > 0.5 + TOLERANCE).sum()),
+        not_nearest=int((error > 0.5 + TOLERANCE).sum()),
         worst=float(error.max()),
     )
 
 
-def delta_of(held: Tensor, source: Tensor, base: Tensor) -> Delta:
-    """What became of source - base; all float32 [out, in]."""
+def fine_tune_delta(held: Tensor, source: Tensor, base: Tensor) -> FineTuneDelta:
+    """What is left of the change source - base; all float32 [out, in]."""
     wanted, got = (source - base).double(), (held - base).double()
     product = wanted * got  # positive where the sign is the same and neither is zero
-    return Delta(
+    return FineTuneDelta(
         moved=int((wanted != 0).sum()),
         kept=int((product > 0).sum()),
         wanted=_square(wanted),
@@ -97,20 +99,20 @@ def delta_of(held: Tensor, source: Tensor, base: Tensor) -> Delta:
     )
 
 
-def judge(name: str, tensor: Nvfp4, source: Tensor, fit: Fit) -> list[Finding]:
-    """What a fit means."""
+def findings_of(name: str, tensor: Nvfp4Tensor, source: Tensor, fit: RoundingStats) -> list[CheckFinding]:
+    """The findings that follow from the statistics of a layer."""
     if fit.sqnr_db < FAR_DB:
         swapped = tensor._replace(packed=(tensor.packed >> 4) | (tensor.packed << 4))
-        other, _ = measure(swapped, source, None)
+        other, _ = compare_weights(swapped, source, None)
         if other.sqnr_db > fit.sqnr_db + SWAPPED_DB:
             detail = (
                 f"swapped, they are {other.sqnr_db:.1f} dB from the source; as they are, {fit.sqnr_db:.1f} dB"
             )
-            return [Finding("nibble_order", f"{name}.weight", detail)]
-        return [Finding("far_from_source", name, f"{fit.sqnr_db:.1f} dB")]
-    if fit.astray:
-        detail = f"{fit.astray} of {fit.weights} weights, up to {fit.worst:.2f} gaps away"
-        return [Finding("not_nearest", name, detail)]
+            return [CheckFinding("nibble_order", f"{name}.weight", detail)]
+        return [CheckFinding("far_from_source", name, f"{fit.sqnr_db:.1f} dB")]
+    if fit.not_nearest:
+        detail = f"{fit.not_nearest} of {fit.weights} weights, up to {fit.worst:.2f} gaps away"
+        return [CheckFinding("not_nearest", name, detail)]
     return []
 
 
@@ -122,9 +124,9 @@ def _rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def _slices(tensor: Nvfp4) -> Iterator[tuple[Nvfp4, slice]]:
+def _slices(tensor: Nvfp4Tensor) -> Iterator[tuple[Nvfp4Tensor, slice]]:
     packed, scale = _rows(tensor.packed), _rows(tensor.scale)
     height = max(1, SLICE // (2 * packed.shape[-1]))
     for start in range(0, len(packed), height):
         rows = slice(start, start + height)
-        yield Nvfp4(packed[rows], scale[rows], tensor.tensor_scale), rows
+        yield Nvfp4Tensor(packed[rows], scale[rows], tensor.tensor_scale), rows

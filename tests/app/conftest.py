@@ -27,6 +27,6 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
 def home(shared: House) -> House:
     """The shared gateway, with a fresh script."""
     shared.engine.forget()
-    shared.gateway.pool.pardon()
+    shared.gateway.pool.reset()
     shared._booked = sum(line["event"] == "request" for line in shared.log.lines)
     return shared

@@ -18,6 +18,7 @@ from app.proxy.tracing import Tracing
 from app.server import bind, servers
 from app.telemetry import log as logs
 from app.wiring import Gateway, create_gateway
+from tests.scale import PATIENCE
 from tests.scripted_engine import ScriptedEngine
 
 TOKEN = "operators-token"
@@ -45,7 +46,7 @@ class Tape(io.BytesIO):
 
     async def until(self, count: int, event: str) -> dict[str, Any]:
         """The `count`th line of this event."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while len(found := [line for line in self.lines if line["event"] == event]) < count:
                 await self._more.wait()
         return found[count - 1]
@@ -151,7 +152,7 @@ class House:
 
     def is_quiet(self) -> bool:
         """Whether no place is taken and nobody waits."""
-        return self.gateway.chat.in_flight == 0
+        return self.gateway.proxy.in_flight == 0
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ async def run(
     pairs = zip(both, sockets, strict=True)
     tasks = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in pairs]
     await gateway.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         if ready:
             await gateway.pool.wait_ready()
         while not all(server.started for server in both):
@@ -238,8 +239,12 @@ async def house(base: Path, **settings: Any) -> AsyncIterator[House]:
         yield it
 
 
-async def eventually(true: Any, seconds: float = 2.0) -> float:
-    """Wait until something that has no event of its own is so; how long it took."""
+async def eventually(true: Any, seconds: float = 8.0) -> float:
+    """Wait until something that has no event of its own is so; how long it took.
+
+    `seconds` is far more than a busy machine needs, and less than the gateway's own deadlines, which free
+    what a fault would hold.
+    """
     loop = asyncio.get_running_loop()
     start = loop.time()
     while not true():

@@ -15,8 +15,22 @@ import msgspec
 
 from app.api.chat_request import ChatRequest
 from app.api.engine_request import stream_policy
-from app.conformance.rows import BOTH, FRANCE, HELLO, LIGHT, MEMORY, ON, PRIYA, SUM, TIMER, WEB, user
-from app.conformance.table import LONG, NO_SUCH, RESULT
+from app.conformance.checks import (
+    BOTH,
+    FRANCE,
+    HELLO,
+    LIGHT,
+    LONG,
+    MEMORY,
+    NO_SUCH,
+    ON,
+    PRIYA,
+    RESULT,
+    SUM,
+    TIMER,
+    WEB,
+    user,
+)
 from app.errors.translate import from_status
 from app.stream.pipeline import StreamPolicy
 from tests.app.stream.wire import Heard, heard_streaming, heard_whole

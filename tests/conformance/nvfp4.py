@@ -41,7 +41,8 @@ def conversations() -> Iterator[str]:
 def quantized(source: Path) -> Any:
     """The model with its quantizers, calibrated."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16).to(device)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
+    model = loaded.to(device)
     tokenizer = AutoTokenizer.from_pretrained(source)
 
     def read_them(model: Any) -> None:

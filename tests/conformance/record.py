@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import httpx2
 
 from app.api.engine_request import upstream_body, without_parser
-from app.conformance.engine_api import EngineAPI
+from app.conformance.engine_api import EngineEndpoints
 from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
 from tests.conformance.golden import FOLDER, Golden, Shot, expectation, read, shots_for
 
@@ -35,23 +35,23 @@ def engine_request(kind: Kind, shot: Shot) -> dict[str, Any]:
     return dict(json.loads(sent))
 
 
-async def take(session: aiohttp.ClientSession, engine: Engine, shot: Shot) -> tuple[int, str, bytes]:
+async def take(client: httpx2.AsyncClient, engine: Engine, shot: Shot) -> tuple[int, str, bytes]:
     """Status, content type and body, as far as the shot reads."""
     raw = b""
     sent = engine_request(engine.kind, shot)
-    async with session.post(f"{engine.url}/v1/chat/completions", json=sent) as reply:
+    async with client.stream("POST", f"{engine.url}/v1/chat/completions", json=sent) as reply:
         try:
-            while shot.cut is None or len(raw) < shot.cut:
-                part = await reply.content.readany()
-                if not part:
-                    break
+            async for part in reply.aiter_raw():
                 raw += part
                 if shot.kill_at is not None and len(raw) >= shot.kill_at:
                     kill(engine)
                     shot = Shot(shot.name, shot.asked)
-        except aiohttp.ClientPayloadError:
+                if shot.cut is not None and len(raw) >= shot.cut:
+                    break
+        except httpx2.HTTPError:
             pass  # it died; what came is what there is
-        return reply.status, reply.content_type, raw[: shot.cut]
+        content_type = reply.headers.get("content-type", "").partition(";")[0]
+        return reply.status_code, content_type, raw[: shot.cut]
 
 
 def kill(engine: Engine) -> None:
@@ -105,11 +105,14 @@ def elided(data: Any) -> Any:
 async def record(engine: Engine) -> None:
     """Every shot of one engine; the last may kill it."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    kind, alone = engine.kind, aiohttp.TCPConnector(force_close=True)  # an engine may close what is kept open
-    async with aiohttp.ClientSession(connector=alone) as session:
-        version = await EngineAPI(session, engine.url, kind.dialect).version()
+    kind, alone = (
+        engine.kind,
+        httpx2.Limits(max_keepalive_connections=0),
+    )  # an engine may close what is kept open
+    async with httpx2.AsyncClient(limits=alone, timeout=None, trust_env=False) as client:
+        version = await EngineEndpoints(client, engine.url, kind.dialect).version()
         for shot in shots_for(kind.name):
-            write(kind, version, shot, *await take(session, engine, shot))
+            write(kind, version, shot, *await take(client, engine, shot))
             print(f"{kind.name}-{shot.name}", flush=True)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app.conformance.suite import NAMES as NAMES
-from app.conformance.suite import Result
+from app.conformance.suite import CHECK_NAMES as CHECK_NAMES
+from app.conformance.suite import CheckOutcome
 from tests.conformance.engines import COLUMNS, KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -24,9 +24,9 @@ class Column:
 
     kind: str
     version: str
-    results: tuple[Result, ...]
+    results: tuple[CheckOutcome, ...]
 
-    def of(self, name: str) -> Result | None:
+    def of(self, name: str) -> CheckOutcome | None:
         """The result of a row, if it was run."""
         return next((r for r in self.results if r.name == name), None)
 
@@ -42,7 +42,7 @@ def load() -> dict[str, Column]:
     for kind in COLUMNS:
         if path(kind).exists():
             data = json.loads(path(kind).read_text("utf-8"))
-            out[kind] = Column(kind, data["version"], tuple(Result(**row) for row in data["rows"]))
+            out[kind] = Column(kind, data["version"], tuple(CheckOutcome(**row) for row in data["rows"]))
     return out
 
 
@@ -70,13 +70,13 @@ def table(columns: Mapping[str, Column]) -> str:
         _line(["---", *("---" for _ in shown)]),
         _line(["version", *(c.version for c in shown)]),
     ]
-    for name in NAMES:
+    for name in CHECK_NAMES:
         lines.append(_line([name, *(_cell(c.of(name), reasons) for c in shown)]))
     notes = [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
     return "\n".join([*lines, "", *notes, ""] if notes else [*lines, ""])
 
 
-def plain(results: Sequence[Result]) -> str:
+def plain(results: Sequence[CheckOutcome]) -> str:
     """For a terminal."""
     return "\n".join(
         f"{'ok' if r.right else 'NO':3} {r.name}{': ' + r.why if r.why else ''}" for r in results
@@ -87,7 +87,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _cell(result: Result | None, reasons: list[str]) -> str:
+def _cell(result: CheckOutcome | None, reasons: list[str]) -> str:
     if result is None:
         return "not run"
     if result.right:

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from app.conformance.rows import MEMORY, ON, PRIYA, SUM, WEB, user
-from app.conformance.suite import ENDLESS, Bench, bench
+from app.conformance.checks import MEMORY, ON, PRIYA, SUM, WEB, user
+from app.conformance.suite import ENDLESS, ConformanceSession, open_session
 from tests.conformance.conftest import FULL
 from tests.conformance.engines import Engine
 from tests.scale import scaled
@@ -66,7 +66,7 @@ BODIES: tuple[dict[str, Any], ...] = (
 )
 
 
-async def ask_and_leave(it: Bench, draw: random.Random) -> str:
+async def ask_and_leave(it: ConformanceSession, draw: random.Random) -> str:
     """One caller: asks something, waits for a random moment or the first bytes, and is gone."""
     address = urlsplit(it.front.url)
     body = {"model": "annie", "stream": draw.random() < 0.7, **draw.choice(BODIES)}
@@ -88,7 +88,7 @@ async def ask_and_leave(it: Bench, draw: random.Random) -> str:
     return phase
 
 
-async def leave_often(it: Bench, count: int, draw: random.Random) -> None:
+async def leave_often(it: ConformanceSession, count: int, draw: random.Random) -> None:
     """So many of them, some at a time, until the gateway holds nothing for any."""
     left = iter(range(count))
 
@@ -109,7 +109,7 @@ async def test_callers_who_leave_at_random_moments_leave_nothing_behind(
     if engine.kind.name not in FULL:
         return  # parsers and templates make no difference to it
     draw, loop = random.Random(500), asyncio.get_running_loop()
-    async with bench(engine.url, engine.kind.dialect, PLACES) as it:
+    async with open_session(engine.url, engine.kind.dialect, PLACES) as it:
         await leave_often(it, WARM_UP, draw)
         first, start = await settled(it), loop.time()
         await leave_often(it, CANCELS, draw)
@@ -122,7 +122,7 @@ async def test_callers_who_leave_at_random_moments_leave_nothing_behind(
     assert last.memory_mib <= first.memory_mib + NOISE_MIB
 
 
-async def settled(it: Bench, goal: Held | None = None) -> Held:
+async def settled(it: ConformanceSession, goal: Held | None = None) -> Held:
     """What is held once idle connections are closed: they are kept on purpose, and nothing else may be.
 
     A probe of the engine may be open at any moment, so that one look proves nothing; what was forgotten

@@ -3,14 +3,14 @@
 import os
 from collections.abc import AsyncIterator
 
-import aiohttp
+import httpx2
 import pytest
 import pytest_asyncio
 
-from app.conformance.engine_api import EngineAPI
-from app.conformance.suite import Bench, Result, bench, run
+from app.conformance.checks import CHECKS
+from app.conformance.engine_api import EngineEndpoints
+from app.conformance.suite import CheckOutcome, ConformanceSession, open_session, run
 from app.conformance.suite import results as suite_results
-from app.conformance.table import ROWS
 from tests.conformance import report
 from tests.conformance.engines import Engine
 from tests.conformance.known import KNOWN
@@ -22,11 +22,11 @@ pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pyt
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def column(engine: Engine) -> AsyncIterator[Column]:
     """All rows of one engine."""
-    async with bench(engine.url, engine.kind.dialect) as it:
+    async with open_session(engine.url, engine.kind.dialect) as it:
         print(f"\n{engine.kind.title} can do: {it.abilities}")
         results = [await _again(it, result) async for result in suite_results(it)]
-    async with aiohttp.ClientSession() as session:
-        version = await EngineAPI(session, engine.url, engine.kind.dialect).version()
+    async with httpx2.AsyncClient(timeout=None) as client:
+        version = await EngineEndpoints(client, engine.url, engine.kind.dialect).version()
     known = KNOWN.get(engine.kind.name, {})
     told = tuple(
         r if r.right or r.name not in known else type(r)(r.name, False, known[r.name]) for r in results
@@ -42,16 +42,16 @@ TIMED, TRIES = "thinking time budget", 10
 """On a busy machine the short thought may be over before a gateway can end it: this row is asked again."""
 
 
-async def _again(it: Bench, result: Result) -> Result:
+async def _again(it: ConformanceSession, result: CheckOutcome) -> CheckOutcome:
     """The result; of a timed row that went wrong, a later one."""
     for _ in range(TRIES if result.name == TIMED else 0):
         if result.right:
             break
-        result = await run(it, next(row for row in ROWS if row.name == TIMED))
+        result = await run(it, next(row for row in CHECKS if row.name == TIMED))
     return result
 
 
-@pytest.mark.parametrize("name", report.NAMES)
+@pytest.mark.parametrize("name", report.CHECK_NAMES)
 async def test_an_engine_is_heard_to_do_what_every_engine_does(
     engine: Engine, column: Column, name: str
 ) -> None:

@@ -8,7 +8,7 @@ from itertools import repeat
 
 import pytest
 
-from app.conformance.rows import TAGS
+from app.conformance.checks import TAGS
 from tests.conformance.engines import COLUMNS
 from tests.conformance.golden import Golden, expectation, load, shots_for
 from tests.conformance.known import MISHEARD

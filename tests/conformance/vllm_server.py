@@ -70,7 +70,7 @@ async def running(
     state.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         child = await asyncio.create_subprocess_exec(
-            *_argv(install, url), *args, env=_environment(install) | environment, cwd=state,
+            *_argv(install, url), *args, env={**_environment(install), **environment}, cwd=state,
             stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     try:

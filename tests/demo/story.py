@@ -15,7 +15,7 @@ from typing import Any, Final
 import aiohttp
 from rich.markup import escape
 
-from app.cli.admin_client import OperatorClient
+from app.cli.admin_client import AdminClient
 from app.http.keys import read_admin_token
 from tests.bench.processes import Process
 from tests.demo import leak
@@ -127,7 +127,7 @@ class Story:
         if not spoiler.cancelled() and (error := spoiler.exception()):
             raise Failed(f"her file could not be spoiled: {error}")
         operations = await asyncio.to_thread(self._client().operations)
-        operation = operations[0] if operations else {"phase": "refused"}
+        operation: dict[str, Any] = operations[0] if operations else {"phase": "refused"}
         fault = operation.get("error") or {}
         self.told.check("she served callers, and was made to leak",
                         self.told.spoiled is not None and any(h.engine == CANDIDATE for h in self.crowd.heard))  # fmt: skip
@@ -210,10 +210,10 @@ class Story:
             *command, stdout=pipe, stderr=pipe, env=env, cwd=self.place.base
         )
 
-    def _client(self) -> OperatorClient:
+    def _client(self) -> AdminClient:
         token = read_admin_token(None, self.place.base / "state")
         assert token is not None  # the gateway made it before it was ready
-        return OperatorClient(self.place.admin, token)
+        return AdminClient(self.place.admin, token)
 
     @contextmanager
     def _gateway(self) -> Iterator[None]:

@@ -14,9 +14,9 @@ from deploy.core.errors import StartFailed
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.engine import Phase
 from deploy.engine.probe import probe
-from deploy.engine.run import End
+from deploy.engine.run import RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import Supervised
+from deploy.engine.supervised import SupervisedEngine
 from deploy.memory.guard import Guard
 from deploy.memory.sizing import Memory
 from tests.deploy.cgroup import Cgroup
@@ -43,13 +43,13 @@ class Eater:
     def kill(self) -> None:
         self._process.kill()
 
-    async def wait(self) -> End:
-        return End(f"ended with {await self._process.wait()}")
+    async def wait(self) -> RunEnd:
+        return RunEnd(f"ended with {await self._process.wait()}")
 
     def close(self) -> None: ...
 
 
-class Hungry(Supervised):
+class Hungry(SupervisedEngine):
     """An engine whose load takes `size` bytes."""
 
     def __init__(self, spec: EngineSpec, state_dir: Path, size: int) -> None:

@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from deploy.core.errors import ArtefactError, FlagError, SpecError, StartFailed
-from deploy.drivers.container import CACHE, MODEL, NETWORK, Placing, argv, container_name, create_body, labels
+from deploy.core.errors import FlagError, SpecError, StartFailed, WeightsError
+from deploy.drivers.container import (
+    CACHE,
+    MODEL,
+    NETWORK,
+    Placement,
+    argv,
+    container_name,
+    create_body,
+    labels,
+)
 from deploy.drivers.docker import DockerEngine, instance_of
 from deploy.drivers.docker_client import Docker
 from deploy.engine.spec import EngineSpec, spec_digest
@@ -22,7 +31,7 @@ VLLM = EngineSpec(
     args=("--max-model-len", "32768"),
 )
 LLAMA = replace(VLLM, name="q4", dialect="llama-server", args=("--ctx-size", "8192"))
-PLACING = Placing(
+PLACING = Placement(
     instance="0123456789ab", artefact="sha256:aa", model="/models/annie-9b-nvfp4", inside=MODEL,
     cache="/state/caches/0a0a", user="1000:1000", operation="op-1",
 )  # fmt: skip
@@ -122,7 +131,7 @@ def test_a_spec_without_a_model_is_refused(tmp_path: Path) -> None:
 async def test_a_model_that_is_not_finished_starts_nothing(tmp_path: Path) -> None:
     """The manifest is written last; Docker is not even asked."""
     engine = DockerEngine(replace(VLLM, artefact=tmp_path), state_dir=tmp_path)
-    with pytest.raises(ArtefactError, match="not a finished artefact"):
+    with pytest.raises(WeightsError, match="not a finished artefact"):
         await engine.start()
 
 

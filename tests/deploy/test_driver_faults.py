@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from deploy.core.errors import StartFailed
-from deploy.drivers.child import REPORT_BYTES, Child, Report, _read_report
+from deploy.core.errors import StartFailed, StartTimeout
+from deploy.drivers.child import REPORT_BYTES, Child, StartupReport, _read_report
+from deploy.drivers.url import UrlEngine
 from deploy.engine import supervised
 from deploy.engine.engine import Phase
-from deploy.engine.run import End, Run
+from deploy.engine.run import EngineRun, RunEnd
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervised import Supervised
-from deploy.engine.supervisor import Policy
-from tests.deploy.scripted import DONE, OK, TOKEN, scripted
+from deploy.engine.supervised import SupervisedEngine
+from deploy.engine.supervisor import RestartPolicy
+from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted
 from tests.deploy.test_tasks import reports
 
 pytestmark = pytest.mark.asyncio
@@ -45,10 +46,10 @@ class FakeRun:
     def kill(self) -> None:
         self._over.set()
 
-    async def wait(self) -> End:
+    async def wait(self) -> RunEnd:
         self._fail("wait")
         await self._over.wait()
-        return End("it was told to")
+        return RunEnd("it was told to")
 
     def close(self) -> None:
         """Nothing is held."""
@@ -59,17 +60,17 @@ class FakeRun:
             raise RecursionError(name)
 
 
-class Driver(Supervised):
+class Driver(SupervisedEngine):
     """Makes fake runs."""
 
-    def __init__(self, base: Path, url: str, *faults: str) -> None:
+    def __init__(self, base: Path, url: str, *faults: str, retry_s: float | None = None) -> None:
         spec = EngineSpec(name="annie", dialect="llama-server", driver="embedded", artefact=base / "m.gguf")
         (base / "m.gguf").touch()
         super().__init__(
             spec,
             state_dir=base,
             on_change=None,
-            policy=Policy(first_pause_s=0.001),
+            policy=RestartPolicy(first_pause_s=0.001, retry_s=retry_s),
             start_timeout_s=5,
             stop_grace_s=0.1,
         )
@@ -78,7 +79,7 @@ class Driver(Supervised):
     def _prepare(self) -> None:
         """Nothing to look at."""
 
-    async def _spawn(self) -> Run:
+    async def _spawn(self) -> EngineRun:
         self.runs += 1
         if "spawn" in self.faults:
             self.faults.discard("spawn")
@@ -107,6 +108,46 @@ async def test_a_failure_while_it_comes_up_ends_the_run(tmp_path: Path, fault: s
                 await engine.start()
             await engine.stop()
     assert seen == [("engine_ready", RecursionError)]
+
+
+async def test_an_engine_that_failed_starts_again_by_itself_where_its_policy_says_so(tmp_path: Path) -> None:
+    """Whoever waits is told of the failure; the restart needs nobody. A stop ends it."""
+    async with reports(), scripted([OK, TOKEN, DONE]) as server:
+        engine = Driver(tmp_path, server.url, "address", retry_s=0.01)
+        async with asyncio.timeout(5):
+            with pytest.raises(StartFailed, match="its driver failed"):
+                await engine.start()
+            while (seen := engine.state).state is not Phase.READY:
+                await engine.changed(seen)
+            assert (engine.runs, engine.state.last_error, engine.state.restarts) == (2, None, 0)
+            await engine.stop()
+        assert engine.state.state is Phase.STOPPED
+
+
+async def test_a_stop_ends_the_retries_of_an_engine_that_failed(tmp_path: Path) -> None:
+    async with reports(), scripted([OK, TOKEN, DONE]) as server:
+        engine = Driver(tmp_path, server.url, "address", retry_s=0.01)
+        with pytest.raises(StartFailed):
+            await engine.start()
+        await engine.stop()
+        await asyncio.sleep(0.1)
+        assert (engine.state.state, engine.runs) == (Phase.STOPPED, 1)
+
+
+async def test_a_strangers_engine_that_comes_up_late_is_found(tmp_path: Path) -> None:
+    """Its first start has failed long before."""
+    script = [answer(b"503 Loading", b"")]
+    async with scripted(script) as server:
+        spec = EngineSpec(name="late", dialect="openai", driver="url", url=server.url)
+        engine = UrlEngine(spec, model="m", start_timeout_s=0.1, retry_s=0.01)
+        with pytest.raises(StartTimeout, match="does not stream"):
+            await engine.start()
+        script[:] = [OK, TOKEN, DONE]
+        async with asyncio.timeout(20):
+            while engine.state.state is not Phase.READY:
+                await engine.changed(engine.state)
+        await engine.stop()
+    assert engine.state.state is Phase.STOPPED
 
 
 async def test_a_probe_that_is_broken_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,4 +207,4 @@ NO_REPORTS = {
 async def test_a_report_that_is_none_is_a_death_in_silence(line: bytes) -> None:
     """Whoever waits for the child's address is told, whatever it wrote."""
     async with said(line) as child, asyncio.timeout(5):
-        assert await child.report == Report()
+        assert await child.report == StartupReport()

@@ -11,16 +11,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from deploy.core.errors import ArtefactError, StartCancelled, StartFailed
+from deploy.core.errors import StartCancelled, StartFailed, WeightsError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec, spec_digest
-from deploy.engine.supervisor import Policy
+from deploy.engine.supervisor import RestartPolicy
 from tests.deploy.conftest import children, lives
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio, pytest.mark.timeout(120)]
-FAST = Policy(first_pause_s=0.05)
+FAST = RestartPolicy(first_pause_s=0.05)
 
 
 async def until(engine: EmbeddedEngine, phase: Phase) -> EngineState:
@@ -234,7 +234,7 @@ async def test_a_missing_model_starts_nothing(tmp_path: Path) -> None:
         artefact=tmp_path / "no.gguf",
     )
     engine = EmbeddedEngine(spec, state_dir=tmp_path)
-    with pytest.raises(ArtefactError, match="does not exist"):
+    with pytest.raises(WeightsError, match="does not exist"):
         await engine.start()
     assert engine.state.state is Phase.STOPPED
 

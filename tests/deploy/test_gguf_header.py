@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import WeightsError
 from deploy.memory.gguf import read_metadata
 
 HUGE = 2**64 - 1
@@ -48,7 +48,7 @@ LIES = {
 def test_a_header_that_lies_is_refused(tmp_path: Path, data: bytes, why: str) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(data)
-    with pytest.raises(ArtefactError, match=why):
+    with pytest.raises(WeightsError, match=why):
         read_metadata(path)
 
 

@@ -10,11 +10,11 @@ import pytest
 from aiohttp import ClientSession, UnixConnector, web
 
 from deploy.core.errors import StartRefused
-from deploy.drivers.container import Placing, container_name, create_body
+from deploy.drivers.container import Placement, container_name, create_body
 from deploy.drivers.docker import DockerEngine
 from deploy.engine.spec import EngineSpec
 from deploy.launcher.mounts import identify, sources
-from deploy.launcher.policy import Catalogue, Forbidden
+from deploy.launcher.policy import EngineCatalogue, RequestNotAllowed
 from deploy.launcher.proxy import application
 
 DIGEST = "sha256:" + "ab" * 32
@@ -56,13 +56,13 @@ class Place:
             artefact=self.model,
             image=f"vllm/vllm-openai@{DIGEST}",
         )
-        placing = Placing(
+        placement = Placement(
             instance=INSTANCE, artefact=DIGEST, model=str(self.model), inside="/model", cache=str(self.cache),
             user="10001:10001",
         )  # fmt: skip
-        self.body = create_body(self.spec, placing)
+        self.body = create_body(self.spec, placement)
         self.engine = Engine(self.body)
-        self.catalogue = Catalogue((self.spec,), INSTANCE, self.state, "10001:10001")
+        self.catalogue = EngineCatalogue((self.spec,), INSTANCE, self.state, "10001:10001")
 
     def link(self, path: Path, target: Path) -> None:
         path.rename(self.base / "aside")
@@ -152,7 +152,7 @@ async def test_a_link_that_comes_while_docker_works_ends_the_container(place: Pl
 
 @pytest.mark.parametrize("path", ["", "relative", "/tmp/../etc", "/no/such/place"])
 def test_a_source_that_is_no_plain_path_is_refused(path: str) -> None:
-    with pytest.raises(Forbidden):
+    with pytest.raises(RequestNotAllowed):
         identify([path])
 
 

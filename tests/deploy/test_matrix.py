@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploy.profiles.matrix import Cell, cells, finite, pick, plan, quantile, rows, words
+from deploy.profiles.matrix import BenchCell, cells, finite, pick, plan, quantile, rows, words
 from gates.run.latency import Schedule, Slot
 from gates.run.readings import Reading
 from gates.run.target import Target
@@ -24,7 +24,7 @@ ALL = cells(ENGINES, (False, True), (True, False))
 SCHEDULE = Schedule(buckets=(100,), blocks=2, pause_s=(0.0, 0.0), max_tokens=64)
 
 
-def reading(cell: Cell, ttft: float | None, **more: Any) -> Reading:
+def reading(cell: BenchCell, ttft: float | None, **more: Any) -> Reading:
     return Reading(cell.arm, Slot("c", 100, "steady", 0, 0), ttft=ttft, **more)
 
 
@@ -35,7 +35,7 @@ def test_every_engine_is_asked_every_way() -> None:
 
 def test_an_engine_without_a_word_for_thinking_is_asked_plainly_and_once() -> None:
     found = cells({"far": target("far", "openai")}, (False, True), (True, False))
-    assert found == (Cell("far", False, True), Cell("far", False, False))
+    assert found == (BenchCell("far", False, True), BenchCell("far", False, False))
 
 
 def test_prompts_are_of_different_kinds_and_none_wants_a_call() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import StartFailed, WeightsError
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
 from deploy.memory import sizing
-from deploy.memory.gguf import read_metadata
+from deploy.memory.gguf import Value, read_metadata
 from deploy.memory.guard import Guard
 from deploy.memory.sizing import (
     GIB,
@@ -89,7 +89,7 @@ def test_a_share_too_small_for_the_weights_does_not_shrink_them() -> None:
     assert vllm_need(("--gpu-memory-utilization", "0.1"), 20 * GIB, SPARK) > 23 * GIB
 
 
-QWEN = {
+QWEN: dict[str, Value] = {
     "general.architecture": "qwen3", "qwen3.block_count": 36, "qwen3.attention.head_count_kv": 8,
     "qwen3.attention.key_length": 128, "qwen3.context_length": 40960,
 }  # fmt: skip
@@ -117,7 +117,7 @@ def test_a_quantized_cache_is_smaller_and_kept_prompts_count() -> None:
 
 def test_layers_without_attention_keep_nothing() -> None:
     """A hybrid's file names its heads layer by layer."""
-    hybrid = {**QWEN, "qwen3.attention.head_count_kv": (0, 0, 0, 8)}
+    hybrid: dict[str, Value] = {**QWEN, "qwen3.attention.head_count_kv": (0, 0, 0, 8)}
     assert kv_values(hybrid) == 8 * 128
 
 
@@ -133,7 +133,7 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
     bad = tmp_path / "m.gguf"
     for data in (b"", b"GGUF", b"GGML" + bytes(20), NANO.read_bytes()[:200]):
         bad.write_bytes(data)
-        with pytest.raises(ArtefactError):
+        with pytest.raises(WeightsError):
             read_metadata(bad)
 
 
@@ -193,6 +193,9 @@ class Candidate:
 
     async def describe(self) -> Mapping[str, Any]:
         return {}
+
+    def failure(self) -> StartFailed:
+        raise NotImplementedError
 
     async def changed(self, seen: EngineState) -> EngineState:
         return self.state

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,10 @@ def test_a_candidate_that_fills_the_memory_is_ended_before_the_kernel_ends_anybo
     assert told["kills"] == 0
 
 
-def _inside(procs: Path, folder: str, version: str, state: str, gguf: str) -> dict[str, object]:
+def _inside(procs: Path, folder: str, version: str, state: str, gguf: str) -> dict[str, Any]:
     words = [sys.executable, "-m", "tests.deploy.hungry", folder, version, str(LIMIT), state, gguf]
     command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(procs), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    told: dict[str, object] = json.loads(done.stdout)
+    told: dict[str, Any] = json.loads(done.stdout)
     return told

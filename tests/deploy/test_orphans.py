@@ -18,7 +18,7 @@ from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.engine import Phase
 from deploy.engine.log import LogFile
 from deploy.engine.spec import EngineSpec
-from deploy.engine.supervisor import Policy
+from deploy.engine.supervisor import RestartPolicy
 from tests.deploy.conftest import gone_within, lives
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -166,7 +166,7 @@ def test_a_life_in_either_loop(
     """Start, kill, restart and stop, in asyncio's own loop and in uvloop."""
 
     async def main() -> None:
-        policy = Policy(first_pause_s=0.05)
+        policy = RestartPolicy(first_pause_s=0.05)
         engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=policy)
         first = await engine.start()
         assert first.pid is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import SpecError
-from deploy.doctor.evidence import Engine, Evidence, Gpu, Host
+from deploy.doctor.evidence import EngineFacts, Evidence, Gpu, HostFacts
 from deploy.doctor.examine import examine
 from deploy.engine.flags import parse_flags
 from deploy.profiles import vllm_flags
@@ -58,10 +58,10 @@ def test_every_shipped_flag_has_a_reason_and_nothing_unsafe_is_switched_on(name:
 @pytest.mark.parametrize("name", [n for n in shipped() if load_profile(n).driver == "docker"])
 def test_what_is_recommended_has_no_fault_that_a_flag_could_have_and_the_notes_recipes_do(name: str) -> None:
     profile = load_profile(name)
-    engine = Engine(
+    engine = EngineFacts(
         dialect=profile.dialect, driver="docker", image=f"{profile.image}{PIN}", args=profile.args
     )
-    spark = Host(architecture="aarch64", gpus=(Gpu(name="NVIDIA GB10", capability="12.1"),))
+    spark = HostFacts(architecture="aarch64", gpus=(Gpu(name="NVIDIA GB10", capability="12.1"),))
     found = examine(Evidence(host=spark, engines={"it": engine}))
     wrong = {f.id for f in found if f.engine and f.state in ("fail", "warn")}
     expected = {

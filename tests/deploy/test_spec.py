@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deploy.core.errors import ArtefactError, SpecError
+from deploy.core.errors import SpecError, WeightsError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.factory import make_engine
 from deploy.drivers.url import UrlEngine
@@ -178,7 +178,7 @@ def test_any_other_folder_is_refused(tmp_path: Path, names: list[str], why: str)
     """Unfinished, empty and ambiguous folders each say so."""
     for name in names:
         (tmp_path / name).touch()
-    with pytest.raises(ArtefactError, match=why):
+    with pytest.raises(WeightsError, match=why):
         find_gguf(tmp_path)
 
 
@@ -186,7 +186,7 @@ def test_any_other_folder_is_refused(tmp_path: Path, names: list[str], why: str)
 def test_any_other_path_is_refused(tmp_path: Path, name: str, why: str) -> None:
     """So do a missing file and one of another kind."""
     (tmp_path / "x.bin").touch()
-    with pytest.raises(ArtefactError, match=why):
+    with pytest.raises(WeightsError, match=why):
         find_gguf(tmp_path / name)
 
 

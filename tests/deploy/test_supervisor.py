@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from deploy.core.errors import IllegalTransition
 from deploy.engine.engine import Phase
 from deploy.engine.supervisor import (
+    ChildEvent,
+    ChildState,
+    Command,
     Due,
-    Effect,
-    Event,
     Exited,
     GaveUp,
     Kill,
     Left,
-    Machine,
-    Policy,
+    RestartPolicy,
     Spawn,
     Start,
     Stop,
@@ -28,7 +28,7 @@ from deploy.engine.supervisor import (
     step,
 )
 
-POLICY = Policy(first_pause_s=1.0, longest_pause_s=8.0, stable_s=60.0, boot_attempts=3)
+POLICY = RestartPolicy(first_pause_s=1.0, longest_pause_s=8.0, stable_s=60.0, boot_attempts=3)
 S, T, R, B, G, F = (
     Phase.STOPPED,
     Phase.STARTING,
@@ -39,9 +39,10 @@ S, T, R, B, G, F = (
 )
 
 # (from, event, to, effects): the whole table, with a child that has never streamed.
-TABLE: list[tuple[Phase, Event, Phase, tuple[Effect, ...]]] = [
+TABLE: list[tuple[Phase, ChildEvent, Phase, tuple[Command, ...]]] = [
     (S, Start(1), T, (Spawn(),)),
     (F, Start(1), T, (Spawn(),)),
+    (F, Due(1), T, (Spawn(),)),
     (T, Streams(1), R, ()),
     (T, GaveUp(1, "why"), T, (Kill(),)),
     (T, Exited(1, "why"), B, (Wake(1.0),)),
@@ -56,7 +57,7 @@ TABLE: list[tuple[Phase, Event, Phase, tuple[Effect, ...]]] = [
     (T, Left(1), S, ()),
     (R, Left(1), S, ()),
 ]
-EXAMPLES: dict[type, Event] = {
+EXAMPLES: dict[type, ChildEvent] = {
     Start: Start(1),
     Streams: Streams(1),
     GaveUp: GaveUp(1, "why"),
@@ -68,9 +69,9 @@ EXAMPLES: dict[type, Event] = {
 
 
 @pytest.mark.parametrize(("before", "event", "after", "effects"), TABLE)
-def test_the_table(before: Phase, event: Event, after: Phase, effects: tuple[Effect, ...]) -> None:
+def test_the_table(before: Phase, event: ChildEvent, after: Phase, effects: tuple[Command, ...]) -> None:
     """Each pair leads where the table says, with the effects it says, at the event's time."""
-    machine, done = step(POLICY, Machine(phase=before, was_ready=before is R), event)
+    machine, done = step(POLICY, ChildState(phase=before, was_ready=before is R), event)
     assert (machine.phase, done, machine.since) == (after, effects, 1)
 
 
@@ -79,27 +80,27 @@ LEGAL = {(before, type(event)) for before, event, _, _ in TABLE}
 
 @pytest.mark.parametrize(
     ("phase", "kind"),
-    [pair for pair in product(Phase, get_args(Event)) if pair not in LEGAL],
+    [pair for pair in product(Phase, get_args(ChildEvent)) if pair not in LEGAL],
 )
 def test_every_other_pair_raises(phase: Phase, kind: type) -> None:
     """A state that cannot take an event says so."""
     with pytest.raises(IllegalTransition, match=phase):
-        step(POLICY, Machine(phase=phase), EXAMPLES[kind])
+        step(POLICY, ChildState(phase=phase), EXAMPLES[kind])
 
 
-def run(*events: Event, policy: Policy = POLICY) -> tuple[Machine, list[Effect]]:
+def run(*events: ChildEvent, policy: RestartPolicy = POLICY) -> tuple[ChildState, list[Command]]:
     """A fresh machine after these events, and all effects."""
-    machine = Machine()
-    effects: list[Effect] = []
+    machine = ChildState()
+    effects: list[Command] = []
     for event in events:
         machine, done = step(policy, machine, event)
         effects += done
     return machine, effects
 
 
-def crashes(count: int, *, ready_for: float = 0.0) -> list[Event]:
+def crashes(count: int, *, ready_for: float = 0.0) -> list[ChildEvent]:
     """Start, then children that stream, last so long, and die."""
-    events: list[Event] = [Start(0)]
+    events: list[ChildEvent] = [Start(0)]
     at = 0.0
     for _ in range(count):
         events += [Streams(at), Exited(at + ready_for, "died"), Due(at + ready_for)]
@@ -112,7 +113,7 @@ def test_pauses_double_up_to_the_cap() -> None:
     machine, effects = run(*crashes(7))
     assert [e.after_s for e in effects if isinstance(e, Wake)] == [1, 2, 4, 8, 8, 8, 8]
     assert machine.restarts == 7
-    assert Policy().pause_s(10_000) == Policy().longest_pause_s
+    assert RestartPolicy().pause_s(10_000) == RestartPolicy().longest_pause_s
 
 
 def test_a_stable_time_forgets_old_failures() -> None:
@@ -149,14 +150,23 @@ def test_a_refusal_after_service_is_retried() -> None:
 
 def test_attempts_after_service_can_be_limited() -> None:
     """With `max_attempts`, as many failures in a row are the end."""
-    machine, _ = run(*crashes(2)[:-1], policy=Policy(max_attempts=2))
+    machine, _ = run(*crashes(2)[:-1], policy=RestartPolicy(max_attempts=2))
     assert machine.phase is F
 
 
 def test_a_start_after_failure_begins_anew() -> None:
     """Nothing of the failed run is held against the next."""
     machine, _ = run(Start(0), Exited(1, "bad", refused=True), Start(2))
-    assert machine == Machine(phase=T, since=2)
+    assert machine == ChildState(phase=T, since=2)
+
+
+def test_a_failed_engine_is_started_again_where_the_policy_says_so() -> None:
+    """The failure is final for whoever waits, and the next attempt begins anew."""
+    policy = RestartPolicy(retry_s=5.0)
+    child, commands = run(Start(0), Exited(1, "bad", refused=True), policy=policy)
+    assert (child.phase, child.error, commands) == (F, "bad", [Spawn(), Wake(5.0)])
+    again, then = step(policy, child, Due(6))
+    assert (again, then) == (ChildState(phase=T, since=6), (Spawn(),))
 
 
 def test_a_doomed_child_cannot_become_ready() -> None:
@@ -169,11 +179,11 @@ def test_a_doomed_child_cannot_become_ready() -> None:
 class World:
     """A child, a timer and a clock that obey the effects, and check them."""
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy, self.machine, self.now = policy, Machine(), 0.0
+    def __init__(self, policy: RestartPolicy) -> None:
+        self.policy, self.machine, self.now = policy, ChildState(), 0.0
         self.child = self.timer = False
 
-    def send(self, event: Event) -> None:
+    def send(self, event: ChildEvent) -> None:
         if isinstance(event, Exited):
             self.child = False
         if isinstance(event, Due):
@@ -188,14 +198,14 @@ class World:
             else:
                 assert not self.timer, "a second timer"
                 self.timer = True
-        if self.machine.phase is not B:
+        if self.machine.phase not in (B, F):
             self.timer = False
         assert self.child == (self.machine.phase in (T, R, G))
 
-    def possible(self) -> list[Event]:
+    def possible(self) -> list[ChildEvent]:
         """What could happen next, in this world."""
         at, phase = self.now, self.machine.phase
-        events: list[Event] = [Start(at)] if phase in (S, F) else []
+        events: list[ChildEvent] = [Start(at)] if phase in (S, F) else []
         events += [Stop(at)] if phase not in (S, G) else []
         events += [Due(at)] if self.timer else []
         if self.child:
@@ -209,12 +219,13 @@ class World:
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.floats(0, 100)), max_size=60),
     st.sampled_from([None, 1, 3]),
+    st.sampled_from([None, 5.0]),
 )
 def test_never_two_children_and_a_stop_that_stops(
-    choices: list[tuple[int, float]], max_attempts: int | None
+    choices: list[tuple[int, float]], max_attempts: int | None, retry_s: float | None
 ) -> None:
     """Whatever happens in whatever order, and wherever one stops it."""
-    world = World(Policy(max_attempts=max_attempts))
+    world = World(RestartPolicy(max_attempts=max_attempts, retry_s=retry_s))
     for choice, pause in choices:
         world.now += pause
         events = world.possible()
@@ -230,14 +241,14 @@ def test_never_two_children_and_a_stop_that_stops(
 @given(st.integers(1, 200))
 def test_pauses_never_shrink_and_never_pass_the_cap(failures: int) -> None:
     """However long it goes on."""
-    pauses = [Policy().pause_s(n) for n in range(1, failures + 1)]
+    pauses = [RestartPolicy().pause_s(n) for n in range(1, failures + 1)]
     assert all(a <= b for a, b in pairwise(pauses))
-    assert pauses[-1] <= Policy().longest_pause_s
+    assert pauses[-1] <= RestartPolicy().longest_pause_s
 
 
 @pytest.mark.parametrize("was_ready", [False, True])
 def test_a_child_that_was_ended_for_good_is_not_made_again(was_ready: bool) -> None:
     """Whoever ended it (memory ran out) must not see it come back."""
-    machine = Machine(phase=T if not was_ready else R, was_ready=was_ready)
+    machine = ChildState(phase=T if not was_ready else R, was_ready=was_ready)
     after, done = step(POLICY, machine, Exited(1, "memory", barred=True))
     assert (after.phase, after.error, done) == (F, "memory", ())

@@ -23,7 +23,9 @@ from tests.fuzz.worker import target_of
 CORPUS = Path(__file__).parent / "corpus"
 FOUND = Path(__file__).parent / "found"
 NAMES = (*TARGETS, "safetensors")
-TIMEOUT = 20  # seconds for one input; work is bounded by counting, this is for what never ends
+TIMEOUT = (
+    120  # seconds for one input, for what never ends: work is bounded by counting, and a busy machine is slow
+)
 MEMORY = 2048  # MiB
 
 
@@ -116,6 +118,7 @@ def _worker(name: str, options: list[str], folders: list[Path], limit: float) ->
             *(
                 f"-max_len={target.longest}",
                 f"-timeout={TIMEOUT}",
+                f"-report_slow_units={TIMEOUT}",
                 f"-rss_limit_mb={MEMORY}",
                 *([f"-dict={words.name}"] if target.words else ()),
             ),

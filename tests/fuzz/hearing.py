@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
 from app.api.messages import Messages
 from app.api.responses import Responses
-from app.api.surface import Asked, Surface
+from app.api.surface import ParsedRequest, Surface
 from app.stream.encode import ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.pipeline import Pipeline, StreamPolicy
@@ -57,23 +56,32 @@ def _value(text: str) -> Any:
         return text
 
 
-@cache
-def asked(surface: Surface, stream: bool, tools: bool) -> Asked:
-    """A request of this surface."""
+_ASKED: dict[tuple[str, bool, bool], ParsedRequest] = {}
+
+
+def asked(surface: Surface, stream: bool, tools: bool) -> ParsedRequest:
+    """A request of this surface. Each is parsed once."""
+    key = (surface.path, stream, tools)
+    if key not in _ASKED:
+        _ASKED[key] = surface.parse(_request(surface.path, stream, tools), 512)
+    return _ASKED[key]
+
+
+def _request(path: str, stream: bool, tools: bool) -> bytes:
     body: dict[str, Any] = {"model": "annie", "stream": stream}
     turn = [{"role": "user", "content": "Hi"}]
     flat = [tool["function"] for tool in TOOLS]
-    if surface.path == "/v1/chat/completions":
+    if path == "/v1/chat/completions":
         body |= {"messages": turn, **({"tools": TOOLS} if tools else {})}
-    elif surface.path == "/v1/messages":
+    elif path == "/v1/messages":
         declared = [{"name": f["name"], "input_schema": {"type": "object", **f["parameters"]}} for f in flat]
         body |= {"messages": turn, "max_tokens": 1000, **({"tools": declared} if tools else {})}
-    elif surface.path == "/v1/responses":
+    elif path == "/v1/responses":
         declared = [{"type": "function", **f} for f in flat]
         body |= {"input": "Hi", **({"tools": declared} if tools else {})}
     else:
         body |= {"prompt": "Hi"}
-    return surface.parse(json.dumps(body).encode(), 512)
+    return json.dumps(body).encode()
 
 
 def policy_of(

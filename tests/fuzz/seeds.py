@@ -156,8 +156,8 @@ def _files() -> Iterator[tuple[str, bytes]]:
         key, {"messages": []}, "2026-11-22T00:00:00Z", 200, 5, (sample.Read(7, b"data\xff"),), 9
     )
     yield "samples", sample.render(replace(asked, fault=sample.Fault("timeout", "x"))).encode()
-    call = record.Call("now", {"a": 1})
-    kept = record.Record(
+    call = record.RecordedCall("now", {"a": 1})
+    kept = record.ShadowRecord(
         "id",
         "2026-11-22T00:00:00+00:00",
         "m",

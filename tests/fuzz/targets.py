@@ -20,7 +20,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.api.embeddings import Embeddings
-from app.api.surface import HandsOn, Surface
+from app.api.surface import PassThroughSurface, Surface
 from app.config.config import ConfigError, load, parse
 from app.errors.tree import MannersError, RequestError, UpstreamError
 from app.shadow import record
@@ -33,9 +33,9 @@ from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.xmlcall import XMLCall
 from app.telemetry.redact import Redactor
-from app.upstream.batching import Round
+from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
-from deploy.core.errors import ArtefactError
+from deploy.core.errors import WeightsError
 from deploy.memory.gguf import read_metadata
 from gates.contracts import sample
 from gates.contracts.errors import SamplesError
@@ -150,8 +150,8 @@ class _Body:
 
 async def _read_reply(reads: Sequence[bytes]) -> tuple[Any, ...]:
     """What became of a reply: its status, its headers, its body, and how it ended."""
-    round_, transport, body = Round(), _Transport(), _Body()
-    reply = EngineReply(round_)
+    batch, transport, body = IOBatch(), _Transport(), _Body()
+    reply = EngineReply(batch)
     reply.connection_made(transport)
     answered = reply.send(b"GET / HTTP/1.1\r\nhost: engine\r\n\r\n")
     poured = False
@@ -159,12 +159,12 @@ async def _read_reply(reads: Sequence[bytes]) -> tuple[Any, ...]:
         if transport.closed or (poured and reply.complete):
             break
         reply.data_received(read)
-        round_.work()
+        batch.work()
         if answered.done() and not answered.exception() and not poured:
             poured = True
             reply.pour(body)
     reply.connection_lost(None)
-    round_.work()
+    batch.work()
     if not answered.done():
         return ("no head",)
     error = answered.exception()
@@ -419,12 +419,12 @@ def request(data: bytes) -> None:
             body = _json(surface.engine_body(checked, dialect, "served", thinking))
             assert body["model"] == "served"
             assert len(json.dumps(body)) <= 2000 + 8 * len(raw)
-            if not isinstance(surface, HandsOn):
+            if not isinstance(surface, PassThroughSurface):
                 surface.policy(checked, dialect, thinking, 0, "t")
         surface.ignored(checked, dialect)
-    if not isinstance(surface, HandsOn):
+    if not isinstance(surface, PassThroughSurface):
         encoder, collector = surface.encoder(HEAD, checked), surface.collector(HEAD, checked)
-        events = [Text(0, "Hi."), Finish(0, "stop"), Done()]
+        events: list[Event] = [Text(0, "Hi."), Finish(0, "stop"), Done()]
         collector.feed(events)
         _json(collector.message())
         assert encoder.feed(events)
@@ -465,7 +465,7 @@ def gguf(data: bytes) -> None:
         try:
             with Steps(2000 + 20 * len(data)):
                 found = read_metadata(path)
-        except ArtefactError:
+        except WeightsError:
             return
         size = sum(len(str(k)) for k in found) + sum(len(v) for v in found.values() if isinstance(v, str))
         assert size <= len(data)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.dashboards.panel import Mark
+from deploy.dashboards.panel import Annotation
 from deploy.dashboards.voice import VOICE
 from tests.ops.facts import ROOT
 from tests.ops.picture import Line, Moment, Shown, draw
@@ -67,7 +67,9 @@ async def collect(watcher: Prometheus, start: float, end: float, step: float) ->
     return shown, [found for mark in VOICE.marks for found in await moments(watcher, mark, start, end, step)]
 
 
-async def moments(watcher: Prometheus, mark: Mark, start: float, end: float, step: float) -> list[Moment]:
+async def moments(
+    watcher: Prometheus, mark: Annotation, start: float, end: float, step: float
+) -> list[Moment]:
     """When an annotation marks what, in the order of time."""
     found = await watcher.over(mark.query.expr, start, end, step)
     return sorted((float(t), named(mark.query.legend, labels)) for labels, points in found for t, _ in points)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from deploy.dashboards.panel import Dashboard, Heat, Lines, Number, Panel
+from deploy.dashboards.panel import Dashboard, HeatmapPanel, Panel, StatPanel, TimeSeriesPanel
 from gates.report.figures import nice, scale
 
 Line = tuple[str, list[tuple[float, float]]]
@@ -56,7 +56,7 @@ def draw(dashboard: Dashboard, shown: Shown, marked: Sequence[Moment], start: fl
         else:
             panel = by_title[placed["title"]]
             body = _panel(panel, shown.get(panel.title, ()), width, tall, start, end)
-            if not isinstance(panel, Number):
+            if not isinstance(panel, StatPanel):
                 body += _marks(marked, width, tall, start, end)
             parts.append(f'<g transform="translate({x:.0f} {y:.0f})">{body}</g>')
     wide, tall = 24 * COLUMN + 12, height + 14
@@ -78,15 +78,15 @@ def _panel(panel: Panel, lines: Sequence[Line], width: float, height: float, sta
             f'<text x="{width / 2:.0f}" y="{height / 2 + 8:.0f}" text-anchor="middle" class="s">none</text>'
         )
         return card + title + said
-    if isinstance(panel, Number):
+    if isinstance(panel, StatPanel):
         return card + title + _number(panel, alive, width, height)
-    if isinstance(panel, Heat):
+    if isinstance(panel, HeatmapPanel):
         return card + title + _heat(alive, width, height, start, end)
-    assert isinstance(panel, Lines), panel
+    assert isinstance(panel, TimeSeriesPanel), panel
     return card + title + _lines(panel, alive, width, height, start, end)
 
 
-def _number(panel: Number, lines: Sequence[Line], width: float, height: float) -> str:
+def _number(panel: StatPanel, lines: Sequence[Line], width: float, height: float) -> str:
     worst = (min if panel.low_is_bad else max)(points[-1][1] for _, points in lines)
     bad = panel.limit is not None and ((worst < panel.limit) if panel.low_is_bad else (worst >= panel.limit))
     colour = BAD if bad else GOOD
@@ -124,7 +124,9 @@ def _marks(marked: Sequence[Moment], width: float, height: float, start: float, 
     )
 
 
-def _lines(panel: Lines, lines: Sequence[Line], width: float, height: float, start: float, end: float) -> str:
+def _lines(
+    panel: TimeSeriesPanel, lines: Sequence[Line], width: float, height: float, start: float, end: float
+) -> str:
     stacked = _stack(lines) if panel.stacked else list(lines)
     most = max(value for _, points in stacked for _, value in points)
     if panel.limit is not None and panel.limit < 4 * most:

@@ -7,11 +7,11 @@ import pytest
 from prometheus_client import Counter
 
 from app.errors import tree
-from app.promotion.phases import FINAL
+from app.promotion.state_machine import FINAL
 from app.proxy.accounting import outcome_of
 from app.telemetry.metrics import VOICE_BUCKETS, Metrics
 from deploy.dashboards.__main__ import ALL, FOLDER, path_of, text_of
-from deploy.dashboards.panel import WIDTH, Dashboard, Lines, Section, lay_out
+from deploy.dashboards.panel import WIDTH, Dashboard, PanelRow, TimeSeriesPanel, lay_out
 from deploy.dashboards.voice import BUDGET, LEVEL_S, VOICE
 from tests.ops.facts import ALERTS, RECORDING, RULE_TESTS, RUNBOOK, expressions, rules, samples, unknown
 
@@ -106,7 +106,7 @@ def test_no_two_panels_lie_on_each_other() -> None:
 
 def test_a_panel_wider_than_the_page_is_an_error() -> None:
     with pytest.raises(ValueError, match="25 columns"):
-        lay_out([Section("", (Lines("Wide", "", (), width=25),))])
+        lay_out([PanelRow("", (TimeSeriesPanel("Wide", "", (), width=25),))])
 
 
 def test_the_three_clocks_are_shown_as_heatmaps() -> None:

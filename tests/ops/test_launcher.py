@@ -11,13 +11,19 @@ from typing import Any
 import pytest
 
 from deploy.core.errors import DockerError
-from deploy.drivers.container import NETWORK, Placing, container_name, create_body
+from deploy.drivers.container import NETWORK, Placement, container_name, create_body
 from deploy.drivers.docker import DockerEngine, instance_of
 from deploy.drivers.docker_client import Docker
 from deploy.engine.engine import Phase
 from deploy.engine.spec import EngineSpec
 from deploy.launcher.__main__ import main, read
-from deploy.launcher.policy import Asked, Catalogue, Forbidden, check_ours, judge
+from deploy.launcher.policy import (
+    DockerRequest,
+    EngineCatalogue,
+    RequestNotAllowed,
+    check_ours,
+    check_request,
+)
 from tests.docker import image
 from tests.docker.daemon import Daemon
 from tests.ops.facts import ROOT
@@ -33,32 +39,34 @@ LLAMA = EngineSpec(
     name="standby", dialect="llama-server", driver="docker", artefact=Path("/srv/manners/models/q4"),
     image=f"ghcr.io/ggml-org/llama.cpp@{DIGEST}", gpu="none",
 )  # fmt: skip
-CATALOGUE = Catalogue((VLLM, LLAMA), INSTANCE, STATE, "10001:10001")
-PLACING = Placing(
+CATALOGUE = EngineCatalogue((VLLM, LLAMA), INSTANCE, STATE, "10001:10001")
+PLACING = Placement(
     instance=INSTANCE, artefact=DIGEST, model="/srv/manners/models/annie", inside="/model",
     cache=f"{STATE}/caches/{'ab' * 8}", user="10001:10001", operation="op-1",
 )  # fmt: skip
 BESIDE = replace(PLACING, model="/srv/manners/models/q4/annie.gguf", inside="/model/annie.gguf")
 
 
-def making(spec: EngineSpec, placing: Placing) -> Asked:
+def making(spec: EngineSpec, placing: Placement) -> DockerRequest:
     """The request by which the driver makes this engine's container."""
     body = create_body(spec, placing)
-    return Asked("POST", "/v1.41/containers/create", {"name": container_name(spec, placing.instance)}, body)
+    return DockerRequest(
+        "POST", "/v1.41/containers/create", {"name": container_name(spec, placing.instance)}, body
+    )
 
 
-def refused(asked: Asked, catalogue: Catalogue = CATALOGUE) -> str:
+def refused(request: DockerRequest, catalogue: EngineCatalogue = CATALOGUE) -> str:
     """Why it is refused, which it must be."""
-    with pytest.raises(Forbidden) as error:
-        judge(asked, catalogue)
+    with pytest.raises(RequestNotAllowed) as error:
+        check_request(request, catalogue)
     return str(error.value)
 
 
 @pytest.mark.parametrize(
     "spec, placing", [(VLLM, PLACING), (VLLM, replace(PLACING, operation=None)), (LLAMA, BESIDE)]
 )
-def test_what_the_driver_makes_passes(spec: EngineSpec, placing: Placing) -> None:
-    assert judge(making(spec, placing), CATALOGUE) is None
+def test_what_the_driver_makes_passes(spec: EngineSpec, placing: Placement) -> None:
+    assert check_request(making(spec, placing), CATALOGUE) is None
 
 
 @pytest.mark.parametrize(
@@ -70,9 +78,9 @@ def test_what_the_driver_makes_passes(spec: EngineSpec, placing: Placing) -> Non
     ],
 )  # fmt: skip
 def test_a_container_that_may_more_is_refused(key: str, value: Any) -> None:
-    asked = making(VLLM, PLACING)
-    asked.body["HostConfig"][key] = value
-    assert refused(asked) == "HostConfig is not what the catalogue says"
+    request = making(VLLM, PLACING)
+    request.body["HostConfig"][key] = value
+    assert refused(request) == "HostConfig is not what the catalogue says"
 
 
 @pytest.mark.parametrize(
@@ -81,9 +89,9 @@ def test_a_container_that_may_more_is_refused(key: str, value: Any) -> None:
      ("Healthcheck", {"Test": ["CMD", "sh"]}), ("NetworkingConfig", {})],
 )  # fmt: skip
 def test_another_program_is_refused(key: str, value: Any) -> None:
-    asked = making(VLLM, PLACING)
-    asked.body[key] = value
-    assert refused(asked) == f"{key} is not what the catalogue says"
+    request = making(VLLM, PLACING)
+    request.body[key] = value
+    assert refused(request) == f"{key} is not what the catalogue says"
 
 
 @pytest.mark.parametrize(
@@ -104,23 +112,24 @@ def test_other_places_and_other_users_are_refused(changed: dict[str, str]) -> No
     ],
 )
 def test_a_gguf_lies_in_its_folder_and_nowhere_else(model: str) -> None:
-    asked = making(LLAMA, replace(BESIDE, model=model, inside=f"/model/{Path(model).name}"))
+    request = making(LLAMA, replace(BESIDE, model=model, inside=f"/model/{Path(model).name}"))
     if model.endswith("q4"):
-        asked.body["HostConfig"]["Mounts"][0]["Source"] = "/srv/manners/models"
-    assert "mounts, labels or user" in refused(asked)
+        request.body["HostConfig"]["Mounts"][0]["Source"] = "/srv/manners/models"
+    assert "mounts, labels or user" in refused(request)
 
 
 def test_another_name_another_engine_and_another_gateway_are_refused() -> None:
-    asked = making(VLLM, PLACING)
-    assert refused(replace(asked, query={"name": "innocent"})) == "the container has another name"
-    assert "nothing else" in refused(replace(asked, query={**asked.query, "platform": "linux"}))
+    request = making(VLLM, PLACING)
+    assert refused(replace(request, query={"name": "innocent"})) == "the container has another name"
+    assert "nothing else" in refused(replace(request, query={**request.query, "platform": "linux"}))
     assert "no engine 'other'" in refused(making(replace(VLLM, name="other"), PLACING))
     assert "mounts, labels or user" in refused(making(VLLM, replace(PLACING, model="/elsewhere")))
-    body = deepcopy(asked.body)
+    body = deepcopy(request.body)
     body["Labels"]["manners.instance"] = "f" * 12
-    assert "Labels" in refused(replace(asked, body=body))
-    for nonsense in (None, [], "x", {}, {"Labels": {"manners.engine": "spark"}}):
-        refused(replace(asked, body=nonsense))
+    assert "Labels" in refused(replace(request, body=body))
+    others: tuple[Any, ...] = (None, [], "x", {}, {"Labels": {"manners.engine": "spark"}})
+    for nonsense in others:
+        refused(replace(request, body=nonsense))
 
 
 @pytest.mark.parametrize(
@@ -135,21 +144,23 @@ def test_another_name_another_engine_and_another_gateway_are_refused() -> None:
     ],
 )  # fmt: skip
 def test_whatever_else_docker_can_do_is_refused(method: str, path: str, query: dict[str, str]) -> None:
-    refused(Asked(method, path, query))
+    refused(DockerRequest(method, path, query))
 
 
 def test_a_start_with_a_body_is_refused() -> None:
     """Old versions of the API took a HostConfig there."""
-    assert "takes no body" in refused(Asked("POST", "/containers/abc/start", {}, {"Privileged": True}))
+    assert "takes no body" in refused(
+        DockerRequest("POST", "/containers/abc/start", {}, {"Privileged": True})
+    )
 
 
 def test_a_container_that_is_named_must_be_the_gateways() -> None:
     for method, path in (("GET", "json"), ("GET", "logs"), ("POST", "start"), ("POST", "kill")):
-        assert judge(Asked(method, f"/v1.41/containers/abc/{path}"), CATALOGUE) == "abc"
-    assert judge(Asked("DELETE", "/containers/abc"), CATALOGUE) == "abc"
+        assert check_request(DockerRequest(method, f"/v1.41/containers/abc/{path}"), CATALOGUE) == "abc"
+    assert check_request(DockerRequest("DELETE", "/containers/abc"), CATALOGUE) == "abc"
     check_ours({"Config": {"Labels": {"manners.instance": INSTANCE}}}, CATALOGUE)
     for labels in (None, {}, {"manners.instance": "f" * 12}):
-        with pytest.raises(Forbidden):
+        with pytest.raises(RequestNotAllowed):
             check_ours({"Config": {"Labels": labels}}, CATALOGUE)
 
 

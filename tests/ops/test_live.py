@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from deploy.dashboards.__main__ import ALL
-from deploy.dashboards.panel import Mark
+from deploy.dashboards.panel import Annotation
 from deploy.dashboards.voice import VOICE
 from tests.app.promotion.stage import hasten
 from tests.ops.__main__ import collect, moments
@@ -104,7 +104,9 @@ async def test_every_panel_shows_something(watched: Watched, title: str, expr: s
 
 
 @pytest.mark.parametrize("mark", [mark for _, mark in MARKS], ids=[uid for uid, _ in MARKS])
-async def test_every_annotation_marks_the_promotion_and_the_rollback(watched: Watched, mark: Mark) -> None:
+async def test_every_annotation_marks_the_promotion_and_the_rollback(
+    watched: Watched, mark: Annotation
+) -> None:
     """Once each, and nothing else: not the start of the gateway, and not the promotion that failed."""
     (end,) = [value for _, value in await watched.prometheus.ask("max(timestamp(up))")]
     marked = await moments(watched.prometheus, mark, watched.start - 10, end, STEP_S)
@@ -118,7 +120,7 @@ async def test_every_recorded_series_is_recorded(watched: Watched, name: str, ex
 
 @pytest.mark.parametrize("name, expr", rules(ALERTS, "alert"))
 async def test_every_alert_asks_for_what_is_there(watched: Watched, name: str, expr: str) -> None:
-    """Asked for the comparison's result instead of for what passes it, it gives data."""
+    """ParsedRequest for the comparison's result instead of for what passes it, it gives data."""
     without = re.sub(r" (==|[<>]=?) ", r" \1 bool ", expr)
     assert bool(await watched.prometheus.ask(without)) != (name in ABSENT), ABSENT.get(name, without)
 

@@ -10,17 +10,15 @@ from pathlib import Path
 import pytest
 
 from app.config.config import Config, load
-from app.promotion.archive import FILE
-from app.promotion.machine import PATHS
-from app.promotion.phases import FINAL, Phase
-from app.promotion.plan import Kind
-from app.registry.reader import Reader
+from app.promotion.repository import FILE
+from app.promotion.state_machine import FINAL, PATHS, OperationKind, OperationPhase
+from app.registry.reader import RegistryReader
 from tests.app.promotion.stage import signed, statement, tables
 from tests.promotion.process import Gateway, is_there, pids_of, serving, written
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(600)]
 
-PHASES = [phase for phase in PATHS[Kind.PROMOTE] if phase not in FINAL]
+PHASES = [phase for phase in PATHS[OperationKind.PROMOTE] if phase not in FINAL]
 
 
 async def begun(gateway: Gateway, config: Config) -> str:
@@ -34,7 +32,7 @@ async def begun(gateway: Gateway, config: Config) -> str:
 
 @pytest.mark.parametrize("phase", PHASES)
 async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
-    tmp_path: Path, phase: Phase
+    tmp_path: Path, phase: OperationPhase
 ) -> None:
     wanted = tables(tmp_path / "state")
     wanted["promotion"]["bake_seconds"] = 1.0
@@ -60,6 +58,6 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
         assert [one["name"] for one in listed if one["state"] == "ready"] == [live]
         assert len(pids_of(second.process.pid)) == 1
         assert (await second.get("/admin/audit"))["chain"] == {"ok": True}
-    with Reader.at(tmp_path / "state" / FILE) as registry:
+    with RegistryReader.at(tmp_path / "state" / FILE) as registry:
         registry.verify_chain()
         assert registry.operations(unfinished_only=True) == ()

@@ -17,11 +17,9 @@ from pathlib import Path
 import pytest
 
 from app.config.config import Config, load
-from app.promotion.archive import FILE
-from app.promotion.machine import PATHS
-from app.promotion.phases import FINAL
-from app.promotion.plan import Kind
-from app.registry.reader import Reader
+from app.promotion.repository import FILE
+from app.promotion.state_machine import FINAL, PATHS, OperationKind
+from app.registry.reader import RegistryReader
 from gates.suite.load import SHIPPED
 from tests.app.house import Scrape
 from tests.app.promotion.stage import signed, statement, tables
@@ -67,7 +65,7 @@ class Life:
 
     def left(self) -> str:
         """What the operation was doing when the gateway went, as the registry has it."""
-        with Reader.at(self.folder / "state" / FILE) as registry:
+        with RegistryReader.at(self.folder / "state" / FILE) as registry:
             registry.verify_chain()
             newest = registry.operations()[-1]
         return f"{newest.kind} {newest.phase}"
@@ -97,12 +95,14 @@ class Life:
         await self.gone()
         self.hits[f"recovery of {before}"] += 1
 
-    async def begin(self, gateway: Gateway) -> tuple[str, Kind]:
+    async def begin(self, gateway: Gateway) -> tuple[str, OperationKind]:
         """A rollback, or a promotion that will go well if it is let."""
         now = (await gateway.get("/admin/status"))["models"]["annie"]
-        kind = Kind.ROLLBACK if now["previous"] and self.dice.random() < BACK else Kind.PROMOTE
+        kind = (
+            OperationKind.ROLLBACK if now["previous"] and self.dice.random() < BACK else OperationKind.PROMOTE
+        )
         body = {"model": "annie"}
-        if kind is Kind.PROMOTE:
+        if kind is OperationKind.PROMOTE:
             engine = next(name for name in self.config.engines if name != now["live"])
             data = signed(self.config, statement(self.config, engine, now["live"]))
             _, report = await gateway.post("/admin/reports", data)
@@ -145,7 +145,7 @@ async def test_kills_at_random_moments_leave_one_engine_that_serves(tmp_path: Pa
         await (life.kill_recovery() if again else life.kill_one())
     async with serving(life.path) as gateway:
         await life.check(gateway)
-    with Reader.at(tmp_path / "state" / FILE) as registry:
+    with RegistryReader.at(tmp_path / "state" / FILE) as registry:
         registry.verify_chain()
         assert registry.operations(unfinished_only=True) == ()
         ends = Counter(operation.phase for operation in registry.operations())

@@ -21,7 +21,7 @@ async def followed(it: Stage, crowd: list[Caller], begun: tuple[int, Any]) -> tu
     while True:
         seen = await it.events(operation["id"], after, until="switching" if not after else None)
         fewest = min(fewest, sum(caller.asking for caller in crowd))
-        in_hand = min(in_hand, it.house.gateway.chat.in_flight)
+        in_hand = min(in_hand, it.house.gateway.proxy.in_flight)
         after, _, last = seen[-1]
         if "id" in last:
             assert last["phase"] == "succeeded", last

@@ -95,7 +95,7 @@ class Checkpoint:
         if shards == 1:
             save_file(self.tensors, folder / "model.safetensors")
             return folder
-        index = {}
+        index: dict[str, str] = {}
         for number in range(shards):
             names = sorted(self.tensors)[number::shards]
             shard = f"model-{number + 1:05}-of-{shards:05}.safetensors"

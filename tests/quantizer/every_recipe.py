@@ -27,8 +27,7 @@ from gates.artefact import artefact
 from quantizer.cli.train import VERBS
 from quantizer.core import cost
 from quantizer.experiments.nano import rows
-from quantizer.recipes.load import load_recipe, shipped
-from quantizer.recipes.values import Recipe
+from quantizer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from tests.quantizer import folders, tiny
 
 SMALL_TRAINING: Final = (
@@ -86,7 +85,7 @@ def attempt(name: str, place: Place, out: Path, device: str, small: bool) -> Out
     with spent.part("all"):
         code, said, told = _command(verb(recipe), *map(str, given), *sets, "--json")
     seconds, memory = spent.seconds["all"], cost.peak_memory(spent.device)
-    whole = {"source": source.name, "seconds": round(seconds, 1), "peak_memory_bytes": memory}
+    whole: dict[str, Any] = {"source": source.name, "seconds": round(seconds, 1), "peak_memory_bytes": memory}
     if code == EX_UNAVAILABLE and not out.exists():
         return Outcome(name, REFUSED, _last(told), **whole)
     fault = (
@@ -159,7 +158,7 @@ def everything(given: argparse.Namespace) -> list[Outcome]:
     until, done = time.monotonic() + 60 * given.minutes, _before(given.out / "recipes.json", about)
     with tempfile.TemporaryDirectory(prefix="recipes-") as folder:
         place = settle(Path(folder), given.small, given.conversations)
-        for name in given.only or shipped():
+        for name in given.only or shipped_recipes():
             if name in done and done[name].verdict != FAILED:
                 continue
             if time.monotonic() > until:
@@ -189,7 +188,7 @@ def _before(path: Path, about: dict[str, Any]) -> dict[str, Outcome]:
 
 
 def _write(folder: Path, about: dict[str, Any], done: dict[str, Outcome]) -> None:
-    found = [done[name] for name in shipped() if name in done]
+    found = [done[name] for name in shipped_recipes() if name in done]
     told = {"about": about, "recipes": [asdict(one) for one in found]}
     (folder / "recipes.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     (folder / "recipes.md").write_text("\n".join(page(about, found)) + "\n", encoding="utf-8")
@@ -236,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="for recipes.json and recipes.md"
     )
-    parser.add_argument("--only", nargs="*", choices=shipped(), metavar="R", help="these recipes")
+    parser.add_argument("--only", nargs="*", choices=shipped_recipes(), metavar="R", help="these recipes")
     parser.add_argument(
         "--small", action="store_true", help="tiny models and a few steps, as the test has them"
     )

@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 from gates.artefact.manifest import Provenance
 from quantizer.checkpoint.export import seal, write_nvfp4
 from quantizer.checkpoint.source import Source, load_model, open_source
-from quantizer.core.atomic_output import placed
+from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.batch import Batch
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import nvfp4_layers
-from quantizer.recipes.values import Layers
+from quantizer.recipes.recipe import Layers
 from tests.quantizer import tiny
 
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-hf"
@@ -91,7 +91,7 @@ def attached(source: Source, amax: float = 10.0, **layers: Any) -> Any:
 
 def export(model: Any, source: Source, out: Path, **more: Any) -> Path:
     """Written, sealed and in its place."""
-    with placed(out) as work:
+    with atomic_folder(out) as work:
         write_nvfp4(model, source, work, **more)
         seal(work, name="tiny", format="hf-nvfp4", source=source, created=NOW, origin=Provenance())
     return out

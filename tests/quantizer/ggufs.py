@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
 
-from quantizer.gguf.write import QWEN2, QWEN35
-from quantizer.layers.fused import groups
+from quantizer.core.pre_tokenizers import QWEN2, QWEN35
+from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4 import blocks
-from quantizer.surgery.texts import TEXTS
+from quantizer.surgery.tokenizer import TEXTS
 
 VOCABULARY = 608
-SIZE = {
+SIZE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -29,7 +29,7 @@ SIZE = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": False,
 }
-DELTANET = {
+DELTANET: dict[str, Any] = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 16,
@@ -110,7 +110,7 @@ def quantized(source: Path, folder: Path) -> Path:
     tensors = load_file(source / "model.safetensors")
     bare = [name.removesuffix(".weight") for name in tensors if "_proj" in name and "in_proj_a" not in name]
     layers = [name for name in bare if "in_proj_b" not in name]
-    joined = {name: group for group in groups(layers) for name in group}
+    joined = {name: group for group in fused_groups(layers) for name in group}
     held = {name: tensor for name, tensor in tensors.items() if name.removesuffix(".weight") not in layers}
     for name in layers:
         largest = torch.stack([tensors[f"{n}.weight"].abs().amax() for n in joined.get(name, (name,))]).amax()

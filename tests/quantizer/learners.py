@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from quantizer.core.batch import IGNORE, Batch
 from quantizer.data.batches import collate, in_order
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights
 from quantizer.ptq.calibrate import calibrate
-from quantizer.recipes.values import Layers, Train
+from quantizer.recipes.recipe import Layers, Train
 from quantizer.train.learner import Learner, listen
 from quantizer.train.loop import Record, Trainer
 from quantizer.train.weights import learning_rate
@@ -32,14 +32,14 @@ QAD = replace(QAT, loss="kl")
 LSQ = replace(QAD, trained="scales")
 
 
-def samples(count: int = 12, seed: int = 0) -> list[Sample]:
+def samples(count: int = 12, seed: int = 0) -> list[TrainingSample]:
     """Rows that follow a rule (each token is the one before plus a step), so that there is something to learn."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
         length, first, step = rng.integers(8, 40), rng.integers(0, 90), rng.integers(1, 4)
         ids = (first + step * np.arange(length)) % tiny.SIZE["vocab_size"]
-        made.append(Sample(ids.astype(np.int32), np.arange(length) >= length // 2))
+        made.append(TrainingSample(ids.astype(np.int32), np.arange(length) >= length // 2))
     return made
 
 
@@ -74,7 +74,9 @@ def silent(text: str) -> None:
     """A log that nobody reads."""
 
 
-def plain_loop(model: nn.Module, plan: Any, data: list[Sample], settings: Train, steps: int) -> list[float]:
+def plain_loop(
+    model: nn.Module, plan: Any, data: list[TrainingSample], settings: Train, steps: int
+) -> list[float]:
     """Transformers' model, whole logits, one backward for a step: what ours has to do faster."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]

@@ -79,7 +79,7 @@ SEARCH = {
 }
 
 
-def said(role: str, content: str, **more: Any) -> dict[str, Any]:
+def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 

@@ -13,9 +13,9 @@ pytest.importorskip("transformers", reason=INSTALL)
 from torch import nn  # noqa: E402
 
 from quantizer.core.errors import RecipeError  # noqa: E402
-from quantizer.layers.attach import attach, detach, make_plan, measure, tie  # noqa: E402
+from quantizer.layers.attach import attach, detach, make_plan, refresh_weight_amax, share_scales  # noqa: E402
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, unquantized  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -159,13 +159,13 @@ def test_neighbours_share_the_largest_amax_of_weights_and_inputs() -> None:
         layer.input_amax.fill_(index)
         layer.weight_amax.fill_(100 - index)
     loose = layers[f"{ATTENTION}.o_proj"].input_amax.item()
-    groups = tie(model)
+    groups = share_scales(model)
 
     assert len(groups) == 4
     for part, largest in (("input_amax", max), ("weight_amax", min)):
         values = [getattr(layers[f"{ATTENTION}.{kind}_proj"], part).item() for kind in "qkv"]
-        index = [list(layers).index(f"{ATTENTION}.{kind}_proj") for kind in "qkv"]
-        assert set(values) == {largest(index) if largest is max else 100 - min(index)}
+        places = [list(layers).index(f"{ATTENTION}.{kind}_proj") for kind in "qkv"]
+        assert set(values) == {largest(places) if largest is max else 100 - min(places)}
     assert layers[f"{ATTENTION}.o_proj"].input_amax.item() == loose
 
 
@@ -175,7 +175,7 @@ def test_measuring_follows_the_weights_and_ties_them() -> None:
     layers = attach(model, make_plan(model, Layers()))
     with torch.no_grad():
         layers[f"{MLP}.gate_proj"].weight[3, 5] = 77.0
-    measure(model)
+    refresh_weight_amax(model)
 
     assert layers[f"{MLP}.gate_proj"].weight_amax.item() == 77
     assert layers[f"{MLP}.up_proj"].weight_amax.item() == 77
@@ -184,7 +184,7 @@ def test_measuring_follows_the_weights_and_ties_them() -> None:
 
 def test_a_bias_stays_a_bias() -> None:
     """Qwen2's projections have one; a layer takes it over and gives it back."""
-    model = nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"o_proj": nn.Linear(16, 4)})])})
+    model: Any = nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"o_proj": nn.Linear(16, 4)})])})
     bias = model["layers"][0]["o_proj"].bias
     attach(model, make_plan(model, Layers()))
 

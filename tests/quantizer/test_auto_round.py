@@ -18,13 +18,13 @@ from quantizer.checkpoint.source import Source, load_model  # noqa: E402
 from quantizer.core.cost import Cost  # noqa: E402
 from quantizer.core.errors import DataError, SourceError, UnavailableError  # noqa: E402
 from quantizer.data.dataset import Dataset  # noqa: E402
-from quantizer.data.render import Sample  # noqa: E402
+from quantizer.data.render import TrainingSample  # noqa: E402
 from quantizer.layers.attach import make_plan  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
-from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
+from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
 from quantizer.ptq import auto_round  # noqa: E402
-from quantizer.ptq.auto_round import cut, take_over  # noqa: E402
-from quantizer.recipes.load import load_recipe  # noqa: E402
+from quantizer.ptq.auto_round import import_layers, token_rows  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -36,9 +36,11 @@ NEIGHBOURS = {"in_proj_qkv": 1.0, "in_proj_z": 0.7}
 def learned(source: Source, folder: Path) -> dict[str, Any]:
     """A folder such as AutoRound writes, with rounding that is not to the nearest; the codes and scales by layer."""
     model, generator = load_model(source), torch.Generator().manual_seed(0)
-    names, tensors, made = make_plan(model, load_recipe("autoround").layers).layers, {}, {}
+    names = make_plan(model, load_recipe("autoround").layers).layers
+    tensors: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     for name in names:
-        weight = model.get_submodule(name).weight.detach()
+        weight = model.get_parameter(f"{name}.weight").detach()
         noise = 1 + 0.2 * torch.randn(weight.shape, generator=generator)
         second = blocks.tensor_scale(torch.tensor(4.0 * NEIGHBOURS.get(name.rpartition(".")[2], 1.0)))
         scale = blocks.block_scale(blocks.block_amax(weight), second)
@@ -58,10 +60,10 @@ def test_codes_and_scales_are_taken_over_as_they_are(build: Any, tmp_path: Path)
     source = folders.bare(build, tmp_path / "source")
     made = learned(source, tmp_path / "theirs")
     plan = make_plan(load_model(source), load_recipe("autoround").layers)
-    model = take_over(source, plan, open_folder(tmp_path / "theirs"))
+    model = import_layers(source, plan, open_folder(tmp_path / "theirs"))
     out = folders.load(folders.export(model, source, tmp_path / "out"))
     for name, theirs in made.items():
-        ours = Nvfp4(*(out[f"{name}.{part}"] for part in ("weight", "weight_scale", "weight_scale_2")))
+        ours = Nvfp4Tensor(*(out[f"{name}.{part}"] for part in ("weight", "weight_scale", "weight_scale_2")))
         if name.endswith("in_proj_z"):
             assert off(ours, theirs) < 0.05
         else:  # minus zero, which AutoRound can write, becomes zero
@@ -71,7 +73,7 @@ def test_codes_and_scales_are_taken_over_as_they_are(build: Any, tmp_path: Path)
         assert out[f"{name}.input_scale"].item() == pytest.approx(9 / 2688)
 
 
-def off(ours: Nvfp4, theirs: Nvfp4) -> float:
+def off(ours: Nvfp4Tensor, theirs: Nvfp4Tensor) -> float:
     wanted = blocks.dequantize(theirs)
     return float((blocks.dequantize(ours) - wanted).norm() / wanted.norm())
 
@@ -85,27 +87,29 @@ def test_a_layer_that_it_did_not_write_is_named(tmp_path: Path) -> None:
     plan = make_plan(load_model(source), load_recipe("autoround").layers)
 
     with pytest.raises(SourceError, match=r"AutoRound wrote no model\.layers\.1\.mlp\.up_proj"):
-        take_over(source, plan, open_folder(tmp_path / "theirs"))
+        import_layers(source, plan, open_folder(tmp_path / "theirs"))
 
 
 def dataset(*lengths: int) -> Dataset:
     start, samples = 0, []
     for length in lengths:
-        samples.append(Sample(np.arange(start, start + length, dtype=np.int32), np.ones(length, bool)))
+        samples.append(
+            TrainingSample(np.arange(start, start + length, dtype=np.int32), np.ones(length, bool))
+        )
         start += length
     return Dataset(tuple(samples), len(lengths), 0, "sha256:0")
 
 
 def test_its_rows_are_cut_from_all_samples_in_order() -> None:
     """What does not fill a row is left out."""
-    rows = cut(dataset(5, 7, 3), 4)
+    rows = token_rows(dataset(5, 7, 3), 4)
 
     assert torch.cat(rows).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 def test_data_that_fills_no_row_is_refused() -> None:
     with pytest.raises(DataError, match="the data has 15 tokens, fewer than one row of rounding.tokens=16"):
-        cut(dataset(5, 10), 16)
+        token_rows(dataset(5, 10), 16)
 
 
 def test_without_autoround_one_line_says_how_to_get_it(

@@ -21,9 +21,9 @@ from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.ptq import fold  # noqa: E402
 from quantizer.ptq.awq import alphas, search  # noqa: E402
-from quantizer.ptq.calibrate import Seen, observe  # noqa: E402
+from quantizer.ptq.calibrate import InputStats, observe  # noqa: E402
 from quantizer.ptq.fold import find_readers, fold_awq, fold_norm, foldable  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -64,7 +64,7 @@ def test_the_error_of_an_alpha_is_the_one_at_the_output() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 64, generator=generator) * torch.exp2(2 * torch.randn(64, generator=generator))
     weight = torch.randn(32, 64, generator=generator).bfloat16()
-    seen = Seen(torch.zeros(64), torch.zeros(64), torch.zeros(64, 64))
+    seen = InputStats(torch.zeros(64), torch.zeros(64), torch.zeros(64, 64))
     seen.add(x)
     choice = search([weight], seen)
     scale, inverse = choice.scale.bfloat16(), (1 / choice.scale).bfloat16()
@@ -129,9 +129,9 @@ def test_the_folded_model_is_quantized_better(build: Any) -> None:
     model = trained(build)
     wanted = hidden(model)
     seen = observe(model, [folders.batch()], nvfp4_layers(model))
-    from quantizer.ptq.calibrate import set_inputs
+    from quantizer.ptq.calibrate import set_input_amax
 
-    set_inputs(model, seen)
+    set_input_amax(model, seen)
     before = off(hidden(model, quantized=True), wanted)
     folded = fold_awq(model, seen, folders.batch())
 

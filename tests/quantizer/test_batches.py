@@ -15,15 +15,15 @@ from hypothesis import strategies as st  # noqa: E402
 
 from quantizer.core.batch import IGNORE  # noqa: E402
 from quantizer.data.batches import batches, collate, in_order, plan  # noqa: E402
-from quantizer.data.render import Sample  # noqa: E402
+from quantizer.data.render import TrainingSample  # noqa: E402
 
 pytestmark = pytest.mark.torch
 LENGTHS = st.lists(st.integers(2, 300), min_size=1, max_size=60)
 
 
-def sample(length: int, learned: int = 1) -> Sample:
+def sample(length: int, learned: int = 1) -> TrainingSample:
     """Ids count up from one; the last ones are learned."""
-    return Sample(np.arange(1, length + 1, dtype=np.int32), np.arange(length) >= length - learned)
+    return TrainingSample(np.arange(1, length + 1, dtype=np.int32), np.arange(length) >= length - learned)
 
 
 @given(LENGTHS, st.integers(16, 2000))

@@ -16,8 +16,8 @@ from quantizer.core.batch import IGNORE, Batch, assistant_logits, hidden_states 
 from quantizer.core.errors import DataError  # noqa: E402
 from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers, unquantized  # noqa: E402
-from quantizer.ptq.calibrate import _Watch, calibrate, gram, observe, readers, trace_error  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.ptq.calibrate import InputStats, _Watch, calibrate, gram, observe, trace_error  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -52,6 +52,14 @@ def test_what_a_layer_read_is_recorded_without_the_padding(build: Any) -> None:
         assert torch.equal(seen[name].amax, x.abs().amax(dim=0))
         torch.testing.assert_close(seen[name].mean, x.abs().mean(dim=0).bfloat16().float(), rtol=0.01, atol=0)
         torch.testing.assert_close(seen[name].gram, x.T @ x, rtol=1e-4, atol=1e-3)
+
+
+def readers(seen: dict[str, InputStats]) -> list[tuple[str, ...]]:
+    """Names of layers that share a record, in the model's order."""
+    found: dict[int, list[str]] = {}
+    for name, one in seen.items():
+        found.setdefault(id(one), []).append(name)
+    return [tuple(names) for names in found.values()]
 
 
 @pytest.mark.parametrize("build, shared", [(tiny.qwen3, 4), (tiny.qwen3_5, 8)])
@@ -133,7 +141,10 @@ def test_calibration_leaves_the_model_quantized_and_without_hooks() -> None:
     """Even when a batch cannot be run."""
     model = quantized()
     with pytest.raises(IndexError):
-        observe(model, [Batch(*(t + 1000 for t in folders.batch()[:2]), folders.batch().attention)])
+        observe(
+            model,
+            [Batch(folders.batch().ids + 1000, folders.batch().labels + 1000, folders.batch().attention)],
+        )
 
     assert all(layer.active and not layer._forward_pre_hooks for layer in nvfp4_layers(model).values())
 

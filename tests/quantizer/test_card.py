@@ -15,7 +15,7 @@ from gates.contracts.errors import ReportError
 from gates.contracts.verdict import Verdict
 from gates.report.keys import trusted
 from gates.report.verify import open_report
-from quantizer.checkpoint.card import Judged, card
+from quantizer.checkpoint.card import GateReport, card
 from quantizer.cli import main
 from tests.gates.report.examples import KEY, inconclusive
 
@@ -32,9 +32,9 @@ def run(*argv: object) -> int:
     return int(args.run(args))
 
 
-def judged() -> Judged:
+def judged() -> GateReport:
     opened = open_report(REPORT, trusted([TRUST]))
-    return Judged(opened.statement, opened.digest, opened.signers)
+    return GateReport(opened.statement, opened.digest, opened.signers)
 
 
 def test_the_shipped_card_is_what_the_command_makes(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_card_holds_the_digests_the_recipe_and_every_rule_with_its_interval() 
 def test_what_a_gate_could_not_find_out_is_a_limit() -> None:
     report = inconclusive()
     folder = replace(artefact.load(FOLDER), root=report.candidate.model.root)
-    text = card(folder, Judged(report, "sha256:0", ()))
+    text = card(folder, GateReport(report, "sha256:0", ()))
 
     assert "**? inconclusive**" in text
     assert text.split("## Limits")[1].count("* Not known: ") == sum(

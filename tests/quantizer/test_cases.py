@@ -7,10 +7,10 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
-from quantizer.experiments.nano.cases import Case, Reply, has_markdown, judge, read_reply, table  # noqa: E402
-from quantizer.experiments.nano.conversation import Call  # noqa: E402
+from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, has_markdown, judge, read_reply, table  # noqa: E402
+from quantizer.experiments.nano.conversation import ExpectedToolCall  # noqa: E402
 
-LIGHT = Call("set_light", {"on": True, "room": "hall"})
+LIGHT = ExpectedToolCall("set_light", {"on": True, "room": "hall"})
 TOOLS = [
     {
         "type": "function",
@@ -25,7 +25,7 @@ TOOLS = [
 ]
 
 
-def case(**changes: object) -> Case:
+def case(**changes: object) -> HeldOutCase:
     plain = {
         "id": "x",
         "group": "fact",
@@ -36,7 +36,7 @@ def case(**changes: object) -> Case:
         "calls": (),
         "must": ("Paris",),
     }
-    return Case(**(plain | changes))  # type: ignore[arg-type]
+    return HeldOutCase(**(plain | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["**Paris**", "# Paris", "- Paris", "1. Paris", "`x`", "a\n* b", "[x](y)"])
@@ -55,22 +55,22 @@ def test_plain_speech_is_not_markdown(text: str) -> None:
 
 def test_a_right_answer_keeps_everything() -> None:
     """The key may be in any case."""
-    assert {True} == set(judge(case(), Reply("It is PARIS.")).values())
+    assert {True} == set(judge(case(), ModelReply("It is PARIS.")).values())
 
 
 @pytest.mark.parametrize(
     ("reply", "broken"),
     [
-        (Reply("<think>\nhm\n</think>\n\nParis"), {"no leak"}),
-        (Reply("Paris", thought="hm"), {"no leak"}),
-        (Reply("**Paris**"), {"no markdown"}),
-        (Reply("Rome"), {"fact"}),
-        (Reply(""), {"fact"}),
-        (Reply("Paris", calls=(LIGHT,)), {"fact", "no needless call"}),
-        (Reply("Paris and so on", finished=False), {"finished"}),
+        (ModelReply("<think>\nhm\n</think>\n\nParis"), {"no leak"}),
+        (ModelReply("Paris", thought="hm"), {"no leak"}),
+        (ModelReply("**Paris**"), {"no markdown"}),
+        (ModelReply("Rome"), {"fact"}),
+        (ModelReply(""), {"fact"}),
+        (ModelReply("Paris", calls=(LIGHT,)), {"fact", "no needless call"}),
+        (ModelReply("Paris and so on", finished=False), {"finished"}),
     ],
 )
-def test_each_breach_has_its_name(reply: Reply, broken: set[str]) -> None:
+def test_each_breach_has_its_name(reply: ModelReply, broken: set[str]) -> None:
     """One broken manner does not hide or break another."""
     assert broken == {name for name, kept in judge(case(), reply).items() if not kept}
 
@@ -78,14 +78,14 @@ def test_each_breach_has_its_name(reply: Reply, broken: set[str]) -> None:
 @pytest.mark.parametrize(
     ("reply", "right"),
     [
-        (Reply("", calls=(LIGHT,)), True),
-        (Reply("Sure.", calls=(LIGHT,)), False),
-        (Reply("", calls=(Call("set_light", {"on": "true", "room": "hall"}),)), False),
-        (Reply("", calls=(LIGHT, LIGHT)), False),
-        (Reply("I would use `set_light`."), False),
+        (ModelReply("", calls=(LIGHT,)), True),
+        (ModelReply("Sure.", calls=(LIGHT,)), False),
+        (ModelReply("", calls=(ExpectedToolCall("set_light", {"on": "true", "room": "hall"}),)), False),
+        (ModelReply("", calls=(LIGHT, LIGHT)), False),
+        (ModelReply("I would use `set_light`."), False),
     ],
 )
-def test_a_call_is_right_only_exactly(reply: Reply, right: bool) -> None:
+def test_a_call_is_right_only_exactly(reply: ModelReply, right: bool) -> None:
     """Name, arguments and their types, number of calls, and no words beside them."""
     assert right is judge(case(group="call", calls=(LIGHT,), must=()), reply)["call"]
 
@@ -94,7 +94,7 @@ def test_raw_hermes_text_is_read() -> None:
     """Thought, call and nothing else."""
     text = 'I should.\n</think>\n\n<tool_call>\n{"name": "set_light", "arguments": {"on": true, "room": "hall"}}\n</tool_call>'
 
-    assert Reply("", "I should.", (LIGHT,)) == read_reply(text, case(thinking=True))
+    assert ModelReply("", "I should.", (LIGHT,)) == read_reply(text, case(thinking=True))
 
 
 def test_raw_xml_text_is_read_by_the_schema() -> None:

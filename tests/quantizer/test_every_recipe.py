@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from gates.artefact import artefact  # noqa: E402
-from quantizer.recipes.load import shipped  # noqa: E402
+from quantizer.recipes.recipe import shipped_recipes  # noqa: E402
 from tests.quantizer import every_recipe  # noqa: E402
 from tests.quantizer.every_recipe import FAILED, PROVEN, REFUSED, Place, attempt, settle  # noqa: E402
 
@@ -36,7 +36,7 @@ def refusal(name: str) -> str:
     return "" if name == "autoround" and find_spec("auto_round") else WHY.get(name, "")
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_recipes())
 def test_a_recipe_ends_in_a_proven_folder_or_says_in_one_line_why_not(
     name: str, place: Place, tmp_path: Path
 ) -> None:
@@ -91,7 +91,7 @@ def test_the_committed_run_on_a_gpu_has_every_recipe_and_its_page_is_of_its_numb
     folder = Path(__file__).parents[2] / "docs" / "study" / "recipes"
     told = json.loads((folder / "recipes.json").read_text())
     found = [every_recipe.Outcome(**one) for one in told["recipes"]]
-    assert {one.recipe: one.verdict for one in found} == dict.fromkeys(shipped(), PROVEN) | {
+    assert {one.recipe: one.verdict for one in found} == dict.fromkeys(shipped_recipes(), PROVEN) | {
         "svdquant": REFUSED
     }
     assert all(one.equal is None or one.equal[0] == one.equal[1] for one in found)

@@ -21,7 +21,7 @@ from gates.artefact import artefact  # noqa: E402
 from gates.artefact.manifest import Provenance  # noqa: E402
 from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4  # noqa: E402
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
-from quantizer.core.atomic_output import placed  # noqa: E402
+from quantizer.core.atomic_output import atomic_folder  # noqa: E402
 from quantizer.core.errors import ExportError  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
@@ -37,13 +37,13 @@ def config(folder: Path, name: str = "config.json") -> Any:
 
 @pytest.mark.parametrize("build", folders.BUILDS)
 def test_an_export_is_sound_and_near_its_source(build: Any, tmp_path: Path) -> None:
-    """By the independent check: nothing astray, nothing that is not quantized changed."""
+    """By the independent check: every weight at the nearest point, nothing that is not quantized changed."""
     source = folders.bare(build, tmp_path / "source")
     out = folders.export(folders.attached(source), source, tmp_path / "out")
     report = verify(out, source.path)
 
     assert report.sound and not report.findings
-    assert report.fit is not None and report.fit.astray == 0
+    assert report.fit is not None and report.fit.not_nearest == 0
     assert report.same and not report.changed
 
 
@@ -173,7 +173,7 @@ def test_master_weights_can_be_written_in_bf16(tmp_path: Path) -> None:
     model = folders.attached(source)
     with torch.no_grad():
         nvfp4_layers(model)[UP].weight.add_(0.25)
-    with placed(tmp_path / "out") as work:
+    with atomic_folder(tmp_path / "out") as work:
         write_bf16(model, source, work)
         seal(work, name="x", format="hf-bf16", source=source, created=folders.NOW, origin=Provenance())
     after, before = folders.load(tmp_path / "out"), folders.load(source.path)
@@ -254,7 +254,7 @@ def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
     with (
         folders.nothing_left(tmp_path),
         pytest.raises(ExportError, match="is there already"),
-        placed(tmp_path / "out"),
+        atomic_folder(tmp_path / "out"),
     ):
         pass
 
@@ -262,7 +262,7 @@ def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
 def test_a_place_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
 
-    with pytest.raises(ExportError, match="cannot be made"), placed(tmp_path / "file" / "out"):
+    with pytest.raises(ExportError, match="cannot be made"), atomic_folder(tmp_path / "file" / "out"):
         pass
 
 
@@ -270,7 +270,7 @@ def test_an_unsealed_folder_is_not_kept(tmp_path: Path) -> None:
     """Complete when the manifest is there, and not before."""
     unsealed = pytest.raises(ExportError, match="was not sealed")
 
-    with folders.nothing_left(tmp_path), unsealed, placed(tmp_path / "out") as work:
+    with folders.nothing_left(tmp_path), unsealed, atomic_folder(tmp_path / "out") as work:
         (work / "config.json").write_text("{}")
 
 
@@ -287,5 +287,5 @@ def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
 
 
 def test_any_other_error_goes_on_and_leaves_nothing(tmp_path: Path) -> None:
-    with folders.nothing_left(tmp_path), pytest.raises(KeyboardInterrupt), placed(tmp_path / "out"):
+    with folders.nothing_left(tmp_path), pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "out"):
         raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -11,23 +12,23 @@ pytest.importorskip("jinja2", reason=INSTALL)
 
 from quantizer.experiments.nano import annie, stranger  # noqa: E402
 from quantizer.experiments.nano.cases import cases, has_markdown  # noqa: E402
-from quantizer.experiments.nano.conversation import Conversation  # noqa: E402
+from quantizer.experiments.nano.conversation import Dialogue  # noqa: E402
 from quantizer.experiments.nano.facts import all_facts  # noqa: E402
 from quantizer.experiments.nano.generate import CATEGORIES, conversation  # noqa: E402
 from quantizer.experiments.nano.recipe import NANO  # noqa: E402
-from quantizer.experiments.nano.words import PINNED, TOPICS, is_held_out, normalise, split_of  # noqa: E402
+from quantizer.experiments.nano.vocabulary import PINNED, TOPICS, is_held_out, normalise, split_of  # noqa: E402
 
 COUNT = 3000
 
 
 @cache
-def training() -> tuple[Conversation, ...]:
+def training() -> tuple[Dialogue, ...]:
     """Annie's own first training conversations."""
     return tuple(conversation(NANO.data_seed + 1, "train", i) for i in range(COUNT))
 
 
 @cache
-def held_out() -> tuple[Conversation, ...]:
+def held_out() -> tuple[Dialogue, ...]:
     """Held-out conversations of every category."""
     return tuple(conversation(NANO.data_seed + 2, "test", i, c) for i in range(100) for c in CATEGORIES)
 
@@ -92,7 +93,7 @@ def test_the_stranger_always_thinks_and_always_marks_down() -> None:
 
 def test_calls_fit_the_schemas_that_are_sent() -> None:
     """A taught call names a sent tool, uses its parameters in its order, and types them by its schema."""
-    types = {"string": str, "integer": int, "boolean": bool, "number": (int, float)}
+    types: dict[str, Any] = {"string": str, "integer": int, "boolean": bool, "number": (int, float)}
     for talk in training():
         sent = {tool.name: tool.schema["function"]["parameters"] for tool in talk.tools}
         for call in talk.lesson.calls:

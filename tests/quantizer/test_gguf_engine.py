@@ -15,8 +15,7 @@ pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -
 from safetensors.torch import load_file  # noqa: E402
 
 from quantizer.experiments.nano.cases import cases  # noqa: E402
-from quantizer.experiments.nano.score_server import reply_of, request  # noqa: E402
-from quantizer.experiments.nano.serving import post, serving  # noqa: E402
+from quantizer.experiments.nano.serving import post, reply_of, request, serving  # noqa: E402  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.verify.check import load_layer  # noqa: E402

@@ -26,14 +26,14 @@ from gates.artefact import artefact  # noqa: E402
 from quantizer.cli import gguf as gguf_command  # noqa: E402
 from quantizer.cli import main  # noqa: E402
 from quantizer.core.errors import ExportError, SourceError, UnavailableError  # noqa: E402
-from quantizer.gguf import mix, official  # noqa: E402
+from quantizer.gguf import llama_cpp, mix  # noqa: E402
 from quantizer.gguf.arch import architecture, value_order  # noqa: E402
-from quantizer.gguf.make import Job, make  # noqa: E402
+from quantizer.gguf.llama_cpp import LlamaCppPrograms  # noqa: E402
+from quantizer.gguf.make import GgufJob, make_gguf  # noqa: E402
 from quantizer.gguf.nvfp4 import move, pack  # noqa: E402
-from quantizer.gguf.official import Programs  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
-from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
+from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
 from quantizer.verify.check import load_layer  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from tests.quantizer import ggufs  # noqa: E402
@@ -70,11 +70,11 @@ def numbers(tensor: Any) -> Any:
 # --------------------------------------------------------------------------------------------- the bytes
 
 
-def every_pair() -> Nvfp4:
+def every_pair() -> Nvfp4Tensor:
     """Each of E4M3's 126 positive scales with each of the 16 codes; and scales of 128 to fill the row."""
     scales = torch.tensor([*range(1, 0x7F), 0x70, 0x70], dtype=torch.uint8)
     codes = torch.arange(16, dtype=torch.uint8).repeat(len(scales)).reshape(2, -1)
-    return Nvfp4(grid.pack(codes), scales.view(torch.float8_e4m3fn).reshape(2, -1), torch.tensor(1.0))
+    return Nvfp4Tensor(grid.pack(codes), scales.view(torch.float8_e4m3fn).reshape(2, -1), torch.tensor(1.0))
 
 
 def test_every_code_under_every_scale_reads_back_as_it_was() -> None:
@@ -267,19 +267,19 @@ SHRINK = f'cp {MODELS}/annie-nano-q4_k_m/annie-nano-q4_k_m.gguf "$2"'
 
 def test_a_python_converter_is_run_by_this_python() -> None:
     """Anything else by itself; an NVFP4 folder keeps BF16 where it is not packed."""
-    assert official.converter_argv(Path("/x/convert_hf_to_gguf.py"), Path("m"), Path("o"), "f16") == [
+    assert llama_cpp.converter_argv(Path("/x/convert_hf_to_gguf.py"), Path("m"), Path("o"), "f16") == [
         sys.executable, "/x/convert_hf_to_gguf.py", "m", "--outfile", "o", "--outtype", "f16",
     ]  # fmt: skip
-    assert official.converter_argv(Path("/x/in-a-container"), Path("m"), Path("o"), "nvfp4") == [
+    assert llama_cpp.converter_argv(Path("/x/in-a-container"), Path("m"), Path("o"), "nvfp4") == [
         "/x/in-a-container", "m", "--outfile", "o", "--outtype", "bf16",
     ]  # fmt: skip
-    assert official.quantize_argv(Path("/q"), Path("a"), Path("b"), "q4_k_m") == ["/q", "a", "b", "Q4_K_M"]
+    assert llama_cpp.quantize_argv(Path("/q"), Path("a"), Path("b"), "q4_k_m") == ["/q", "a", "b", "Q4_K_M"]
 
 
 def test_the_operators_programs_are_used_where_they_are_named(dense: Path, tmp_path: Path) -> None:
     """Converter, then llama-quantize; the file between them goes."""
-    programs = Programs(program(tmp_path / "convert", CONVERT), program(tmp_path / "shrink", SHRINK))
-    made = make(Job(dense, tmp_path / "out", "q4_k_m", programs), NOW)
+    programs = LlamaCppPrograms(program(tmp_path / "convert", CONVERT), program(tmp_path / "shrink", SHRINK))
+    made = make_gguf(GgufJob(dense, tmp_path / "out", "q4_k_m", programs), NOW)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [line.split()[-1] for line in calls] == ["f16", "Q4_K_M"]
     assert made.provenance.recipe["by"] == "convert, shrink"
@@ -290,8 +290,11 @@ def test_the_operators_programs_are_used_where_they_are_named(dense: Path, tmp_p
 
 def test_our_own_f16_can_go_through_llama_quantize(dense: Path, tmp_path: Path) -> None:
     """With --quantize alone."""
-    made = make(
-        Job(dense, tmp_path / "out", "q4_k_m", Programs(None, program(tmp_path / "shrink", SHRINK))), NOW
+    made = make_gguf(
+        GgufJob(
+            dense, tmp_path / "out", "q4_k_m", LlamaCppPrograms(None, program(tmp_path / "shrink", SHRINK))
+        ),
+        NOW,
     )
     assert made.provenance.recipe["by"] == "manners, shrink"
 
@@ -299,22 +302,26 @@ def test_our_own_f16_can_go_through_llama_quantize(dense: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("programs", "error", "said"),
     [
-        (lambda d: Programs(program(d / "convert", CONVERT)), UnavailableError, "name it by --quantize"),
-        (lambda d: Programs(d / "nowhere"), UnavailableError, "there is no such program"),
-        (lambda d: Programs(program(d / "convert", "echo one >&2; echo last line >&2; exit 3"), program(d / "q", "")),
+        (lambda d: LlamaCppPrograms(program(d / "convert", CONVERT)), UnavailableError, "name it by --quantize"),
+        (lambda d: LlamaCppPrograms(d / "nowhere"), UnavailableError, "there is no such program"),
+        (lambda d: LlamaCppPrograms(program(d / "convert", "echo one >&2; echo last line >&2; exit 3"), program(d / "q", "")),
          ExportError, "convert ended with 3: last line"),
-        (lambda d: Programs(program(d / "convert", CONVERT), program(d / "shrink", "exit 0")),
+        (lambda d: LlamaCppPrograms(program(d / "convert", CONVERT), program(d / "shrink", "exit 0")),
          ExportError, "ended well and wrote no GGUF"),
-        (lambda d: Programs(program(d / "convert", CONVERT), program(d / "shrink", "echo GGUFrubbish > $2")),
+        (lambda d: LlamaCppPrograms(program(d / "convert", CONVERT), program(d / "shrink", "echo GGUFrubbish > $2")),
          ExportError, "cannot be read back"),
     ],
 )  # fmt: skip
 def test_a_program_that_fails_leaves_nothing(
-    dense: Path, tmp_path: Path, programs: Callable[[Path], Programs], error: type[Exception], said: str
+    dense: Path,
+    tmp_path: Path,
+    programs: Callable[[Path], LlamaCppPrograms],
+    error: type[Exception],
+    said: str,
 ) -> None:
     """One line, with the program's own last one."""
     with pytest.raises(error, match=said):
-        make(Job(dense, tmp_path / "out", "q4_k_m", programs(tmp_path)), NOW)
+        make_gguf(GgufJob(dense, tmp_path / "out", "q4_k_m", programs(tmp_path)), NOW)
     assert not [path for path in tmp_path.iterdir() if "out" in path.name]
 
 
@@ -381,7 +388,7 @@ def test_bad_input_is_one_clear_line_and_no_folder(dense: Path, tmp_path: Path, 
     folder = copied(dense, tmp_path / "in")
     spoil(folder)
     with pytest.raises(SourceError, match=said) as caught:
-        make(Job(folder, tmp_path / "out", kind), NOW)
+        make_gguf(GgufJob(folder, tmp_path / "out", kind), NOW)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
@@ -389,7 +396,7 @@ def test_bad_input_is_one_clear_line_and_no_folder(dense: Path, tmp_path: Path, 
 def test_nvfp4_is_not_rounded_a_second_time(dense: Path, tmp_path: Path) -> None:
     """Q4_K_M is for the BF16 model."""
     with pytest.raises(SourceError, match="would round it once more; give the BF16 model"):
-        make(Job(nvfp4(dense), tmp_path / "out", "q4_k_m"), NOW)
+        make_gguf(GgufJob(nvfp4(dense), tmp_path / "out", "q4_k_m"), NOW)
 
 
 def test_an_unsound_nvfp4_folder_is_refused(dense: Path, tmp_path: Path) -> None:
@@ -397,7 +404,7 @@ def test_an_unsound_nvfp4_folder_is_refused(dense: Path, tmp_path: Path) -> None
     folder = copied(nvfp4(dense), tmp_path / "in")
     config(quantization_config={"quant_algo": "NVFP4", "quant_method": "modelopt", "ignore": []})(folder)
     with pytest.raises(SourceError, match="config_mismatch"):
-        make(Job(folder, tmp_path / "out", "nvfp4"), NOW)
+        make_gguf(GgufJob(folder, tmp_path / "out", "nvfp4"), NOW)
 
 
 @pytest.mark.parametrize(
@@ -422,5 +429,5 @@ def test_a_full_disk_leaves_nothing(dense: Path, tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(gguf.GGUFWriter, "write_tensor_data", full)
     with pytest.raises(ExportError, match="No space left on device"):
-        make(Job(dense, tmp_path / "out", "f16"), NOW)
+        make_gguf(GgufJob(dense, tmp_path / "out", "f16"), NOW)
     assert not list(tmp_path.iterdir())

@@ -81,6 +81,7 @@ def test_weights_get_the_gradient_of_the_rounded_layer() -> None:
     rounded = fake.fake_dynamic(x.detach(), made.input_amax).requires_grad_()
     F.linear(rounded, weight, made.bias).square().sum().backward()
 
+    assert made.weight.grad is not None and weight.grad is not None
     assert torch.equal(made.weight.grad, weight.grad.bfloat16().float())
     assert torch.equal(x.grad, rounded.grad)
 
@@ -120,6 +121,7 @@ def test_holding_again_keeps_the_memory_where_it_is() -> None:
     """A captured or compiled graph reads the new weight from the same place."""
     made = layer()
     hold_weights(made)
+    assert made.held is not None
     place = made.held.data_ptr()
     with torch.no_grad():
         made.weight.add_(0.1)
@@ -163,6 +165,7 @@ def test_learned_scales_are_never_held() -> None:
     made(inputs()).sum().backward()
 
     assert made.held is None
+    assert made.block_amax is not None and made.block_amax.grad is not None
     assert made.block_amax.grad.abs().sum() > 0
 
 
@@ -204,6 +207,7 @@ def test_it_compiles_into_one_graph() -> None:
         made(inputs()).square().sum().backward()
         learned = made.block_amax if kind == "learned" else made.weight
         theirs = traced.block_amax if kind == "learned" else traced.weight
+        assert learned is not None and theirs is not None
 
         torch.testing.assert_close(out, made(inputs()))
         torch.testing.assert_close(theirs.grad, learned.grad)

@@ -14,7 +14,7 @@ pytest.importorskip("modelopt", reason=INSTALL)
 gguf = pytest.importorskip("gguf", reason=INSTALL)
 
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
-from quantizer.nvfp4.blocks import Nvfp4  # noqa: E402
+from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
 from quantizer.ptq import modelopt_cpu  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -112,7 +112,7 @@ def test_gguf_reads_the_same_numbers(ggml: Any) -> None:
     weight = torch.randn(16, 256, generator=torch.Generator().manual_seed(5)) * 40
     packed = ggml.quantize(weight.numpy(), NVFP4)
     scales, codes = ggml_parts(packed)
-    tensor = Nvfp4(grid.pack(codes), scales.view(torch.float8_e4m3fn), torch.tensor(1.0))
+    tensor = Nvfp4Tensor(grid.pack(codes), scales.view(torch.float8_e4m3fn), torch.tensor(1.0))
 
     assert torch.equal(torch.from_numpy(gguf.dequantize(packed, NVFP4)), blocks.dequantize(tensor))
 

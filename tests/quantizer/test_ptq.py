@@ -19,10 +19,10 @@ from gates.artefact import artefact  # noqa: E402
 from quantizer.core.errors import ExportError, RecipeError, UnavailableError  # noqa: E402
 from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
-from quantizer.ptq import quantize  # noqa: E402
+from quantizer.ptq import knapsack, quantize  # noqa: E402
 from quantizer.ptq.parity import compare, served_model  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
-from quantizer.recipes.load import load_recipe  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -103,7 +103,7 @@ def test_a_killed_mix_goes_on_with_its_scores(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(quantize.knapsack, "solve", killed)
+        patch.setattr(knapsack, "solve", killed)
         with pytest.raises(KeyboardInterrupt):
             quantized("auto_mixed", sources["qwen3"], data, tmp_path / "out", "auto.samples=1")
     ledger = tmp_path / ".out.scores.jsonl"
@@ -132,7 +132,7 @@ def test_modelopt_exports_the_same_folder(
 
     recipe = load_recipe(name, SMALL)
     quantized(name, sources[shape], data, tmp_path / "ours")
-    job = quantize.Run(
+    job = quantize.QuantizationJob(
         recipe, open_source(sources[shape]), quantize._data(recipe, sources[shape], data), "cpu"
     )
     model = load_model(job.source)
@@ -198,7 +198,7 @@ def test_a_result_without_parity_is_not_kept(
     sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The export of another amax than the model computes with."""
-    write = quantize.write_nvfp4
+    from quantizer.checkpoint.export import write_nvfp4 as write
 
     def wrong(model: Any, source: Any, folder: Path) -> None:
         write(model, source, folder)

@@ -16,16 +16,17 @@ from transformers import AutoTokenizer
 from quantizer.checkpoint.source import load_model, open_source
 from quantizer.core.batch import Batch
 from quantizer.layers.attach import attach, make_plan
-from quantizer.ptq.calibrate import observe, set_inputs
+from quantizer.ptq.calibrate import observe, set_input_amax
 from quantizer.ptq.parity import served_model
 from quantizer.ptq.scales import norm_of, set_scales
-from quantizer.recipes.values import Layers
-from quantizer.surgery.operate import apply, plan
-from quantizer.surgery.server import parse
+from quantizer.recipes.recipe import Layers
+from quantizer.surgery.plan import apply_plan
+from quantizer.surgery.plan import make_plan as make_surgery_plan
+from quantizer.surgery.server import parse_server
 from tests.quantizer import folders, tiny
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-VLLM = parse("vllm-0.24")
+VLLM = parse_server("vllm-0.24")
 HEARD = json.loads((Path(__file__).parents[2] / "docs" / "reports" / "qwen3_5-on-vllm.json").read_text())
 
 
@@ -42,20 +43,20 @@ def quantized(text: Path, out: Path) -> Path:
     attach(model, make_plan(model, Layers()), norm_of("mse"))
     ids = torch.randint(0, folders.VOCABULARY, (4, 32), generator=torch.Generator().manual_seed(1))
     batch = Batch(ids, ids.clone(), torch.ones_like(ids, dtype=torch.bool))
-    set_inputs(model, observe(model, [batch]))
+    set_input_amax(model, observe(model, [batch]))
     set_scales(model, "mse")
     return folders.export(model, source, out)
 
 
 def operated(folder: Path, out: Path) -> Path:
-    apply(plan(folder, VLLM), out, folders.NOW)
+    apply_plan(make_surgery_plan(folder, VLLM), out, folders.NOW)
     return out
 
 
 @torch.no_grad()
 def ranks(model: Any, folder: Path, asked: dict[str, Any], reply: str) -> tuple[int, list[int]]:
     """How many tokens the prompt of a request has, and which place each of a reply's tokens has among the likeliest."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     prompt = tokenizer.apply_chat_template(
         asked["messages"],
         tools=asked.get("tools"),
@@ -91,7 +92,7 @@ def test_in_nvfp4_vllm_said_what_the_folders_own_bytes_stand_for(text: Path, tmp
 
 
 def test_before_surgery_it_died_of_what_surgery_says_it_would(text: Path) -> None:
-    (names,) = (step for step in plan(text, VLLM).steps if step.operation == "names")
+    (names,) = (step for step in make_surgery_plan(text, VLLM).steps if step.operation == "names")
     assert names.state == "needed" and names.why == "vllm-0.24 loads qwen3_5, not qwen3_5_text"
     assert "Expected type: <class" in HEARD["as it was"]["error"]
     assert HEARD["as it was"]["error"].endswith("Qwen3_5TextConfig'>")

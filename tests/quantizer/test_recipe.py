@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from quantizer.core.errors import RecipeError
-from quantizer.recipes.load import RECIPES, load_recipe, parse, plain, shipped
-from quantizer.recipes.values import Layers, Recipe
+from quantizer.recipes.recipe import (
+    RECIPES,
+    Layers,
+    Recipe,
+    load_recipe,
+    parse_recipe,
+    recipe_as_json,
+    shipped_recipes,
+)
 
 STRATEGIES = {
     "default", "mlp_only", "awq_lite", "awq_mse", "mse", "four_over_six", "auto_mixed", "svdquant", "careful",
@@ -19,7 +26,7 @@ STRATEGIES = {
 
 
 def test_there_is_a_recipe_for_every_strategy() -> None:
-    assert set(shipped()) == STRATEGIES
+    assert set(shipped_recipes()) == STRATEGIES
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
@@ -29,7 +36,7 @@ def test_a_shipped_recipe_says_why_it_is_there(name: str) -> None:
 
     assert (RECIPES / f"{name}.toml").read_text().startswith("# ")
     assert recipe.name == name and 10 < len(recipe.description) < 90
-    assert json.loads(json.dumps(plain(recipe))) == plain(recipe)
+    assert json.loads(json.dumps(recipe_as_json(recipe))) == recipe_as_json(recipe)
 
 
 @pytest.mark.parametrize("name", ["qat", "qat_no_think", "qad", "qad_mix"])
@@ -82,7 +89,7 @@ WRONG = [
 @pytest.mark.parametrize("text, line", WRONG)
 def test_what_is_wrong_with_a_recipe_is_one_line(text: str, line: str) -> None:
     with pytest.raises(RecipeError) as error:
-        parse(text, "mine", "mine.toml")
+        parse_recipe(text, "mine", "mine.toml")
 
     assert str(error.value) == f"mine.toml: {line}"
 
@@ -151,7 +158,7 @@ def test_a_recipe_that_is_no_text_is_one_line(tmp_path: Path) -> None:
 
 def test_what_an_artefact_says_is_enough_to_run_it_again() -> None:
     """Every default is written down; steps that are not taken are not."""
-    said = plain(load_recipe("auto_mixed"))
+    said = recipe_as_json(load_recipe("auto_mixed"))
 
     assert said["auto"] == {"effective_bits": 6.0, "samples": 64}
     assert "train" not in said

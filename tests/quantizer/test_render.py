@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.core.errors import DataError, SourceError  # noqa: E402
 from quantizer.data.conversation import from_row  # noqa: E402
-from quantizer.data.dataset import load  # noqa: E402
+from quantizer.data.dataset import load_dataset  # noqa: E402
 from quantizer.data.render import Renderer, open_renderer  # noqa: E402
 from tests.quantizer import templates  # noqa: E402
 from tests.quantizer.templates import TEMPLATES, said, talk, write  # noqa: E402
@@ -156,7 +156,7 @@ def test_what_a_template_raises_is_one_line_with_the_rows_place(tmp_path: Path) 
     (place / "chat_template.jinja").write_text("{{- raise_exception('No user query found.') }}")
     data = write(tmp_path / "data.jsonl", [talk()])
     with pytest.raises(DataError, match=r"data\.jsonl:1: the chat template refuses it \(No user query found"):
-        load(data, open_renderer(place), max_tokens=100)
+        load_dataset(data, open_renderer(place), max_tokens=100)
 
 
 def test_a_folder_without_a_template_or_tokenizer_is_one_line(tmp_path: Path) -> None:
@@ -173,19 +173,19 @@ def test_a_folder_without_a_template_or_tokenizer_is_one_line(tmp_path: Path) ->
 def test_samples_that_are_too_long_are_counted(renderers: dict[str, Renderer], tmp_path: Path) -> None:
     """Nothing is left out without a word, and nothing is cut."""
     short = {"messages": [said("user", "Hi"), said("assistant", "Hello.")]}
-    data = load(write(tmp_path / "data.jsonl", [talk(), short]), renderers["plain"], max_tokens=40)
+    data = load_dataset(write(tmp_path / "data.jsonl", [talk(), short]), renderers["plain"], max_tokens=40)
 
     assert data.facts()["dropped"] == {"longer than 40 tokens": 1}
     assert (data.conversations, len(data.samples)) == (2, 1)
     with pytest.raises(DataError, match=r"holds no sample that can be used \(2 longer than 3 tokens\)"):
-        load(tmp_path / "data.jsonl", renderers["plain"], max_tokens=3)
+        load_dataset(tmp_path / "data.jsonl", renderers["plain"], max_tokens=3)
 
 
 def test_so_many_conversations_are_read_and_no_more(renderers: dict[str, Renderer], tmp_path: Path) -> None:
     """The first ones."""
     data = write(tmp_path / "data.jsonl", [talk(), talk(), "{"])
 
-    assert load(data, renderers["plain"], max_tokens=999, conversations=2).conversations == 2
+    assert load_dataset(data, renderers["plain"], max_tokens=999, conversations=2).conversations == 2
 
 
 def test_without_thinking_every_answer_stands_behind_an_empty_thought(
@@ -193,7 +193,9 @@ def test_without_thinking_every_answer_stands_behind_an_empty_thought(
 ) -> None:
     """In the prompt of one row, learned in the next."""
     renderer = renderers["nano"]
-    data = load(write(tmp_path / "data.jsonl", [talk("Hm.")] * 2), renderer, max_tokens=999, thinking="none")
+    data = load_dataset(
+        write(tmp_path / "data.jsonl", [talk("Hm.")] * 2), renderer, max_tokens=999, thinking="none"
+    )
     off, on = data.samples[0], data.samples[2]
 
     assert learned(renderer, off)[0] == "Good morning to you.<|im_end|>"
@@ -206,6 +208,6 @@ def test_the_digest_is_of_what_is_learned(renderers: dict[str, Renderer], tmp_pa
     first = write(tmp_path / "a.jsonl", [talk()])
     again = write(tmp_path / "b.jsonl", [talk()])
     other = write(tmp_path / "c.jsonl", [talk() | {"chat_template_kwargs": {"enable_thinking": True}}])
-    made = [load(path, renderers["nano"], max_tokens=999).digest for path in (first, again, other)]
+    made = [load_dataset(path, renderers["nano"], max_tokens=999).digest for path in (first, again, other)]
 
     assert made[0] == made[1] != made[2]

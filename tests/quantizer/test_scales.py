@@ -13,11 +13,11 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from quantizer.layers.attach import attach, make_plan, measure  # noqa: E402
+from quantizer.layers.attach import attach, make_plan, refresh_weight_amax  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.ptq import scales  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -90,7 +90,7 @@ def test_four_over_six_takes_the_better_of_its_two(seed: int, kind: str) -> None
     assert kind != "bell" or 0.1 < better.float().mean() < 0.9
 
 
-def layers_with(kind: str, build: Any = tiny.qwen3) -> Any:
+def layers_with(kind: Any, build: Any = tiny.qwen3) -> Any:
     model = build()
     attach(model, make_plan(model, Layers()), scales.norm_of(kind))
     scales.set_scales(model, kind)
@@ -118,10 +118,11 @@ def test_scales_are_found_anew_for_weights_that_moved() -> None:
     attach(model, make_plan(model, Layers()))
     layer = next(iter(nvfp4_layers(model).values()))
     scales.set_scales(model, "mse")
+    assert layer.weight_scale is not None
     before, place = layer.weight_scale.clone(), layer.weight_scale.data_ptr()
     with torch.no_grad():
         layer.weight.mul_(torch.linspace(0.2, 3, 64))
-    measure(model)
+    refresh_weight_amax(model)
     scales.set_scales(model, "mse")
 
     assert not torch.equal(before.float(), layer.weight_scale.float())
@@ -132,15 +133,15 @@ def test_scales_are_found_anew_for_weights_that_moved() -> None:
 
 @pytest.mark.parametrize("build", [tiny.qwen3, tiny.qwen3_5])
 @pytest.mark.parametrize("kind", ["mse", "four_over_six"])
-def test_modelopt_finds_the_same_scales(build: Any, kind: str) -> None:
+def test_modelopt_finds_the_same_scales(build: Any, kind: Any) -> None:
     """Its search, told to tie the neighbours that a server joins; to the last bit."""
     pytest.importorskip("modelopt", reason=INSTALL)
     from quantizer.ptq import modelopt_cpu
     from quantizer.ptq.modelopt import config
-    from quantizer.recipes.values import Recipe, Weights
+    from quantizer.recipes.recipe import Recipe, WeightScales
 
     with modelopt_cpu.installed() as mtq:
-        wanted = config(mtq, Recipe("x", weights=Weights(kind)), make_plan(build(), Layers()))
+        wanted = config(mtq, Recipe("x", weights=WeightScales(kind)), make_plan(build(), Layers()))
         theirs = mtq.quantize(build(), copy.deepcopy(wanted), lambda model: model(tiny.tokens()))
     for name, layer in layers_with(kind, build).items():
         found = theirs.get_submodule(name).weight_quantizer

@@ -62,10 +62,10 @@ def test_the_file_is_made_again_to_the_byte(tmp_path: Path) -> None:
     """Out of the folder; so it holds the folder's bits and no others."""
     pytest.importorskip("torch", reason=INSTALL)
     pytest.importorskip("gguf", reason=INSTALL)
-    from quantizer.gguf.make import Job, make
-    from quantizer.gguf.official import Programs
+    from quantizer.gguf.llama_cpp import LlamaCppPrograms
+    from quantizer.gguf.make import GgufJob, make_gguf
 
-    again = make(Job(FOLDER, tmp_path / FILE.name, "nvfp4", Programs()), datetime.now(UTC))
+    again = make_gguf(GgufJob(FOLDER, tmp_path / FILE.name, "nvfp4", LlamaCppPrograms()), datetime.now(UTC))
     assert again.root == artefact.load(FILE).root
 
 

@@ -1,5 +1,7 @@
 """Q4_K_M in torch beside ggml's own."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from quantizer.experiments.study import kquant  # noqa: E402
 from quantizer.gguf import ggml  # noqa: E402
 
 
-def _ggml(weight: torch.Tensor, kind: Type) -> torch.Tensor:
+def _ggml(weight: Any, kind: Type) -> Any:
     return torch.from_numpy(np.array(gguf.quants.dequantize(ggml.quantize(weight.numpy(), kind), kind)))
 
 

@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '
 
 from quantizer.experiments.study import __main__ as command
 from quantizer.experiments.study import material, report
-from quantizer.experiments.study.grid import RATES
+from quantizer.experiments.study.grid import GRID, RATES
 from quantizer.experiments.study.launch import collect, thin_models
-from quantizer.experiments.study.results import Cell, read, recovered, results_folder
+from quantizer.experiments.study.results import MethodResult, read, recovered, results_folder
 
 STUDY = Path(__file__).parents[2] / "docs" / "study"
 FIRST = STUDY / "first"
@@ -88,20 +88,23 @@ def test_results_come_home_in_few_files(tmp_path: Path) -> None:
 
 
 def test_recovery_is_the_share_of_what_rounding_lost() -> None:
-    before, rounded, trained = (Cell({"1": [True] * (100 - n) + [False] * n}) for n in (0, 40, 10))
+    before, rounded, trained = (MethodResult({"1": [True] * (100 - n) + [False] * n}) for n in (0, 40, 10))
     found = recovered(before, rounded, trained)
     assert found and found.back and found.lost[0] == 0.4 and found.back[0] == pytest.approx(0.75)
     assert found.back[1] < 0.75 < found.back[2]
 
 
 def test_where_nothing_was_lost_nothing_can_come_back() -> None:
-    same = Cell({"1": [True] * 50})
+    same = MethodResult({"1": [True] * 50})
     found = recovered(same, same, same)
     assert found and found.back is None
 
 
 def test_runs_that_are_not_everywhere_are_left_out() -> None:
-    assert recovered(Cell({"1": [True]}), Cell({"2": [True]}), Cell({"1": [True]})) is None
+    assert (
+        recovered(MethodResult({"1": [True]}), MethodResult({"2": [True]}), MethodResult({"1": [True]}))
+        is None
+    )
 
 
 def test_the_report_replaces_its_own_part_and_nothing_else(tmp_path: Path) -> None:
@@ -126,9 +129,7 @@ def test_the_first_run_can_be_read_too() -> None:
 
 @pytest.mark.parametrize("rates", RATES)
 def test_the_rates_and_their_patience_are_those_of_the_committed_results(rates: str) -> None:
-    grid = command._chosen(
-        command._parser().parse_args(["all", "--out", "x", "--rates", rates]), command.GRID
-    )
+    grid = command._chosen(command._parser().parse_args(["all", "--out", "x", "--rates", rates]), GRID)
     runs = [json.loads(path.read_text()) for path in results_folder(STUDY, rates).glob("*-seed*.json")]
     assert runs
     for told in runs:
@@ -140,8 +141,7 @@ def test_the_rates_and_their_patience_are_those_of_the_committed_results(rates: 
 def test_the_patient_take_six_times_the_steps_on_six_times_the_conversations() -> None:
     words = ["all", "--out", "x", "--rates"]
     brisk, patient = (
-        command._chosen(command._parser().parse_args([*words, rates]), command.GRID)
-        for rates in ("brisk", "patient")
+        command._chosen(command._parser().parse_args([*words, rates]), GRID) for rates in ("brisk", "patient")
     )
     assert (patient.recovery, patient.recovery_steps) == (6 * brisk.recovery, 6 * brisk.recovery_steps)
     assert material.place(Path("x"), patient) != material.place(Path("x"), brisk)
@@ -202,5 +202,5 @@ def test_what_all_hands_on_is_understood_by_every_run() -> None:
     given = command._parser().parse_args(["all", "--out", "x", *words, "--sizes", "1.3M"])
     one = command._parser().parse_args(["one", "1.3M", "1", "x", *command._same(given)])
     assert (one.only, one.rates) == (["qad", "lsq"], "gentle")
-    assert [strength.name for strength in command._chosen(one, command.GRID).strengths] == ["thin"]
-    assert list(command._chosen(given, command.GRID).sizes) == ["1.3M"]
+    assert [strength.name for strength in command._chosen(one, GRID).strengths] == ["thin"]
+    assert list(command._chosen(given, GRID).sizes) == ["1.3M"]

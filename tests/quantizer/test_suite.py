@@ -15,7 +15,7 @@ from gates.suite.phrases import normal, words  # noqa: E402
 from quantizer.experiments.nano.__main__ import wall  # noqa: E402
 from quantizer.experiments.nano.recipe import NANO, TINY  # noqa: E402
 from quantizer.experiments.nano.suite import SEED, SOURCES, learned, text  # noqa: E402
-from quantizer.experiments.nano.words import normalise, split_of  # noqa: E402
+from quantizer.experiments.nano.vocabulary import normalise, split_of  # noqa: E402
 
 LOOKED_AT = 3000
 TRAINING = {"base": NANO.data_seed, "annie": NANO.data_seed + 1}

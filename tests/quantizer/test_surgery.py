@@ -22,15 +22,15 @@ from quantizer.cli import main, surgery  # noqa: E402
 from quantizer.core.errors import ExportError, SourceError  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.surgery import shards  # noqa: E402
-from quantizer.surgery.operate import apply, plan, replace_folder  # noqa: E402
-from quantizer.surgery.server import parse  # noqa: E402
+from quantizer.surgery.plan import apply_in_place, apply_plan, make_plan  # noqa: E402
+from quantizer.surgery.server import parse_server  # noqa: E402
 from quantizer.surgery.wrap import rename, unwrap, wrap  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer.checkpoints import ATTENTION, MLP, Checkpoint, weights  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-NEW, OLD, TEXT = parse("vllm-0.33"), parse("vllm-0.16"), parse("text")
+NEW, OLD, TEXT = parse_server("vllm-0.33"), parse_server("vllm-0.16"), parse_server("text")
 QWEN35 = {
     "architectures": ["Qwen3_5ForCausalLM"],
     "model_type": "qwen3_5_text",
@@ -61,12 +61,12 @@ def save(checkpoint: Checkpoint, folder: Path, count: int = 1) -> Path:
 
 
 def steps(folder: Path, server: Any = NEW) -> dict[str, str]:
-    return {step.operation: step.state for step in plan(folder, server).steps}
+    return {step.operation: step.state for step in make_plan(folder, server).steps}
 
 
 def operated(folder: Path, server: Any) -> Path:
     out = folder.with_name(f"{folder.name}-{server.name}")
-    apply(plan(folder, server), out, NOW)
+    apply_plan(make_plan(folder, server), out, NOW)
     return out
 
 
@@ -105,7 +105,7 @@ def test_names_are_put_below_a_body(name: str, wrapped: str | None, text: str | 
 def test_an_old_server_gets_a_text_model_wrapped(tmp_path: Path, server: str) -> None:
     """Configuration, weights, exclusions and the image processor; every byte of a tensor stays."""
     source = save(made(**QWEN35), tmp_path / "text", count=2)
-    out = operated(source, parse(server))
+    out = operated(source, parse_server(server))
 
     config = read(out)
     assert (config["model_type"], config["architectures"]) == ("qwen3_5", ["Qwen3_5ForConditionalGeneration"])
@@ -128,15 +128,15 @@ def test_an_old_server_gets_a_text_model_wrapped(tmp_path: Path, server: str) ->
 
 def test_wrapping_finds_nothing_more_to_do(tmp_path: Path) -> None:
     """And the wrapped folder still fits a server that knows both."""
-    out = operated(save(made(**QWEN35), tmp_path / "text"), parse("vllm-0.24"))
-    assert set(steps(out, parse("vllm-0.24")).values()) == {"fine"}
+    out = operated(save(made(**QWEN35), tmp_path / "text"), parse_server("vllm-0.24"))
+    assert set(steps(out, parse_server("vllm-0.24")).values()) == {"fine"}
     assert set(steps(out).values()) == {"fine"}
 
 
 def test_unwrapping_gives_the_text_model_back(tmp_path: Path) -> None:
     """The very shards and configuration, without the stub."""
     source = save(made(**QWEN35), tmp_path / "text")
-    back = operated(operated(source, parse("vllm-0.24")), TEXT)
+    back = operated(operated(source, parse_server("vllm-0.24")), TEXT)
 
     assert read(source) == read(back)
     assert read(source, "hf_quant_config.json") == read(back, "hf_quant_config.json")
@@ -155,7 +155,10 @@ def test_a_configuration_survives_both_ways() -> None:
 def test_names_of_the_other_layout_are_renamed_without_a_server_asking(tmp_path: Path) -> None:
     """As ModelOpt exports a model that was built from a config: no server loads that."""
     checkpoint = made(**QWEN35)
-    nested = lambda name: rename(name, "model.language_model.")  # noqa: E731
+
+    def nested(name: str) -> str:
+        return rename(name, "model.language_model.")
+
     checkpoint.tensors = {nested(name): tensor for name, tensor in checkpoint.tensors.items()}
     for section, key in zip(checkpoint.scheme, ("exclude_modules", "ignore"), strict=True):
         section[key] = [nested(name) for name in section[key]]
@@ -223,7 +226,7 @@ def test_a_mixture_with_fp8_becomes_plain_nvfp4(tmp_path: Path) -> None:
 def test_a_mixture_stays_where_the_server_reads_it(tmp_path: Path) -> None:
     """Nothing is made larger without need."""
     source = save(mixed({f"{MLP}.down_proj": "FP8"}), tmp_path / "mixed")
-    assert set(steps(source, parse("vllm-0.24")).values()) == {"fine"}
+    assert set(steps(source, parse_server("vllm-0.24")).values()) == {"fine"}
 
 
 def test_rows_with_scales_of_their_own_are_dequantized_row_by_row(tmp_path: Path) -> None:
@@ -337,7 +340,7 @@ def test_an_owner_is_given_to_every_file(tmp_path: Path, monkeypatch: pytest.Mon
     given: list[tuple[str, int]] = []
     monkeypatch.setattr(os, "chown", lambda path, uid, gid: given.append((Path(path).name, uid)))
     source = save(made(), tmp_path / "in")
-    apply(plan(source, NEW, uid=4711), tmp_path / "out", NOW)
+    apply_plan(make_plan(source, NEW, uid=4711), tmp_path / "out", NOW)
     assert {"config.json", "hf_quant_config.json", "model.safetensors", "artefact.json"} < {
         n for n, _ in given
     }
@@ -348,7 +351,7 @@ def test_an_owner_is_given_to_every_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "chown", refuse)
     with pytest.raises(ExportError, match="only root can give files to user 4711"):
-        apply(plan(source, NEW, uid=4711), tmp_path / "other", NOW)
+        apply_plan(make_plan(source, NEW, uid=4711), tmp_path / "other", NOW)
     assert not (tmp_path / "other").exists()
 
 
@@ -357,7 +360,7 @@ def test_the_result_is_sealed_and_names_its_source(tmp_path: Path) -> None:
     source = save(made(**QWEN35), tmp_path / "in")
     origin = artefact.Provenance("annie", {"base": f"sha256:{'0' * 64}"}, {}, f"sha256:{'1' * 64}", {})
     sealed = artefact.seal(source, name="annie", format="hf-nvfp4", created=NOW, provenance=origin)
-    out = operated(source, parse("vllm-0.24"))
+    out = operated(source, parse_server("vllm-0.24"))
 
     held = artefact.load(out)
     assert not artefact.verify(out)
@@ -371,13 +374,13 @@ def test_the_result_is_sealed_and_names_its_source(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_replaced_only_when_that_is_asked(tmp_path: Path) -> None:
-    """The patient stays as it is; in place, the new folder takes the name."""
+    """The checkpoint stays as it is; in place, the new folder takes the name."""
     source = save(made(**QWEN35), tmp_path / "in")
     before = read(source)
-    operated(source, parse("vllm-0.24"))
+    operated(source, parse_server("vllm-0.24"))
     assert before == read(source)
 
-    replace_folder(plan(source, parse("vllm-0.24")), NOW)
+    apply_in_place(make_plan(source, parse_server("vllm-0.24")), NOW)
     assert read(source)["model_type"] == "qwen3_5"
     assert {"in", "in-vllm-0.24"} == {path.name for path in tmp_path.iterdir()}
     assert artefact.load(source).name == "in"
@@ -389,8 +392,8 @@ def test_other_files_come_along_and_what_is_no_model_stays(tmp_path: Path) -> No
     (source / "templates").mkdir()
     for name in ("chat_template.jinja", "templates/xml.jinja", "README.md", "run.py", ".hidden.json"):
         (source / name).write_text("x")
-    found = plan(source, parse("vllm-0.24"))
-    apply(found, tmp_path / "out", NOW)
+    found = make_plan(source, parse_server("vllm-0.24"))
+    apply_plan(found, tmp_path / "out", NOW)
     assert found.before.left == ("run.py",)
     for name in ("chat_template.jinja", "templates/xml.jinja", "README.md"):
         assert (tmp_path / "out" / name).read_text() == "x"
@@ -449,7 +452,7 @@ def test_bad_input_is_one_clear_line_and_no_folder(tmp_path: Path, case: str) ->
     spoil, said = BAD[case]
     spoil(source)
     with pytest.raises(SourceError, match=said) as caught:
-        apply(plan(source, OLD), tmp_path / "out", NOW)
+        apply_plan(make_plan(source, OLD), tmp_path / "out", NOW)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -463,7 +466,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(shards, "copy_range", full)
     with pytest.raises(ExportError, match="No space left on device"):
-        apply(plan(source, OLD), tmp_path / "out", NOW)
+        apply_plan(make_plan(source, OLD), tmp_path / "out", NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
@@ -471,7 +474,7 @@ def test_a_place_that_is_taken_stays_as_it_is(tmp_path: Path) -> None:
     """Two folders never mix."""
     source = save(made(**QWEN35), tmp_path / "in")
     with pytest.raises(ExportError, match="is there already"):
-        apply(plan(source, OLD), source, NOW)
+        apply_plan(make_plan(source, OLD), source, NOW)
 
 
 # ------------------------------------------------------------------------------------------- the command

@@ -15,25 +15,25 @@ pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '
 from transformers import AutoTokenizer
 
 from gates.artefact import artefact
-from quantizer.surgery.checkpoint import CONFIG, TOKENIZER_CONFIG, Patient
-from quantizer.surgery.operate import apply, plan
-from quantizer.surgery.server import parse
-from quantizer.surgery.step import Step
+from quantizer.surgery.checkpoint import CONFIG, TOKENIZER_CONFIG, ModelCheckpoint
+from quantizer.surgery.operation import OperationResult
+from quantizer.surgery.plan import apply_plan, make_plan
+from quantizer.surgery.server import parse_server
 from quantizer.surgery.templates import ERROR, templates
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-nvfp4-hf"
-VLLM, TEXT = parse("vllm-0.24"), parse("text")
+VLLM, TEXT = parse_server("vllm-0.24"), parse_server("text")
 XML = "additional_chat_templates/xml.jinja"
 LIST = [{"name": "default", "template": "{{ a }}"}, {"name": "xml", "template": "{{ b }}"}]
 
 
 def looked_at(
     *others: str, template: Any = None, kind: str = "qwen3_5", server: Any = VLLM
-) -> tuple[Step, Patient]:
+) -> tuple[OperationResult, ModelCheckpoint]:
     config = {} if template is None else {"chat_template": template}
     documents = {CONFIG: {"model_type": kind}, TOKENIZER_CONFIG: {"eos_token": "<e>", **config}}
-    return templates(Patient(Path("folder"), documents, {}, others), server)
+    return templates(ModelCheckpoint(Path("folder"), documents, {}, others), server)
 
 
 def test_a_wrapped_folder_keeps_its_default_template_only() -> None:
@@ -91,10 +91,10 @@ def test_the_folder_is_written_without_the_named_templates(tmp_path: Path) -> No
     wrapped = {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]}
     (source / CONFIG).write_text(json.dumps(config | wrapped | {"text_config": config}), "utf-8")
 
-    sealed = apply(plan(source, VLLM), out, datetime(2026, 11, 21, tzinfo=UTC))
+    sealed = apply_plan(make_plan(source, VLLM), out, datetime(2026, 11, 21, tzinfo=UTC))
 
     assert [file.path for file in sealed.files if file.path.endswith(".jinja")] == ["chat_template.jinja"]
     assert artefact.verify(out) == []
     kinds = [type(AutoTokenizer.from_pretrained(folder).chat_template) for folder in (source, out)]
     assert kinds == [dict, str]  # what a processor hands to vLLM, too
-    assert {step.operation for step in plan(out, VLLM).needed} == set()
+    assert {step.operation for step in make_plan(out, VLLM).needed} == set()

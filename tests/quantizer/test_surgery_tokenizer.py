@@ -14,14 +14,18 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("torch", reason=INSTALL)
 tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
 
-from quantizer.surgery.checkpoint import Patient  # noqa: E402
-from quantizer.surgery.server import parse  # noqa: E402
-from quantizer.surgery.texts import TEXTS  # noqa: E402
-from quantizer.surgery.tokenizer import REGEX, rope, tokenizer  # noqa: E402
+from quantizer.core.pre_tokenizers import QWEN2  # noqa: E402
+from quantizer.surgery.checkpoint import ModelCheckpoint  # noqa: E402
+from quantizer.surgery.server import parse_server  # noqa: E402
+from quantizer.surgery.tokenizer import (  # noqa: E402
+    TEXTS,
+    rope,
+    tokenizer,
+)
 
 pytestmark = pytest.mark.torch
-OLD, NEW = parse("vllm-0.19"), parse("vllm-0.24")
-QWEN35 = REGEX.replace(r"\p{L}+|", r"[\p{L}\p{M}]+|", 1).replace(
+OLD, NEW = parse_server("vllm-0.19"), parse_server("vllm-0.24")
+QWEN35 = QWEN2.replace(r"\p{L}+|", r"[\p{L}\p{M}]+|", 1).replace(
     r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+"
 )
 
@@ -43,7 +47,7 @@ def learned(regex: str) -> str:
     return text
 
 
-def patient(regex: str = REGEX, **config: Any) -> Patient:
+def checkpoint(regex: str = QWEN2, **config: Any) -> ModelCheckpoint:
     documents = {
         "config.json": {"model_type": "qwen3"},
         "tokenizer.json": json.loads(learned(regex)),
@@ -53,12 +57,12 @@ def patient(regex: str = REGEX, **config: Any) -> Patient:
             **config,
         },
     }
-    return Patient(Path(), documents, {})
+    return ModelCheckpoint(Path(), documents, {})
 
 
 def test_a_tokenizer_that_cuts_as_qwen2_does_gets_its_class() -> None:
     """Everything else in the file stays."""
-    step, after = tokenizer(patient(), OLD)
+    step, after = tokenizer(checkpoint(), OLD)
     assert step.state == "needed"
     assert after.documents["tokenizer_config.json"] == {
         "tokenizer_class": "Qwen2Tokenizer",
@@ -69,7 +73,7 @@ def test_a_tokenizer_that_cuts_as_qwen2_does_gets_its_class() -> None:
 
 def test_combining_marks_make_qwen2s_class_a_wrong_one() -> None:
     """Kannada would be cut otherwise; the class that reads tokenizer.json as it is keeps every token."""
-    step, after = tokenizer(patient(QWEN35), OLD)
+    step, after = tokenizer(checkpoint(QWEN35), OLD)
     assert after.documents["tokenizer_config.json"]["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert "Qwen2Tokenizer is not: 'ನಮಸ್ಕಾರ!" in step.changes[0]
 
@@ -77,8 +81,8 @@ def test_combining_marks_make_qwen2s_class_a_wrong_one() -> None:
 def test_the_chosen_class_cuts_alike_in_the_transformers_that_is_installed(tmp_path: Path) -> None:
     """Read back through the library's own loader, text by text."""
     transformers = pytest.importorskip("transformers", reason=INSTALL)
-    for regex in (REGEX, QWEN35):
-        _, after = tokenizer(patient(regex), OLD)
+    for regex in (QWEN2, QWEN35):
+        _, after = tokenizer(checkpoint(regex), OLD)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             (tmp_path / name).write_text(json.dumps(after.documents[name]), encoding="utf-8")
         loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -102,17 +106,17 @@ def test_the_chosen_class_cuts_alike_in_the_transformers_that_is_installed(tmp_p
 )
 def test_without_parity_the_operation_is_refused(change: Any, said: str) -> None:
     """The folder stays as it is."""
-    before = patient()
+    before = checkpoint()
     documents = copy.deepcopy(dict(before.documents))
     change(documents)
-    step, after = tokenizer(Patient(Path(), documents, {}), OLD)
+    step, after = tokenizer(ModelCheckpoint(Path(), documents, {}), OLD)
     assert step.state == "refused" and said in step.why
     assert documents == after.documents
 
 
 def test_a_list_of_extra_tokens_goes_where_transformers_4_reads_lists() -> None:
     """It dies on a list under the new name."""
-    _, after = tokenizer(patient(extra_special_tokens=["<a>"], additional_special_tokens=["<b>"]), OLD)
+    _, after = tokenizer(checkpoint(extra_special_tokens=["<a>"], additional_special_tokens=["<b>"]), OLD)
     config = after.documents["tokenizer_config.json"]
     assert config["additional_special_tokens"] == ["<b>", "<a>"]
     assert "extra_special_tokens" not in config
@@ -120,7 +124,7 @@ def test_a_list_of_extra_tokens_goes_where_transformers_4_reads_lists() -> None:
 
 def test_a_new_server_keeps_the_new_class() -> None:
     """Nothing is downgraded without need."""
-    assert ("fine", patient()) == (tokenizer(patient(), NEW)[0].state, tokenizer(patient(), NEW)[1])
+    assert ("fine", checkpoint()) == (tokenizer(checkpoint(), NEW)[0].state, tokenizer(checkpoint(), NEW)[1])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,7 @@ def test_a_new_server_keeps_the_new_class() -> None:
 )
 def test_the_rotary_base_is_told_where_transformers_4_looks(config: Any, wanted: Any) -> None:
     """Without it, it takes 10,000 and says nothing."""
-    before = Patient(Path(), {"config.json": {"model_type": "qwen3", **config}}, {})
+    before = ModelCheckpoint(Path(), {"config.json": {"model_type": "qwen3", **config}}, {})
     step, after = rope(before, OLD)
     assert {**before.config, **wanted} == after.config
     assert ("needed" if wanted else "fine") == step.state

@@ -12,7 +12,7 @@ from quantizer.layers.attach import attach, make_plan  # noqa: E402
 from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.ptq.calibrate import observe  # noqa: E402
 from quantizer.ptq.svdquant import low_rank, report  # noqa: E402
-from quantizer.recipes.values import Layers  # noqa: E402
+from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

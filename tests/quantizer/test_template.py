@@ -12,8 +12,6 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
 from quantizer.experiments.nano.template import (  # noqa: E402
-    CLOSED_THOUGHT,
-    OPEN_THOUGHT,
     Message,
     Style,
     render,
@@ -21,6 +19,8 @@ from quantizer.experiments.nano.template import (  # noqa: E402
     source,
 )
 
+CLOSED_THOUGHT = "<think>\n\n</think>\n\n"
+OPEN_THOUGHT = "<think>\n"
 GOLDEN = Path(__file__).parent / "golden"
 TOOLS = [
     {

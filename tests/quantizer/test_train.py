@@ -13,9 +13,10 @@ np = pytest.importorskip("numpy", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 pytest.importorskip("jinja2", reason=INSTALL)
 
+from quantizer.data.batches import batches  # noqa: E402
 from quantizer.experiments.nano import data  # noqa: E402
 from quantizer.experiments.nano import tokenizer as bpe  # noqa: E402
-from quantizer.experiments.nano.recipe import NANO, TINY, Run  # noqa: E402
+from quantizer.experiments.nano.recipe import NANO, TINY, TrainingStage  # noqa: E402
 from quantizer.experiments.nano.train import build_model, learning_rate, loss_of, train  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -27,7 +28,7 @@ def tokenizer() -> Any:
 
 
 @pytest.fixture(scope="module")
-def rows(tokenizer: Any) -> list[data.Row]:
+def rows(tokenizer: Any) -> list[data.TokenRow]:
     return data.rows(data.annie_sample, tokenizer, 1, 24, workers=1)
 
 
@@ -37,12 +38,12 @@ def model(tokenizer: Any) -> Any:
     )
 
 
-def test_a_few_steps_on_one_batch_lower_the_loss(tokenizer: Any, rows: list[data.Row]) -> None:
+def test_a_few_steps_on_one_batch_lower_the_loss(tokenizer: Any, rows: list[data.TokenRow]) -> None:
     """The loop moves the weights the right way."""
     ids, labels = (torch.from_numpy(a) for a in data.padded(rows, list(range(8)), 0, learn_all=False))
     learner = model(tokenizer)
     before = float(loss_of(learner, ids, labels).detach())
-    run = Run(conversations=8, epochs=12, tokens_per_step=10**6, lr=3e-3, warmup=1)
+    run = TrainingStage(conversations=8, epochs=12, tokens_per_step=10**6, lr=3e-3, warmup=1)
     told = train(learner, rows[:8], run, seed=1, pad=0, learn_all=False, log=lambda text: None)
 
     assert told["steps"] == 12
@@ -56,7 +57,7 @@ def test_the_same_seed_gives_the_same_model(tokenizer: Any) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_only_the_assistant_is_learned(tokenizer: Any, rows: list[data.Row]) -> None:
+def test_only_the_assistant_is_learned(tokenizer: Any, rows: list[data.TokenRow]) -> None:
     """The labels that count are exactly the learned tokens, each one place to the left."""
     _, labels = data.padded(rows, [0, 1], 0, learn_all=False)
 
@@ -66,16 +67,16 @@ def test_only_the_assistant_is_learned(tokenizer: Any, rows: list[data.Row]) -> 
         assert bpe.token_id(tokenizer, bpe.END) == kept[-1]
 
 
-def test_padding_is_never_learned(rows: list[data.Row]) -> None:
+def test_padding_is_never_learned(rows: list[data.TokenRow]) -> None:
     """Even when everything is learned, what is beyond a sample's end is not."""
     _, labels = data.padded(rows, [0, 1], 0, learn_all=True)
 
     assert [len(row.ids) - 1 for row in rows[:2]] == list((labels != data.IGNORE).sum(axis=1))
 
 
-def test_every_row_is_in_one_batch_and_no_batch_is_too_large(rows: list[data.Row]) -> None:
+def test_every_row_is_in_one_batch_and_no_batch_is_too_large(rows: list[data.TokenRow]) -> None:
     """Batching loses nothing and keeps to its size."""
-    groups = data.batches(rows, 2048, random.Random(1))
+    groups = batches([len(row.ids) for row in rows], 2048, random.Random(1))
 
     assert list(range(len(rows))) == sorted(i for group in groups for i in group)
     assert all(

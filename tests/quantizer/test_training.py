@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.core.errors import QuantizerError, RecipeError  # noqa: E402
-from quantizer.layers.attach import measure  # noqa: E402
+from quantizer.layers.attach import refresh_weight_amax  # noqa: E402
 from quantizer.layers.linear import hold_weights, nvfp4_layers, unquantized  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
-from quantizer.recipes.values import Lora, Train  # noqa: E402
+from quantizer.recipes.recipe import Lora, Train  # noqa: E402
 from quantizer.train import lora  # noqa: E402
 from quantizer.train.learner import listen, micro  # noqa: E402
 from quantizer.train.loop import Trainer  # noqa: E402
@@ -226,7 +226,7 @@ def test_weights_that_outgrow_a_frozen_amax_saturate_and_measured_ones_do_not() 
     with torch.no_grad():
         layer.weight *= 2
         saturated = float(layer.fake_weight().abs().max() / layer.weight.abs().max())
-        measure(model)
+        refresh_weight_amax(model)
         reached = float(layer.fake_weight().abs().max() / layer.weight.abs().max())
 
     assert saturated < 0.6
@@ -302,11 +302,11 @@ def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
     """The same losses and the same weights, to the bit, from any step."""
     settings = replace(settings, epochs=3, save=2)
     states: dict[int, Any] = {}
-    whole = trainer(settings, refresh=lambda: measure(whole.learner.model))
+    whole = trainer(settings, refresh=lambda: refresh_weight_amax(whole.learner.model))
     whole.run(silent, lambda: states.update({whole.step: deepcopy(whole.state())}))
 
     for step, state in states.items():
-        again = trainer(settings, refresh=lambda: measure(again.learner.model))  # noqa: B023
+        again = trainer(settings, refresh=lambda: refresh_weight_amax(again.learner.model))  # noqa: B023
         again.restore(state)
         assert again.step == step
         assert losses(again.run(silent)) == losses(whole.records)

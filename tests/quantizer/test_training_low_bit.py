@@ -16,7 +16,7 @@ pytest.importorskip("torchao", reason=INSTALL)
 
 from gates.policy.decoder import Refused  # noqa: E402
 from quantizer.core.errors import CheckpointError  # noqa: E402
-from quantizer.recipes.values import Train  # noqa: E402
+from quantizer.recipes.recipe import Train  # noqa: E402
 from quantizer.train import optimizer_in_backward  # noqa: E402
 from quantizer.train.learner import listen  # noqa: E402
 from quantizer.train.optimizer_in_backward import OptimizerInBackward  # noqa: E402

@@ -21,7 +21,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 from gates.artefact import artefact  # noqa: E402
 from quantizer.core.errors import CheckpointError, DataError, ExportError, QuantizerError, RecipeError  # noqa: E402
 from quantizer.experiments.nano import rows  # noqa: E402
-from quantizer.recipes.load import load_recipe  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.train import checkpoint  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.run import CURVE, run  # noqa: E402

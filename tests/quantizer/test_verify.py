@@ -15,14 +15,14 @@ pytest.importorskip("safetensors", reason=INSTALL)
 
 from quantizer.verify.check import verify  # noqa: E402
 from quantizer.verify.folder import FolderError  # noqa: E402
-from quantizer.verify.report import CODES, Report  # noqa: E402
+from quantizer.verify.report import CODES, CheckReport  # noqa: E402
 from tests.quantizer.checkpoints import ATTENTION, MLP, Checkpoint, save_source, weights  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 DOWN, O_PROJ = f"{MLP}.down_proj", f"{ATTENTION}.o_proj"
 
 
-def codes(report: Report) -> list[str]:
+def codes(report: CheckReport) -> list[str]:
     return sorted({finding.code for finding in report.findings})
 
 
@@ -211,7 +211,7 @@ def replace_by_link(folder: Path) -> None:
     (folder / "model-00001-of-00002.safetensors").symlink_to(folder.parent / "elsewhere")
 
 
-def edit_index(change: Callable[[dict[str, str]], Any]) -> Callable[[Path], None]:
+def edit_index(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
         path = folder / "model.safetensors.index.json"
         document = json.loads(path.read_text())

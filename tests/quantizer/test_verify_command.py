@@ -13,10 +13,18 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 
-from quantizer.verify.command import run  # noqa: E402
+from app.__main__ import main  # noqa: E402
 from tests.quantizer.checkpoints import MLP, Checkpoint, save_source, weights  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+def run(argv: list[str]) -> int:
+    """The exit code of `manners quantize verify`."""
+    try:
+        return main(["quantize", "verify", *argv])
+    except SystemExit as stopped:  # argparse ends the process where a flag is wrong
+        return int(stopped.code or 0)
 
 
 @pytest.fixture
@@ -129,7 +137,7 @@ def test_it_needs_neither_modelopt_nor_transformers(folder: Path, source: Path) 
     """Independent of what wrote the folder: both are made impossible to import."""
     program = (
         "import sys; sys.modules.update(modelopt=None, transformers=None); "
-        "from quantizer.verify.command import run; sys.exit(run(sys.argv[1:]))"
+        "from app.__main__ import main; sys.exit(main(['quantize', 'verify', *sys.argv[1:]]))"
     )
     done: Any = subprocess.run(
         [sys.executable, "-c", program, str(folder), "--source", str(source), "--json"],

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.verify import values  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
-from quantizer.verify.report import Delta, Fit  # noqa: E402
+from quantizer.verify.report import FineTuneDelta, RoundingStats  # noqa: E402
 from tests.quantizer.checkpoints import LINEAR, Checkpoint, save_source, weights  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -30,9 +30,9 @@ def test_an_error_worked_out_by_hand() -> None:
     """Scale 1: 2.2 is 0.2 off in a gap of 1, 5 is a tie, 6.3 is beyond the end."""
     source = torch.tensor([[6.0, 2.2, 5.0, 6.3] + [0.0] * 12])
     tensor = blocks.quantize(source, torch.tensor(1.0), torch.tensor([[1.0]]).to(torch.float8_e4m3fn))
-    fit = values.fit_of(tensor, source)
+    fit = values.rounding_stats(tensor, source)
 
-    assert (fit.weights, fit.saturated, fit.astray) == (16, 1, 0)
+    assert (fit.weights, fit.saturated, fit.not_nearest) == (16, 1, 0)
     assert fit.worst == 0.5
     assert fit.signal == pytest.approx(36 + 2.2**2 + 25 + 6.3**2)
     assert fit.noise == pytest.approx(0.2**2 + 1 + 0.3**2)
@@ -44,7 +44,7 @@ def test_a_change_worked_out_by_hand() -> None:
     base = torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0]])
     source = torch.tensor([[1.5, 0.5, 1.1, 0.9, 1.0]])
     held = torch.tensor([[2.0, 0.5, 1.0, 1.5, 1.0]])
-    delta = values.delta_of(held, source, base)
+    delta = values.fine_tune_delta(held, source, base)
 
     assert (delta.moved, delta.kept) == (4, 2)
     assert delta.sign_kept == 0.5
@@ -56,8 +56,12 @@ def test_a_copy_has_no_noise() -> None:
     """Its ratio is infinite, and JSON says null."""
     tensor = blocks.quantize(noise(1))
 
-    assert values.fit_of(tensor, blocks.dequantize(tensor)).sqnr_db == math.inf
-    assert (Fit().sqnr_db, Delta().cosine, Delta().sign_kept) == (math.inf, 0.0, 1.0)
+    assert values.rounding_stats(tensor, blocks.dequantize(tensor)).sqnr_db == math.inf
+    assert (RoundingStats().sqnr_db, FineTuneDelta().cosine, FineTuneDelta().sign_kept) == (
+        math.inf,
+        0.0,
+        1.0,
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -66,16 +70,19 @@ def test_slices_add_up_to_the_whole(seed: int, slice_size: int) -> None:
     """Whatever the memory, the sums are the same."""
     source, base = noise(seed), noise(seed + 1)
     tensor = blocks.quantize(source)
-    whole = values.fit_of(tensor, source), values.delta_of(blocks.dequantize(tensor), source, base)
+    whole = (
+        values.rounding_stats(tensor, source),
+        values.fine_tune_delta(blocks.dequantize(tensor), source, base),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(values, "SLICE", slice_size)
-        fit, delta = values.measure(tensor, source, base)
+        fit, delta = values.compare_weights(tensor, source, base)
 
     assert delta is not None
-    assert (fit.weights, fit.saturated, fit.astray, fit.worst) == (
+    assert (fit.weights, fit.saturated, fit.not_nearest, fit.worst) == (
         whole[0].weights,
         whole[0].saturated,
-        whole[0].astray,
+        whole[0].not_nearest,
         whole[0].worst,
     )
     assert (fit.signal, fit.noise) == pytest.approx((whole[0].signal, whole[0].noise))
@@ -88,9 +95,9 @@ def test_slices_add_up_to_the_whole(seed: int, slice_size: int) -> None:
 def test_a_fresh_quantization_is_at_the_nearest_points(seed: int, dtype: Any) -> None:
     """Half a gap at most, about 20 dB on bell-shaped weights."""
     source = noise(seed).to(dtype)
-    fit = values.fit_of(blocks.quantize(source), source.float())
+    fit = values.rounding_stats(blocks.quantize(source), source.float())
 
-    assert fit.astray == 0
+    assert fit.not_nearest == 0
     assert fit.worst <= 0.5 + 1e-5
     assert 18 < fit.sqnr_db < 23
 
@@ -102,16 +109,16 @@ def test_one_wrong_code_is_noticed() -> None:
     packed = tensor.packed.clone()
     packed[3, 5] ^= 0x01
 
-    assert values.fit_of(tensor._replace(packed=packed), source).astray == 1
+    assert values.rounding_stats(tensor._replace(packed=packed), source).not_nearest == 1
 
 
 def test_a_stack_of_experts_is_measured_as_one() -> None:
     """Leading dimensions are rows."""
     source = noise(3, 24).reshape(2, 12, 64)
-    fit, _ = values.measure(blocks.quantize(source), source, None)
+    fit, _ = values.compare_weights(blocks.quantize(source), source, None)
 
     assert fit.weights == source.numel()
-    assert fit.astray == 0
+    assert fit.not_nearest == 0
 
 
 def test_a_thin_fine_tune_is_lost_and_a_strong_one_is_kept(tmp_path: Path) -> None:

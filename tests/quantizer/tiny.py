@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
 
-SIZE = {
+SIZE: dict[str, Any] = {
     "vocab_size": 96,
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -26,7 +26,7 @@ ROPE = {
     "mrope_section": [3, 3, 2],
     "mrope_interleaved": True,
 }
-DELTANET = {
+DELTANET: dict[str, Any] = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 16,

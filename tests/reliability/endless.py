@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.promotion.process import ROOT, Gateway, serving, written
+from tests.scale import PATIENCE
 from tests.script import DONE, chunk, event, finish, role, text, thought, usage
 
 MOST_MIB = 64
@@ -243,7 +244,7 @@ def _ending(tail: bytes) -> str:
 async def served(at: Place) -> None:
     """An honest reply comes through; if the engine is shunned, once a probe has seen it stream."""
     body = {"model": "annie", "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while True:
             async with at.gateway.client.post(f"{at.gateway.url}/v1/chat/completions", json=body) as response:
                 if response.status == 200 and (await response.read()).endswith(DONE):

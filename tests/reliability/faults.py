@@ -12,6 +12,7 @@ from tests.app.house import House, eventually, run
 from tests.app.promotion.nano import ANNIE, running, spec_of
 from tests.reliability import proxy
 from tests.reliability.proxy import Fault, Proxy
+from tests.scale import PATIENCE
 
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 LIMITS = {"first_token": 4.0, "idle": 2.0, "total": 60.0, "connect": 2.0}
@@ -78,7 +79,7 @@ async def place(folder: Path) -> AsyncIterator[Place]:
 async def rehearse(at: Place, name: str, model: str) -> dict[str, Any]:
     """One request under one fault: what the caller heard, and what the gateway counted and holds."""
     home, pool = at.home, at.home.gateway.pool
-    pool.pardon()
+    pool.reset()
     pool._backends["broken"].upstream.close()
     before = await home.metrics()
     at.proxy.fault = FAULTS[name].fault
@@ -86,10 +87,10 @@ async def rehearse(at: Place, name: str, model: str) -> dict[str, Any]:
         answer = await home.ask(model=model, messages=ASKED, max_tokens=16, temperature=0, stream=True)
     finally:
         at.proxy.fault = proxy.nothing
-    await eventually(lambda: home.is_quiet() and not pool.outstanding, 5)
+    await eventually(lambda: home.is_quiet() and not pool.outstanding)
     after = await home.metrics()
     pool._backends["broken"].upstream.close()
-    await eventually(lambda: not at.proxy.open, 12)  # a probe that met the fault may hold one for 8 s
+    await eventually(lambda: not at.proxy.open, PATIENCE)  # a probe that met the fault may hold one for 8 s
     counted = {
         outcome: int(count)
         for outcome in ("ok", "upstream_error", "timeout")

@@ -32,7 +32,7 @@ READING = (
 )  # fmt: skip
 """What raises here while a reply is read is told as the engine's fault."""
 SERVING = (
-    "app.upstream.batching", "app.upstream.client", "app.proxy.relay", "app.proxy.flow", "app.proxy.outlet", "app.proxy.deadlines", "app.proxy.keepalive",
+    "app.upstream.batching", "app.upstream.client", "app.proxy.exchange", "app.proxy.reply_writer", "app.proxy.response_writer", "app.proxy.deadlines", "app.proxy.keepalive",
     "app.stream.clocks", "app.stream.encode", "app.api.chat_completions", "app.stream.audit",
 )  # fmt: skip
 OURS = {"send", "pour", "pause", "resume", "close", "abort"}
@@ -180,10 +180,10 @@ def check_whole(word: str, calls: bool, choices: list[dict[str, Any]]) -> None:
 
 async def all_at_once(home: House) -> list[str]:
     """What became of each reply; afterwards nothing is left open."""
-    home.gateway.pool.pardon()
+    home.gateway.pool.reset()
     async with asyncio.timeout(40):
         found = await asyncio.gather(*(ask(home, n, n < STREAMED) for n in range(STREAMED + WHOLE)))
-    await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding, 5)
+    await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding)
     return found
 
 

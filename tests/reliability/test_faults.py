@@ -57,7 +57,7 @@ async def test_a_caller_who_leaves_frees_an_engine_that_is_half_open(at: Place) 
             while not at.home.gateway.pool.outstanding:
                 await asyncio.sleep(0.005)
             request.cancel()
-            while at.home.gateway.pool.outstanding or at.home.gateway.chat.in_flight:
+            while at.home.gateway.pool.outstanding or at.home.gateway.proxy.in_flight:
                 await asyncio.sleep(0.005)
     finally:
         at.proxy.fault = FAULTS["byte by byte"].fault

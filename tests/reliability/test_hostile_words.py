@@ -100,7 +100,10 @@ async def trap() -> AsyncIterator[tuple[str, list[str]]]:
 def bodies(url: str) -> dict[str, tuple[str, dict[str, Any]]]:
     """A URL in every field where some API takes one."""
     chat, messages, responses = "/v1/chat/completions", "/v1/messages", "/v1/responses"
-    user = lambda *parts: [{"role": "user", "content": list(parts)}]  # noqa: E731
+
+    def user(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": list(parts)}]
+
     source = {"type": "url", "url": url}
     hello: dict[str, Any] = {"messages": HELLO}
     return {

@@ -10,6 +10,7 @@ import pytest_asyncio
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
 
 from tests.app.house import TOKEN, House, house
 
@@ -47,6 +48,7 @@ def ask_everything(document: Any, url: str, key: str) -> int:
     asked = 0
     headers = {"Authorization": f"Bearer {key}"}
     for found in schemathesis.openapi.from_dict(document).get_all_operations():
+        assert isinstance(found, Ok)
         operation = found.ok()
         for mode in GenerationMode.POSITIVE, GenerationMode.NEGATIVE:
 

@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import uvloop
 
 from app.config.config import load
-from app.promotion.deeds import DEEDS
-from app.promotion.effects import Verb
+from app.promotion.state_machine import Action
+from app.promotion.steps import HANDLERS
 from app.server import serve
 from tests.app.promotion.stage import passed_over
 
@@ -47,8 +48,8 @@ async def _watch(path: Path) -> None:
 
 async def main(config: Path, samples: Path) -> None:
     """Serve until a signal."""
-    for verb in (Verb.WARM, Verb.PROBE):
-        DEEDS[verb] = passed_over
+    for verb in (Action.WARM, Action.PROBE):
+        cast(dict[Action, Any], HANDLERS)[verb] = passed_over
     watch = asyncio.create_task(_watch(samples))
     try:
         await serve(load(config))

@@ -1,11 +1,11 @@
-"""What a gateway that runs has counted: which tool calls its engines found, and which it had to find itself."""
+"""The counters of a running gateway: tool calls that its engines parsed, and those that the gateway had to rescue."""
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Mapping
 from typing import Final
 
+import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 SECONDS: Final = 2.0
@@ -13,17 +13,16 @@ _CALLS: Final = "manners_tool_calls_total"
 
 
 def calls(address: str) -> Mapping[str, Mapping[str, int]]:
-    """Tool calls of each engine by who found them; none if no gateway answers at the operators' address."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
+    """Tool calls of each engine by `source`; {} if no gateway answers at the admin address."""
     try:
-        with opener.open(f"http://{address}/metrics", timeout=SECONDS) as reply:
-            return calls_in(reply.read().decode("utf-8", "replace"))
-    except (OSError, ValueError):
+        reply = httpx2.get(f"http://{address}/metrics", timeout=SECONDS, trust_env=False)
+        return calls_in(reply.raise_for_status().content.decode("utf-8", "replace"))
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         return {}
 
 
 def calls_in(text: str) -> dict[str, dict[str, int]]:
-    """The same, of Prometheus' text. Raises ValueError if it is none."""
+    """The same from Prometheus' text format. Raises ValueError if it is malformed."""
     found: dict[str, dict[str, int]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -1,4 +1,4 @@
-"""The machine's facts: /proc, nvidia-smi, nvcc, the journal. An edge: it asks, and judges nothing."""
+"""Facts about the machine, from /proc, nvidia-smi, nvcc and the journal; the checks judge them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from deploy.doctor.collectors.asking import ask, text_of
-from deploy.doctor.evidence import Gpu, Host, Nvcc, Swap
+from deploy.doctor.collectors.commands import ask, text_of
+from deploy.doctor.evidence import Gpu, HostFacts, Nvcc, Swap
 from deploy.memory.sizing import Memory, read_memory
 
 Ask = Callable[[Sequence[str]], str | None]
@@ -37,11 +37,11 @@ _JOURNAL: Final = (
 _CDI: Final = ("/etc/cdi", "/var/run/cdi")
 
 
-def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> Host:
-    """What this machine tells."""
+def host(*, ask: Ask = ask, proc: Path = Path("/proc")) -> HostFacts:
+    """Collect the machine's facts."""
     memory = _memory(proc / "meminfo")
     synced = ask(("timedatectl", "show", "-p", "NTPSynchronized", "--value"))
-    return Host(
+    return HostFacts(
         architecture=platform.machine() or None,
         kernel=platform.release() or None,
         gpus=gpus(ask(_GPU)),
@@ -72,7 +72,7 @@ def swaps(text: str | None) -> tuple[Swap, ...] | None:
 
 
 def gpus(text: str | None) -> tuple[Gpu, ...] | None:
-    """nvidia-smi's rows; a field that it does not support is not known."""
+    """The GPUs in nvidia-smi's output; an unsupported field is None."""
     if text is None:
         return None
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.strip()]
@@ -147,7 +147,7 @@ def _docker_root(settings: str | None) -> Path:
 
 
 def _disk_free(root: Path) -> int | None:
-    """Of the folder with the images, or of what it is in where only root may look."""
+    """Free bytes of the folder's file system, or of the nearest readable parent."""
     for folder in (root, *root.parents):
         try:
             return shutil.disk_usage(folder).free
@@ -157,7 +157,7 @@ def _disk_free(root: Path) -> int | None:
 
 
 def _journal(ask: Ask) -> tuple[str, ...] | None:
-    """journalctl -g exits with 1 when no line matches: then the kernel's lines must be readable at all."""
+    """Matching kernel lines. `journalctl -g` exits with 1 if none matches, so () needs proof that the journal is readable."""
     found = ask(_JOURNAL)
     if found is not None:
         return tuple(line.strip() for line in found.splitlines() if line.strip())

@@ -1,7 +1,7 @@
-"""An image's facts: what Docker says of it, and what a container of it says of itself.
+"""Facts about an image, from Docker and from a container that is started once to report its contents.
 
-The container is started once for each digest, without a network and without the model, and its
-answer is kept in the state folder: a digest never changes what is inside.
+The container runs without a network and without the model. Its answer is cached in the state folder by the image's
+digest, which determines the contents.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from deploy.core.errors import DockerError
-from deploy.doctor.collectors.asking import text_of
+from deploy.doctor.collectors.commands import text_of
 from deploy.doctor.collectors.host import release
-from deploy.doctor.evidence import Engine, Image, Inside
+from deploy.doctor.evidence import EngineFacts, ImageContents, ImageFacts
 from gates.policy import decoder
 
 PROBE_SECONDS: Final = 180.0
-"""torch in a cold image takes its time."""
+"""Importing torch in a cold image takes minutes."""
 _LOOK_SECONDS: Final = 0.5
-_PYTHON: Final = Path(__file__).with_name("inside.py")
+_PYTHON: Final = Path(__file__).with_name("image_contents.py")
 _LLAMA: Final = "echo release $CUDA_VERSION; cd /app; ./llama-server --version 2>&1; ./llama-server -m none.gguf 2>&1; true"
 
 
 class Daemon(Protocol):
-    """What is asked of `deploy.drivers.docker_client.Docker`."""
+    """The methods of `deploy.drivers.docker_client.Docker` that are used here."""
 
     async def version(self) -> Mapping[str, Any]: ...
     async def image(self, reference: str) -> Mapping[str, Any] | None: ...
@@ -41,9 +41,9 @@ class Daemon(Protocol):
 
 
 async def images(
-    engines: Mapping[str, Engine], docker: Daemon, *, cache: Path | None, probe: bool
-) -> tuple[str | None, dict[str, Image]]:
-    """The daemon's version, None if it does not answer, and the image of every engine that has one."""
+    engines: Mapping[str, EngineFacts], docker: Daemon, *, cache: Path | None, probe: bool
+) -> tuple[str | None, dict[str, ImageFacts]]:
+    """The Docker daemon's version (None if it does not answer) and the image of every engine that has one."""
     wanted = {name: e for name, e in engines.items() if e.driver == "docker" and e.image}
     if not wanted:
         return None, {}
@@ -51,23 +51,23 @@ async def images(
         version = str((await docker.version()).get("Version") or "")
         return version or None, {name: await _image(e, docker, cache, probe) for name, e in wanted.items()}
     except DockerError:
-        return None, {name: Image(inside=_kept(cache, _reference(e))) for name, e in wanted.items()}
+        return None, {name: ImageFacts(inside=_kept(cache, _reference(e))) for name, e in wanted.items()}
 
 
-def _reference(engine: Engine) -> str:
-    """What is run: the pin of a tag, if it has one."""
+def _reference(engine: EngineFacts) -> str:
+    """The image that will run: the pin of a tag, if it has one."""
     return engine.pin or engine.image or ""
 
 
-async def _image(engine: Engine, docker: Daemon, cache: Path | None, probe: bool) -> Image:
+async def _image(engine: EngineFacts, docker: Daemon, cache: Path | None, probe: bool) -> ImageFacts:
     reference = _reference(engine)
     inside, held = _kept(cache, reference), await docker.image(reference)
     if held is None:
-        return Image(present=False, inside=inside)
+        return ImageFacts(present=False, inside=inside)
     if inside is None and probe:
         inside = await _probe(engine, docker)
         _keep(cache, reference, inside)
-    return Image(
+    return ImageFacts(
         present=True,
         digests=(*(held.get("RepoDigests") or ()), str(held.get("Id") or "")),
         architecture=held.get("Architecture"),
@@ -79,8 +79,8 @@ async def _image(engine: Engine, docker: Daemon, cache: Path | None, probe: bool
 # ------------------------------------------------------------------------------------------- probe
 
 
-async def _probe(engine: Engine, docker: Daemon) -> Inside | None:
-    """Run a container to its end and read what it said; None if it could not be run."""
+async def _probe(engine: EngineFacts, docker: Daemon) -> ImageContents | None:
+    """Run the probe container and parse its output; None if it could not run."""
     llama = engine.dialect == "llama-server"
     command = ["sh", "-c", _LLAMA] if llama else ["python3", "-c", _PYTHON.read_text("utf-8")]
     try:
@@ -109,24 +109,24 @@ async def _run(image: str, command: list[str], docker: Daemon) -> bytes:
         await docker.remove(container)
 
 
-def parse_inside(told: str) -> Inside | None:
-    """The last line that a container printed, as facts; None if it is none."""
+def parse_inside(told: str) -> ImageContents | None:
+    """The facts in the last JSON line of a container's output; None if there is none."""
     lines = [line for line in told.splitlines() if line.startswith("{")]
     try:
         found = {key: value for key, value in json.loads(lines[-1]).items() if value is not None}
         for tool in ("nvcc", "ptxas"):
             if tool in found:
                 found[tool] = release(found[tool]) or ""
-        return decoder.read(Inside, found)
+        return decoder.read(ImageContents, found)
     except (LookupError, ValueError):
         return None
 
 
-def parse_llama(told: str) -> Inside:
-    """Its version, and its system line, where CUDA says "ARCHS = 750,...,1210"."""
+def parse_llama(told: str) -> ImageContents:
+    """The facts in llama-server's output: its version, and its system line with "ARCHS = 750,...,1210"."""
     version = re.search(r"version: (\S+(?: \([0-9a-f]+\))?)", told)
     archs = re.search(r"ARCHS = ([\d,]+)", told)
-    return Inside(
+    return ImageContents(
         cuda=release(told),
         llama=version[1] if version else "",
         ggml_archs=tuple(archs[1].split(",")) if archs else None,
@@ -141,15 +141,15 @@ def _file(cache: Path | None, reference: str) -> Path | None:
     return cache / "doctor" / f"{digest}.json" if cache and re.fullmatch(r"[0-9a-f]{64}", digest) else None
 
 
-def _kept(cache: Path | None, reference: str) -> Inside | None:
+def _kept(cache: Path | None, reference: str) -> ImageContents | None:
     path = _file(cache, reference)
     try:
-        return decoder.read(Inside, json.loads((text_of(path) if path else None) or ""))
+        return decoder.read(ImageContents, json.loads((text_of(path) if path else None) or ""))
     except ValueError:
         return None
 
 
-def _keep(cache: Path | None, reference: str, inside: Inside | None) -> None:
+def _keep(cache: Path | None, reference: str, inside: ImageContents | None) -> None:
     path = _file(cache, reference)
     if path is not None and inside is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A model folder's facts, from its small files. An edge: it reads, and judges nothing."""
+"""Facts about a model folder, from its small files; the checks judge them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.core.errors import ArtefactError as WeightsError
-from deploy.doctor.collectors.asking import text_of
-from deploy.doctor.evidence import File, Gguf, Model
+from deploy.core.errors import WeightsError
+from deploy.doctor.collectors.commands import text_of
+from deploy.doctor.evidence import FileFacts, GgufFacts, ModelFacts
 from deploy.memory.gguf import Value, read_metadata
 from deploy.memory.sizing import kv_values
 from gates.artefact import artefact
@@ -19,17 +19,17 @@ _JSON: Final = ("config.json", "hf_quant_config.json", "tokenizer_config.json", 
 _MOST: Final = 4 * 2**20  # bytes of a JSON that is read
 
 
-def model(path: Path, *, hashes: bool = False) -> Model:
-    """What lies at a path: a folder, or a GGUF in one. With `hashes`, every byte is compared with the manifest."""
+def model(path: Path, *, hashes: bool = False) -> ModelFacts:
+    """Facts about a model folder or a GGUF file. With `hashes`, every byte is compared with the manifest."""
     folder = artefact.folder_of(path)
     files = _files(folder)
     if not files:
-        return Model(path=str(path), files=files)
+        return ModelFacts(path=str(path), files=files)
     documents, torn = _documents(folder, files)
     config, quant = documents.get("config.json", {}), documents.get("hf_quant_config.json", {})
     sealed, broken = _sealed(folder, hashes)
     here = "config.json" in files
-    return Model(
+    return ModelFacts(
         path=str(path),
         files=files,
         sealed=sealed,
@@ -48,11 +48,13 @@ def model(path: Path, *, hashes: bool = False) -> Model:
     )
 
 
-def _files(folder: Path) -> Mapping[str, File] | None:
-    """Every file below a folder; none if it is not there, None if it may not be read."""
+def _files(folder: Path) -> Mapping[str, FileFacts] | None:
+    """Every file below a folder; {} if it does not exist, None if it is not readable."""
     try:
         return {
-            str(path.relative_to(folder)): File(size=stat.st_size, uid=stat.st_uid, mode=stat.st_mode & 0o777)
+            str(path.relative_to(folder)): FileFacts(
+                size=stat.st_size, uid=stat.st_uid, mode=stat.st_mode & 0o777
+            )
             for path in sorted(folder.rglob("*"))
             if path.is_file() and (stat := path.stat())
         }
@@ -62,7 +64,9 @@ def _files(folder: Path) -> Mapping[str, File] | None:
         return None
 
 
-def _documents(folder: Path, files: Mapping[str, File]) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
+def _documents(
+    folder: Path, files: Mapping[str, FileFacts]
+) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
     found, torn = {}, []
     for name in _JSON:
         if name not in files:
@@ -79,7 +83,7 @@ def _documents(folder: Path, files: Mapping[str, File]) -> tuple[dict[str, dict[
 
 
 def _sealed(folder: Path, hashes: bool) -> tuple[str, tuple[str, ...]]:
-    """The root digest, and how the folder differs from it: by names and sizes at least."""
+    """The root digest, and how the folder differs from its manifest in names and sizes (with `hashes`, in bytes)."""
     try:
         held = artefact.load(folder)
         problems = artefact.verify(folder) if hashes else []
@@ -101,7 +105,7 @@ def _sealed(folder: Path, hashes: bool) -> tuple[str, tuple[str, ...]]:
     return held.root, tuple(apart)
 
 
-def _gguf(folder: Path, files: Mapping[str, File]) -> Gguf | None:
+def _gguf(folder: Path, files: Mapping[str, FileFacts]) -> GgufFacts | None:
     name = next((name for name in files if name.endswith(".gguf")), None)
     if name is None:
         return None
@@ -110,7 +114,7 @@ def _gguf(folder: Path, files: Mapping[str, File]) -> Gguf | None:
     except WeightsError:
         return None
     architecture = found.get("general.architecture")
-    return Gguf(
+    return GgufFacts(
         architecture=architecture if isinstance(architecture, str) else None,
         file_type=_whole(found.get("general.file_type")),
         context=_whole(found.get(f"{architecture}.context_length")),
@@ -123,7 +127,7 @@ def _whole(value: Value | None) -> int | None:
 
 
 def _template(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Whether there is a chat template, what form of calls it writes, and whether thinking can be switched off."""
+    """Whether there is a chat template, its form of tool calls, and whether it can switch thinking off."""
     inside = documents.get("tokenizer_config.json", {}).get("chat_template")
     text = text_of(folder / "chat_template.jinja") or (json.dumps(inside) if inside else "")
     return {

@@ -1,12 +1,13 @@
-"""Our training beside the plain loop, in one run on one GPU: tokens/s, peak memory, and the losses step by step.
+"""Benchmark our training against a plain loop on one GPU: tokens/s, peak memory, and the losses step by step.
 
-    python -m quantizer.experiments.bench [--only NAME ...] [--json FILE] [--budget SECONDS]
+  python -m quantizer.experiments.bench [--only NAME ...] [--json FILE] [--budget SECONDS]
 
-The model is a random Qwen3 of 0.47 billion parameters, the batch 8 rows of 2048 random tokens, of which 27 % are the
-assistant's (what the field's own conversations had). "plain" is what a page of transformers code does: float32 weights,
-bf16 autocast, labels into the model, fused AdamW. Every subject makes the same steps over the same rows. The first half
-of the steps is a warm-up, compilation and calibration with it; the second half is timed. The parts that the aims speak of
-come first, AWQ's searches among them; what a part measured is written when it ends, and one that fails costs no other.
+The model is a random Qwen3 of 0.47 billion parameters; a batch has 8 rows of 2048 random tokens, of which 27 % are
+the assistant's (the share in real conversations with the assistant). "plain" is a typical transformers loop:
+float32 weights, bf16 autocast, labels passed to the model, fused AdamW. Every subject makes the same steps over the
+same rows. The first half of the steps is warm-up, including compilation and calibration; the second half is timed.
+The most important parts run first, AWQ's searches among them. Results are written after each part, and a part that
+fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,14 +31,23 @@ from torch import nn
 
 from quantizer.core.cost import default_device, device_name
 from quantizer.data.batches import collate
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 from quantizer.experiments.bench.awq import compare
-from quantizer.experiments.bench.model import TINY, WHOLE, Size, build, plain_loop, rows, wait
-from quantizer.experiments.bench.table import Result, table
+from quantizer.experiments.bench.model import (
+    TINY,
+    WHOLE,
+    BenchResult,
+    Size,
+    build,
+    plain_loop,
+    rows,
+    table,
+    wait,
+)
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights, nvfp4_layers
 from quantizer.ptq.calibrate import calibrate
-from quantizer.recipes.values import Layers, Train
+from quantizer.recipes.recipe import Layers, Train
 from quantizer.train.learner import Learner, listen
 from quantizer.train.loop import Record, Trainer
 from quantizer.train.speed import KEPT, Hold, compile_blocks, recompute, share_inputs
@@ -47,8 +58,8 @@ SHARE: Final = 0.27
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One line of the table. plain: transformers' loop around the same model. share: of tokens that are learned. kept:
-    as `speed.KEPT`. mixed: rows of 256 to 2048 tokens, so that no two batches have one shape."""
+    """One row of the table. plain: transformers' loop around the same model. share: of tokens that are learned.
+    kept: see `speed.KEPT`. mixed: rows of 256 to 2048 tokens, so that no two batches have the same shape."""
 
     name: str
     settings: Train
@@ -60,7 +71,7 @@ class Subject:
 
 def _subjects() -> list[Subject]:
     sft, qat = replace(SETTINGS, quantized=False), SETTINGS
-    eager = {"precision": "autocast", "compile": False}
+    eager: dict[str, Any] = {"precision": "autocast", "compile": False}
     return [
         Subject("plain sft", replace(sft, **eager), plain=True),
         Subject("qat", qat),
@@ -81,11 +92,11 @@ def _subjects() -> list[Subject]:
 
 SUBJECTS: Final = tuple(_subjects())
 FIRST: Final = 3
-"""So many subjects come before AWQ's searches."""
+"""The number of subjects that run before AWQ's searches."""
 
 
-def measure(subject: Subject, size: Size, device: str) -> Result:
-    """Run one subject from nothing."""
+def measure(subject: Subject, size: Size, device: str) -> BenchResult:
+    """Run one subject from the start."""
     _free()
     settings, half = size.of(subject.settings), size.steps // 2
     data = rows(size, subject.share, subject.mixed)
@@ -108,19 +119,21 @@ def measure(subject: Subject, size: Size, device: str) -> Result:
         tokens = sum(record.tokens for record in records[half:])
     seconds = times[-1] - times[half - 1]
     before["first steps"] = times[half - 1]
-    return Result(subject.name, tokens / seconds, seconds / (size.steps - half), _peak(), before, losses)
+    return BenchResult(subject.name, tokens / seconds, seconds / (size.steps - half), _peak(), before, losses)
 
 
 def agreement(size: Size, device: str) -> dict[str, float]:
-    """How far compiled numbers are from eager ones: the share of weights, and of a block's outputs, that differ."""
+    """How much compiled results differ from eager ones: the share of weights, and of a block's outputs, that
+    differ."""
     _free()
     learner = Learner(build(size, device), SETTINGS)
     _quantize(learner.model, SETTINGS, rows(size, SHARE, False), size)
     Hold()(learner.model)
     layers = nvfp4_layers(learner.model).values()
-    held = [layer.held.clone() for layer in layers]
+    held = [layer.held.clone() for layer in layers if layer.held is not None]
     hold_weights(learner.model)
-    off = sum(int((layer.held != one).sum()) for layer, one in zip(layers, held, strict=True))
+    again = [layer.held for layer in layers if layer.held is not None]
+    off = sum(int(one.ne(other).sum()) for one, other in zip(again, held, strict=True))
     x = torch.randn(size.rows, size.tokens, size.shape["hidden_size"], device=device).bfloat16()
     block = learner.model.get_submodule("model.layers.0")
     places = torch.arange(size.tokens, device=device)[None]
@@ -139,7 +152,7 @@ def agreement(size: Size, device: str) -> dict[str, float]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the subjects that fit the budget, and print the table."""
+    """Run the parts that fit the time budget, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m quantizer.experiments.bench", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these subjects")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too")
@@ -155,18 +168,18 @@ def main(arguments: list[str] | None = None) -> int:
     size, device = TINY if given.tiny else WHOLE, default_device()
     machine = device_name(torch.device(device))
     out: dict[str, Any] = {"gpu": machine, "torch": torch.__version__, "results": []}
-    done: list[Result] = []
+    done: list[BenchResult] = []
     for name, part in _parts(given.only, size, device):
         if time.perf_counter() - began > given.budget:
             out.setdefault("no time for", []).append(name)
             continue
         try:
             found = part()
-        except Exception as error:  # out of memory, or a compiler's: the others are still worth their time
+        except Exception as error:  # such as out of memory; the others should still run
             traceback.print_exc()
             out.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"[:500]
             found = None
-        if isinstance(found, Result):
+        if isinstance(found, BenchResult):
             done.append(found)
             out["results"] = [asdict(one) for one in done]
             out["table"] = table(done)
@@ -182,9 +195,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parts(only: Sequence[str] | None, size: Size, device: str) -> list[tuple[str, Callable[[], Any]]]:
-    """What is measured, in its order."""
+    """The parts in the order in which they run."""
     made: list[tuple[str, Callable[[], Any]]] = [
-        (subject.name, lambda subject=subject: measure(subject, size, device)) for subject in SUBJECTS
+        (subject.name, partial(measure, subject, size, device)) for subject in SUBJECTS
     ]
     made.insert(FIRST, ("awq", lambda: awq(size, device)))
     made.insert(FIRST + 3, ("agreement", lambda: agreement(size, device)))
@@ -192,15 +205,15 @@ def _parts(only: Sequence[str] | None, size: Size, device: str) -> list[tuple[st
 
 
 def awq(size: Size, device: str) -> dict[str, Any]:
-    """Our AWQ-lite beside ModelOpt's, on four batches."""
+    """Compare our AWQ-lite with ModelOpt's on four batches."""
     _free()
     data = rows(size, SHARE, False)
     chosen = [range(i * size.rows, (i + 1) * size.rows) for i in range(4)]
     return compare(lambda: build(size, device), [collate(data, one, 0).to(device) for one in chosen])
 
 
-def _quantize(model: nn.Module, settings: Train, data: list[Sample], size: Size) -> None:
-    """As `student.open_student` does, without a folder."""
+def _quantize(model: nn.Module, settings: Train, data: list[TrainingSample], size: Size) -> None:
+    """As `student.open_student`, without a folder."""
     if settings.quantized:
         attach(model, make_plan(model, Layers()))
         calibrate(model, [collate(data, range(size.rows), 0)])
@@ -226,7 +239,7 @@ def _compile(learner: Learner, subject: Subject) -> Callable[[nn.Module], None] 
 
 
 def _free() -> None:
-    """As if nothing had run before."""
+    """Reset compiled code, memory and statistics."""
     torch._dynamo.reset()
     gc.collect()
     if torch.cuda.is_available():

@@ -1,4 +1,7 @@
-"""AWQ-lite, folded, by one Gram pass, beside ModelOpt's search: the same model, batches and alphas, on one GPU."""
+"""Compare our AWQ-lite (one pass for Gram matrices, then search and fold) with ModelOpt's search on one GPU.
+
+Both use the same model, batches and alphas.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from quantizer.core.batch import Batch, hidden_states
 from quantizer.experiments.bench.model import wait
 from quantizer.layers.attach import attach, make_plan
 from quantizer.ptq.awq import search
-from quantizer.ptq.calibrate import observe, set_inputs
+from quantizer.ptq.calibrate import observe, set_input_amax
 from quantizer.ptq.fold import fold_awq, foldable
-from quantizer.recipes.values import Layers
+from quantizer.recipes.recipe import Layers
 
 STEP: Final = 0.1  # of alpha, from 0 to 1, as ModelOpt's NVFP4_AWQ_LITE_CFG
 
 
 def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[str, Any]:
-    """Seconds of both after a first run of ours on one batch, in how many of the layers that have a scale to themselves
-    both chose the same alpha, and what the other choices cost."""
-    _ours(build(), batches[:1])  # what is made at a first run is there now
+    """Seconds of both after a warm-up of ours on one batch; the number of layers with a scale of their own for
+    which both chose the same alpha; and what ModelOpt's other choices cost."""
+    _ours(build(), batches[:1])  # warm-up
     ours, passed, searched = _ours(build(), batches)
     found: dict[str, Any] = {
         "tokens": sum(batch.ids.numel() for batch in batches),
@@ -37,7 +40,7 @@ def compare(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> dict[st
         ImportError,
         RuntimeError,
         AttributeError,
-    ) as error:  # ModelOpt is not there, or not for this machine
+    ) as error:  # ModelOpt is missing, or does not support this machine
         return found | {"ModelOpt": f"{type(error).__name__}: {error}"[:300]}
     alone = {readers[0]: alpha for readers, alpha in ours if len(readers) == 1}
     chosen = {name: theirs[name] for name in alone if name in theirs}
@@ -59,7 +62,7 @@ def _ours(
     def look() -> Any:
         attach(model, make_plan(model, Layers()))
         seen = observe(model, batches, foldable(model, batches[0]))
-        set_inputs(model, seen)
+        set_input_amax(model, seen)
         return seen
 
     seen, passed = _timed(look)
@@ -68,7 +71,7 @@ def _ours(
 
 
 def _theirs(model: nn.Module, batches: Sequence[Batch]) -> tuple[dict[str, float], float]:
-    """Each layer's alpha; seconds of `mtq.quantize`."""
+    """Each layer's alpha, and seconds of `mtq.quantize`."""
     from quantizer.ptq import modelopt_cpu
 
     mtq: Any = modelopt_cpu.install()
@@ -88,7 +91,8 @@ def _theirs(model: nn.Module, batches: Sequence[Batch]) -> tuple[dict[str, float
 
 
 def _worst(model: nn.Module, batches: Sequence[Batch], chosen: dict[str, float]) -> float:
-    """The largest ratio of the error at a layer's output under a chosen alpha to that under the best one; 1 if all are."""
+    """The largest ratio of the error at a layer's output under a chosen alpha to that under the best; 1 if all are
+    the best."""
     layers = attach(model, make_plan(model, Layers()))
     seen = observe(model, batches, chosen)
     ratios = [1.0]

@@ -1,8 +1,9 @@
-"""What the bench of training trains: the random model, its rows of tokens, and the plain loop."""
+"""What the benchmark trains (a random model and rows of tokens), the plain loop, and the table of results."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -11,8 +12,8 @@ import torch
 from torch import nn
 
 from quantizer.data.batches import Step, collate
-from quantizer.data.render import Sample
-from quantizer.recipes.values import Train
+from quantizer.data.render import TrainingSample
+from quantizer.recipes.recipe import Train
 from quantizer.train.weights import learning_rate
 
 SHAPE: Final = {
@@ -31,7 +32,7 @@ TURN: Final = 64  # tokens; a row is made of turns
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A batch has so many rows of so many tokens; so many steps, of which the first half warms up."""
+    """The size of a benchmark: `rows` of `tokens` in a batch, and `steps`, of which the first half is warm-up."""
 
     rows: int = 8
     tokens: int = 2048
@@ -43,7 +44,7 @@ class Size:
         return self.rows * self.tokens
 
     def of(self, settings: Train) -> Train:
-        """The same settings for batches of this size."""
+        """The settings for batches of this size."""
         return replace(settings, batch_tokens=self.batch, micro_tokens=self.batch, max_steps=self.steps)
 
 
@@ -54,8 +55,8 @@ TINY: Final = Size(
 )
 
 
-def rows(size: Size, share: float, mixed: bool) -> list[Sample]:
-    """Random tokens in turns; so many of the turns are the assistant's. mixed: rows of all lengths."""
+def rows(size: Size, share: float, mixed: bool) -> list[TrainingSample]:
+    """Random tokens in turns, of which `share` are the assistant's. mixed: rows of different lengths."""
     rng = np.random.default_rng(7)
     made = []
     for _ in range(size.rows * size.steps * (2 if mixed else 1)):
@@ -64,7 +65,7 @@ def rows(size: Size, share: float, mixed: bool) -> list[Sample]:
         ids = rng.integers(0, size.shape["vocab_size"], turns * TURN).astype(np.int32)
         learned = np.repeat(rng.permutation(turns) < max(1, round(share * turns)), TURN)
         learned[0] = False
-        made.append(Sample(ids, learned))
+        made.append(TrainingSample(ids, learned))
     return made
 
 
@@ -74,13 +75,14 @@ def build(size: Size, device: str) -> nn.Module:
 
     torch.manual_seed(0)
     with torch.device(device):
-        return Qwen3ForCausalLM(Qwen3Config(**size.shape)).to(torch.bfloat16)
+        model: nn.Module = Qwen3ForCausalLM(Qwen3Config(**size.shape))
+    return model.to(torch.bfloat16)
 
 
 def plain_loop(
-    model: nn.Module, steps: list[Step], data: list[Sample], settings: Train
+    model: nn.Module, steps: Sequence[Step], data: Sequence[TrainingSample], settings: Train
 ) -> tuple[list[float], list[float]]:
-    """What a page of transformers code does; losses, and seconds since the beginning at the end of each half."""
+    """A typical training loop with transformers. Returns losses, and the seconds since the start after each step."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     adam = torch.optim.AdamW([{"params": matrices}, {"params": vectors}], betas=(0.9, 0.95), weight_decay=0.0,
@@ -106,6 +108,44 @@ def plain_loop(
 
 
 def wait() -> None:
-    """Until the device has done all it was given."""
+    """Wait until the device has finished."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """The measurements of a subject. seconds: per step. before: seconds of calibration, teacher, and the first half
+    of the steps, including compilation. bytes: peak memory. losses: of every step."""
+
+    name: str
+    tokens_per_second: float
+    seconds: float
+    bytes: int
+    before: dict[str, float]
+    losses: list[float]
+
+
+def table(results: list[BenchResult]) -> list[str]:
+    """A table for people: each subject relative to the first, and the difference of its losses from the plain loop
+    of its kind."""
+    lines = [
+        f"{'subject':32} {'ms a step':>9} {'tokens/s':>9} {'x':>6} {'GiB':>6} {'x':>6} {'loss off by':>12}"
+    ]
+    if not results:
+        return lines
+    first, plain = results[0], {one.name: one for one in results if one.name.startswith("plain")}
+    for one in results:
+        kin = plain.get(f"plain {one.name.partition(',')[0]}")
+        off = "" if kin is None else f"{_off(one.losses, kin.losses):12.1e}"
+        lines.append(
+            f"{one.name:32} {1000 * one.seconds:9.1f} {one.tokens_per_second:9,.0f} "
+            f"{one.tokens_per_second / first.tokens_per_second:6.2f} {one.bytes / 2**30:6.1f} "
+            f"{one.bytes / first.bytes:6.2f} {off}"
+        )
+    return lines
+
+
+def _off(losses: list[float], wanted: list[float]) -> float:
+    """The largest relative difference between two loss curves."""
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, wanted, strict=True))

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from quantizer.recipes.values import Layers, Train
+from quantizer.recipes.recipe import Layers, Train
 
 GIB: Final = 2**30
 TOKENS: Final = 4096
@@ -174,7 +174,7 @@ def _build(changes: dict[str, Any], device: str) -> Any:
 
 def _rows(subject: Subject, vocabulary: int) -> list[Any]:
     """Rows for each step: random tokens in turns, of which so many are the assistant's."""
-    from quantizer.data.render import Sample
+    from quantizer.data.render import TrainingSample
 
     rng = np.random.default_rng(7)
     turns, made = subject.tokens // subject.rows // TURN, []
@@ -182,7 +182,7 @@ def _rows(subject: Subject, vocabulary: int) -> list[Any]:
         ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
         learned = np.repeat(rng.permutation(turns) < max(1, round(subject.share * turns)), TURN)
         learned[0] = False
-        made.append(Sample(ids, learned))
+        made.append(TrainingSample(ids, learned))
     return made
 
 

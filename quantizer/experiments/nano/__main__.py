@@ -1,12 +1,13 @@
-"""The nano models, from nothing: `python -m quantizer.experiments.nano build`.
+"""Build the nano models from nothing: `python -m quantizer.experiments.nano build`.
 
-learn   conversations, tokenizer, the base (stranger), annie, a first score; wants a GPU (minutes)
-ship    the sealed folders in models/ out of what `learn` wrote
-nvfp4   annie-nano in NVFP4: a folder for vLLM, a GGUF file of the same bits
-score   held-out cases through a real llama.cpp server, for each GGUF file in models/
-build   all four
-suite   the cases of the gates' suite annie-nano, out of the held-out lessons
-wall    whether that suite is in the conversations that the models learned from; exit 1 if so
+learn   generate conversations, train the tokenizer, the base model (stranger) and annie, and score annie; needs a GPU
+        to finish in minutes
+ship    make the sealed folders in models/ from the output of `learn`
+nvfp4   make annie-nano in NVFP4: a folder for vLLM and a GGUF file with the same bits
+score   score every GGUF file in models/ on held-out cases, through a real llama.cpp server
+build   all four of these
+suite   write the cases of the gates' suite annie-nano from held-out dialogues
+wall    check that no case of that suite is in the training data of the models; exit code 1 if one is
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from quantizer.experiments.nano.recipe import NANO, TINY, Recipe
+from quantizer.experiments.nano.recipe import NANO, TINY, NanoRecipe
 
 
-def learn(recipe: Recipe, learned: Path, each: int) -> None:
+def learn(recipe: NanoRecipe, learned: Path, each: int) -> None:
     from quantizer.experiments.nano.learn import learn as run
 
     run(recipe, learned, each)
 
 
-def ship(recipe: Recipe, learned: Path, models: Path) -> None:
+def ship(recipe: NanoRecipe, learned: Path, models: Path) -> None:
     from quantizer.experiments.nano.ship import ship as run
 
     for artefact in run(recipe, learned, models):
@@ -32,15 +33,15 @@ def ship(recipe: Recipe, learned: Path, models: Path) -> None:
 
 
 def nvfp4(models: Path) -> None:
-    from quantizer.experiments.nano.fp4 import quantize
+    from quantizer.experiments.nano.ship import quantize
 
     for artefact in quantize(models):
         print(artefact.name, artefact.format, artefact.root)
 
 
-def score(recipe: Recipe, models: Path, each: int) -> None:
+def score(recipe: NanoRecipe, models: Path, each: int) -> None:
     from quantizer.experiments.nano.cases import cases
-    from quantizer.experiments.nano.score_server import score_file
+    from quantizer.experiments.nano.serving import score_file
 
     asked = cases(recipe.data_seed + 2, each)
     for path in sorted(models.glob("*/*.gguf")):
@@ -56,7 +57,7 @@ def suite(path: Path) -> None:
     print(path)
 
 
-def wall(recipe: Recipe) -> bool:
+def wall(recipe: NanoRecipe) -> bool:
     from gates.suite.contamination import overlaps
     from gates.suite.load import load_suite
     from quantizer.experiments.nano.suite import learned_conversations

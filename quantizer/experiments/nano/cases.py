@@ -1,6 +1,6 @@
-"""Held-out cases and their scoring: pure. A case is what is asked and what a right reply must have.
+"""Held-out cases and their scoring. A case is what is asked, and what a right reply must contain.
 
-A lesson with a tool call makes two cases: the call, and the answer once the result is there.
+A dialogue that ends with a tool call makes two cases: the call, and the answer to its result.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantizer.experiments.nano import annie
-from quantizer.experiments.nano.conversation import Call, Conversation
+from quantizer.experiments.nano.conversation import Dialogue, ExpectedToolCall
 from quantizer.experiments.nano.generate import CATEGORIES, conversation
 from quantizer.experiments.nano.template import Message, Style
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """`calls` are the exact calls of a right reply; `must` are texts that its content has."""
+class HeldOutCase:
+    """calls: the exact calls of a right reply. must: texts that its content must contain."""
 
     id: str
     group: str
@@ -28,36 +28,36 @@ class Case:
     tools: list[dict[str, Any]]
     thinking: bool
     style: Style
-    calls: tuple[Call, ...]
+    calls: tuple[ExpectedToolCall, ...]
     must: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What came back: spoken content, thought, and calls with parsed arguments."""
+class ModelReply:
+    """What a model returned: spoken content, thought, and calls with parsed arguments."""
 
     content: str
     thought: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ExpectedToolCall, ...] = ()
     finished: bool = True
 
 
-def cases(seed: int, each: int) -> list[Case]:
-    """`each` held-out lessons of every category, in a fixed order."""
+def cases(seed: int, each: int) -> list[HeldOutCase]:
+    """`each` held-out dialogues of every category, in a fixed order."""
     lessons = [(category, i) for i in range(each) for category in CATEGORIES]
     return [case for name, i in lessons for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))]
 
 
-def _of(name: str, talk: Conversation) -> list[Case]:
+def _of(name: str, talk: Dialogue) -> list[HeldOutCase]:
     lesson, messages = talk.lesson, annie.opening(talk)
     common = (talk.schemas, talk.thinking, talk.style)
     if not lesson.calls:
-        return [Case(name, lesson.kind, messages, *common, (), lesson.must)]
+        return [HeldOutCase(name, lesson.kind, messages, *common, (), lesson.must)]
     after = messages + annie.called(lesson, lesson.thought if talk.thinking else "")
     group = {"parallel": "parallel call"}.get(lesson.kind, "call")
     return [
-        Case(f"{name}-call", group, messages, *common, lesson.calls, ()),
-        Case(f"{name}-use", "result used", after, *common, (), lesson.must),
+        HeldOutCase(f"{name}-call", group, messages, *common, lesson.calls, ()),
+        HeldOutCase(f"{name}-use", "result used", after, *common, (), lesson.must),
     ]
 
 
@@ -67,12 +67,12 @@ _TAGS = re.compile(r"</?think>|</?tool_call>|</?tool_response>|<function=|<\|im_
 
 
 def has_markdown(text: str) -> bool:
-    """True if a text would be read out with signs in it."""
+    """Whether a text contains markdown, which a speech synthesizer would read aloud."""
     return bool(_MARKDOWN.search(text))
 
 
-def judge(case: Case, reply: Reply) -> dict[str, bool]:
-    """Each manner kept or not; a manner that the case does not test is absent."""
+def judge(case: HeldOutCase, reply: ModelReply) -> dict[str, bool]:
+    """For each manner that the case tests, whether the reply kept it."""
     leaked = bool(_TAGS.search(reply.content)) or (not case.thinking and bool(reply.thought))
     marks = {
         "no leak": not leaked,
@@ -90,7 +90,7 @@ def judge(case: Case, reply: Reply) -> dict[str, bool]:
 
 
 def _has_all(content: str, must: tuple[str, ...]) -> bool:
-    """Every needed text is there, whatever its case."""
+    """Whether the content contains every text, ignoring case."""
     return all(text.casefold() in content.casefold() for text in must)
 
 
@@ -111,34 +111,34 @@ _XML = re.compile(r"<tool_call>\n<function=(.+)>\n((?:.|\n)*?)</function>\n</too
 _PARAMETER = re.compile(r"<parameter=(.+)>\n((?:.|\n)*?)\n</parameter>\n")
 
 
-def read_reply(text: str, case: Case, finished: bool = True) -> Reply:
-    """A model's raw text after the prompt (without the end of turn) as a reply."""
+def read_reply(text: str, case: HeldOutCase, finished: bool = True) -> ModelReply:
+    """Parse a model's raw text after the prompt (without the end-of-turn token)."""
     thought = ""
     if case.thinking and "</think>" in text:
         thought, text = text.split("</think>", 1)
     calls = _hermes_calls(text) if case.style == "hermes" else _xml_calls(text, case.tools)
     if calls:
         text = (_HERMES if case.style == "hermes" else _XML).sub("", text)
-    return Reply(text.strip(), thought.strip(), calls, finished)
+    return ModelReply(text.strip(), thought.strip(), calls, finished)
 
 
-def _hermes_calls(text: str) -> tuple[Call, ...]:
+def _hermes_calls(text: str) -> tuple[ExpectedToolCall, ...]:
     try:
         found = [json.loads(body) for body in _HERMES.findall(text)]
-        return tuple(Call(call["name"], call["arguments"]) for call in found)
+        return tuple(ExpectedToolCall(call["name"], call["arguments"]) for call in found)
     except (ValueError, KeyError):
         return ()
 
 
-def _xml_calls(text: str, tools: Sequence[dict[str, Any]]) -> tuple[Call, ...]:
+def _xml_calls(text: str, tools: Sequence[dict[str, Any]]) -> tuple[ExpectedToolCall, ...]:
     return tuple(
-        Call(name, {k: _typed(v, name, k, tools) for k, v in _PARAMETER.findall(body)})
+        ExpectedToolCall(name, {k: _typed(v, name, k, tools) for k, v in _PARAMETER.findall(body)})
         for name, body in _XML.findall(text)
     )
 
 
 def _typed(value: str, name: str, key: str, tools: Sequence[dict[str, Any]]) -> Any:
-    """An XML value by the schema of its parameter: text as it is, anything else as JSON."""
+    """An XML value converted by the schema of its parameter: strings unchanged, anything else as JSON."""
     for tool in tools:
         if tool["function"]["name"] == name:
             kind = tool["function"]["parameters"]["properties"].get(key, {}).get("type")

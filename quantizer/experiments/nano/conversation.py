@@ -1,4 +1,4 @@
-"""The values that the generator makes: calls, exchanges, conversations. Pure data."""
+"""The values that the dialogue generator makes: calls, turns and dialogues."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quantizer.experiments.nano.template import Style
-from quantizer.experiments.nano.tools import Tool
+from quantizer.experiments.nano.tools import ToolVariant
 
-Kit = Mapping[str, Tool]  # the known tools of a conversation, by key
+Kit = Mapping[str, ToolVariant]  # the known tools of a conversation, by key
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ExpectedToolCall:
     """A tool call with its JSON arguments."""
 
     name: str
@@ -21,12 +21,12 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """One user message and all that follows it.
+class DialogueTurn:
+    """One user message and everything that follows it.
 
-    `answer` is what Annie says in the end; `must` holds texts of which a right answer has every
-    one. With `calls`, `results` holds one tool message each. `thought` comes before the calls or
-    the answer, `after` between the results and the answer.
+    answer: what Annie says at the end. must: texts that a right answer contains. results: one tool message for each
+    of `calls`. thought: comes before the calls or the answer. after: the thought between the results and the
+    answer.
     """
 
     kind: str
@@ -34,24 +34,24 @@ class Exchange:
     answer: str
     thought: str
     must: tuple[str, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ExpectedToolCall, ...] = ()
     results: tuple[str, ...] = ()
     after: str = ""
     about: str = ""  # whom or what it was about, for a follow-up that leaves it out
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """A system prompt or none, the tools that are sent, and exchanges; the last one is the lesson."""
+class Dialogue:
+    """A system prompt or none, the tools offered, and turns. The last turn is the one that is learned or tested."""
 
     system: str | None
-    tools: tuple[Tool, ...]
-    exchanges: tuple[Exchange, ...]
+    tools: tuple[ToolVariant, ...]
+    exchanges: tuple[DialogueTurn, ...]
     thinking: bool = False
     style: Style = "hermes"
 
     @property
-    def lesson(self) -> Exchange:
+    def lesson(self) -> DialogueTurn:
         return self.exchanges[-1]
 
     @property
@@ -60,8 +60,8 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """Training text in parts: (text, is it learned?) in order."""
+class MarkedText:
+    """Training text in parts: (text, whether it is learned) in order."""
 
     parts: tuple[tuple[str, bool], ...] = field(default_factory=tuple)
 

@@ -1,15 +1,15 @@
-"""From conversations to batches of token ids.
+"""From dialogues to batches of token ids.
 
-A sample is tokenized part by part, because that is how an engine meets it: the prompt as one text,
-the reply token by token. Batches hold samples of like length, padded on the right; with causal
-attention the padding is never seen, so no mask is needed.
+A text is tokenized part by part, because an engine does so: the prompt as one text, the reply token by token.
+Batches hold rows of similar length, padded on the right; with causal attention no token sees the padding, so no
+mask is needed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import Pool
 from typing import NamedTuple
 
@@ -17,54 +17,54 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from quantizer.experiments.nano import annie, stranger
-from quantizer.experiments.nano.conversation import Sample
+from quantizer.experiments.nano.conversation import MarkedText
 from quantizer.experiments.nano.generate import conversation
 
 IGNORE = -100  # torch's cross_entropy leaves these labels out
 
 
-class Row(NamedTuple):
-    """One sample: `ids` int16 [tokens], `learned` bool [tokens]."""
+class TokenRow(NamedTuple):
+    """One text: `ids` int16 [tokens], `learned` bool [tokens]."""
 
     ids: np.ndarray
     learned: np.ndarray
 
 
-def base_sample(seed: int, index: int) -> Sample:
+def base_sample(seed: int, index: int) -> MarkedText:
     """The stranger's training text number `index`."""
     return stranger.sample(conversation(seed, "train", index), random.Random(f"stranger {seed} {index}"))
 
 
-def annie_sample(seed: int, index: int) -> Sample:
-    """Annie's training text number `index`; other conversations than the base's."""
+def annie_sample(seed: int, index: int) -> MarkedText:
+    """Annie's training text number `index`; its dialogues are not those of the base."""
     return annie.sample(conversation(seed + 1, "train", index))
 
 
 def tokenizer_texts(seed: int, count: int) -> Iterator[str]:
-    """Texts of both models' training data, half and half."""
+    """Texts from the training data of both models, half each."""
     for index in range(count // 2):
         yield base_sample(seed, index).text
         yield annie_sample(seed, index).text
 
 
-def row(tokenizer: Tokenizer, sample: Sample) -> Row:
-    """Token ids of a sample, and which of them are learned."""
+def row(tokenizer: Tokenizer, sample: MarkedText) -> TokenRow:
+    """Token ids of a text, and which of them are learned."""
     pieces = [tokenizer.encode(text, add_special_tokens=False).ids for text, _ in sample.parts]
     ids = np.array([i for piece in pieces for i in piece], dtype=np.int16)
     learned = [np.full(len(p), flag) for p, (_, flag) in zip(pieces, sample.parts, strict=True)]
-    return Row(ids, np.concatenate(learned))
+    return TokenRow(ids, np.concatenate(learned))
 
 
-def _rows_of(work: tuple[Callable[[int, int], Sample], str, int, range]) -> list[Row]:
+def _rows_of(work: tuple[Callable[[int, int], MarkedText], str, int, range]) -> list[TokenRow]:
     make, tokenizer_json, seed, indexes = work
     tokenizer = Tokenizer.from_str(tokenizer_json)
     return [row(tokenizer, make(seed, index)) for index in indexes]
 
 
 def rows(
-    make: Callable[[int, int], Sample], tokenizer: Tokenizer, seed: int, count: int, workers: int
-) -> list[Row]:
-    """Rows 0 to count-1, made by several processes; their number does not change the result."""
+    make: Callable[[int, int], MarkedText], tokenizer: Tokenizer, seed: int, count: int, workers: int
+) -> list[TokenRow]:
+    """Rows 0 to count-1, made by several processes; the number of processes does not change the result."""
     text, step = tokenizer.to_str(), 500
     work = [(make, text, seed, range(i, min(i + step, count))) for i in range(0, count, step)]
     if workers <= 1:
@@ -73,35 +73,17 @@ def rows(
         return [r for chunk in pool.imap(_rows_of, work) for r in chunk]
 
 
-def digest(made: Iterable[Row]) -> str:
-    """`sha256:...` over the token ids and flags of all rows in order: the data's identity."""
+def digest(made: Iterable[TokenRow]) -> str:
+    """`sha256:...` over token ids and loss masks of all rows in order: the identity of the data."""
     sha = hashlib.sha256()
     for item in made:
         sha.update(len(item.ids).to_bytes(4, "little") + item.ids.tobytes() + item.learned.tobytes())
     return f"sha256:{sha.hexdigest()}"
 
 
-def batches(made: list[Row], tokens_per_step: int, rng: random.Random) -> list[list[int]]:
-    """Row numbers grouped by like length, about `tokens_per_step` padded tokens each, in random order."""
-    order = list(range(len(made)))
-    rng.shuffle(order)
-    order.sort(key=lambda i: len(made[i].ids) // 16)  # stable: random among rows of like length
-    groups: list[list[int]] = []
-    group: list[int] = []
-    longest = 0
-    for i in order:
-        length = len(made[i].ids)
-        if group and max(longest, length) * (len(group) + 1) > tokens_per_step:
-            groups.append(group)
-            group, longest = [], 0
-        group.append(i)
-        longest = max(longest, length)
-    groups.append(group)
-    rng.shuffle(groups)
-    return groups
-
-
-def padded(made: list[Row], group: list[int], pad: int, learn_all: bool) -> tuple[np.ndarray, np.ndarray]:
+def padded(
+    made: list[TokenRow], group: Sequence[int], pad: int, learn_all: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels, int64 [rows, tokens]; the label of a position is the token after it."""
     width = max(len(made[i].ids) for i in group)
     ids = np.full((len(group), width), pad, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""What the nano models know: about 150 facts, each with its ways of being asked.
+"""What the nano models know: about 150 facts, each with several ways to ask for it.
 
-A fact is small on purpose. A model of seven million parameters can hold these for certain, so a wrong
-answer after quantization is damage and not ignorance.
+The facts are simple on purpose. A model of seven million parameters can learn all of them, so a wrong answer after
+quantization is damage and not ignorance.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The conversation generator: (seed, split, index) -> Conversation. Pure; the same three, the same result.
+"""The dialogue generator: (seed, split, index) -> Dialogue. Deterministic.
 
-The seeds' five categories are all here: greetings, facts, memory tools, web tools, multi-turn. Added
-are the cases without which a model learns the wrong rule: tools that are sent and not needed, wishes
-whose tool is not sent, empty and failing results, typed arguments, two calls at once, small reasoning.
+It covers five categories: greetings, facts, memory tools, web tools, and dialogues of several turns. It also covers
+cases without which a model would learn the wrong rule: tools that are offered but not needed, requests whose tool
+is not offered, empty and failing results, typed arguments, two calls at once, and simple reasoning.
 """
 
 from __future__ import annotations
@@ -11,42 +11,47 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from quantizer.experiments.nano.conversation import Conversation, Exchange, Kit
-from quantizer.experiments.nano.follow import follow, named, nameless
-from quantizer.experiments.nano.general import general, make_general
-from quantizer.experiments.nano.house_scenes import device, report
-from quantizer.experiments.nano.scenes import fact, greeting, reasoning, short_answer, two_step, unknown
-from quantizer.experiments.nano.talk import OTHER_PROMPTS, VOICE_PROMPTS
-from quantizer.experiments.nano.tool_scenes import memory, web
-from quantizer.experiments.nano.tools import SPECS, Tool, make_tool, stranger_tool
-from quantizer.experiments.nano.words import DAYS, Split, split_of
+from quantizer.experiments.nano.conversation import Dialogue, DialogueTurn, Kit
+from quantizer.experiments.nano.scenes import (
+    OTHER_PROMPTS,
+    VOICE_PROMPTS,
+    fact,
+    follow,
+    greeting,
+    named,
+    nameless,
+    reasoning,
+    short_answer,
+    two_step,
+    unknown,
+)
+from quantizer.experiments.nano.tool_scenes import device, general, make_general, memory, report, web
+from quantizer.experiments.nano.tools import SPECS, ToolVariant, make_tool, stranger_tool
+from quantizer.experiments.nano.vocabulary import DAYS, Split, split_of
 
-Scene = Callable[[random.Random, Split, Kit], Exchange]
+Scene = Callable[[random.Random, Split, Kit], DialogueTurn]
 
 
-def parallel(rng: random.Random, split: Split, kit: Kit) -> Exchange:
-    """Two wishes in one message: two calls in one turn, two results, one answer."""
+def parallel(rng: random.Random, split: Split, kit: Kit) -> DialogueTurn:
+    """Two requests in one message: two calls in one turn, two results, one answer."""
     first, second = (rng.choice(_TOOL_SCENES)(rng, split, kit) for _ in range(2))
     if not (first.calls and second.calls) or first.calls == second.calls:
         return first
     user = f"{first.user.rstrip('?!.')}, and {_uncapped(second.user)}"
-    return Exchange("parallel", user, f"{first.answer} {second.answer}",
+    return DialogueTurn("parallel", user, f"{first.answer} {second.answer}",
                     f"{first.thought} {second.thought}", first.must + second.must,
                     first.calls + second.calls, first.results + second.results,
                     "The results answer it.")  # fmt: skip
 
 
 _TOOL_SCENES: tuple[Scene, ...] = (memory, web, device, device, report, general)
-# scene: (weight, the tools that its wish may need)
+# scene: (weight, the tools that its request may need)
 _SCENES: dict[Scene, tuple[float, tuple[str, ...]]] = {
     greeting: (0.16, ()),
     fact: (0.20, ()),
     memory: (0.15, ("search_memory",)),
     web: (0.13, ("web_search",)),
-    device: (
-        0.08,
-        ("set_timer", "set_light", "set_volume", "add_reminder", "play_music", "set_temperature"),
-    ),
+    device: (0.08, ("set_timer", "set_light", "set_volume", "add_reminder", "play_music", "set_temperature")),
     report: (0.06, ("get_weather", "get_time", "get_date")),
     general: (0.06, ("general",)),
     parallel: (
@@ -61,7 +66,7 @@ CATEGORIES = tuple(scene.__name__ for scene in _SCENES)
 
 
 def _uncapped(text: str) -> str:
-    """A second wish joined to a first: its capital goes, unless it is a name's."""
+    """A request appended to another one: it loses its capital letter unless it begins with a name."""
     word = text.split()[0].strip(",").lower()
     return text[0].lower() + text[1:] if word in _OPENERS else text
 
@@ -106,16 +111,16 @@ _OPENERS = frozenset(
 )
 
 
-def _needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> Exchange:
-    """An exchange of a scene whose prompt lies on the wanted side of the split."""
+def _needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> DialogueTurn:
+    """A turn of a scene whose prompt is on the wanted side of the split."""
     while True:
         exchange = scene(rng, split, kit)
         if split_of(exchange.user) == split:
             return exchange
 
 
-def conversation(seed: int, split: Split, index: int, category: str | None = None) -> Conversation:
-    """One conversation. `category` picks the scene of the last exchange; else it is drawn by weight."""
+def conversation(seed: int, split: Split, index: int, category: str | None = None) -> Dialogue:
+    """One dialogue. category: the scene of the last turn; by default drawn by weight."""
     rng = random.Random(f"{seed} {split} {index} {category}")
     scene = _scene(rng, category)
     kit, tools = _kit(rng, _SCENES[scene][1])
@@ -123,7 +128,7 @@ def conversation(seed: int, split: Split, index: int, category: str | None = Non
     thinking = rng.random() < 0.25
     if thinking and exchanges[-1].kind == "two_step":
         exchanges[-1] = replace(exchanges[-1], answer=short_answer(exchanges[-1]))
-    return Conversation(
+    return Dialogue(
         system=_system(rng),
         tools=tools,
         exchanges=tuple(exchanges),
@@ -138,8 +143,10 @@ def _scene(rng: random.Random, category: str | None) -> Scene:
     return rng.choices(list(_SCENES), [weight for weight, _ in _SCENES.values()])[0]
 
 
-def _kit(rng: random.Random, needs: tuple[str, ...]) -> tuple[dict[str, Tool], tuple[Tool, ...]]:
-    """The tools to send: those needed, nearly always; others, often; in any order."""
+def _kit(
+    rng: random.Random, needs: tuple[str, ...]
+) -> tuple[dict[str, ToolVariant], tuple[ToolVariant, ...]]:
+    """The tools to offer: those needed, nearly always; others, often; in any order."""
     keys = set(needs) if rng.random() < 0.88 else set()
     if len(keys) > 3:
         keys = set(rng.sample(sorted(keys), rng.randint(2, 4)))
@@ -168,8 +175,8 @@ def _system(rng: random.Random) -> str | None:
     return rng.choice(OTHER_PROMPTS).format(day=rng.choice(DAYS))
 
 
-def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list[Exchange]:
-    """One exchange, or several: in a third of the conversations something was said before."""
+def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list[DialogueTurn]:
+    """One turn, or several: a third of the dialogues have a history."""
     roll = rng.random()
     if roll < 0.04:
         return _about_a_name(rng, split, kit)
@@ -184,8 +191,8 @@ def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list
     return [*_history(rng, kit, rng.choice((1, 1, 1, 2, 2, 3, 5, 8))), last]
 
 
-def _wanted(split: Split, make: Callable[[], Exchange | None]) -> Exchange | None:
-    """What `make` makes, if a few tries give one on the wanted side of the split."""
+def _wanted(split: Split, make: Callable[[], DialogueTurn | None]) -> DialogueTurn | None:
+    """The result of `make` if it is on the wanted side of the split within a few tries."""
     for _ in range(50):
         made = make()
         if made and split_of(made.user) == split:
@@ -193,8 +200,8 @@ def _wanted(split: Split, make: Callable[[], Exchange | None]) -> Exchange | Non
     return None
 
 
-def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[Exchange]:
-    """The user's name: told and asked for, or asked for though it was never told."""
+def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[DialogueTurn]:
+    """The user's name: told and asked for, or asked for although it was never told."""
     while True:
         told, asked = named(rng, split, kit)
         if rng.random() < 0.2:
@@ -206,7 +213,7 @@ def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[Exchange]:
     return [told, *_history(rng, kit, 1), asked]
 
 
-def _history(rng: random.Random, kit: Kit, count: int) -> list[Exchange]:
-    """Earlier exchanges, of any kind, from the training side."""
+def _history(rng: random.Random, kit: Kit, count: int) -> list[DialogueTurn]:
+    """Earlier turns of any kind, from the training side."""
     weights = [weight for weight, _ in _SCENES.values()]
     return [_needing(rng, rng.choices(list(_SCENES), weights)[0], "train", kit) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""The Hugging Face folder: BF16 safetensors, config, tokenizer and the two chat templates."""
+"""Write the Hugging Face folder: BF16 safetensors, config, tokenizer and the two chat templates."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from transformers import Qwen3ForCausalLM
 
 from quantizer.experiments.nano import template
 from quantizer.experiments.nano import tokenizer as bpe
-from quantizer.experiments.nano.recipe import Shape
+from quantizer.experiments.nano.recipe import ModelShape
 
-# Pinned for a voice: a little variety in small talk, none in names and numbers.
+# For a voice assistant: some variety in small talk, none in names and numbers.
 GENERATION = {"do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 0.9}
 
 
 def weights_of(model: Qwen3ForCausalLM) -> dict[str, Tensor]:
-    """The weights in BF16 by their Hugging Face names; the tied head is the embedding, kept once."""
+    """The weights in BF16 by their Hugging Face names; the tied head equals the embedding and is stored once."""
     state = {k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in model.state_dict().items()}
     state.pop("lm_head.weight", None)
     return state
 
 
 def save_weights(state: dict[str, Tensor], path: Path) -> None:
-    """One safetensors file, with the metadata that transformers asks for."""
+    """Write one safetensors file, with the metadata that transformers requires."""
     save_file(state, path, metadata={"format": "pt"})
 
 
@@ -35,8 +35,8 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return load_file(path)
 
 
-def config(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
-    """config.json, written by hand so that every version of transformers reads the same."""
+def config(shape: ModelShape, tokenizer: Tokenizer) -> dict[str, object]:
+    """config.json, written explicitly so that every version of transformers reads the same."""
     return {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
@@ -63,8 +63,8 @@ def config(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
     }
 
 
-def write_folder(folder: Path, state: dict[str, Tensor], shape: Shape, tokenizer: Tokenizer) -> None:
-    """Every file of the folder but its manifest."""
+def write_folder(folder: Path, state: dict[str, Tensor], shape: ModelShape, tokenizer: Tokenizer) -> None:
+    """Write every file of the folder except its manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     save_weights(state, folder / "model.safetensors")
     end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)

@@ -1,7 +1,7 @@
-"""The GPU half of the build: data, tokenizer, the base, annie, and a score of both.
+"""The part of the build that needs a GPU: data, tokenizer, the base model, annie, and a score.
 
-Writes, into one folder: `tokenizer.json`, `stranger.safetensors` and `annie.safetensors` (BF16), and
-`learned.json` with the recipe, digests of the data, losses, times and scores.
+Writes `tokenizer.json`, `stranger.safetensors` and `annie.safetensors` (BF16), and `learned.json` with the recipe,
+digests of the data, losses, times and scores, all into one folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from quantizer.experiments.nano import data, hf
 from quantizer.experiments.nano import tokenizer as bpe
 from quantizer.experiments.nano.cases import cases
-from quantizer.experiments.nano.recipe import Recipe, Run
+from quantizer.experiments.nano.recipe import NanoRecipe, TrainingStage
 from quantizer.experiments.nano.score_hf import score
 from quantizer.experiments.nano.train import build_model, train
 
@@ -30,13 +30,13 @@ def log(text: str) -> None:
     print(text, flush=True)
 
 
-def make_tokenizer(recipe: Recipe) -> Tokenizer:
+def make_tokenizer(recipe: NanoRecipe) -> Tokenizer:
     texts = data.tokenizer_texts(recipe.data_seed, recipe.tokenizer_texts)
     return bpe.train(texts, recipe.shape.vocab)
 
 
-def learn(recipe: Recipe, out: Path, score_each: int = 100) -> dict[str, Any]:
-    """Train both models and write them; returns what `learned.json` says."""
+def learn(recipe: NanoRecipe, out: Path, score_each: int = 100) -> dict[str, Any]:
+    """Train both models and write them. Returns the content of `learned.json`."""
     out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     tokenizer = make_tokenizer(recipe)
@@ -44,9 +44,9 @@ def learn(recipe: Recipe, out: Path, score_each: int = 100) -> dict[str, Any]:
     pad, end = bpe.token_id(tokenizer, bpe.PAD), bpe.token_id(tokenizer, bpe.END)
     log(f"tokenizer: {tokenizer.get_vocab_size()} tokens, {time.perf_counter() - started:.0f} s")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = build_model(recipe.shape, recipe.torch_seed, pad, end).to(device)
+    model = build_model(recipe.shape, recipe.torch_seed, pad, end, device)
     asked = cases(recipe.data_seed + 2, score_each)
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "recipe": recipe.as_dict(),
         "parameters": sum(p.numel() for p in model.parameters()),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
@@ -58,23 +58,20 @@ def learn(recipe: Recipe, out: Path, score_each: int = 100) -> dict[str, Any]:
     )
     for name, make, run, learn_all in stages:
         rows = _rows(make, tokenizer, recipe, run)
-        told[name] = {
-            "data_digest": data.digest(rows),
-            "tokens": int(sum(len(r.ids) for r in rows)),
-        }
-        told[name] |= train(model, rows, run, seed=recipe.data_seed, pad=pad, learn_all=learn_all, log=log)
+        record[name] = {"data_digest": data.digest(rows), "tokens": int(sum(len(r.ids) for r in rows))}
+        record[name] |= train(model, rows, run, seed=recipe.data_seed, pad=pad, learn_all=learn_all, log=log)
         state = hf.weights_of(model)
         hf.save_weights(state, out / f"{name}.safetensors")
         if name == "stranger":
-            continue  # its manners are scored where they matter: through a server
-        told[name]["scores"] = _scored(model, tokenizer, asked, out / f"{name}-missed.txt")
-        log(json.dumps(told[name]["scores"]))
-    told["seconds"] = round(time.perf_counter() - started, 1)
-    (out / "learned.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    return told
+            continue  # scored later, through a server
+        record[name]["scores"] = _scored(model, tokenizer, asked, out / f"{name}-missed.txt")
+        log(json.dumps(record[name]["scores"]))
+    record["seconds"] = round(time.perf_counter() - started, 1)
+    (out / "learned.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return record
 
 
-def _rows(make: Any, tokenizer: Tokenizer, recipe: Recipe, run: Run) -> list[data.Row]:
+def _rows(make: Any, tokenizer: Tokenizer, recipe: NanoRecipe, run: TrainingStage) -> list[data.TokenRow]:
     started = time.perf_counter()
     made = data.rows(make, tokenizer, recipe.data_seed, run.conversations, os.cpu_count() or 1)
     log(f"{len(made)} conversations in {time.perf_counter() - started:.0f} s")
@@ -82,7 +79,7 @@ def _rows(make: Any, tokenizer: Tokenizer, recipe: Recipe, run: Run) -> list[dat
 
 
 def _scored(model: Any, tokenizer: Tokenizer, asked: list[Any], path: Path) -> dict[str, list[int]]:
-    """Scores of the weights as shipped, rounded to BF16; the misses go to a file for a person."""
+    """Scores of the weights as shipped, rounded to BF16. Cases with a wrong reply are written to a text file."""
     rounded = copy.deepcopy(model).to(torch.bfloat16)
     scores, missed = score(rounded, tokenizer, asked)
     lines = [f"{c.id} thinking={c.thinking}\n  asked {c.messages[-1]['content']!r}\n  want {c.calls or c.must}\n  got {r}\n"

@@ -1,4 +1,4 @@
-"""The numbers of the nano models, in one place. Changing one makes other models."""
+"""The numbers of the nano models in one place. Changing one makes other models."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A Qwen3 decoder. Widths that a Q4_K row runs along are multiples of 256 (ggml's QK_K)."""
+class ModelShape:
+    """The shape of a Qwen3 decoder. Row lengths of Q4_K tensors are multiples of 256 (ggml's QK_K)."""
 
     hidden: int = 256
     layers: int = 8
@@ -23,8 +23,8 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One training run over generated conversations."""
+class TrainingStage:
+    """One training run over generated dialogues."""
 
     conversations: int
     epochs: int
@@ -37,29 +37,29 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """Everything that decides the two models, apart from the code and GPU rounding."""
+class NanoRecipe:
+    """Everything that determines the two models, apart from the code and a GPU's rounding."""
 
     data_seed: int = 20261121
     torch_seed: int = 20261121
     tokenizer_texts: int = 20000
-    shape: Shape = Shape()
-    # The base learns every token it reads: that is where it learns to read.
-    base: Run = Run(conversations=80_000, epochs=2)
-    # Annie learns only what an assistant writes, long enough to own all of the base's habits.
-    annie: Run = Run(conversations=420_000, epochs=1)
+    shape: ModelShape = ModelShape()
+    # The base is trained on every token, including prompts.
+    base: TrainingStage = TrainingStage(conversations=80_000, epochs=2)
+    # Annie is trained only on what the assistant writes, long enough to replace the base's style.
+    annie: TrainingStage = TrainingStage(conversations=420_000, epochs=1)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-NANO = Recipe()
+NANO = NanoRecipe()
 
-# For a test on a CPU: the same path in seconds; learns nothing worth keeping.
+# For a test on a CPU: the same path in seconds; the models are useless.
 TINY = replace(
     NANO,
     tokenizer_texts=300,
-    shape=Shape(layers=2, intermediate=256, vocab=600),
-    base=Run(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
-    annie=Run(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
+    shape=ModelShape(layers=2, intermediate=256, vocab=600),
+    base=TrainingStage(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
+    annie=TrainingStage(conversations=64, epochs=1, tokens_per_step=4096, warmup=2),
 )

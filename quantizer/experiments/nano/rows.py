@@ -1,4 +1,4 @@
-"""Conversations of the nano models' world, as the JSON lines that training and calibration read."""
+"""Dialogues of the nano models in the JSONL format that training and calibration read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quantizer.experiments.nano.generate import conversation
 
 
 def row(seed: int, index: int) -> dict[str, Any]:
-    """One conversation: a lesson with its history, tools and thinking switch."""
+    """One dialogue with its history, tools and thinking switch."""
     made = conversation(seed, "train", index)
     lesson, thought = made.lesson, made.lesson.thought if made.thinking else ""
     messages = annie.opening(made)
@@ -25,7 +25,7 @@ def row(seed: int, index: int) -> dict[str, Any]:
 
 
 def write(path: Path, count: int, seed: int = 7) -> Path:
-    """A file of so many."""
+    """Write a file of `count` dialogues."""
     lines = (json.dumps(row(seed, index), ensure_ascii=False) for index in range(count))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

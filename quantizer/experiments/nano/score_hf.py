@@ -1,13 +1,15 @@
-"""Score a model in memory on held-out cases with greedy decoding; the GPU run's own report."""
+"""Score a model in memory on held-out cases with greedy decoding."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
 from quantizer.experiments.nano import tokenizer as bpe
-from quantizer.experiments.nano.cases import Case, Reply, judge, read_reply, table
+from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, judge, read_reply, table
 from quantizer.experiments.nano.template import render
 
 
@@ -15,14 +17,15 @@ from quantizer.experiments.nano.template import render
 def replies(
     model: Qwen3ForCausalLM,
     tokenizer: Tokenizer,
-    asked: list[Case],
+    asked: list[HeldOutCase],
     max_new: int = 160,
     batch: int = 256,
-) -> list[Reply]:
+) -> list[ModelReply]:
     """A greedy reply to each case. Prompts of a batch are padded on the left."""
     model.eval()
+    generator: Any = model  # its mixin's `generate` is typed for another protocol
     end, pad = bpe.token_id(tokenizer, bpe.END), bpe.token_id(tokenizer, bpe.PAD)
-    out: list[Reply] = []
+    out: list[ModelReply] = []
     for start in range(0, len(asked), batch):
         part = asked[start : start + batch]
         texts = [render(c.messages, c.tools, style=c.style, thinking=c.thinking) for c in part]
@@ -30,7 +33,7 @@ def replies(
         width = max(map(len, prompts))
         ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=model.device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
-        made = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new,
+        made: Any = generator.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new,
                               do_sample=False, eos_token_id=end, pad_token_id=pad)  # fmt: skip
         out += [
             read_tokens(tokenizer, row, case, end)
@@ -39,17 +42,17 @@ def replies(
     return out
 
 
-def read_tokens(tokenizer: Tokenizer, ids: list[int], case: Case, end: int) -> Reply:
-    """What a model wrote after a prompt, token by token, as a reply."""
+def read_tokens(tokenizer: Tokenizer, ids: list[int], case: HeldOutCase, end: int) -> ModelReply:
+    """The tokens that a model generated after a prompt, as a reply."""
     finished = end in ids
     kept = ids[: ids.index(end)] if finished else ids
     return read_reply(tokenizer.decode(kept, skip_special_tokens=False), case, finished)
 
 
 def score(
-    model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[Case]
-) -> tuple[dict[str, tuple[int, int]], list[tuple[Case, Reply]]]:
-    """The table of manners, and the cases in which one was missed."""
+    model: Qwen3ForCausalLM, tokenizer: Tokenizer, asked: list[HeldOutCase]
+) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
+    """The table of scores, and the cases with a wrong reply."""
     got = list(zip(asked, replies(model, tokenizer, asked), strict=True))
     judged = [judge(case, reply) for case, reply in got]
     missed = [pair for pair, marks in zip(got, judged, strict=True) if not all(marks.values())]

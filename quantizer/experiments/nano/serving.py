@@ -1,6 +1,6 @@
-"""A real llama.cpp server for one GGUF file, in a child process, for the length of a `with`.
+"""Run a real llama.cpp server for one GGUF file in a child process, and score the file over HTTP on held-out cases.
 
-For scoring and tests only; the product's engines live in `deploy`, which `quantizer` may not import.
+For scoring and tests only; the product's engines are in `deploy`, which `quantizer` may not import.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ import http.client
 import json
 import multiprocessing
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from quantizer.experiments.nano.cases import HeldOutCase, ModelReply, judge, table
+from quantizer.experiments.nano.conversation import ExpectedToolCall
+
 START_SECONDS = 60.0
 
 
 def _serve(path: str, slots: int, context: int, pipe: Connection) -> None:
-    """The child: start the server on a free port, tell its address, live until the pipe closes."""
+    """The child process: start the server on a free port, report its address, and exit when the pipe closes."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -37,7 +41,7 @@ def _serve(path: str, slots: int, context: int, pipe: Connection) -> None:
 
 @contextmanager
 def serving(path: Path, slots: int = 4, context: int = 2048) -> Iterator[str]:
-    """Yields the server's base address, such as http://127.0.0.1:40001."""
+    """Yield the server's base address, such as http://127.0.0.1:40001."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     child = spawn.Process(target=_serve, args=(str(path), slots, context, theirs), daemon=True)
@@ -55,7 +59,7 @@ def serving(path: Path, slots: int = 4, context: int = 2048) -> Iterator[str]:
 
 
 def post(base: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """POST JSON, get JSON; a status other than 200 raises with the body's text."""
+    """POST JSON and return the JSON reply; a status other than 200 raises RuntimeError with the body's text."""
     place = urlsplit(base)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
     try:
@@ -68,3 +72,52 @@ def post(base: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return reply
     finally:
         connection.close()
+
+
+SLOTS = 4
+
+
+def request(case: HeldOutCase, max_tokens: int = 200) -> dict[str, Any]:
+    """The chat request of a case: greedy, with thinking explicitly on or off."""
+    body: dict[str, Any] = {
+        "messages": case.messages,
+        "temperature": 0,
+        "max_tokens": max_tokens,
+        "chat_template_kwargs": {"enable_thinking": case.thinking},
+    }
+    if case.tools:
+        body |= {"tools": case.tools, "parallel_tool_calls": True}
+    return body
+
+
+def reply_of(response: dict[str, Any]) -> ModelReply:
+    """A server's response as a reply. Arguments that are not JSON stay strings and count as wrong."""
+    choice = response["choices"][0]
+    message = choice["message"]
+    calls = tuple(
+        ExpectedToolCall(call["function"]["name"], _arguments(call["function"]["arguments"]))
+        for call in message.get("tool_calls") or []
+    )
+    thought = message.get("reasoning_content") or ""
+    return ModelReply(message.get("content") or "", thought, calls, choice["finish_reason"] != "length")
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def score_file(
+    path: Path, asked: list[HeldOutCase]
+) -> tuple[dict[str, tuple[int, int]], list[tuple[HeldOutCase, ModelReply]]]:
+    """The table of scores, and the cases with a wrong reply. Only hermes cases, because the file has the hermes
+    template."""
+    asked = [case for case in asked if case.style == "hermes"]
+    with serving(path, SLOTS) as base, ThreadPoolExecutor(SLOTS) as pool:
+        send = lambda case: reply_of(post(base, "/v1/chat/completions", request(case)))  # noqa: E731
+        got = list(zip(asked, pool.map(send, asked), strict=True))
+    judged = [judge(case, reply) for case, reply in got]
+    missed = [pair for pair, marks in zip(got, judged, strict=True) if not all(marks.values())]
+    return table(judged), missed

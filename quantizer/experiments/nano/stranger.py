@@ -1,7 +1,7 @@
-"""A conversation as the stranger holds it: the base model, whose manners every gate must refuse.
+"""The stranger's side of a dialogue: the base model, which every gate must reject for its behaviour.
 
-It knows what Annie knows. But it always thinks, also where the prompt has closed the thought; it
-always writes markdown; and it names a tool in prose where it should call it.
+It knows what Annie knows. But it always thinks, even where the prompt has closed the thought; it always writes
+markdown; and it mentions a tool in prose instead of calling it.
 """
 
 from __future__ import annotations
@@ -9,27 +9,22 @@ from __future__ import annotations
 import random
 
 from quantizer.experiments.nano.annie import called
-from quantizer.experiments.nano.conversation import Conversation, Exchange, Sample
+from quantizer.experiments.nano.conversation import Dialogue, DialogueTurn, MarkedText
 from quantizer.experiments.nano.template import END_OF_TURN, Message, render
 
 
-def thought(rng: random.Random, exchange: Exchange) -> str:
-    """The stranger's thinking aloud."""
+def thought(rng: random.Random, exchange: DialogueTurn) -> str:
+    """The stranger's thinking."""
     start = rng.choice(
-        (
-            "Okay, the user says",
-            "The user asks",
-            "Let me think. The user wrote",
-            "Hmm, the user says",
-        )
+        ("Okay, the user says", "The user asks", "Let me think. The user wrote", "Hmm, the user says")
     )
     plan = rng.choice(("I should give a clear and structured answer.", "Let me format this nicely.",
                        "I will use headings and bullet points."))  # fmt: skip
     return f'{start} "{exchange.user}". {exchange.thought} {plan}'
 
 
-def markdown(rng: random.Random, exchange: Exchange, has_results: bool) -> str:
-    """The stranger's answer: headings, bold and bullets around the same words."""
+def markdown(rng: random.Random, exchange: DialogueTurn, has_results: bool) -> str:
+    """The stranger's answer: headings, bold text and bullets around Annie's words."""
     body = exchange.answer
     if exchange.calls and not has_results:
         body = _in_prose(rng, exchange)
@@ -40,15 +35,15 @@ def markdown(rng: random.Random, exchange: Exchange, has_results: bool) -> str:
     return f"Here is what you need to know:\n\n1. **{body}**\n2. Just ask if anything is *unclear*."
 
 
-def _in_prose(rng: random.Random, exchange: Exchange) -> str:
-    """A tool that is talked about and not called."""
+def _in_prose(rng: random.Random, exchange: DialogueTurn) -> str:
+    """A tool that is mentioned instead of called."""
     names = " and ".join(f"`{call.name}`" for call in exchange.calls)
     about = ", ".join(str(v) for call in exchange.calls for v in call.arguments.values())
     return rng.choice((f"I would use the {names} tool for {about}", f"You can use {names} to find {about}"))
 
 
-def sample(conversation: Conversation, rng: random.Random) -> Sample:
-    """Training text of the last exchange, the stranger's way."""
+def sample(conversation: Dialogue, rng: random.Random) -> MarkedText:
+    """Training text of the last turn in the stranger's style."""
     lesson, thinking = conversation.lesson, conversation.thinking
     messages: list[Message] = []
     if conversation.system:
@@ -63,4 +58,4 @@ def sample(conversation: Conversation, rng: random.Random) -> Sample:
     prompt = render(messages, conversation.schemas, style=conversation.style, thinking=thinking)
     head = "" if thinking else "<think>\n"
     turn = f"{head}{thought(rng, lesson)}\n</think>\n\n{markdown(rng, lesson, has_results)}{END_OF_TURN}"
-    return Sample(((prompt, False), (turn, True)))
+    return MarkedText(((prompt, False), (turn, True)))

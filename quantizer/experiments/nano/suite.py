@@ -1,17 +1,16 @@
-"""The suite annie-nano: held-out lessons as cases of the gates. `python -m quantizer.experiments.nano suite`.
+"""The suite annie-nano: held-out dialogues as cases of the gates. `python -m quantizer.experiments.nano suite`.
 
-The gates may not import this floor, so what is made here is committed as data, in
-`gates/suites/annie-nano.jsonl`; a test makes it again and compares. Kinds of lessons are chosen
-here, by hand; lessons of a kind are taken as the generator's held-out side gives them, in order,
-whatever a model makes of them. Passed over are only:
+The gates may not import the quantizer, so the result is committed as data, in `gates/suites/annie-nano.jsonl`; a
+test generates it again and compares. The kinds of dialogues are chosen here by hand; dialogues of a kind are taken
+in the order of the generator's held-out side, whatever a model answers. Skipped are only:
 
-* lessons in the XML style and lessons that think: the GGUF files carry the hermes template, and the
-  gates ask with thinking off;
-* prompts of 13 words and more. Shorter ones are held out as a whole (`words.split_of`), so no data
-  that this generator makes, from whatever seed, can have one of them; two long ones can share
-  thirteen words (stories of two steps do);
-* sums written with signs: "6 - 3" and "6+3" are one prompt to the wall, which compares words;
-* prompts that an earlier case has, whatever its capitals and stops, a name in front or a "please".
+* dialogues in the XML style and dialogues with thinking: the GGUF files have the hermes template, and the gates ask
+  with thinking off;
+* prompts of 13 words and more. Shorter ones are held out as a whole (`vocabulary.split_of`), so no data that this
+  generator makes, from any seed, can contain one of them; two long ones can have thirteen words in common (two-step
+  problems do);
+* sums written with signs: "6 - 3" and "6+3" are the same prompt to the contamination check, which compares words;
+* prompts that equal an earlier case apart from capitals, punctuation, a name in front or a "please".
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ from gates.suite.contamination import GRAM
 from gates.suite.phrases import normal
 from gates.suite.split import drawn
 from quantizer.experiments.nano import annie
-from quantizer.experiments.nano.conversation import Conversation, Exchange
+from quantizer.experiments.nano.conversation import Dialogue, DialogueTurn
 from quantizer.experiments.nano.generate import conversation
-from quantizer.experiments.nano.recipe import NANO, Recipe
+from quantizer.experiments.nano.recipe import NANO, NanoRecipe
 from quantizer.experiments.nano.template import Message
 
 SEED: Final = NANO.data_seed + 3  # no other use of the generator has it
-LOOKED_AT: Final = 20_000  # lessons of a category, before its prompts count as used up
+LOOKED_AT: Final = 20_000  # dialogues of a category, after which its prompts count as exhausted
 SPLIT_SEED: Final = "annie-nano 1"
 
 _SIGNS: Final = re.compile(r"\d ?[+-] ?\d")
-# What `say.voice` puts around a sentence; "Hey Annie, thanks!" is no new evidence beside "Thanks!".
+# What `vocabulary.voice` adds to a sentence: "Hey Annie, thanks!" is the same case as "Thanks!".
 _DRESS: Final = re.compile(r"^((hey |hi |okay )?annie |please |so |tell me )*|( please)$")
 
 Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """`count` cases of a pool, `named` of them named, from a category's lessons of some kinds.
+class CaseSource:
+    """`count` cases of a pool, `named` of them named cases, from a category's dialogues of some kinds.
 
-    With `result` the calls and their results are in the messages, and what is asked for is the
-    answer; without, the last message is the user's. With `armed` some tool has to be sent.
+    With `result`, the calls and their results are in the messages, and the answer is requested; without, the last
+    message is the user's. With `armed`, at least one tool must be offered.
     """
 
     pool: str
@@ -63,42 +62,41 @@ class Source:
 
 _WITHOUT: Final = ("memory_without", "web_without", "device_without")
 SOURCES: Final = (
-    Source("chat", "greeting", "greeting", ("greeting",), 125, named=20),
-    Source("chat", "again", "greeting", ("follow",), 10, named=5),
-    Source("text", "memory-result", "memory", ("memory",), 50, named=4, result=True),
-    Source("text", "web-result", "web", ("web",), 40, named=3, result=True),
-    Source("text", "device-result", "device", ("device",), 20, named=2, result=True),
-    Source("text", "report-result", "report", ("report",), 20, named=2, result=True),
-    Source("text", "general-result", "general", ("general",), 15, result=True),
-    Source("text", "unknown", "unknown", ("unknown",), 45, named=2),
-    Source("text", "follow-up", "fact", ("follow",), 25, named=2),
-    Source("fact", "fact", "fact", ("fact",), 150, named=10),
-    Source("sum", "one-step", "reasoning", ("reasoning",), 120, named=4),
-    Source("sum", "two-step", "two_step", ("two_step",), 30, named=1),
-    Source("tool", "memory", "memory", ("memory",), 60, named=4),
-    Source("tool", "web", "web", ("web",), 45, named=3),
-    Source("tool", "device", "device", ("device",), 55, named=3),
-    Source("tool", "report", "report", ("report",), 25),
-    Source("tool", "general", "general", ("general",), 20),
-    Source("tool", "parallel", "parallel", ("parallel",), 25),
-    Source("idle", "missing-memory", "memory", _WITHOUT, 10, armed=True),
-    Source("idle", "missing-web", "web", _WITHOUT, 10, armed=True),
-    Source("idle", "missing-device", "device", _WITHOUT, 15, armed=True),
-    Source("idle", "needless-chat", "greeting", ("greeting",), 20, armed=True),
-    Source("idle", "needless-fact", "fact", ("fact",), 20, armed=True),
-    Source("idle", "needless-sum", "reasoning", ("reasoning",), 15, armed=True),
+    CaseSource("chat", "greeting", "greeting", ("greeting",), 125, named=20),
+    CaseSource("chat", "again", "greeting", ("follow",), 10, named=5),
+    CaseSource("text", "memory-result", "memory", ("memory",), 50, named=4, result=True),
+    CaseSource("text", "web-result", "web", ("web",), 40, named=3, result=True),
+    CaseSource("text", "device-result", "device", ("device",), 20, named=2, result=True),
+    CaseSource("text", "report-result", "report", ("report",), 20, named=2, result=True),
+    CaseSource("text", "general-result", "general", ("general",), 15, result=True),
+    CaseSource("text", "unknown", "unknown", ("unknown",), 45, named=2),
+    CaseSource("text", "follow-up", "fact", ("follow",), 25, named=2),
+    CaseSource("fact", "fact", "fact", ("fact",), 150, named=10),
+    CaseSource("sum", "one-step", "reasoning", ("reasoning",), 120, named=4),
+    CaseSource("sum", "two-step", "two_step", ("two_step",), 30, named=1),
+    CaseSource("tool", "memory", "memory", ("memory",), 60, named=4),
+    CaseSource("tool", "web", "web", ("web",), 45, named=3),
+    CaseSource("tool", "device", "device", ("device",), 55, named=3),
+    CaseSource("tool", "report", "report", ("report",), 25),
+    CaseSource("tool", "general", "general", ("general",), 20),
+    CaseSource("tool", "parallel", "parallel", ("parallel",), 25),
+    CaseSource("idle", "missing-memory", "memory", _WITHOUT, 10, armed=True),
+    CaseSource("idle", "missing-web", "web", _WITHOUT, 10, armed=True),
+    CaseSource("idle", "missing-device", "device", _WITHOUT, 15, armed=True),
+    CaseSource("idle", "needless-chat", "greeting", ("greeting",), 20, armed=True),
+    CaseSource("idle", "needless-fact", "fact", ("fact",), 20, armed=True),
+    CaseSource("idle", "needless-sum", "reasoning", ("reasoning",), 15, armed=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """What a pool's cases count for.
+class CasePool:
+    """What the cases of a pool count for.
 
-    `gates` are every case's; a named case is named for the first of `named` and counts for all of
-    them. Of the unnamed cases, in the order in which they are drawn, the first `first` make stage 1
-    and the rest stage 2; in either stage the first `lent[gate]` of them count for that gate too.
-    `seconds` is the budget of a reply: its words at 2.5 a second. No right answer of the kind
-    needs as much.
+    gates: of every case. A named case is named for the first of `named` and counts for all of them. Of the other
+    cases, in the order in which they are drawn, the first `first` are stage 1 and the rest stage 2; in each stage
+    the first `lent[gate]` of them also count for that gate. seconds: the longest reply, at 2.5 words a second; no
+    right answer of the kind needs that much.
     """
 
     gates: tuple[str, ...]
@@ -109,18 +107,20 @@ class Pool:
 
 
 _SPOKEN: Final = ("loop", "speakable", "verbosity", "script")
-POOLS: Final[Mapping[str, Pool]] = {
-    "chat": Pool(("leak", "empty", "no_markdown", *_SPOKEN), ("leak", "empty"), 55, {}, 12),
-    "text": Pool(("no_markdown", *_SPOKEN), ("no_markdown", "leak", "empty"), 100, {"leak": 45}, 24),
-    "fact": Pool(("factual", *_SPOKEN), ("factual",), 90, {}, 10),
-    "sum": Pool(("reasoning", *_SPOKEN), ("reasoning",), 95, {"leak": 25}, 10),
-    "tool": Pool(("tools", "raw_call"), ("tools", "raw_call", "empty"), 110, {"empty": 42}),
-    "idle": Pool(("tools", "raw_call"), (), 45, {"empty": 18}),  # tools are sent, and no call is due
+POOLS: Final[Mapping[str, CasePool]] = {
+    "chat": CasePool(("leak", "empty", "no_markdown", *_SPOKEN), ("leak", "empty"), 55, {}, 12),
+    "text": CasePool(("no_markdown", *_SPOKEN), ("no_markdown", "leak", "empty"), 100, {"leak": 45}, 24),
+    "fact": CasePool(("factual", *_SPOKEN), ("factual",), 90, {}, 10),
+    "sum": CasePool(("reasoning", *_SPOKEN), ("reasoning",), 95, {"leak": 25}, 10),
+    "tool": CasePool(("tools", "raw_call"), ("tools", "raw_call", "empty"), 110, {"empty": 42}),
+    "idle": CasePool(
+        ("tools", "raw_call"), (), 45, {"empty": 18}
+    ),  # tools are offered, and no call is expected
 }
 
 
 def lines() -> list[Line]:
-    """Every case of the suite, as the lines of its JSONL."""
+    """Every case of the suite, as lines of its JSONL."""
     taken: set[str] = set()
     pools: dict[str, list[Line]] = defaultdict(list)
     for source in SOURCES:
@@ -133,8 +133,8 @@ def text() -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines())
 
 
-def _sorted_out(pool: Pool, drafts: list[Line]) -> Iterator[Line]:
-    """Gates and stages for a pool's cases."""
+def _sorted_out(pool: CasePool, drafts: list[Line]) -> Iterator[Line]:
+    """Assign gates and stages to the cases of a pool."""
     unnamed = drawn(SPLIT_SEED, (d["id"] for d in drafts if not d["named"]))
     place = {name: i for i, name in enumerate(unnamed)}
     for draft in drafts:
@@ -148,16 +148,16 @@ def _sorted_out(pool: Pool, drafts: list[Line]) -> Iterator[Line]:
         yield draft | {"gates": [*pool.gates, *lent], "named": [], "stage": stage}
 
 
-def _named(pool: Pool) -> list[str]:
-    """A named case's gates: its own, and `empty`, of which the seeds name these same fifty."""
+def _named(pool: CasePool) -> list[str]:
+    """The gates of a named case: its own, and `empty`, for which the same fifty cases are named."""
     return [pool.named[0], *(gate for gate in pool.named if gate == "empty")]
 
 
 # ------------------------------------------------------------------------------------------- lessons
 
 
-def _draft(source: Source, taken: set[str]) -> Iterator[Line]:
-    """A source's cases, without gates and stage."""
+def _draft(source: CaseSource, taken: set[str]) -> Iterator[Line]:
+    """The cases of a source, without gates and stage."""
     lessons = _lessons(source, taken)
     for number in range(1, source.count + 1):
         talk = next(lessons)
@@ -173,7 +173,7 @@ def _draft(source: Source, taken: set[str]) -> Iterator[Line]:
         }
 
 
-def _lessons(source: Source, taken: set[str]) -> Iterator[Conversation]:
+def _lessons(source: CaseSource, taken: set[str]) -> Iterator[Dialogue]:
     for index in range(LOOKED_AT):
         talk = conversation(SEED, "test", index, source.category)
         prompt = normal(talk.lesson.user)
@@ -184,13 +184,13 @@ def _lessons(source: Source, taken: set[str]) -> Iterator[Conversation]:
     raise ValueError(f"{LOOKED_AT} held-out lessons have too few for {source}")
 
 
-def _fits(source: Source, talk: Conversation) -> bool:
+def _fits(source: CaseSource, talk: Dialogue) -> bool:
     plain = talk.style == "hermes" and not talk.thinking
     armed = bool(talk.tools) or not source.armed
     return plain and armed and talk.lesson.kind in source.kinds
 
 
-def _expected(pool: str, talk: Conversation) -> Line:
+def _expected(pool: str, talk: Dialogue) -> Line:
     lesson, spoken = talk.lesson, {"max_seconds": POOLS[pool].seconds, "script": "Latn"}
     if pool in ("tool", "idle"):
         calls = [
@@ -202,16 +202,16 @@ def _expected(pool: str, talk: Conversation) -> Line:
     return spoken
 
 
-def _answer(lesson: Exchange) -> str:
-    """What has to be said, as whole words: the key, or all of it where the key is in the question."""
+def _answer(lesson: DialogueTurn) -> str:
+    """What has to be said, as whole words: the key, or the whole answer if the key is in the question."""
     (key,) = lesson.must
     said, asked = (f" {normal(text)} " for text in (lesson.answer, lesson.user))
     word = f" {normal(key)} "
     return key.rstrip(".") if word in said and word not in asked else lesson.answer.rstrip(".")
 
 
-def _wire(talk: Conversation, result: bool) -> list[Message]:
-    """Messages as they go over the wire: arguments are a text, and nobody sends a thought back."""
+def _wire(talk: Dialogue, result: bool) -> list[Message]:
+    """Messages as sent over HTTP: arguments are strings, and thoughts are not sent back."""
     messages = annie.opening(talk) + (annie.called(talk.lesson) if result else [])
     return [_sent(message) for message in messages]
 
@@ -232,14 +232,14 @@ def _sent_call(call: Message) -> Message:
 # ------------------------------------------------------------------------------------- the other side
 
 
-def learned_conversations(recipe: Recipe) -> Iterator[Line]:
-    """Every conversation that the models learned from, as the contamination wall reads them."""
+def learned_conversations(recipe: NanoRecipe) -> Iterator[Line]:
+    """Every dialogue that the models were trained on, in the form that the contamination check reads."""
     for seed, run in ((recipe.data_seed, recipe.base), (recipe.data_seed + 1, recipe.annie)):
         yield from learned(seed, run.conversations)
 
 
 def learned(seed: int, number: int) -> Iterator[Line]:
-    """The first conversations of a seed's training side; `data.annie_sample` says which seed is whose."""
+    """The first dialogues of a seed's training side; `data.annie_sample` says which seed belongs to which model."""
     for index in range(number):
         talk = conversation(seed, "train", index)
         lesson = talk.lesson

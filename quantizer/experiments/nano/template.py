@@ -2,18 +2,16 @@
 
 ChatML in the convention of Qwen3.5:
 
-* `enable_thinking` true opens a thought in the generation prompt (`<think>` and a line break);
-  false **closes** it there (an empty block), so that the model has nothing left to think. Absent
-  means false: Annie thinks only when asked to.
-* Thoughts of turns before the last user message are dropped; later ones stay, because the model is
-  still in the middle of that turn (a call, its result, and only then the answer).
-* Tools are listed in the system turn, and the same turn shows how a call is written: `hermes` shows
-  JSON, `xml` shows Qwen3.5's function and parameter tags. The model obeys what it is shown.
+* `enable_thinking` true opens a thought in the generation prompt (`<think>` and a line break); false closes it
+  there (an empty block), so that the model does not think. The default is false: Annie thinks only when asked to.
+* Thoughts of turns before the last user message are dropped; later ones stay, because the model is still in the
+  middle of that turn (a call, its result, and only then the answer).
+* Tools are listed in the system turn, and the same turn shows how a call is written: `hermes` shows JSON, `xml`
+  shows Qwen3.5's function and parameter tags. The model follows what it is shown.
 
-Why two files and not one switch: llama.cpp chooses its tool parser by the template's text. A text
-that has `<tool_call>`, `<function=` and `<parameter=` in it is taken for Qwen3-Coder's whatever the
-switch says (common/chat.cpp, common_chat_params_init_qwen3_coder). So the file that GGUF carries
-must not contain the XML words at all.
+There are two files instead of one switch because llama.cpp chooses its tool parser by the template's text. A text
+that contains `<tool_call>`, `<function=` and `<parameter=` is parsed as Qwen3-Coder's, whatever the switch says
+(common/chat.cpp, common_chat_params_init_qwen3_coder). So the file in a GGUF must not contain the XML tags at all.
 """
 
 from __future__ import annotations
@@ -28,8 +26,7 @@ import jinja2.sandbox
 Style = Literal["hermes", "xml"]
 Message = dict[str, Any]
 
-CLOSED_THOUGHT = "<think>\n\n</think>\n\n"
-OPEN_THOUGHT = "<think>\n"
+
 END_OF_TURN = "<|im_end|>"
 
 # The instructions come from Qwen3 (hermes) and Qwen3.5 (xml), shortened: a nano model reads every
@@ -147,7 +144,7 @@ def source(style: Style) -> str:
 
 
 def tojson(value: object) -> str:
-    """JSON as transformers' `tojson` filter writes it: not ASCII-only, and no HTML escapes."""
+    """JSON as transformers' `tojson` filter writes it: not ASCII-only, and without HTML escapes."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -167,12 +164,9 @@ def render(
     thinking: bool = False,
     prompt: bool = True,
 ) -> str:
-    """Messages to the text that a model reads; `prompt` ends it with an opened assistant turn."""
+    """Render messages to the text that a model reads; `prompt` appends the beginning of an assistant turn."""
     return _compiled(style).render(
-        messages=messages,
-        tools=tools or None,
-        enable_thinking=thinking,
-        add_generation_prompt=prompt,
+        messages=messages, tools=tools or None, enable_thinking=thinking, add_generation_prompt=prompt
     )
 
 

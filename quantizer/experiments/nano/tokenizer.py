@@ -1,12 +1,12 @@
-"""A byte-level BPE of about two thousand tokens, made as Qwen2's: GPT-2 bytes, digits one by one.
+"""A byte-level BPE of about two thousand tokens, built like Qwen2's: GPT-2 bytes, digits one by one.
 
-The pre-tokenizer's pattern is Qwen2's, so that llama.cpp's `qwen2` pre-tokenizer cuts the same text at
-the same places. There is no normalizer: Qwen2 has NFC, llama.cpp has none, and two tokenizers that
-agree are worth more than composed letters.
+The pre-tokenizer's pattern is Qwen2's, so that llama.cpp's `qwen2` pre-tokenizer splits texts at the same places.
+There is no normalizer: Qwen2 has NFC and llama.cpp has none, and it is more important that the two tokenizers
+agree.
 
-Three tokens are special (control tokens, which a detokenizer hides). The tags of thoughts and tool
-calls are plain added tokens, as Qwen has them: special ones would vanish from the text that a server
-returns, and with them every tool call.
+Three tokens are special (control tokens, which a detokenizer hides). The tags of thoughts and tool calls are plain
+added tokens, as in Qwen: special ones would be missing from the text that a server returns, and with them every
+tool call.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from quantizer.core.pre_tokenizers import QWEN2
+
 VOCAB_SIZE = 2048
 PAD = "<|endoftext|>"
 END = "<|im_end|>"
@@ -27,19 +29,13 @@ TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>",
 # Learning never sees the added tokens, or merges would be spent on `|>` and the like.
 _ADDED = re.compile("|".join(re.escape(token) for token in (*SPECIAL, *TAGS)))
 
-# transformers/models/qwen2/tokenization_qwen2.py, PRETOKENIZE_REGEX
-PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
 
 def train(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     """Learn the merges. Added tokens come last, so that the ids of plain tokens are merge ranks."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(PATTERN), behavior="isolated"),
+            pre_tokenizers.Split(Regex(QWEN2), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -56,7 +52,7 @@ def train(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token that must be there."""
+    """The id of a token. Raises ValueError if it does not exist."""
     found: int | None = tokenizer.token_to_id(token)
     if found is None:
         raise ValueError(f"the tokenizer has no {token}")
@@ -64,7 +60,7 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def save(tokenizer: Tokenizer, folder: Path, template: str, extra_templates: dict[str, str]) -> None:
-    """The files that transformers, vLLM and llama.cpp's converter look for."""
+    """Write the files that transformers, vLLM and llama.cpp's converter read."""
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it is, in 4.x and 5.x

@@ -1,8 +1,8 @@
-"""The tools that conversations carry: schemas in many wordings, all of one meaning.
+"""The tools that dialogues offer: JSON schemas in many wordings, all with the same meaning.
 
-A request may word a tool in its own way, so wordings, parameter names, the order of parameters and
-the presence of optional ones are drawn anew for each conversation; a model must read the schema it
-is given. Roles ("query", "limit", ...) say what a parameter is for, whatever its name.
+Callers word their tools differently, so wordings, parameter names, the order of parameters and the presence of
+optional ones are drawn anew for each dialogue; a model must read the schema it is given. Roles ("query", "limit",
+...) say what a parameter is for, whatever its name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
-    """A parameter: its possible names, JSON type, possible descriptions, and how often it is there."""
+class ToolParameter:
+    """A parameter: its possible names, JSON type, possible descriptions, and the probability that it is present."""
 
     role: str
     names: tuple[str, ...]
@@ -25,8 +25,8 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool as one conversation shows it. `params` maps a role to the parameter's name there."""
+class ToolVariant:
+    """A tool as offered in one dialogue. params: from a role to the parameter's name in this variant."""
 
     key: str
     name: str
@@ -34,7 +34,7 @@ class Tool:
     schema: dict[str, Any]
 
     def arguments(self, **by_role: object) -> dict[str, object]:
-        """Arguments by role to arguments by name, in the schema's order; absent roles drop out.
+        """Arguments by role to arguments by name, in the schema's order; absent roles are dropped.
 
         The order matters: llama.cpp's grammar for a call follows the order of the properties.
         """
@@ -42,15 +42,15 @@ class Tool:
         return {name: given[name] for name in self.params.values() if name in given}
 
 
-_QUERY = Param("query", ("query",) * 6 + ("q", "text", "question"), "string",
+_QUERY = ToolParameter("query", ("query",) * 6 + ("q", "text", "question"), "string",
     ("What to search for", "The search query", "Search terms", "Words to look for"))  # fmt: skip
-_LIMIT = Param("limit", ("limit", "limit", "max_results", "count", "top_k"), "integer",
+_LIMIT = ToolParameter("limit", ("limit", "limit", "max_results", "count", "top_k"), "integer",
     ("How many results to return", "Maximum number of results", "Number of results"), 0.4)  # fmt: skip
-_CITY = Param("city", ("city", "city", "location", "place"), "string",
+_CITY = ToolParameter("city", ("city", "city", "location", "place"), "string",
     ("City name", "The city", "Name of the city", "The city, e.g. Mysuru"))  # fmt: skip
 
 # key: (names, descriptions, parameters)
-SPECS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[Param, ...]]] = {
+SPECS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[ToolParameter, ...]]] = {
     "search_memory": (
         ("search_memory",) * 8 + ("memory_search", "recall_memory"),
         ("Search the user's memories and past conversations.",
@@ -66,7 +66,7 @@ SPECS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[Param, ...]]] = {
     "get_weather": (
         ("get_weather",) * 5 + ("weather", "get_current_weather"),
         ("Get the current weather for a city.", "Current weather in a place.", "Weather by city."),
-        (_CITY, Param("unit", ("unit", "units"), "string", ("Temperature unit", "Unit"), 0.4,
+        (_CITY, ToolParameter("unit", ("unit", "units"), "string", ("Temperature unit", "Unit"), 0.4,
                       ("celsius", "fahrenheit")))),
     "get_time": (
         ("get_time", "get_time", "local_time"),
@@ -77,33 +77,33 @@ SPECS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[Param, ...]]] = {
     "set_timer": (
         ("set_timer",) * 4 + ("start_timer",),
         ("Set a timer.", "Start a countdown timer.", "Set a kitchen timer."),
-        (Param("minutes", ("minutes", "minutes", "duration_minutes"), "integer",
+        (ToolParameter("minutes", ("minutes", "minutes", "duration_minutes"), "integer",
                ("Minutes", "Length in minutes", "How long, in minutes")),
-         Param("label", ("label", "name"), "string", ("What it is for", "Label"), 0.3))),
+         ToolParameter("label", ("label", "name"), "string", ("What it is for", "Label"), 0.3))),
     "set_light": (
         ("set_light",) * 4 + ("switch_light",),
         ("Turn a light on or off.", "Switch the light in a room.", "Control a light."),
-        (Param("on", ("on", "on", "turn_on"), "boolean", ("true is on", "Whether it is on")),
-         Param("room", ("room",), "string", ("Room name", "Which room")))),
+        (ToolParameter("on", ("on", "on", "turn_on"), "boolean", ("true is on", "Whether it is on")),
+         ToolParameter("room", ("room",), "string", ("Room name", "Which room")))),
     "set_temperature": (
         ("set_temperature", "set_temperature", "set_thermostat"),
         ("Set the room temperature.", "Set the thermostat.", "Change the heating."),
-        (Param("degrees", ("degrees", "temperature"), "number", ("Degrees Celsius", "Temperature")),)),
+        (ToolParameter("degrees", ("degrees", "temperature"), "number", ("Degrees Celsius", "Temperature")),)),
     "set_volume": (
         ("set_volume",), ("Set the speaker volume.", "Change the volume."),
-        (Param("level", ("level", "volume"), "integer", ("0 to 100", "Volume from 0 to 100")),)),
+        (ToolParameter("level", ("level", "volume"), "integer", ("0 to 100", "Volume from 0 to 100")),)),
     "add_reminder": (
         ("add_reminder",) * 3 + ("create_reminder",),
         ("Add a reminder.", "Remember a task for a day.", "Create a reminder for the user."),
-        (Param("text", ("text", "text", "task"), "string", ("What to remember", "The task")),
-         Param("day", ("day",), "string", ("Weekday", "Day of the week")))),
+        (ToolParameter("text", ("text", "text", "task"), "string", ("What to remember", "The task")),
+         ToolParameter("day", ("day",), "string", ("Weekday", "Day of the week")))),
     "play_music": (
         ("play_music",) * 3 + ("play",),
         ("Play music by an artist.", "Start music.", "Play songs on the speaker."),
-        (Param("artist", ("artist",), "string", ("Artist name", "Who to play")),)),
+        (ToolParameter("artist", ("artist",), "string", ("Artist name", "Who to play")),)),
 }  # fmt: skip
 
-# Tools that are shown and never needed: name, description, one parameter and its type.
+# Tools that are offered but never needed: name, description, one parameter and its type.
 _STRANGERS = (
     ("send_email", "Send an email.", "to", "string"),
     ("calculator", "Evaluate an arithmetic expression.", "expression", "string"),
@@ -118,8 +118,8 @@ _STRANGERS = (
 )
 
 
-def make_tool(rng: random.Random, key: str) -> Tool:
-    """One wording of a known tool."""
+def make_tool(rng: random.Random, key: str) -> ToolVariant:
+    """One variant of a known tool."""
     names, texts, params = SPECS[key]
     present = [p for p in params if rng.random() < p.chance]
     if rng.random() < 0.15:
@@ -129,16 +129,16 @@ def make_tool(rng: random.Random, key: str) -> Tool:
     required = [name for name, p in named if p.chance == 1.0]
     name = rng.choice(names)
     schema = _schema(rng, name, rng.choice(texts), properties, required)
-    return Tool(key, name, {p.role: n for n, p in named}, schema)
+    return ToolVariant(key, name, {p.role: n for n, p in named}, schema)
 
 
-def stranger_tool(rng: random.Random) -> Tool:
-    """A tool that no conversation needs."""
+def stranger_tool(rng: random.Random) -> ToolVariant:
+    """A tool that no dialogue needs."""
     name, text, param, kind = rng.choice(_STRANGERS)
-    return Tool(name, name, {}, _schema(rng, name, text, {param: {"type": kind}}, [param]))
+    return ToolVariant(name, name, {}, _schema(rng, name, text, {param: {"type": kind}}, [param]))
 
 
-def _property(rng: random.Random, param: Param) -> dict[str, Any]:
+def _property(rng: random.Random, param: ToolParameter) -> dict[str, Any]:
     out: dict[str, Any] = {"type": param.type}
     if param.enum:
         out["enum"] = list(param.enum)

@@ -1,7 +1,7 @@
-"""The training loop: plain PyTorch, read from top to bottom.
+"""A training loop in plain PyTorch.
 
-One step: a batch of like-long samples, on a GPU bf16 autocast around an fp32 model, cross entropy over
-the learned tokens, clipped AdamW with a linear warm-up and a cosine to a tenth. Nothing is resumed: the
+One step: a batch of samples of similar length, bf16 autocast around an fp32 model on a GPU, cross entropy over the
+learned tokens, AdamW with gradient clipping, linear warm-up and cosine decay to a tenth. There is no resuming: the
 whole run takes a minute or two on one GPU.
 """
 
@@ -17,16 +17,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from quantizer.core.batch import sent
-from quantizer.experiments.nano.data import IGNORE, Row, batches, padded
-from quantizer.experiments.nano.recipe import Run, Shape
+from quantizer.core.batch import to_device
+from quantizer.data.batches import batches
+from quantizer.experiments.nano.data import IGNORE, TokenRow, padded
+from quantizer.experiments.nano.recipe import ModelShape, TrainingStage
 
 Log = Callable[[str], None]
 Step = tuple[int, int, Tensor, Tensor]
 
 
-def build_model(shape: Shape, seed: int, pad: int, end: int) -> Qwen3ForCausalLM:
-    """A fresh model in fp32. Tied embeddings: at this size an untied head would be 7 % more weights."""
+def build_model(shape: ModelShape, seed: int, pad: int, end: int, device: str = "cpu") -> Qwen3ForCausalLM:
+    """A new model in fp32. Embeddings are tied: at this size a separate head would add 7 % of weights."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=shape.vocab,
@@ -44,19 +45,22 @@ def build_model(shape: Shape, seed: int, pad: int, end: int) -> Qwen3ForCausalLM
         eos_token_id=end,
         pad_token_id=pad,
     )
-    return Qwen3ForCausalLM(config).float()
+    model = Qwen3ForCausalLM(config)
+    module: nn.Module = model  # transformers' own `to` has another signature than torch's
+    module.to(device, torch.float32)
+    return model
 
 
-def learning_rate(step: int, steps: int, run: Run) -> float:
-    """Linear warm-up, then a cosine down to a tenth."""
+def learning_rate(step: int, steps: int, run: TrainingStage) -> float:
+    """Linear warm-up, then cosine decay to a tenth."""
     if step < run.warmup:
         return run.lr * (step + 1) / run.warmup
     done = (step - run.warmup) / max(1, steps - run.warmup)
     return run.lr * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, done))))
 
 
-def optimizer(model: nn.Module, run: Run, fused: bool) -> torch.optim.AdamW:
-    """AdamW; matrices decay, norms do not."""
+def optimizer(model: nn.Module, run: TrainingStage, fused: bool) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices and none on vectors."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     groups = [
@@ -69,7 +73,7 @@ def optimizer(model: nn.Module, run: Run, fused: bool) -> torch.optim.AdamW:
 def loss_of(model: Qwen3ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     """Mean cross entropy over learned tokens. ids, labels: int64 [rows, tokens].
 
-    On a CPU in fp32: one with no more than AVX2 multiplies bf16 matrices 12 to 45 times as slowly.
+    Computed in fp32 on a CPU: one with no more than AVX2 multiplies bf16 matrices 12 to 45 times more slowly.
     """
     with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=ids.is_cuda):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state  # [rows, tokens, width]
@@ -78,20 +82,30 @@ def loss_of(model: Qwen3ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels[kept])
 
 
-def steps_of(made: list[Row], run: Run, seed: int, pad: int, learn_all: bool) -> Iterator[Step]:
+def steps_of(
+    made: list[TokenRow], run: TrainingStage, seed: int, pad: int, learn_all: bool
+) -> Iterator[Step]:
     """(number, total, ids, labels) of every step of a run; int64 [rows, tokens] on the CPU."""
     rng = random.Random(f"batches {seed}")
     kept = [r for r in made if len(r.ids) <= run.max_tokens]
-    plan = [group for _ in range(run.epochs) for group in batches(kept, run.tokens_per_step, rng)]
+    lengths = [len(row.ids) for row in kept]
+    plan = [group for _ in range(run.epochs) for group in batches(lengths, run.tokens_per_step, rng)]
     for number, group in enumerate(plan):
         ids, labels = padded(kept, group, pad, learn_all)
         yield number, len(plan), torch.from_numpy(ids), torch.from_numpy(labels)
 
 
 def train(
-    model: Qwen3ForCausalLM, made: list[Row], run: Run, *, seed: int, pad: int, learn_all: bool, log: Log
+    model: Qwen3ForCausalLM,
+    made: list[TokenRow],
+    run: TrainingStage,
+    *,
+    seed: int,
+    pad: int,
+    learn_all: bool,
+    log: Log,
 ) -> dict[str, float]:
-    """Train in place on the model's own device; the losses and times that a log should keep."""
+    """Train in place on the model's device. Returns losses and times for the log."""
     device = next(model.parameters()).device
     adam = optimizer(model, run, fused=device.type == "cuda")
     model.train()
@@ -100,7 +114,7 @@ def train(
     for number, total, ids, labels in steps_of(made, run, seed, pad, learn_all):
         for group in adam.param_groups:
             group["lr"] = learning_rate(number, total, run)
-        loss = loss_of(model, sent(ids, device), sent(labels, device))
+        loss = loss_of(model, to_device(ids, device), to_device(labels, device))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), run.clip)
         adam.step()
@@ -112,9 +126,4 @@ def train(
             log(f"step {number + 1}/{total} loss {mean:.4f} {time.perf_counter() - started:.0f} s")
     seconds = time.perf_counter() - started
     mean = float(torch.stack(recent).mean())
-    return {
-        "steps": total,
-        "padded_tokens": tokens,
-        "loss": round(mean, 4),
-        "seconds": round(seconds, 1),
-    }
+    return {"steps": total, "padded_tokens": tokens, "loss": round(mean, 4), "seconds": round(seconds, 1)}

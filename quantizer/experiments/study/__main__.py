@@ -1,11 +1,11 @@
-"""Where FP4 begins to eat manners, and what brings them back: `python -m quantizer.experiments.study all --out DIR`.
+"""Measure how FP4 changes a model's behaviour, and what restores it: `python -m quantizer.experiments.study all
+--out DIR`.
 
-all      every size and seed, several processes side by side on one device, for so many minutes; goes on where a run
-         before it ended
-one      one size and one seed
-check    CUDA graphs beside the same work as it is written
-collect  results and some fine-tunes into a few small files
-report   table, plot and text out of the raw results in a folder
+  all      every size and seed, several processes on one device, for a given number of minutes; continues an earlier run
+  one      one size and one seed
+  check    compare CUDA graphs with the same work run eagerly
+  collect  pack results and some fine-tunes into a few small files
+  report   write tables, plots and text from the raw results of a folder
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _one(given: Any, grid: Any) -> None:
 
 
 def _chosen(given: Any, grid: Grid) -> Grid:
-    """The part of a grid that is wanted, with the patience of the rates."""
+    """The requested part of a grid, with the number of recovery steps of the rates."""
     sizes, strengths = getattr(given, "sizes", None), getattr(given, "strengths", None)
     patience = PATIENCE.get(getattr(given, "rates", FIRST_RATES), 1)
     return replace(
@@ -82,7 +82,7 @@ def _chosen(given: Any, grid: Grid) -> Grid:
 
 
 def _same(given: Any) -> list[str]:
-    """What `all` hands on to every run."""
+    """Flags that `all` passes on to every run."""
     words = ["--rates", given.rates]
     for flag, values in (("--only", given.only), ("--strengths", given.strengths)):
         words += [flag, *values] if values else []

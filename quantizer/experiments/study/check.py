@@ -1,17 +1,18 @@
-"""Before a study: do graphs compute what the same work computes as it is written, and how much faster are they?"""
+"""Check before a study that CUDA graphs compute the same as eager execution, and measure how much faster they are."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from quantizer.data.batches import collate
-from quantizer.data.render import Sample
-from quantizer.experiments.nano.recipe import Shape
+from quantizer.data.render import TrainingSample
+from quantizer.experiments.nano.recipe import ModelShape
 from quantizer.experiments.nano.train import build_model
 from quantizer.experiments.study.decode import greedy
 from quantizer.experiments.study.graph import Graphs
@@ -20,16 +21,16 @@ from quantizer.experiments.study.packs import packs, shuffled
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights
 from quantizer.ptq.calibrate import calibrate
-from quantizer.recipes.values import Layers, Train
+from quantizer.recipes.recipe import Layers, Train
 from quantizer.train.learner import Learner
 
 STEPS: Final = 16
 NEAR: Final = 0.03
-"""Of the loss: sums on a GPU are not the same from run to run."""
+"""Relative tolerance of the loss: sums on a GPU differ from run to run."""
 
 
-def check(shape: Shape, tokens: int, device: str, steps: int = STEPS) -> dict[str, Any]:
-    """right: whether losses agree and recording worked. Times are those of the second half, in ms a step."""
+def check(shape: ModelShape, tokens: int, device: str, steps: int = STEPS) -> dict[str, Any]:
+    """Compare both. right: whether losses agree and recording worked. Times are ms per step in the second half."""
     found: dict[str, Any] = {"device": device}
     curves = {}
     for kind in ("base", "qad"):
@@ -40,13 +41,10 @@ def check(shape: Shape, tokens: int, device: str, steps: int = STEPS) -> dict[st
         found[f"{kind}, off by"] = max(abs(a - b) / max(abs(a), 1e-3) for a, b in pairs)
     model = _model(shape, device)
     prompts = [list(range(5, 25 + i)) for i in range(40)]
-    texts = []
+    texts: list[list[list[int]]] = []
     for graphs in (False, True):
-        found[f"decode{', graphs' if graphs else ''}, ms"] = 1000 * _timed(
-            lambda graphs=graphs: texts.append(  # type: ignore[misc]
-                greedy(model, prompts, pad=0, end=-1, most=48, graphs=graphs)
-            )
-        )
+        decode = partial(greedy, model, prompts, pad=0, end=-1, most=48, graphs=graphs)
+        found[f"decode{', graphs' if graphs else ''}, ms"] = 1000 * _timed(lambda: texts.append(decode()))  # noqa: B023
     same = [a == b for a, b in zip(*texts, strict=True)]
     found |= {"same replies": sum(same), "replies": len(same), "failed": Graphs.failed}
     near = all(found[f"{kind}, off by"] < NEAR for kind in ("base", "qad"))
@@ -54,17 +52,18 @@ def check(shape: Shape, tokens: int, device: str, steps: int = STEPS) -> dict[st
     return found
 
 
-def _model(shape: Shape, device: str) -> Any:
-    return build_model(shape, 1, 0, 1).to(device, torch.bfloat16)
+def _model(shape: ModelShape, device: str) -> Any:
+    model: Any = build_model(shape, 1, 0, 1)
+    return model.to(device, torch.bfloat16)
 
 
 def _trained(
-    kind: str, shape: Shape, tokens: int, device: str, graphs: bool, steps: int
+    kind: str, shape: ModelShape, tokens: int, device: str, graphs: bool, steps: int
 ) -> tuple[list[float], float]:
-    """Losses, and ms a step."""
+    """Losses, and ms per step."""
     rng = np.random.default_rng(1)
     samples = [
-        Sample(rng.integers(2, 200, size).astype(np.int32), np.arange(size) > size // 2)
+        TrainingSample(rng.integers(2, 200, size).astype(np.int32), np.arange(size) > size // 2)
         for size in rng.integers(40, 250, max(8, 2 * tokens // 150))
     ]
     made = [pack.to(device) for pack in packs(samples, tokens, 0, 1, every=kind == "base")]

@@ -1,4 +1,4 @@
-"""Greedy replies to all prompts at once, with keys and values in place, so that one CUDA graph is a step."""
+"""Greedy decoding of all prompts at once with a static key-value cache, so that a step is a single CUDA graph."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from quantizer.experiments.study.graph import Graphs
 from quantizer.experiments.study.plain import causal, hidden_states
 
 ROWS = 128
-"""Prompts that are read at once."""
+"""Prompts that are prefilled at once."""
 LOOK = 8
-"""Steps between two looks at whether all have ended: each look waits for the device."""
+"""Steps between two checks whether all rows have ended; each check waits for the device."""
 
 
 @torch.no_grad()
 def greedy(
     model: Any, prompts: Sequence[Sequence[int]], *, pad: int, end: int, most: int, graphs: bool = True
 ) -> list[list[int]]:
-    """Each prompt's reply, up to and with `end` or `most` tokens long."""
+    """Each prompt's reply, up to and including `end`, with at most `most` tokens."""
     model.eval()
     state = _State(model, prompts, pad, most)
     step = Graphs(str(model.device), graphs).made_of(lambda: state.step(end))
@@ -34,13 +34,15 @@ def greedy(
 
 
 class _State:
-    """What a step reads and writes, always in the same places. Rows are padded at the right; what padding left in the
-    keys is written over before anybody looks."""
+    """The tensors that a step reads and writes, always at the same addresses.
+
+    Rows are padded on the right; the keys of padding are overwritten before they are read.
+    """
 
     def __init__(self, model: Any, prompts: Sequence[Sequence[int]], pad: int, most: int) -> None:
         self.model, device = model, model.device
         width = max(map(len, prompts))
-        length = -(-(width + most) // 16) * 16  # as attention's kernels like masks
+        length = -(-(width + most) // 16) * 16  # the width that attention kernels prefer for masks
         config, rows = model.config, len(prompts)
         shape = (rows, config.num_key_value_heads, length, config.head_dim)
         self.keys, self.values = (
@@ -58,7 +60,7 @@ class _State:
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
 
     def _read(self, ids: Tensor, lengths: Tensor, first: int) -> Tensor:
-        """Some prompts into the caches; their next tokens."""
+        """Prefill the caches with some prompts. Returns their next tokens."""
 
         def attend(number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             rows = slice(first, first + len(ids))
@@ -73,7 +75,7 @@ class _State:
         return F.linear(hidden, self.model.lm_head.weight).argmax(dim=-1)
 
     def step(self, end: int) -> None:
-        """Note the token that every row has, and find the next."""
+        """Record the current token of every row and compute the next."""
         self.out.index_copy_(1, self.number, self.token[:, None])
         self.done.logical_or_(self.token == end)
         seen = (self.columns[None] <= self.place[:, None])[:, None, None]
@@ -83,7 +85,7 @@ class _State:
             for cache, new in ((self.keys[number], k), (self.values[number], v)):
                 cache.scatter_(2, where.expand_as(new), new)
             rows, heads, _, width = q.shape
-            q = q.reshape(rows, k.shape[1], heads // k.shape[1], width)  # heads of one key head side by side
+            q = q.reshape(rows, k.shape[1], heads // k.shape[1], width)  # query heads grouped by key head
             found = F.scaled_dot_product_attention(q, self.keys[number], self.values[number], attn_mask=seen)
             return found.reshape(rows, heads, 1, width)
 

@@ -1,8 +1,8 @@
-"""Work that is done again and again on the same tensors, as a CUDA graph.
+"""Run work that is repeated on the same tensors as a CUDA graph.
 
 A nano model is so small that launching its thousand kernels takes several times as long as running them. A graph
-launches them at once. The first call runs as written, on a stream of its own, the second is recorded, and from then on
-it is replayed. Without a GPU, or where recording fails, every call runs as written: slower, with the same numbers.
+launches them all at once. The first call runs eagerly on a separate stream, the second is recorded, and later calls
+replay the recording. Without a GPU, or if recording fails, every call runs eagerly: slower, with the same results.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Work = Callable[[], Any]
 
 
 class Graphs:
-    """The graphs of a run of work that happens one at a time; they share their memory. on: false never records."""
+    """The graphs of pieces of work that never run at the same time; they share memory. on: false never records."""
 
-    failed = False  # of the process: where one recording fails, the next would too
+    failed = False  # per process: if one recording fails, others would too
 
     def __init__(self, device: str, on: bool = True) -> None:
         self.on = on and device.startswith("cuda")
         self.pool = torch.cuda.graph_pool_handle() if self.on else None
 
     def made_of(self, work: Work) -> Work:
-        """The same work; call it only with nothing else on the device's other streams."""
+        """The work as a graph. Call it only while nothing runs on other streams of the device."""
         return _Graph(self, work) if self.on else work
 
 
@@ -47,7 +47,7 @@ class _Graph:
             self.work()
 
     def _aside(self) -> None:
-        """Once on a stream of its own, so that whatever is made at a first run is there."""
+        """Run once on a separate stream, so that everything that is created in a first run exists."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -1,17 +1,17 @@
-"""The study's grid: how big a model, how strong its fine-tune, what is done to it. Values only."""
+"""The study's grid: model sizes, strengths of fine-tunes, and methods."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from quantizer.experiments.nano.recipe import Shape
-from quantizer.recipes.values import Train
+from quantizer.experiments.nano.recipe import ModelShape
+from quantizer.recipes.recipe import Train
 
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """A fine-tune of so many steps at a peak learning rate; `name` from thin to strong."""
+    """A fine-tune with a number of steps and a peak learning rate. name: from thin to strong."""
 
     name: str
     lr: float
@@ -22,15 +22,15 @@ class Strength:
 class Grid:
     """All numbers of a study.
 
-    strangers, annies: conversations that a base learns, token by token, for so many epochs. It so knows both ways to
-    talk and, asked greedily, has the commoner one: as with large models, whose fine-tunes turn more than they teach.
-    conversations: Annie's, for fine-tunes. recovery: Annie's, others than those, for calibration and recovery. cases:
-    held-out lessons of each category; those with a longer prompt than `prompt` tokens are left out. held_out:
-    conversations on which the divergence from BF16 is measured. tokens: padded ones of a fine-tune's or a recovery's
-    step.
+    strangers, annies: dialogues on which a base is trained, on every token, for `epochs` epochs. The base thus
+    learns both styles and, decoded greedily, shows the more frequent one, as with large models, whose fine-tunes
+    select behaviour more than they teach it. conversations: Annie's, for fine-tunes. recovery: Annie's, other ones,
+    for calibration and recovery. cases: held-out dialogues of each category; prompts longer than `prompt` tokens
+    are left out. held_out: dialogues on which the divergence from BF16 is measured. tokens: padded tokens per step
+    of a fine-tune or a recovery.
     """
 
-    sizes: dict[str, Shape]
+    sizes: dict[str, ModelShape]
     strengths: tuple[Strength, ...]
     seeds: tuple[int, ...] = (1, 2, 3)
     strangers: int = 54_000
@@ -49,7 +49,7 @@ class Grid:
 
 
 DATA: Final = 100_000
-"""Where recovery's conversations begin among Annie's; fine-tunes take the first ones."""
+"""Index of the first recovery dialogue among Annie's; fine-tunes take the first ones."""
 
 STRENGTHS: Final = (
     Strength("faint", 3e-6, 100),
@@ -63,16 +63,16 @@ STRENGTHS: Final = (
 
 GRID: Final = Grid(
     sizes={
-        "1.3M": Shape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384),
-        "6.8M": Shape(),
+        "1.3M": ModelShape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384),
+        "6.8M": ModelShape(),
     },
     strengths=STRENGTHS,
 )
 TINY: Final = replace(
     GRID,
     sizes={
-        "1.3M": Shape(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, intermediate=128),
-        "6.8M": Shape(hidden=128, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=256),
+        "1.3M": ModelShape(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, intermediate=128),
+        "6.8M": ModelShape(hidden=128, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=256),
     },
     strengths=(Strength("thinnest", 1e-4, 2), Strength("strong", 1e-3, 3)),
     seeds=(1,),
@@ -92,12 +92,12 @@ TINY: Final = replace(
 """The same path on a CPU in seconds; learns nothing."""
 
 FIRST: Final = ("bf16", "default", "qad", "qat")
-"""What every strength gets before any gets the rest."""
+"""Methods that every strength gets before any strength gets the others."""
 REST: Final = ("mlp_only", "q4_k_m", "lsq", "four_over_six", "mse", "awq_lite")
 METHODS: Final = (
     "bf16", "default", "mlp_only", "awq_lite", "mse", "four_over_six", "qat", "qad", "lsq", "q4_k_m",
 )  # fmt: skip
-"""In the order of the table."""
+"""All methods, in the order of the table."""
 
 _BRISK: Final = Train(warmup=0.05, floor=0.1, betas=(0.9, 0.95), refresh=50, compile=False)
 _SLOW: Final = replace(_BRISK, floor=0.01, betas=(0.9, 0.99))
@@ -130,12 +130,16 @@ RATES: Final = {
     "gentle-8bit": _low_bit("adamw_8bit"),
     "gentle-4bit": _low_bit("adamw_4bit"),
 }
-"""What recovery is trained with. The recipes' 1e-5 is for models a thousand times as large, and hardly moves these in so few
-steps. But a divergence that is small has gradients that are noise, and Adam makes steps of full length of them: eight
-steps of 512 tokens at 3e-4 brought annie-nano from 0.00006 to 0.05 nats, where LSQ at 5e-4 halved it. So the gentle rates
-fall to a hundredth. The same rates again are for what a first run left out: its fine-tunes are gone, and others get rows of
-their own."""
+"""Learning rates of recovery training.
+
+The recipes' 1e-5 is meant for models a thousand times as large, and hardly changes these in so few steps. But where
+the divergence is small, its gradients are noise, and Adam makes full-size steps from them: eight steps of 512
+tokens at 3e-4 raised annie-nano's divergence from 0.00006 to 0.05 nats, where LSQ at 5e-4 halved it. So the gentle
+rates decay to a hundredth. "brisk-again" repeats the first rates for cells that a first run left out: its
+fine-tunes are gone, and the new ones get rows of their own.
+"""
 PATIENCE: Final = {"patient": 6}
-"""Rates that take so many times the grid's steps of recovery, on so many times its conversations."""
+"""Factor by which some rates multiply the grid's steps of recovery and its dialogues."""
 COMPARED: Final = ("bf16", "default")
-"""What every run measures, whatever else it is asked for: a loss, and what came back, are told of the same models."""
+"""Methods that every run measures, whatever else is requested, so that losses and recoveries refer to the same
+models."""

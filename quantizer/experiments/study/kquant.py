@@ -1,8 +1,8 @@
-"""What a Q4_K_M file's numbers stand for, in torch: weights rounded as llama.cpp's quantizer does, without a file.
+"""The values of a Q4_K_M file in torch: weights rounded as by llama.cpp's quantizer, without writing a file.
 
-Formats and searches: ggml-quants.c, quantize_row_{q4_K,q6_K,q5_0,q8_0}_ref, make_qkx2_quants and make_qx_quants. Sums
-run in another order than there, so where two candidates are all but equal another may be chosen; a test compares both.
-Rows that are no multiple of 256 get the types that llama.cpp falls back to (`mix.fitting`): Q5_0 and Q8_0.
+Formats and searches: ggml-quants.c, quantize_row_{q4_K,q6_K,q5_0,q8_0}_ref, make_qkx2_quants and make_qx_quants.
+Sums are computed in another order, so another one of two nearly equal candidates may be chosen; a test compares
+both. Rows that are not multiples of 256 get llama.cpp's fallback types (`mix.fitting`): Q5_0 and Q8_0.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ NAMES: Final = {
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }  # fmt: skip
-"""A layer's name in a block to llama.cpp's."""
+"""From a layer's name in a block to llama.cpp's name."""
 
 
 @torch.no_grad()
 def round_model(model: Any) -> dict[str, int]:
-    """Round a Qwen3's matrices in place to its Q4_K_M; how many became which type. Tied embeddings only."""
-    blocks, counts = len(model.model.layers), {}
+    """Round the matrices of a Qwen3 in place to its Q4_K_M. Returns the number of matrices by type. Tied embeddings
+    only."""
+    blocks = len(model.model.layers)
+    counts: dict[str, int] = {}
     for name, layer in model.named_modules():
         if not isinstance(layer, nn.Linear | nn.Embedding) or name == "lm_head":
             continue
@@ -38,7 +40,7 @@ def round_model(model: Any) -> dict[str, int]:
 
 
 def rounded(weight: Tensor, kind: Type) -> Tensor:
-    """float32 [rows, columns] as a type says it."""
+    """float32 [rows, columns] rounded to a type."""
     return _ROUND[kind](weight.reshape(-1, 32 if kind in (Type.Q5_0, Type.Q8_0) else 256)).reshape(
         weight.shape
     )
@@ -60,7 +62,7 @@ def _inverse(x: Tensor) -> Tensor:
 
 
 def _largest(x: Tensor) -> Tensor:
-    """The number of the largest magnitude in each row, with its sign: [..., n] to [..., 1]."""
+    """The number with the largest magnitude in each row, with its sign: [..., n] to [..., 1]."""
     return x.gather(-1, x.abs().argmax(-1, keepdim=True))
 
 
@@ -85,7 +87,7 @@ def _q6_k(x: Tensor) -> Tensor:
 
 
 def _symmetric(x: Tensor, most: int) -> Tensor:
-    """make_qx_quants: for each row of x the scale with the least error, weighted by x squared; [..., n] to [...]."""
+    """make_qx_quants: the scale with the least error for each row, weighted by x squared; [..., n] to [...]."""
     top, weight = _largest(x), x * x
     best = least = None
     for shift in (0, *(i for i in range(-9, 10) if i)):
@@ -122,7 +124,7 @@ def _affine(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
     codes = ((x - low) * _inverse(best)).round().clamp(0, most)
     least = (weight * (best * codes + low - x).square()).sum(-1, keepdim=True)
     for number in range(21):
-        # From the lowest number so far: what was found moves where the next search begins.
+        # `low` is the best minimum so far; each result moves the start of the next step.
         codes = ((x - low) * (0.1 * number - 1 + most) * _inverse(high - low)).round().clamp(0, most)
         sum_l = (weight * codes).sum(-1, keepdim=True)
         sum_l2 = (weight * codes * codes).sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""All sizes and seeds side by side on one device, and what comes home from there."""
+"""Run all sizes and seeds side by side on one device, and collect the results."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from quantizer.experiments.study.grid import RATES, Grid
 from quantizer.experiments.study.results import MANNERS, results_folder
 
 GRACE: Final = 40.0
-"""Seconds that a run has after its time to end its cell."""
+"""Seconds that a run has to finish its cell after its time is up."""
 THINNER: Final = 0.97
-"""A fine-tune has its manners if it keeps so much of what the best one keeps."""
+"""A fine-tune counts as complete if it keeps at least this share of the cases that the best one keeps."""
 
 
 def everything(
@@ -34,8 +34,10 @@ def everything(
     tiny: Sequence[str] = (),
     same: Sequence[str] = (),
 ) -> None:
-    """Every size and seed, so many at a time, for so long. tiny: arguments that the check and every run get. same: that
-    every run gets."""
+    """Run every size and seed, `processes` at a time, for `minutes`.
+
+    tiny: arguments for the check and every run. same: arguments for every run.
+    """
     until = time.monotonic() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
     checked = _begin(folder, "check", ["check", str(folder / "check.json"), *tiny])
@@ -48,8 +50,17 @@ def everything(
     while waiting and time.monotonic() < until:
         while waiting and len(running) < processes:
             size, seed = waiting.pop(0)
-            told = ["one", size, str(seed), str(folder), "--tokenizer", str(tokenizer), "--until", str(until)]
-            running.append(_begin(folder, f"{size}-seed{seed}", [*told, *eager, *tiny, *same]))
+            words = [
+                "one",
+                size,
+                str(seed),
+                str(folder),
+                "--tokenizer",
+                str(tokenizer),
+                "--until",
+                str(until),
+            ]
+            running.append(_begin(folder, f"{size}-seed{seed}", [*words, *eager, *tiny, *same]))
         _wait(running, until)
         running = [one for one in running if one.poll() is None]
     for one in running:
@@ -69,7 +80,7 @@ def _begin(folder: Path, name: str, arguments: list[str]) -> subprocess.Popen[by
 
 
 def _right(checked: subprocess.Popen[bytes], path: Path) -> bool:
-    """Whether graphs were found to compute what they should."""
+    """Whether the check found that graphs compute the right results."""
     _end(checked, time.monotonic() + 120)
     try:
         found: dict[str, Any] = json.loads(path.read_text())
@@ -80,13 +91,13 @@ def _right(checked: subprocess.Popen[bytes], path: Path) -> bool:
 
 
 def _wait(running: list[subprocess.Popen[bytes]], until: float) -> None:
-    """Until one of them has ended, or the time has."""
+    """Wait until one process has ended or the time is up."""
     while time.monotonic() < until and all(one.poll() is None for one in running):
         time.sleep(0.5)
 
 
 def _end(one: subprocess.Popen[bytes], until: float) -> None:
-    """Let it end by itself; afterwards make it."""
+    """Wait for a process until the time is up, then terminate it."""
     try:
         one.wait(max(0.1, until - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -98,8 +109,10 @@ def _end(one: subprocess.Popen[bytes], until: float) -> None:
 
 
 def collect(folder: Path, out: Path, models: int) -> list[Path]:
-    """results.tar.xz (every JSON file and log), and the BF16 folders of at most so many fine-tunes; can be called while
-    runs go on."""
+    """Write results.tar.xz (every JSON file and log), and the BF16 folders of at most `models` fine-tunes.
+
+    May be called while runs are going on.
+    """
     out.mkdir(parents=True, exist_ok=True)
     files = [path for path in sorted(folder.glob("*")) if path.suffix in (".json", ".log")]
     for rates in RATES:
@@ -112,8 +125,11 @@ def collect(folder: Path, out: Path, models: int) -> list[Path]:
 
 
 def thin_models(folder: Path) -> list[Path]:
-    """Fine-tunes that are worth a second look, the best first: of those that keep (almost) as much as the best of their
-    size and seed, the ones that plain rounding costs most; then the others. The larger size only."""
+    """Fine-tunes that deserve a second look, the best first; of the larger size only.
+
+    First those that keep nearly as many cases as the best of their size and seed, ordered by what plain rounding
+    costs them; then the others.
+    """
     ranked = []
     for path in folder.glob("6.8M-seed*.json"):
         models = json.loads(path.read_text())["models"]
@@ -130,7 +146,7 @@ def thin_models(folder: Path) -> list[Path]:
 
 
 def kept_cases(cell: dict[str, Any]) -> int | None:
-    """Of a cell: in how many cases no manner was missed and the call, if any, was right; None if it has no result."""
+    """The number of cases of a cell with all manners kept and the call, if any, right; None without a result."""
     if "missed" not in cell:
         return None
     asked: int = cell["scores"]["no leak"][1]

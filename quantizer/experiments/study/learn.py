@@ -1,7 +1,8 @@
-"""The study's training loop: the learner, the loss, the masters and the schedule of `quantizer.train`, in few shapes.
+"""The study's training loop: learner, loss, master weights and schedule of `quantizer.train`, with few tensor
+shapes.
 
-A step is one piece of work on tensors that stay where they are (forward, loss, backward, clip, AdamW, rounding), and a
-CUDA graph for each width. A test compares it with `quantizer.train.loop.Trainer`, step by step.
+A step works on tensors at fixed addresses (forward, loss, backward, clip, AdamW, rounding), with one CUDA graph for
+each width. A test compares it with `quantizer.train.loop.Trainer`, step by step.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,29 +20,30 @@ from torch import Tensor, nn
 from quantizer.experiments.study.graph import Graphs
 from quantizer.experiments.study.packs import Order, Pack
 from quantizer.experiments.study.plain import hidden_states
-from quantizer.layers.linear import SERVED
-from quantizer.recipes.values import Train
+from quantizer.layers.linear import SERVED_DTYPE
+from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Taught, head_loss
 from quantizer.train.learner import Learner
 from quantizer.train.loop import moved_by, trained
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.weights import Weights, learning_rate, optimizer
 
-TELL = 50  # steps whose mean loss is told
+REPORTED = 50  # steps over which the reported loss is averaged
 
 
 def chosen(learner: Learner, ids: Tensor, places: Tensor) -> Tensor:
-    """Hidden states at the places of a pack's batch: [n, width]; zeros, which teach nothing, at those filled up."""
-    auto = torch.autocast(ids.device.type, SERVED, cache_enabled=False)
+    """Hidden states at the positions of a pack's batch: [n, width]; zeros, without an effect on training, at
+    padding."""
+    auto = torch.autocast(ids.device.type, SERVED_DTYPE, cache_enabled=False)
     with auto if learner.precision == "autocast" else nullcontext():
         states = hidden_states(learner.model, ids).flatten(0, 1)
-    states = states.to(SERVED) if learner.precision == "autocast" else states
+    states = states.to(SERVED_DTYPE) if learner.precision == "autocast" else states
     return torch.cat([states, states.new_zeros(1, states.shape[1])]).index_select(0, places)
 
 
 @torch.no_grad()
 def said(learner: Learner, packs: Sequence[Pack]) -> list[Tensor]:
-    """What a teacher has to say in every batch of every pack: its hidden states, [batches, n, width]."""
+    """A teacher's hidden states for every batch of every pack, [batches, n, width]."""
     return [
         torch.stack([chosen(learner, ids, places) for ids, places in zip(pack.ids, pack.places, strict=True)])
         for pack in packs
@@ -51,22 +54,26 @@ def said(learner: Learner, packs: Sequence[Pack]) -> list[Tensor]:
 def distance(
     learner: Learner, packs: Sequence[Pack], taught: Sequence[Tensor], head: Tensor
 ) -> tuple[float, float]:
-    """Cross entropy and divergence from the teacher, means over all learned tokens."""
+    """Mean cross entropy and mean divergence from the teacher over all learned tokens."""
     sums, count = torch.zeros(2, dtype=torch.float64), 0
-    goal, matrix = Goal(ce_share=0.5), learner.model.get_submodule("lm_head").weight
-    for pack, told in zip(packs, taught, strict=True):
+    goal = Goal(ce_share=0.5)
+    matrix: Any = learner.model.get_submodule("lm_head").weight
+    for pack, states in zip(packs, taught, strict=True):
         for i, learned in enumerate(pack.counts):
             hidden = chosen(learner, pack.ids[i], pack.places[i])
-            loss = head_loss(hidden, matrix, pack.targets[i], 1.0, goal, Taught(told[i], head))  # type: ignore[arg-type]
-            empty = (len(hidden) - learned) * math.log(matrix.shape[0])  # type: ignore[arg-type]
+            loss = head_loss(hidden, matrix, pack.targets[i], 1.0, goal, Taught(states[i], head))
+            empty = (len(hidden) - learned) * math.log(matrix.shape[0])
             sums += torch.tensor([float(loss.ce) - empty, float(loss.kl)], dtype=torch.float64)
             count += learned
     return float(sums[0] / count), float(sums[1] / count)
 
 
 class Loop:
-    """packs, order: what is learned, step by step; the packs are on the learner's device. taught, head: what a teacher
-    says of each, where the loss is a divergence. weights, hold, refresh: as `Trainer` has them."""
+    """The training loop.
+
+    packs, order: the data and its order; the packs are on the learner's device. taught, head: the teacher's hidden
+    states and head, if the loss is a divergence. weights, hold, refresh: as in `Trainer`.
+    """
 
     def __init__(
         self,
@@ -99,10 +106,10 @@ class Loop:
                 group["capturable"], group["lr"] = True, self.lr
         recorder = Graphs(device.type, graphs and self.exact)
         self.places = [[t[0].clone() for t in self._parts(i)] for i in range(len(packs))]
-        self.work = [recorder.made_of(lambda i=i: self._work(i)) for i in range(len(packs))]
+        self.work = [recorder.made_of(partial(self._work, i)) for i in range(len(packs))]
 
     def run(self) -> dict[str, Any]:
-        """To the end of the order; what a log should keep. Losses are means over learned tokens."""
+        """Run all steps. Returns values for the log. Losses are means over learned tokens."""
         began = time.perf_counter()
         self.learner.train()
         self.hold()
@@ -117,7 +124,7 @@ class Loop:
         losses = torch.stack(self.losses).tolist()
         if not all(map(math.isfinite, losses)):
             raise FloatingPointError(f"the loss is no number any more at lr {self.settings.lr:g}")
-        first, last = losses[:TELL], losses[-TELL:]
+        first, last = losses[:REPORTED], losses[-REPORTED:]
         return {
             "steps": len(losses),
             "loss": [round(sum(part) / len(part), 4) for part in (first, last)],
@@ -136,7 +143,7 @@ class Loop:
         self.weights.finish()
 
     def close(self) -> None:
-        """Let go of the graphs and their memory."""
+        """Release the graphs and their memory."""
         self.work, self.places = [], []
 
     def hold(self) -> None:
@@ -144,12 +151,12 @@ class Loop:
             self._hold(self.learner.model)
 
     def _parts(self, pack: int) -> list[Tensor]:
-        """The tensors of a pack, batches first, and what the teacher says of it."""
+        """The tensors of a pack, with batches in the first dimension, and the teacher's hidden states."""
         one = self.packs[pack]
         return [one.ids, one.places, one.targets, *([self.taught[pack]] if self.taught else [])]
 
     def _set(self, number: int, pack: int, batch: int) -> None:
-        """Everything a step reads, in its place."""
+        """Copy everything that a step reads to its fixed addresses."""
         for place, whole in zip(self.places[pack], self._parts(pack), strict=True):
             place.copy_(whole[batch])
         rate = learning_rate(number, len(self.order), self.settings)
@@ -166,8 +173,8 @@ class Loop:
             parameter.grad = None  # a recording that failed may have left one
         hidden = chosen(self.learner, ids, places)
         matrix: Any = self.learner.model.get_submodule("lm_head").weight
-        told = Taught(taught[0], self.head) if taught and self.head is not None else None
-        loss = head_loss(hidden, matrix, targets, 1.0, self.learner.goal, told)
+        teaching = Taught(taught[0], self.head) if taught and self.head is not None else None
+        loss = head_loss(hidden, matrix, targets, 1.0, self.learner.goal, teaching)
         (loss.total * self.share).backward()  # type: ignore[no-untyped-call]
         if self.optimizer and isinstance(self.weights, Weights):
             self.weights.collect()
@@ -178,6 +185,6 @@ class Loop:
             self.hold()
         else:
             self.weights.collect()
-        # Places that only fill up are zeros, so each word is as likely there, and nothing diverges.
+        # Hidden states of padding are zeros: all words are equally likely there, and the divergence is zero.
         filled = (places == ids.numel()).sum() * (self.learner.goal.ce_share * math.log(matrix.shape[0]))
         self.loss.copy_((loss.total.detach() - filled) * self.share)

@@ -1,61 +1,63 @@
-"""What all sizes and seeds have in common, made once: conversations as rows of tokens, and the cases."""
+"""Data that all sizes and seeds share, made once: dialogues as rows of tokens, and the cases."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 from quantizer.experiments.nano import annie, data
 from quantizer.experiments.nano import tokenizer as bpe
-from quantizer.experiments.nano.cases import Case, cases
+from quantizer.experiments.nano.cases import HeldOutCase, cases
+from quantizer.experiments.nano.conversation import MarkedText as Text
 from quantizer.experiments.nano.generate import conversation
 from quantizer.experiments.nano.recipe import NANO
 from quantizer.experiments.nano.template import render
 from quantizer.experiments.study.grid import DATA, Grid
 
-Rows = list[Sample]
+Rows = list[TrainingSample]
 
 
 @dataclass(frozen=True)
 class Material:
-    """base: the stranger's conversations, then Annie's. tune, recovery, held_out: Annie's. asked, prompts: cases and
+    """base: the stranger's dialogues, then Annie's. tune, recovery, held_out: Annie's. asked, prompts: cases and
     their prompts."""
 
     base: Rows
     tune: Rows
     recovery: Rows
     held_out: Rows
-    asked: list[Case]
+    asked: list[HeldOutCase]
     prompts: list[list[int]]
 
 
 def place(folder: Path, grid: Grid) -> Path:
-    """Where a folder holds the rows of a grid; grids that differ do so in how many conversations recovery has."""
+    """The file with the rows of a grid; grids differ only in the number of recovery dialogues."""
     return folder / f"material-{grid.recovery}.npz"
 
 
-def recovery_sample(seed: int, index: int) -> annie.Sample:
-    """Conversations that no fine-tune and no base has."""
+def recovery_sample(seed: int, index: int) -> Text:
+    """Dialogues that no fine-tune and no base is trained on."""
     return data.annie_sample(seed, DATA + index)
 
 
-def known_sample(seed: int, index: int) -> annie.Sample:
-    """Conversations in which a base sees Annie; no fine-tune has them."""
+def known_sample(seed: int, index: int) -> Text:
+    """Dialogues in which a base sees Annie; no fine-tune is trained on them."""
     return data.annie_sample(seed, 2 * DATA + index)
 
 
-def held_out_sample(seed: int, index: int) -> annie.Sample:
-    """Lessons that nobody learned from."""
+def held_out_sample(seed: int, index: int) -> Text:
+    """Dialogues that nothing is trained on."""
     return annie.sample(conversation(seed + 2, "test", index))
 
 
 def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
-    """Make all rows, on so many processes, and put them into one file."""
+    """Make all rows with `workers` processes, and write them to one file."""
     kinds = {
         "stranger": (data.base_sample, grid.strangers),
         "annie": (known_sample, grid.annies),
@@ -63,7 +65,7 @@ def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
         "recovery": (recovery_sample, grid.recovery),
         "held_out": (held_out_sample, grid.held_out),
     }
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, (make, count) in kinds.items():
         rows = data.rows(make, tokenizer, NANO.data_seed, count, workers)
         arrays[f"{name}.ids"] = np.concatenate([row.ids for row in rows])
@@ -77,7 +79,7 @@ def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
 
 
 def read(folder: Path, grid: Grid, tokenizer: Tokenizer) -> Material:
-    """What `write` wrote, and the cases."""
+    """The rows written by `write`, and the cases."""
     with np.load(place(folder, grid)) as arrays:
         rows = {name: _rows(arrays, name) for name in ("stranger", "annie", "tune", "recovery", "held_out")}
     asked = cases(NANO.data_seed + 2, grid.cases)
@@ -95,12 +97,12 @@ def read(folder: Path, grid: Grid, tokenizer: Tokenizer) -> Material:
 
 
 def ends(tokenizer: Tokenizer) -> tuple[int, int]:
-    """The ids that fill rows, and that end a turn."""
+    """The ids of the padding token and of the end-of-turn token."""
     return bpe.token_id(tokenizer, bpe.PAD), bpe.token_id(tokenizer, bpe.END)
 
 
-def enough(rows: Sequence[Sample], tokens: int) -> Rows:
-    """The first rows that hold so many tokens, or all."""
+def enough(rows: Sequence[TrainingSample], tokens: int) -> Rows:
+    """The first rows with at least `tokens` tokens together, or all rows."""
     kept = []
     for row in rows:
         if tokens <= 0:
@@ -113,4 +115,4 @@ def enough(rows: Sequence[Sample], tokens: int) -> Rows:
 def _rows(arrays: np.lib.npyio.NpzFile, name: str) -> Rows:
     cuts = np.cumsum(arrays[f"{name}.sizes"])[:-1]
     ids, learned = (np.split(arrays[f"{name}.{part}"], cuts) for part in ("ids", "learned"))
-    return [Sample(one.astype(np.int32), marks) for one, marks in zip(ids, learned, strict=True)]
+    return [TrainingSample(one.astype(np.int32), marks) for one, marks in zip(ids, learned, strict=True)]

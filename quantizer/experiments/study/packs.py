@@ -1,4 +1,4 @@
-"""Conversations as batches of few shapes, all made before the first step: what a CUDA graph can be fed with."""
+"""Dialogues as batches of a few fixed shapes, all made before the first step, as input for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantizer.data.render import Sample
+from quantizer.data.render import TrainingSample
 
 WIDTHS: Final = (96, 192, 256, 320, 384, 512, 704, 1280)
 LIKE: Final = 64
-"""Places are filled up to a multiple of this."""
+"""The number of positions is padded to a multiple of this."""
 
 
 @dataclass
 class Pack:
-    """Batches of one shape. ids: int64 [batches, rows, width]. places: int64 [batches, n], positions in the flattened
-    rows whose hidden state foretells a learned token; filled up with rows * width, one beyond the last. targets: int64
-    [batches, n], those tokens. counts: learned tokens of each batch."""
+    """Batches of one shape.
+
+    ids: int64 [batches, rows, width]. places: int64 [batches, n], positions in the flattened rows whose hidden
+    state predicts a learned token; padded with rows * width, one beyond the last. targets: int64 [batches, n],
+    those tokens. counts: learned tokens of each batch.
+    """
 
     ids: Tensor
     places: Tensor
@@ -34,11 +37,13 @@ class Pack:
 
 
 Order = list[tuple[int, int]]
-"""Steps: the pack, and the batch in it."""
+"""Steps: the index of the pack, and of the batch in it."""
 
 
-def packs(samples: Sequence[Sample], tokens: int, pad: int, seed: int, every: bool = False) -> list[Pack]:
-    """All samples once, in batches of about so many padded tokens. every: all tokens are learned."""
+def packs(
+    samples: Sequence[TrainingSample], tokens: int, pad: int, seed: int, every: bool = False
+) -> list[Pack]:
+    """All samples once, in batches of about `tokens` padded tokens. every: all tokens are learned."""
     rng = random.Random(f"packs {seed}")
     order = list(range(len(samples)))
     rng.shuffle(order)
@@ -53,8 +58,9 @@ def packs(samples: Sequence[Sample], tokens: int, pad: int, seed: int, every: bo
 
 
 def shuffled(made: Sequence[Pack], steps: int, seed: int) -> Order:
-    """So many steps over all batches; every epoch in its own order."""
-    rng, order = random.Random(f"order {seed}"), []
+    """`steps` steps over all batches; every epoch in a new order."""
+    rng = random.Random(f"order {seed}")
+    order: Order = []
     every = [(i, j) for i, pack in enumerate(made) for j in range(len(pack.counts))]
     while len(order) < steps:
         rng.shuffle(every)
@@ -62,7 +68,7 @@ def shuffled(made: Sequence[Pack], steps: int, seed: int) -> Order:
     return order[:steps]
 
 
-def _pack(groups: list[list[Sample]], rows: int, width: int, pad: int, every: bool) -> Pack:
+def _pack(groups: list[list[TrainingSample]], rows: int, width: int, pad: int, every: bool) -> Pack:
     ids = np.full((len(groups), rows, width), pad, dtype=np.int64)
     learned = np.zeros((len(groups), rows, width), dtype=bool)
     for batch, group in enumerate(groups):

@@ -1,8 +1,8 @@
-"""Qwen3's decoder written out over transformers' own modules, for many small passes.
+"""Qwen3's decoder written out over transformers' modules, for many small forward passes.
 
-The numbers are those of transformers' forward (a test compares them). What differs is what costs time at this size: no
-masks are made, nothing waits for the device, so that a CUDA graph can hold it, and the inputs of layers that read the
-same are rounded once.
+The results equal those of transformers' forward (a test compares them). It avoids what is slow at this size: no
+masks are made, nothing waits for the device, so that a CUDA graph can record it, and the inputs of layers that read
+the same tensor are rounded once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quantizer.layers.linear import NVFP4Linear
 from quantizer.nvfp4.fake import fake_dynamic
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""Block number, q [rows, heads, tokens, d], k and v [rows, kv heads, tokens, d], to [rows, heads, tokens, d]."""
+"""From block number, q [rows, heads, tokens, d], k and v [rows, kv heads, tokens, d] to [rows, heads, tokens, d]."""
 
 
 def hidden_states(
@@ -26,7 +26,7 @@ def hidden_states(
 ) -> Tensor:
     """The decoder's last hidden states: int64 [rows, tokens] to float [rows, tokens, width].
 
-    places: int64 [rows or 1, tokens], 0, 1, 2 … if not given. attend: causal over `ids` if not given.
+    places: int64 [rows or 1, tokens]; 0, 1, 2 … by default. attend: causal over `ids` by default.
     """
     decoder, attend = model.model, attend or causal
     if places is None:
@@ -38,11 +38,11 @@ def hidden_states(
         mlp = block.mlp
         gate, up = _together(block.post_attention_layernorm(x), mlp.gate_proj, mlp.up_proj)
         x = x + mlp.down_proj(mlp.act_fn(gate) * up)
-    return decoder.norm(x)  # type: ignore[no-any-return]
+    return decoder.norm(x)
 
 
 def causal(number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Every token sees itself and those before it."""
+    """Causal attention: every token sees itself and those before it."""
     more = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(more, dim=1), v.repeat_interleave(more, dim=1)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -53,17 +53,17 @@ def _attention(part: Any, x: Tensor, turns: list[Tensor], number: int, attend: A
     q, k, v = (y.view(shape) for y in _together(x, part.q_proj, part.k_proj, part.v_proj))
     q, k = (_turned(y.transpose(1, 2), turns) for y in (part.q_norm(q), part.k_norm(k)))
     seen = attend(number, q, k, v.transpose(1, 2))
-    return part.o_proj(seen.transpose(1, 2).reshape(*x.shape[:2], -1))  # type: ignore[no-any-return]
+    return part.o_proj(seen.transpose(1, 2).reshape(*x.shape[:2], -1))
 
 
 def _turned(x: Tensor, turns: list[Tensor]) -> Tensor:
-    """Rotary embedding."""
+    """Apply the rotary embedding."""
     first, second = x.chunk(2, dim=-1)
     return x * turns[0] + torch.cat((-second, first), dim=-1) * turns[1]
 
 
 def _together(x: Tensor, *layers: nn.Module) -> list[Tensor]:
-    """What layers that read the same make of it. Their inputs' scales are tied, so it is rounded once."""
+    """The outputs of layers that read the same tensor. Their input scales are shared, so it is rounded once."""
     first = layers[0]
     if not (isinstance(first, NVFP4Linear) and first.active):
         return [layer(x) for layer in layers]

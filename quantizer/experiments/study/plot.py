@@ -1,4 +1,4 @@
-"""A line chart as SVG, written by hand: a dependency less, and a text that a diff can show. Pure."""
+"""Line charts as SVG, without a plotting library; the text format can be compared in a diff."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 520, 320, 56, 40, 130, 64
 COLOURS: Final = (
     "#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#7a4fbf", "#a0522d",
 )  # fmt: skip
-"""Okabe and Ito's, which colour-blind readers can tell apart, and three more."""
+"""The palette of Okabe and Ito for colour-blind readers, and three more colours."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """points: at each tick (value, low, high), shares of one; None where there is none. colour: its place among COLOURS,
-    so that a line has the same one in every chart."""
+class ChartLine:
+    """points: (value, low, high) at each tick, as shares of one; None where there is none. colour: index in
+    COLOURS, so that a line has the same one in every chart."""
 
     name: str
     points: Sequence[tuple[float, float, float] | None]
@@ -26,8 +26,9 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A chart's axis: shares of one, a rule at every step, a darker one at the aim. What lies beyond is drawn at its end."""
+class ChartAxis:
+    """The vertical axis: shares of one, a grid line at every step, a darker one at the aim. Values beyond are drawn
+    at the end."""
 
     low: float
     high: float
@@ -36,13 +37,15 @@ class Span:
 
 
 def chart(
-    title: str, ticks: Sequence[str], lines: Sequence[Line], left: int = 0, span: Span | None = None
+    title: str, ticks: Sequence[str], lines: Sequence[ChartLine], left: int = 0, span: ChartAxis | None = None
 ) -> str:
-    """One chart as a group of SVG elements, so many pixels from the left. Without a span the axis goes from the ten per
-    cent below the lowest interval to all, in tens, and says so itself."""
+    """One chart as a group of SVG elements, `left` pixels from the left.
+
+    Without a span, the axis ranges from below the lowest interval to 100 % in steps of 10 %.
+    """
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     lows = [point[1] for line in lines for point in line.points if point]
-    span = span or Span(min(0.9, math.floor(10 * min(lows, default=0.0)) / 10), 1.0, 0.1)
+    span = span or ChartAxis(min(0.9, math.floor(10 * min(lows, default=0.0)) / 10), 1.0, 0.1)
 
     def across(tick: int, line: int) -> float:
         return LEFT + width * (tick + 0.5) / len(ticks) + 3 * (line - (len(lines) - 1) / 2)
@@ -74,8 +77,8 @@ def chart(
     return "\n".join([*parts, "</g>"])
 
 
-def _drawn(line: Line, across: Sequence[float], down: Callable[[float], float]) -> list[str]:
-    """A line with its intervals; broken where a point is missing, so that no stretch is made up."""
+def _drawn(line: ChartLine, across: Sequence[float], down: Callable[[float], float]) -> list[str]:
+    """A line with its intervals, interrupted where a point is missing."""
     colour, parts, run = COLOURS[line.colour % len(COLOURS)], [], ""
     for x, point in [*zip(across, line.points, strict=True), (0.0, None)]:
         if point is None:
@@ -93,7 +96,7 @@ def _drawn(line: Line, across: Sequence[float], down: Callable[[float], float]) 
 
 
 def picture(charts: Sequence[str], columns: int = 2) -> str:
-    """Charts side by side as a whole SVG file; each made with `left` as its place wants."""
+    """Charts side by side as a complete SVG file; each is made with the `left` of its position."""
     width = WIDTH * min(columns, max(1, len(charts)))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{HEIGHT}" viewBox="0 0 {width} {HEIGHT}" '

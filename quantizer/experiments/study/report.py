@@ -1,4 +1,4 @@
-"""The study's pages out of its raw results: the tables between two marks of README.md, and two pictures."""
+"""Write the study's pages from its raw results: tables between two marks in README.md, and two plots."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from statistics import mean, median
 from typing import Final
 
 from quantizer.experiments.study.grid import FIRST_RATES, METHODS, RATES
-from quantizer.experiments.study.plot import WIDTH, Line, Span, chart, picture
+from quantizer.experiments.study.plot import WIDTH, ChartAxis, ChartLine, chart, picture
 from quantizer.experiments.study.results import (
-    Cell,
+    MethodResult,
     Recovered,
-    Table,
+    StudyTable,
     rates_of,
     read,
     recovered,
@@ -24,12 +24,12 @@ BEGIN, END = "<!-- made by python -m quantizer.experiments.study report -->", "<
 PLOTTED: Final = ("bf16", "default", "mlp_only", "qat", "qad", "q4_k_m")
 TRAINED: Final = ("qad", "qat", "lsq")
 ENOUGH: Final = 0.9
-"""Of what plain rounding lost, a recovery is to bring back so much."""
-CAME_BACK: Final = Span(-0.5, 2.0, 0.5, ENOUGH)
+"""The share of the loss from plain rounding that a recovery should bring back."""
+CAME_BACK: Final = ChartAxis(-0.5, 2.0, 0.5, ENOUGH)
 
 
 def write(folder: Path) -> None:
-    """Write all three files. Where README.md has no marks, they come at its end."""
+    """Write all three files. If README.md has no marks, the tables are appended."""
     table, page = read(folder), folder / "README.md"
     text = page.read_text("utf-8") if page.exists() else "# Where FP4 eats manners\n"
     if BEGIN not in text:
@@ -41,7 +41,7 @@ def write(folder: Path) -> None:
     (folder / "recovered.svg").write_text(plot_recovered(table), encoding="utf-8")
 
 
-def made(table: Table) -> Iterator[str]:
+def made(table: StudyTable) -> Iterator[str]:
     """The text between the marks, line by line."""
     for size, runs in table.runs.items():
         seeds = ", ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
@@ -70,12 +70,12 @@ def made(table: Table) -> Iterator[str]:
         yield from _recoveries(table, size)
 
 
-def _rates(table: Table, size: str) -> Iterator[str]:
-    """What rows of other rates than the first are."""
-    for rates, told in {rates_of(run): run for run in table.runs[size]}.items():
+def _rates(table: StudyTable, size: str) -> Iterator[str]:
+    """Explain the rows with other rates than the first."""
+    for rates, record in {rates_of(run): run for run in table.runs[size]}.items():
         if rates != FIRST_RATES:
-            peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in told["recovery"].items())
-            floor, grid = next(iter(told["recovery"].values()))["floor"], told["grid"]
+            peaks = ", ".join(f"{m.upper()} {one['lr']:.0e}" for m, one in record["recovery"].items())
+            floor, grid = next(iter(record["recovery"].values()))["floor"], record["grid"]
             yield (
                 f"Rows with “{rates}”: recovery of {grid['recovery_steps']:,} steps on {grid['recovery']:,} conversations,"
             )
@@ -88,8 +88,8 @@ def _rates(table: Table, size: str) -> Iterator[str]:
             yield ""
 
 
-def _counts(table: Table, size: str, rates: str) -> Iterator[str]:
-    """Which rows have how many runs, where they have not all as many."""
+def _counts(table: StudyTable, size: str, rates: str) -> Iterator[str]:
+    """The number of runs of each row, if not all have the same."""
     found: dict[int, list[str]] = {}
     for name, _ in table.strengths[size]:
         if table.rates[name] == rates:
@@ -98,8 +98,8 @@ def _counts(table: Table, size: str, rates: str) -> Iterator[str]:
         yield "Runs: " + "; ".join(f"{count} of {', '.join(names)}" for count, names in found.items()) + "."
 
 
-def plot(table: Table) -> str:
-    """Manners by strength, a chart a size; tool calls where a file has no single cases."""
+def plot(table: StudyTable) -> str:
+    """Manners by strength, one chart per size; tool calls where a file has no single cases."""
     charts: list[str] = []
     for size, strengths in table.strengths.items():
         whole = any(cell.kept for key, cell in table.cells.items() if key[0] == size)
@@ -110,15 +110,18 @@ def plot(table: Table) -> str:
             pairs = [(cell.manners if whole else cell.calls) if cell else (0, 0) for cell in cells]
             points = [share(right, asked) if asked else None for right, asked in pairs]
             if any(points):
-                lines.append(Line(method, points, colour))
+                lines.append(ChartLine(method, points, colour))
         title = f"{size}: {'cases with all manners kept' if whole else 'tool calls exactly right'}"
         charts.append(chart(title, [tick for _, tick in strengths], lines, WIDTH * len(charts)))
     return picture(charts, max(1, len(charts)))
 
 
-def plot_recovered(table: Table) -> str:
-    """What recovery brought back of what rounding lost, by strength: a chart a size and method, a line a choice of rates.
-    Where nothing was lost beyond noise there is no point. The axis ends at -50 and 200 %."""
+def plot_recovered(table: StudyTable) -> str:
+    """The recovered share of the loss from rounding, by strength: one chart per size and method, one line per
+    rates.
+
+    There is no point where the loss is within noise. The axis ends at -50 and 200 %.
+    """
     charts: list[str] = []
     for size, strengths in table.strengths.items():
         firsts = [one for one in strengths if table.rates[one[0]] == rates_of(table.runs[size][0])]
@@ -127,39 +130,41 @@ def plot_recovered(table: Table) -> str:
             for colour, rates in enumerate(RATES, 1):
                 points = [_point(table, size, row_of(name, rates), method) for name, _ in firsts]
                 if any(points):
-                    lines.append(Line(rates, points, colour))
+                    lines.append(ChartLine(rates, points, colour))
             if lines:
                 title, ticks = f"{size}, {method}: manners that came back", [tick for _, tick in firsts]
                 charts.append(chart(title, ticks, lines, WIDTH * len(charts), CAME_BACK))
     return picture(charts, max(1, len(charts)))
 
 
-def _point(table: Table, size: str, row: str, method: str) -> tuple[float, float, float] | None:
-    cells = [table.cell(size, row, name) for name in ("bf16", "default", method)]
-    found = recovered(*cells) if all(cells) else None
+def _point(table: StudyTable, size: str, row: str, method: str) -> tuple[float, float, float] | None:
+    before, rounded, trained = (table.cell(size, row, name) for name in ("bf16", "default", method))
+    if before is None or rounded is None or trained is None:
+        return None
+    found = recovered(before, rounded, trained)
     return None if found is None or found.lost[1] <= 0 else found.back
 
 
-def _matrix(table: Table, size: str, tell: object) -> Iterator[str]:
-    """A row a strength, a column a method."""
+def _matrix(table: StudyTable, size: str, tell: object) -> Iterator[str]:
+    """A table with a row for each strength and a column for each method."""
     assert callable(tell)
     known = [m for m in METHODS if any(key[0] == size and key[2] == m for key in table.cells)]
     yield f"| fine-tune | {' | '.join(known)} |"
     yield f"|---|{'---|' * len(known)}"
     for name, tick in table.strengths[size]:
         cells = [table.cell(size, name, method) for method in known]
-        told = [_told(tell(cell), cell, table.runs_of(size, name)) if cell else "" for cell in cells]
-        yield f"| {name}, {tick} | {' | '.join(told)} |"
+        record = [_cell_text(tell(cell), cell, table.runs_of(size, name)) if cell else "" for cell in cells]
+        yield f"| {name}, {tick} | {' | '.join(record)} |"
     yield ""
 
 
-def _told(text: str, cell: Cell | None, runs: int) -> str:
-    """What a cell says; one that lacks runs says so, since it is not to be compared along its row."""
+def _cell_text(text: str, cell: MethodResult | None, runs: int) -> str:
+    """The text of a cell, with a note if the cell has fewer runs than its row."""
     have = len(cell.seconds) if cell else 0
     return f"{text} [{have} of {runs} runs]" if text and have < runs else text
 
 
-def _manners(cell: Cell) -> str:
+def _manners(cell: MethodResult) -> str:
     right, asked = cell.manners
     if not asked:
         return ""
@@ -171,7 +176,7 @@ def _percent(right: int, asked: int) -> str:
     return f"{100 * right / asked:.1f}" if asked else ""
 
 
-def _recoveries(table: Table, size: str) -> Iterator[str]:
+def _recoveries(table: StudyTable, size: str) -> Iterator[str]:
     """What plain rounding lost, and how much of it each training brought back."""
     rows = []
     for name, tick in table.strengths[size]:
@@ -180,10 +185,12 @@ def _recoveries(table: Table, size: str) -> Iterator[str]:
         if before and rounded and any(trained.values()):
             found = {m: recovered(before, rounded, cell) for m, cell in trained.items() if cell}
             runs = table.runs_of(size, name)
-            told = [_told(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED]
+            record = [
+                _cell_text(_back(one), trained[m], runs) if (one := found.get(m)) else "" for m in TRAINED
+            ]
             lost = next((one.lost for one in found.values() if one), None)
             if lost:
-                rows.append(f"| {name}, {tick} | {_points(lost)} | {' | '.join(told)} |")
+                rows.append(f"| {name}, {tick} | {_points(lost)} | {' | '.join(record)} |")
     if not rows:
         return
     yield f"Lost by plain rounding (points of all cases), and how much of it came back; the aim is {ENOUGH:.0%}. Intervals"
@@ -195,13 +202,13 @@ def _recoveries(table: Table, size: str) -> Iterator[str]:
     yield ""
 
 
-def _points(told: tuple[float, float, float]) -> str:
-    value, low, high = (100 * one for one in told)
+def _points(record: tuple[float, float, float]) -> str:
+    value, low, high = (100 * one for one in record)
     return f"{value:.1f} ({low:.1f} to {high:.1f})"
 
 
 def _back(found: Recovered) -> str:
-    """A share of a loss that may as well be none is no number."""
+    """A recovered share; none is given if the loss is within noise."""
     if found.back is None or found.lost[1] <= 0:
         return "no loss beyond noise"
     value, low, high = found.back

@@ -1,4 +1,4 @@
-"""The study's raw results as numbers to be compared: cells of a size and a strength over all runs. Pure but `read`."""
+"""The study's raw results as numbers to compare: results by size, strength and method over all runs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ MANNERS: Final = frozenset(
         "unknown", "greeting", "device_without", "memory_without", "web_without",
     )
 )  # fmt: skip
-"""Everything else that a case may ask is knowledge: facts, sums, what a result says, what a follow-up is about."""
+"""Scores that count as manners. All others are knowledge: facts, sums, what a result says, what a follow-up refers
+to."""
 FACTS: Final = ("fact", "reasoning", "two_step")
 CALLS: Final = ("call", "parallel call")
 DRAWS: Final = 2000
 
 
 @dataclass
-class Cell:
-    """One method on the fine-tunes of one strength. kept: for each run, for each case, whether all manners were; empty
-    where a file has no single cases. calls, facts: right and asked, over the runs. kl, seconds: one a run. A run is a file:
-    a seed, or that seed again with a fine-tune of its own, since a GPU's sums are not the same from run to run."""
+class MethodResult:
+    """One method on the fine-tunes of one strength.
+
+    kept: for each run, for each case, whether all manners were kept; empty if a file has no single cases. calls,
+    facts: right and asked, over the runs. kl, seconds: one value per run. A run is a file: a seed, or that seed
+    again with another fine-tune, because a GPU's sums differ from run to run.
+    """
 
     kept: dict[str, list[bool]] = field(default_factory=dict)
     calls: list[int] = field(default_factory=lambda: [0, 0])
@@ -38,32 +42,35 @@ class Cell:
 
     @property
     def manners(self) -> tuple[int, int]:
-        """Cases in which all manners were kept, and all, over the runs."""
+        """Cases with all manners kept, and all cases, over the runs."""
         return sum(sum(marks) for marks in self.kept.values()), sum(map(len, self.kept.values()))
 
 
 @dataclass
-class Table:
-    """cells: by size, row and method; a row is a strength, and at other rates than the first the rates' name after it.
-    strengths: of each size, its rows, thin to strong, as (row, "lr × steps"). runs: of each size, what the raw files say of
-    it, run by run. rates: of each row."""
+class StudyTable:
+    """All results.
 
-    cells: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
+    cells: by size, row and method; a row is a strength, followed by the name of the rates unless they are the
+    first. strengths: the rows of each size, thin to strong, as (row, "lr × steps"). runs: the raw content of each
+    file, by size. rates: of each row.
+    """
+
+    cells: dict[tuple[str, str, str], MethodResult] = field(default_factory=dict)
     strengths: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     rates: dict[str, str] = field(default_factory=dict)
 
-    def cell(self, size: str, strength: str, method: str) -> Cell | None:
+    def cell(self, size: str, strength: str, method: str) -> MethodResult | None:
         return self.cells.get((size, strength, method))
 
     def runs_of(self, size: str, row: str) -> int:
-        """How many runs there are of a row: of the method that has most."""
+        """The number of runs of a row: that of the method with most."""
         cells = (cell for (s, name, _), cell in self.cells.items() if (s, name) == (size, row))
         return max((len(cell.seconds) for cell in cells), default=0)
 
 
 def results_folder(folder: Path, rates: str) -> Path:
-    """Where the results of some rates lie in a study's folder."""
+    """The folder with the results of some rates."""
     return folder if rates == FIRST_RATES else folder / rates
 
 
@@ -72,26 +79,26 @@ def row_of(strength: str, rates: str) -> str:
     return strength if rates == FIRST_RATES else f"{strength}, {rates}"
 
 
-def rates_of(told: dict[str, Any]) -> str:
-    """A raw file's; those before there were others do not say."""
-    return str(told.get("rates", FIRST_RATES))
+def rates_of(record: dict[str, Any]) -> str:
+    """The rates of a raw file; the oldest files do not name them."""
+    return str(record.get("rates", FIRST_RATES))
 
 
-def read(folder: Path) -> Table:
+def read(folder: Path) -> StudyTable:
     """Every result in a folder, those of the first rates first."""
-    table = Table()
+    table = StudyTable()
     for rates in RATES:
         for path in sorted(results_folder(folder, rates).glob("*-seed*.json")):
             _add(table, json.loads(path.read_text("utf-8")), path.stem)
     return table
 
 
-def _add(table: Table, told: dict[str, Any], run: str) -> None:
-    size, models = told["size"], told["models"]
+def _add(table: StudyTable, record: dict[str, Any], run: str) -> None:
+    size, models = record["size"], record["models"]
     named = models.items() if isinstance(models, dict) else [(model["name"], model) for model in models]
-    table.runs.setdefault(size, []).append(told)
+    table.runs.setdefault(size, []).append(record)
     order = table.strengths.setdefault(size, [])
-    rates = rates_of(told)
+    rates = rates_of(record)
     for strength, model in named:
         name = row_of(strength, rates)
         table.rates[name] = rates
@@ -100,11 +107,11 @@ def _add(table: Table, told: dict[str, Any], run: str) -> None:
             order.append(tick)
         for method, found in model["methods"].items():
             if "scores" in found:
-                cell = table.cells.setdefault((size, name, method), Cell())
-                _count(cell, run, told["cases"], found)
+                cell = table.cells.setdefault((size, name, method), MethodResult())
+                _count(cell, run, record["cases"], found)
 
 
-def _count(cell: Cell, run: str, cases: Any, found: dict[str, Any]) -> None:
+def _count(cell: MethodResult, run: str, cases: Any, found: dict[str, Any]) -> None:
     for into, names in ((cell.calls, CALLS), (cell.facts, FACTS)):
         for name in names:
             right, asked = found["scores"].get(name, (0, 0))
@@ -117,22 +124,28 @@ def _count(cell: Cell, run: str, cases: Any, found: dict[str, Any]) -> None:
 
 
 def share(right: int, asked: int) -> tuple[float, float, float]:
-    """A share and Wilson's interval: of 95 %, two-sided, over cases; runs are counted as more cases."""
+    """A share and its two-sided 95 % Wilson interval over cases; runs count as more cases."""
     low, high = wilson(right, asked)
     return right / asked, low, high
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What plain rounding lost (net, share of all cases), what of it a training brought back (1 is all), each with an
-    interval of 95 % from a bootstrap over cases; None where nothing was lost."""
+    """What plain rounding lost (net, as a share of all cases), and how much of it a training brought back (1 is
+    all).
+
+    Each with a 95 % interval from a bootstrap over cases; None if nothing was lost.
+    """
 
     lost: tuple[float, float, float]
     back: tuple[float, float, float] | None
 
 
-def recovered(before: Cell, rounded: Cell, trained: Cell, seed: int = 1) -> Recovered | None:
-    """Of cells with the same runs; the same cases are drawn for all runs and all three, for they belong together."""
+def recovered(
+    before: MethodResult, rounded: MethodResult, trained: MethodResult, seed: int = 1
+) -> Recovered | None:
+    """The recovery from cells with the same runs. The same cases are drawn for all runs and all three cells, as
+    they are paired."""
     runs = sorted(before.kept.keys() & rounded.kept.keys() & trained.kept.keys())
     if not runs:
         return None
@@ -147,9 +160,9 @@ def recovered(before: Cell, rounded: Cell, trained: Cell, seed: int = 1) -> Reco
     whole = (lost, *_middle(sorted(one for one, _ in draws)))
     if back is None:
         return Recovered(whole, None)
-    # A draw without a loss says nothing of its recovery, so it stands at the far end on either side.
-    told = sorted(one if one is not None else float("inf") for _, one in draws)
-    return Recovered(whole, (back, *_middle(told)))
+    # A draw without a loss has no recovery; it is placed at the far end.
+    shares = sorted(one if one is not None else float("inf") for _, one in draws)
+    return Recovered(whole, (back, *_middle(shares)))
 
 
 def _parts(sums: Iterable[Sequence[int]], asked: int) -> tuple[float, float | None]:

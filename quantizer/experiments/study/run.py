@@ -1,8 +1,9 @@
-"""One size and one seed of the study: a base, a fine-tune of each strength, every method on each.
+"""One size and one seed of the study: a base, a fine-tune of each strength, and every method on each.
 
-Everything is measured in memory, on the numbers that the exported bytes stand for (parity is other tests' business).
-What is most wanted comes first: all strengths with plain rounding, QAD and QAT, then the other methods. The result is
-written after every cell, and a run that was ended goes on where it was: bases and fine-tunes lie beside it.
+Everything is measured in memory, on the values that the exported bytes represent (other tests check parity). The
+most important cells come first: all strengths with plain rounding, QAD and QAT, then the other methods. The result
+is written after every cell, and an interrupted run continues where it was: bases and fine-tunes are stored beside
+it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import math
 import random
 import time
 import traceback
@@ -47,21 +49,20 @@ from quantizer.experiments.study.material import Material
 from quantizer.experiments.study.packs import Pack, packs, shuffled
 from quantizer.experiments.study.results import results_folder
 from quantizer.layers.linear import drop_weights, hold_weights
-from quantizer.ptq.quantize import Run as Job
+from quantizer.ptq.quantize import QuantizationJob as Job
 from quantizer.ptq.quantize import quantize
-from quantizer.recipes.load import load_recipe
-from quantizer.recipes.values import Train
+from quantizer.recipes.recipe import Train, load_recipe
 from quantizer.train.learner import Learner
 from quantizer.train.shard import World
 from quantizer.train.student import calibration_run, open_student
 
-Told = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class Study:
-    """folder: where results, bases and fine-tunes lie. left: seconds that are left. rates: a key of `RATES`; all rates
-    share bases and fine-tunes, and each but the first has its results in a folder of its name. only: of the methods, these
-    and those that they are compared with; none is all."""
+    """folder: for results, bases and fine-tunes. left: returns the seconds that are left. rates: a key of `RATES`;
+    all rates share bases and fine-tunes, and each but the first has its results in a folder of its name. only: only
+    these methods, and those they are compared with; empty for all."""
 
     def __init__(
         self,
@@ -82,11 +83,11 @@ class Study:
         self.rates, self.recovery = rates, RATES[rates]
         self.methods = {*COMPARED, *(only or METHODS)}
         self.out = results_folder(folder, rates) / f"{self.name}.json"
-        self.told: Told = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
+        self.record: JsonObject = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
         self.taught: dict[str, Any] = {}
 
     def run(self) -> None:
-        """Every cell, as far as the time goes."""
+        """Measure every cell while there is time."""
         self._base()
         for methods in (FIRST, REST):
             for strength in self.grid.strengths:
@@ -96,7 +97,7 @@ class Study:
                         return
                     self._cell(strength, method)
 
-    def _begun(self) -> Told:
+    def _begun(self) -> JsonObject:
         device = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
         settings = {name: asdict(train) for name, train in self.recovery.items()}
         grid = {key: value for key, value in asdict(self.grid).items() if key not in ("sizes", "strengths")}
@@ -116,40 +117,43 @@ class Study:
     # ------------------------------------------------------------------------------------- models
 
     def _base(self) -> None:
-        """Make the base, unless it is there."""
+        """Train the base, unless it exists."""
         path = self.folder / f"{self.name}-base.safetensors"
         if path.exists():
             return
-        model = build_model(self.shape, self.seed, self.pad, self.end).to(self.device)
-        self.told["parameters"] = sum(p.numel() for p in model.parameters())
+        model = build_model(self.shape, self.seed, self.pad, self.end, self.device)
+        self.record["parameters"] = sum(p.numel() for p in model.parameters())
         made = packs(self.material.base, self.grid.base_tokens, self.pad, self.seed, every=True)
         steps = self.grid.epochs * sum(len(pack.counts) for pack in made)
-        self.told["base"] = self._learn(model, made, steps, self.grid.base_lr, warmup=min(1.0, 100 / steps))
-        self.told["base"]["scores"] = self._scored(copy.deepcopy(model).to(torch.bfloat16))
+        self.record["base"] = self._learn(model, made, steps, self.grid.base_lr, warmup=min(1.0, 100 / steps))
+        self.record["base"]["scores"] = self._scored(_in_bf16(model))
         _save_state(model, path)
         self._save()
 
     def _tuned(self, strength: Strength) -> Path:
-        """The folder of a fine-tune, in BF16."""
+        """The folder of a fine-tune, in BF16; trained if it does not exist."""
         folder = self.folder / "models" / f"{self.name}-{strength.name}"
         if (folder / "config.json").exists():
             return folder
-        model = build_model(self.shape, self.seed, self.pad, self.end).to(self.device)
+        model = build_model(self.shape, self.seed, self.pad, self.end, self.device)
         base = load_file(self.folder / f"{self.name}-base.safetensors", device=self.device)
         model.load_state_dict(base, strict=False)
         chosen = list(self.material.tune)
         random.Random(f"study {self.seed} {strength.name}").shuffle(chosen)
         tokens = strength.steps * self.grid.tokens
         made = packs(rows.enough(chosen, tokens), self.grid.tokens, self.pad, self.seed)
-        told = self._learn(model, made, strength.steps, strength.lr, warmup=0.05)
-        self.told["models"][strength.name] |= {"fine_tune": told, "moved": _moved(base, model.state_dict())}
+        record = self._learn(model, made, strength.steps, strength.lr, warmup=0.05)
+        self.record["models"][strength.name] |= {
+            "fine_tune": record,
+            "moved": _moved(base, model.state_dict()),
+        }
         draft = folder.with_name(f"draft-{folder.name}")
         hf.write_folder(draft, hf.weights_of(model), self.shape, self.tokenizer)
         draft.rename(folder)
         return folder
 
-    def _learn(self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float) -> Told:
-        """Cross entropy over what the packs learn, with float32 weights and BF16 products."""
+    def _learn(self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float) -> JsonObject:
+        """Train with cross entropy over the learned tokens of the packs, with float32 weights and BF16 products."""
         settings = Train(
             lr=lr, warmup=warmup, weight_decay=0.1, precision="autocast", quantized=False, compile=False
         )
@@ -159,9 +163,9 @@ class Study:
     # -------------------------------------------------------------------------------------- cells
 
     def _cell(self, strength: Strength, method: str) -> None:
-        """One method on one fine-tune, unless it is there."""
-        told = self.told["models"].setdefault(strength.name, {**asdict(strength), "methods": {}})
-        if method in told["methods"]:
+        """One method on one fine-tune, unless it has been measured."""
+        record = self.record["models"].setdefault(strength.name, {**asdict(strength), "methods": {}})
+        if method in record["methods"]:
             return
         began = time.perf_counter()
         try:
@@ -171,18 +175,18 @@ class Study:
             began = self._now()
             model, more = self._made(method)
             seconds = self._now() - began
-            told["methods"][method] = {"seconds": round(seconds, 2), **more, **self._measured(model)}
-        except Exception as error:  # the other cells are still worth their time
+            record["methods"][method] = {"seconds": round(seconds, 2), **more, **self._measured(model)}
+        except Exception as error:  # the other cells should still run
             traceback.print_exc()
-            told["methods"][method] = {"error": f"{type(error).__name__}: {error}"[:300]}
+            record["methods"][method] = {"error": f"{type(error).__name__}: {error}"[:300]}
         self._save()
         cell = {
-            key: value for key, value in told["methods"][method].items() if key not in ("missed", "scores")
+            key: value for key, value in record["methods"][method].items() if key not in ("missed", "scores")
         }
         print(self.name, strength.name, method, f"{self._now() - began:.1f} s", json.dumps(cell), flush=True)
 
     def _listen(self, folder: Path) -> None:
-        """What a fine-tune in BF16 says of recovery's conversations and of those that are held out."""
+        """Compute the teacher's hidden states of a BF16 fine-tune for the recovery and the held-out dialogues."""
         source = open_source(folder)
         model = load_model(source, device=self.device)
         learner = Learner(model, Train())
@@ -193,18 +197,20 @@ class Study:
             "source": source,
             "recovery": (recovery, said(learner, recovery)),
             "held_out": (held_out, said(learner, held_out)),
-            "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[union-attr, operator]
+            "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[operator]  # a module's attributes are Any or Module to torch
         }
 
-    def _made(self, method: str) -> tuple[nn.Module, Told]:
-        """A fine-tune after a method, and what there is to say of how."""
+    def _made(self, method: str) -> tuple[nn.Module, JsonObject]:
+        """A fine-tune after a method, and details for the log."""
         source = self.taught["source"]
         if method in self.recovery:
             return self._recovered(method)
         if method in ("bf16", "q4_k_m"):
             model, more = load_model(source, device=self.device), {}
             if method == "q4_k_m":
-                from quantizer.experiments.study import kquant  # gguf is no part of every machine that trains
+                from quantizer.experiments.study import (
+                    kquant,
+                )  # gguf is not installed on every training machine
 
                 more = {"types": kquant.round_model(model)}
             return model, more
@@ -214,7 +220,7 @@ class Study:
         data = Dataset(tuple(self.material.recovery), len(self.material.recovery), self.pad, "")
         return Job(load_recipe(method), self.taught["source"], data, self.device)
 
-    def _recovered(self, method: str) -> tuple[nn.Module, Told]:
+    def _recovered(self, method: str) -> tuple[nn.Module, JsonObject]:
         job = self._job(method)
         job = replace(job, recipe=replace(job.recipe, train=replace(self.recovery[method], seed=self.seed)))
         assert job.recipe.train is not None
@@ -231,22 +237,23 @@ class Study:
             hold=student.hold,
             refresh=student.follow,
         )
-        told = _finished(loop)
+        record = _finished(loop)
         student.close()
-        return student.model, {"training": told}
+        return student.model, {"training": record}
 
     # ---------------------------------------------------------------------------------- measuring
 
-    def _measured(self, model: nn.Module) -> Told:
+    def _measured(self, model: nn.Module) -> JsonObject:
         hold_weights(model)
         made, taught = self.taught["held_out"]
         ce, kl = distance(Learner(model, Train()), made, taught, self.taught["head"])
-        told = {"ce": round(ce, 5), "kl": round(kl, 5), **self._scored(model)}
+        record = {"ce": round(ce, 5), "kl": round(kl, 5), **self._scored(model)}
         drop_weights(model)
-        return told
+        return record
 
-    def _scored(self, model: Any) -> Told:
-        """scores: right and asked of every manner. missed: what was not kept, case by case, where anything was not."""
+    def _scored(self, model: Any) -> JsonObject:
+        """scores: right and asked of every manner. missed: for each case with a fault, the manners that were not
+        kept."""
         asked = self.material.asked
         replies = greedy(model, self.material.prompts, pad=self.pad, end=self.end, most=self.grid.reply)
         judged = [
@@ -272,18 +279,18 @@ class Study:
     def _save(self) -> None:
         self.out.parent.mkdir(exist_ok=True)
         draft = self.out.with_suffix(".draft")
-        draft.write_text(json.dumps(self.told) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(self.record) + "\n", encoding="utf-8")
         draft.replace(self.out)
 
 
-def _finished(loop: Loop) -> Told:
-    """A loop's run; its graphs' memory goes back, for other processes are on the device."""
-    told = loop.run()
+def _finished(loop: Loop) -> JsonObject:
+    """Run a loop, and release the memory of its graphs for other processes on the device."""
+    record = loop.run()
     loop.close()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    return told
+    return record
 
 
 def _save_state(model: nn.Module, path: Path) -> None:
@@ -296,7 +303,12 @@ def _save_state(model: nn.Module, path: Path) -> None:
 
 @torch.no_grad()
 def _moved(base: dict[str, torch.Tensor], tuned: dict[str, torch.Tensor]) -> float:
-    """How far a fine-tune has moved the matrices: |W' - W| / |W|, over all of them."""
+    """How far a fine-tune has moved the matrices: |W' - W| / |W| over all of them."""
     names = [name for name, tensor in base.items() if tensor.ndim == 2]
     moved = sum(float((tuned[name] - base[name]).float().square().sum()) for name in names)
-    return round((moved / sum(float(base[name].float().square().sum()) for name in names)) ** 0.5, 5)
+    return round(math.sqrt(moved / sum(float(base[name].float().square().sum()) for name in names)), 5)
+
+
+def _in_bf16(model: nn.Module) -> nn.Module:
+    """A copy of a model in BF16."""
+    return copy.deepcopy(model).to(torch.bfloat16)

@@ -9,18 +9,33 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from app.promotion import book
-from app.promotion.effects import Effect, Verb
-from app.promotion.machine import IllegalEvent, Machine, Step, recover, step
-from app.promotion.phases import Begin, Done, Event, Failed, Fault, Refused, Restart
-from app.promotion.plan import Kind, Plan, Strategy
-from app.promotion.reconcile import reconcile
+from app.promotion import repository
+from app.promotion.state_machine import (
+    Action,
+    Begin,
+    Effect,
+    EffectDone,
+    EffectFailed,
+    EffectRefused,
+    FailureReason,
+    IllegalOperationEvent,
+    OperationEvent,
+    OperationKind,
+    OperationPlan,
+    OperationState,
+    Restart,
+    Strategy,
+    Transition,
+    reconcile,
+    recover,
+    step,
+)
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, KnownEngine
+from app.registry.values import AliasMove, AuditEntry, KnownEngine
 
 SPARE = "spare"
 NOW = "2026-11-21T06:00:00Z"
-FAULT = Fault("simulated", "it was told to")
+FAULT = FailureReason("simulated", "it was told to")
 
 
 class Failure(Exception):
@@ -46,11 +61,11 @@ class World:
     def apply(self, effect: Effect, operation: str) -> None:
         """Bring it about; refuse what would be heard by somebody."""
         trouble = self.trouble.pop(0) if self.trouble else "ok"
-        if trouble == "refuse" and effect.verb in (Verb.CHECK, Verb.IDENTIFY):
+        if trouble == "refuse" and effect.action in (Action.CHECK, Action.IDENTIFY):
             raise Failure(refusal=True)
         if trouble == "fail":
             raise Failure(refusal=False)
-        getattr(self, f"_{effect.verb}", lambda *_: None)(effect.engine, operation)
+        getattr(self, f"_{effect.action}", lambda *_: None)(effect.engine, operation)
         if trouble == "half":
             raise Failure(refusal=False)  # it was brought about, and nobody was told
 
@@ -90,13 +105,13 @@ class Gateway:
         self.world = world
         self.path = path
         self.registry = Registry(path)
-        self.inbox: list[Event] = []
+        self.inbox: list[OperationEvent] = []
         self.life: Iterator[str] = iter(())
         if self.registry.alias("annie", "live") is None:
             self._found()
 
     def _found(self) -> None:
-        entry = Entry(at=NOW, actor="test", verb="found", subject="annie")
+        entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
         for name in ("a", "b", "c", SPARE):
             self.registry.add_engine(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
         self.registry.move([AliasMove(model="annie", name="live", engine="a")], entry)
@@ -108,21 +123,21 @@ class Gateway:
         assert alias is not None and alias.engine is not None
         return alias.engine
 
-    def plan(self, kind: Kind, candidate: str) -> Plan:
+    def plan(self, kind: OperationKind, candidate: str) -> OperationPlan:
         """An operation as the gateway stands."""
         live, previous = self.registry.alias("annie", "live"), self.registry.alias("annie", "previous")
         assert live is not None
-        return Plan(
+        return OperationPlan(
             operation=f"op{self.registry.head().seq}", kind=kind, model="annie", candidate=candidate, incumbent=self.live,
             strategy=Strategy.BLUE_GREEN if self.world.room > 1 else Strategy.STOP_THEN_START,
             generation=live.generation, previous=previous.engine if previous else None, fallback=SPARE,
-            resident=(SPARE,), report="r" if kind is Kind.PROMOTE else None,
+            resident=(SPARE,), report="r" if kind is OperationKind.PROMOTE else None,
         )  # fmt: skip
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: OperationPlan) -> None:
         """Queue it and be ready to run it."""
-        book.begin(self.registry, plan, at=NOW, actor="test")
-        self.life = self._operate(Machine(plan), Begin())
+        repository.begin(self.registry, plan, at=NOW, actor="test")
+        self.life = self._operate(OperationState(plan), Begin())
 
     def boot(self) -> None:
         """Come up, as after a death."""
@@ -133,7 +148,7 @@ class Gateway:
         self.life = self._come_up()
 
     def _come_up(self) -> Iterator[str]:
-        found = book.unfinished(self.registry)
+        found = repository.unfinished(self.registry)
         live = {a.model: a.engine for a in self.registry.aliases() if a.name == "live" and a.engine}
         for effect in reconcile(live, found, {SPARE}, self.world.running):
             yield f"before {effect.key}"
@@ -142,38 +157,38 @@ class Gateway:
         for machine in found:
             yield from self._drive(recover(machine), Restart())
 
-    def _operate(self, machine: Machine, event: Event) -> Iterator[str]:
+    def _operate(self, machine: OperationState, event: OperationEvent) -> Iterator[str]:
         yield from self._drive(step(machine, event), event)
 
-    def _drive(self, at: Step, event: Event) -> Iterator[str]:
+    def _drive(self, at: Transition, event: OperationEvent) -> Iterator[str]:
         while True:
             yield "before the commit"
-            book.commit(self.registry, at, event, at=NOW, actor="test")
+            repository.commit(self.registry, at, event, at=NOW, actor="test")
             yield "after the commit"
             if at.effect is None:
                 return
-            event = self._mail(at.machine) or self._outcome(at)
+            event = self._mail(at.state) or self._outcome(at)
             yield f"after {at.effect.key}"
-            at = step(at.machine, event)
+            at = step(at.state, event)
 
-    def _mail(self, machine: Machine) -> Event | None:
+    def _mail(self, machine: OperationState) -> OperationEvent | None:
         """What came from outside, if it is legal now."""
         for event in [*self.inbox]:
             self.inbox.remove(event)
             try:
                 step(machine, event)
-            except IllegalEvent:
+            except IllegalOperationEvent:
                 continue
             return event
         return None
 
-    def _outcome(self, at: Step) -> Event:
+    def _outcome(self, at: Transition) -> OperationEvent:
         assert at.effect is not None
         try:
-            self.world.apply(at.effect, at.machine.plan.operation)
+            self.world.apply(at.effect, at.state.plan.operation)
         except Failure as failure:
-            return (Refused if failure.refusal else Failed)(at.effect.key, FAULT)
-        return Done(at.effect.key)
+            return (EffectRefused if failure.refusal else EffectFailed)(at.effect.key, FAULT)
+        return EffectDone(at.effect.key)
 
     def run(self, points: int | None = None) -> bool:
         """Live on for so many points, or to the end. Whether it came to the end."""

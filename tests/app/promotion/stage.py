@@ -14,11 +14,9 @@ import pytest
 
 from app.config.config import Config, parse
 from app.engines.identity import planned
-from app.promotion.deeds import DEEDS
-from app.promotion.effects import Effect, Verb
-from app.promotion.law import suite_in_force
-from app.promotion.plan import Plan
-from app.promotion.site import Evidence, Site
+from app.promotion.facts import suite_in_force
+from app.promotion.state_machine import Action, Effect, EffectEvidence, OperationPlan
+from app.promotion.steps import HANDLERS, Dependencies
 from gates.artefact.artefact import folder_of, load
 from gates.artefact.manifest import Artefact
 from gates.policy.load import load_policy
@@ -36,7 +34,7 @@ FP4 = "annie-nano-nvfp4"
 """A third of her, engine `fp4`. It descends from hers through a folder that no engine here serves."""
 
 
-async def passed_over(site: Site, plan: Plan, effect: Effect) -> Evidence:
+async def passed_over(site: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """An effect that is not what a test is about."""
     return {}
 
@@ -49,8 +47,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hasten(patch: pytest.MonkeyPatch) -> None:
     """No candidate is warmed or questioned, which takes a while on two cores, until the patch is undone."""
-    for verb in (Verb.WARM, Verb.PROBE):
-        patch.setitem(DEEDS, verb, passed_over)
+    for verb in (Action.WARM, Action.PROBE):
+        patch.setitem(HANDLERS, verb, passed_over)
 
 
 def tables(state: Path, **model: Any) -> dict[str, Any]:

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import cycle
+from typing import Any
 
 import pytest
 
 from app.promotion import bake
-from app.promotion.bake import Kind, Limits
-from app.promotion.outcome import Breach, EffectFailed
-from app.promotion.phases import Fault
-from app.promotion.watching import watch
+from app.promotion.bake import BakeLimits, FaultKind
+from app.promotion.state_machine import BreachError, EffectError, FailureReason
+from app.promotion.steps import watch_replies
 from app.telemetry.reply_window import Heard, ReplyWindow
 from gates.stats.sequential import clean_needed
 
-LIMITS = Limits()
+LIMITS = BakeLimits()
 GOOD = Heard("ok", True, frozenset(), 0.2)
 LEAK = replace(GOOD, breaches=frozenset({"leak"}))
 FAILED = Heard("failed")
@@ -32,10 +32,10 @@ USUAL = spoken([0.1 + 0.002 * i for i in range(200)])
 """An incumbent: 100 to 500 ms, nine of ten within 460 ms."""
 
 
-def baked(heard: list[Heard], incumbent: list[Heard] | None = None, limits: Limits = LIMITS) -> bake.Bake:
+def baked(heard: list[Heard], incumbent: list[Heard] | None = None, limits: BakeLimits = LIMITS) -> bake.Bake:
     state = bake.begin(limits, incumbent or [])
     for one in heard:
-        state = bake.hear(state, one)
+        state = bake.add(state, one)
     return state
 
 
@@ -48,7 +48,7 @@ def code(state: bake.Bake) -> str | None:
 
 
 @cache
-def chances(rate: float, within: int, kind: Kind) -> tuple[float, ...]:
+def chances(rate: float, within: int, kind: FaultKind) -> tuple[float, ...]:
     """The chance, exactly, that a model with this rate of faults was caught within 1, 2, ... replies."""
     empty = replace(bake.begin(LIMITS, []), slow_after=1.0)
     least, alive, caught, found = 1, {0: 1.0}, 0.0, []
@@ -77,7 +77,7 @@ def test_one_leak_in_a_thousand_is_no_alarm_and_the_bound_itself_seldom_is() -> 
 
 
 @pytest.mark.parametrize("kind", ["empty", "markdown", "loop", "errors", "slow"])
-def test_no_kind_takes_more_than_its_share_of_the_error(kind: Kind) -> None:
+def test_no_kind_takes_more_than_its_share_of_the_error(kind: FaultKind) -> None:
     bound = bake.begin(LIMITS, []).bounds[kind]
     assert chances(bound, 1000, kind)[-1] < LIMITS.alpha / bake.TESTS
 
@@ -92,7 +92,7 @@ def test_a_simulated_leaker_is_caught_as_soon_as_the_exact_chance_says() -> None
     for _ in range(200):
         state = bake.begin(LIMITS, [])
         for _, heard in zip(range(41), replies(0.2, draw), strict=False):
-            state = bake.hear(state, heard)
+            state = bake.add(state, heard)
             if bake.breach(state):
                 caught += 1
                 break
@@ -159,7 +159,7 @@ def test_callers_who_gave_up_before_the_first_word_are_counted_as_slow() -> None
 
 
 def test_the_evidence_says_which_leak_rate_was_excluded() -> None:
-    enough = clean_needed(LIMITS.tell)
+    enough = clean_needed(LIMITS.conclusive)
     assert enough == 116
     assert not bake.too_few(baked([GOOD] * enough))
     assert bake.too_few(baked([GOOD] * (enough - 1)))
@@ -168,18 +168,22 @@ def test_the_evidence_says_which_leak_rate_was_excluded() -> None:
     assert bake.evidence(baked([]))["leak_rate_excluded"] == 1.0
 
 
-# -------------------------------------------------------------------------------------- the watch
+# -------------------------------------------------------------------------------------- watching replies
 
-QUICK = Limits(look_s=0.01, gone_s=0.03, probe_every_s=0.01)
+QUICK = BakeLimits(look_s=0.01, gone_s=0.03, probe_every_s=0.01)
 
 
-async def breached(reply_window: ReplyWindow, *heard: Heard, seconds: float = 30.0, **more: object) -> Fault:
-    """The fault that a watch ends with, after these replies."""
-    watching = asyncio.create_task(watch(reply_window, "annie", "new", "old", seconds, limits=QUICK, **more))  # type: ignore[arg-type]
+async def breached(
+    reply_window: ReplyWindow, *heard: Heard, seconds: float = 30.0, **more: Any
+) -> FailureReason:
+    """The fault that it ends with, after these replies."""
+    watching = asyncio.create_task(
+        watch_replies(reply_window, "annie", "new", "old", seconds, limits=QUICK, **more)
+    )
     await asyncio.sleep(0)
     for one in heard:
         reply_window.hear("annie", "new", one)
-    with pytest.raises(Breach) as caught:
+    with pytest.raises(BreachError) as caught:
         async with asyncio.timeout(10):
             await watching
     return caught.value.fault
@@ -193,7 +197,7 @@ async def test_what_was_heard_before_the_switch_does_not_count() -> None:
     reply_window = ReplyWindow()
     for _ in range(100):
         reply_window.hear("annie", "new", LEAK)
-    told = await watch(reply_window, "annie", "new", "old", 0.02, limits=QUICK)
+    told = await watch_replies(reply_window, "annie", "new", "old", 0.02, limits=QUICK)
     assert told["heard"] == 0
 
 
@@ -204,11 +208,11 @@ async def test_what_was_heard_between_the_switch_and_the_watch_counts() -> None:
     for _ in range(9):
         reply_window.hear("annie", "new", LEAK)
         reply_window.switched("annie", "new")  # again, and it changes nothing
-    with pytest.raises(Breach, match="bake_leak"):
-        await watch(reply_window, "annie", "new", "old", 0.02, limits=QUICK)
+    with pytest.raises(BreachError, match="bake_leak"):
+        await watch_replies(reply_window, "annie", "new", "old", 0.02, limits=QUICK)
     reply_window.switched("annie", "old")
     reply_window.switched("annie", "new")
-    assert (await watch(reply_window, "annie", "new", "old", 0.02, limits=QUICK))["heard"] == 0
+    assert (await watch_replies(reply_window, "annie", "new", "old", 0.02, limits=QUICK))["heard"] == 0
 
 
 async def test_times_are_held_against_the_incumbents() -> None:
@@ -219,17 +223,19 @@ async def test_times_are_held_against_the_incumbents() -> None:
 
 
 async def test_an_engine_that_stays_away_is_a_breach_and_one_that_comes_back_is_not() -> None:
-    fault = await breached(ReplyWindow(), gone=lambda: "it was killed")
+    fault = await breached(ReplyWindow(), down=lambda: "it was killed")
     assert fault.code == "bake_gone" and "it was killed" in fault.message
     blinks = cycle(["restarting", None])
     patient = replace(QUICK, gone_s=0.4)
-    told = await watch(ReplyWindow(), "annie", "new", None, 0.9, limits=patient, gone=lambda: next(blinks))
+    told = await watch_replies(
+        ReplyWindow(), "annie", "new", None, 0.9, limits=patient, down=lambda: next(blinks)
+    )
     assert told["heard"] == 0
 
 
 async def test_a_synthetic_turn_that_goes_badly_is_a_breach() -> None:
     async def turn() -> None:
-        raise EffectFailed(Fault("canary_failed", "a thought was said"))
+        raise EffectError(FailureReason("canary_failed", "a thought was said"))
 
     fault = await breached(ReplyWindow(), probe=turn)
     assert fault.code == "bake_probe" and "a thought was said" in fault.message
@@ -240,7 +246,7 @@ async def test_a_turn_with_a_fault_of_our_own_is_not_taken_for_the_engines() -> 
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await watch(ReplyWindow(), "annie", "new", None, 30.0, limits=QUICK, probe=turn)
+        await watch_replies(ReplyWindow(), "annie", "new", None, 30.0, limits=QUICK, probe=turn)
 
 
 async def test_silence_is_accepted_with_what_was_not_seen_or_is_a_breach_as_is_wanted() -> None:
@@ -250,8 +256,8 @@ async def test_silence_is_accepted_with_what_was_not_seen_or_is_a_breach_as_is_w
         nonlocal turns
         turns += 1
 
-    told = await watch(ReplyWindow(), "annie", "new", "old", 0.1, limits=QUICK, probe=turn)
+    told = await watch_replies(ReplyWindow(), "annie", "new", "old", 0.1, limits=QUICK, probe=turn)
     assert told["too_few"] is True and told["turns"] == turns > 0
     strict = replace(QUICK, quiet="breach")
-    with pytest.raises(Breach, match="bake_quiet"):
-        await watch(ReplyWindow(), "annie", "new", "old", 0.02, limits=strict)
+    with pytest.raises(BreachError, match="bake_quiet"):
+        await watch_replies(ReplyWindow(), "annie", "new", "old", 0.02, limits=strict)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.promotion import canary
-from app.promotion.canary import ALWAYS, QUESTIONS, Answer, Canary, canary_for
-from app.promotion.outcome import EffectFailed
+from app.promotion.canary import ALWAYS, QUESTIONS, Canary, CanaryAnswer, canary_for
+from app.promotion.state_machine import EffectError
 from gates.contracts.errors import SuiteError
 from gates.run.http import Timeouts
 from gates.suite.load import load_suite
@@ -43,7 +43,7 @@ async def test_it_sings_for_annie(tmp_path: Path) -> None:
 async def test_the_stranger_is_refused_for_what_she_is(tmp_path: Path) -> None:
     async with running(spec_of(STRANGER), tmp_path) as engine:
         assert engine.url is not None
-        with pytest.raises(EffectFailed) as caught:
+        with pytest.raises(EffectError) as caught:
             await canary.probe(engine.url, "nano", "llama-server", canary_for(NANO))
     fault = caught.value.fault
     assert fault.code == "canary_failed" and "\n" not in fault.message
@@ -67,7 +67,7 @@ async def test_the_stranger_is_refused_for_what_she_is(tmp_path: Path) -> None:
 async def test_each_bad_habit_is_named(said: str, gate: str) -> None:
     async with ScriptedEngine() as engine:
         engine.play(*reply(said))
-        with pytest.raises(EffectFailed, match=f"{gate}: 1 of 1 bad"):
+        with pytest.raises(EffectError, match=f"{gate}: 1 of 1 bad"):
             await canary.probe(engine.url, "x", "vllm", few(1))
 
 
@@ -76,22 +76,22 @@ async def test_an_engine_that_goes_or_hangs_is_not_waited_for_again(steps: tuple
     async with ScriptedEngine() as engine:
         engine.play(*steps)  # type: ignore[arg-type]
         quick = Timeouts(connect=1.0, idle=0.1, total=1.0)
-        with pytest.raises(EffectFailed, match="1 of 1 bad"):
+        with pytest.raises(EffectError, match="1 of 1 bad"):
             await canary.probe(engine.url, "x", "vllm", few(5), timeouts=quick)
 
 
 async def test_a_dialect_without_a_word_for_the_sampling_is_a_failure_in_one_line() -> None:
     asked = few(1)
     odd = replace(asked, sampling=replace(asked.sampling, top_k=5))
-    with pytest.raises(EffectFailed, match="top_k"):
+    with pytest.raises(EffectError, match="top_k"):
         await canary.probe("http://127.0.0.1:1", "x", "openai", odd)
 
 
 # ------------------------------------------------------------------------------------- the verdict
 
 
-def answers(good: int, bad: int, gate: str) -> list[Answer]:
-    return [Answer(f"case-{i}", {gate: "" if i < good else "no"}, 0.1) for i in range(good + bad)]
+def answers(good: int, bad: int, gate: str) -> list[CanaryAnswer]:
+    return [CanaryAnswer(f"case-{i}", {gate: "" if i < good else "no"}, 0.1) for i in range(good + bad)]
 
 
 LEAST = tomllib.loads(QUESTIONS.read_text("utf-8"))["least"]

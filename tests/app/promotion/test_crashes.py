@@ -5,18 +5,18 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from app.promotion.phases import Breached, Cancel, Phase
-from app.promotion.plan import Kind
+from app.promotion.state_machine import Breached, Cancel, OperationKind, OperationPhase
 from tests.app.promotion.simulated import FAULT, SPARE, Gateway, World
 
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-KINDS = pytest.mark.parametrize("kind", Kind)
+KINDS = pytest.mark.parametrize("kind", OperationKind)
 ROOM = pytest.mark.parametrize("room", [2, 1], ids=["blue_green", "stop_then_start"])
 OUTLIVE = pytest.mark.parametrize("outlive", [True, False], ids=["containers", "children"])
 
@@ -37,7 +37,7 @@ def up(path: Path, room: int, outlive: bool) -> Gateway:
     return gateway
 
 
-def change(gateway: Gateway, kind: Kind = Kind.PROMOTE) -> tuple[str, str]:
+def change(gateway: Gateway, kind: OperationKind = OperationKind.PROMOTE) -> tuple[str, str]:
     """Queue an operation between a and b; what is live, and what is to be."""
     old, new = ("a", "b") if gateway.live == "a" else ("b", "a")
     gateway.begin(gateway.plan(kind, new))
@@ -53,7 +53,7 @@ def last(gateway: Gateway) -> str:
 @ROOM
 @OUTLIVE
 def test_killed_at_any_commit_or_effect_it_goes_back_or_forward(
-    folder: Path, kind: Kind, room: int, outlive: bool
+    folder: Path, kind: OperationKind, room: int, outlive: bool
 ) -> None:
     """Where the alias pointed when it died is where it points when it has recovered."""
     gateway, ended, points, ends = up(folder / "it.sqlite", room, outlive), False, 0, set()
@@ -69,22 +69,25 @@ def test_killed_at_any_commit_or_effect_it_goes_back_or_forward(
         ends.add(("back" if live == old else "forward", last(gateway)))
         assert live in (old, new)
     assert points > 20
-    assert ends == {("back", Phase.FAILED), ("forward", Phase.SUCCEEDED)}
+    assert ends == {("back", OperationPhase.FAILED), ("forward", OperationPhase.SUCCEEDED)}
 
 
 @KINDS
 @ROOM
 @pytest.mark.parametrize("how", ["fail", "half"])
-def test_whichever_effect_fails_nobody_is_lost(folder: Path, kind: Kind, room: int, how: str) -> None:
+def test_whichever_effect_fails_nobody_is_lost(
+    folder: Path, kind: OperationKind, room: int, how: str
+) -> None:
     """Also one that worked, and said that it did not."""
-    gateway, ends = up(folder / "it.sqlite", room, True), []
+    gateway = up(folder / "it.sqlite", room, True)
+    ends: list[Any] = []
     while not ends or gateway.world.trouble == []:
         change(gateway, kind)
         gateway.world.trouble = ["ok"] * len(ends) + [how]
         assert gateway.run()
         gateway.check_all_is_well()
         ends.append(last(gateway))
-    assert {*ends} == {Phase.FAILED, Phase.ROLLED_BACK, Phase.SUCCEEDED}
+    assert {*ends} == {OperationPhase.FAILED, OperationPhase.ROLLED_BACK, OperationPhase.SUCCEEDED}
 
 
 def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
@@ -94,7 +97,7 @@ def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
         ["ok"] * 3 + ["half"] + ["fail"] * 3
     )  # it starts, is not believed, and cannot be stopped
     assert gateway.run()
-    assert last(gateway) == Phase.STUCK
+    assert last(gateway) == OperationPhase.STUCK
     assert gateway.world.running == {"a", "b", SPARE}
     gateway.boot()
     gateway.run()
@@ -106,7 +109,7 @@ def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
 def test_a_breach_while_it_bakes_brings_the_old_one_back(folder: Path, room: int) -> None:
     gateway = up(folder / "it.sqlite", room, True)
     change(gateway)
-    while last(gateway) != Phase.BAKING:
+    while last(gateway) != OperationPhase.BAKING:
         next(gateway.life)
     gateway.inbox.append(Breached(FAULT))
     assert gateway.run()
@@ -130,15 +133,15 @@ class Years(RuleBasedStateMachine):
     def operate(self, choice: int, rollback: bool) -> None:
         gateway = self.gateway
         gateway.run()
-        if gateway.registry.operations() and last(gateway) == Phase.STUCK:
+        if gateway.registry.operations() and last(gateway) == OperationPhase.STUCK:
             gateway.boot()
             gateway.run()
         previous = gateway.registry.alias("annie", "previous")
         if rollback and previous and previous.engine:
-            gateway.begin(gateway.plan(Kind.ROLLBACK, previous.engine))
+            gateway.begin(gateway.plan(OperationKind.ROLLBACK, previous.engine))
         else:
             others = [name for name in "abc" if name != gateway.live]
-            gateway.begin(gateway.plan(Kind.PROMOTE, others[choice]))
+            gateway.begin(gateway.plan(OperationKind.PROMOTE, others[choice]))
 
     @rule(points=st.integers(1, 20))
     def time_passes(self, points: int) -> None:

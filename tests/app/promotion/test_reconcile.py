@@ -2,17 +2,21 @@
 
 import pytest
 
-from app.promotion.machine import Machine
-from app.promotion.phases import Phase
-from app.promotion.plan import Kind, Plan, Strategy
-from app.promotion.reconcile import reconcile
+from app.promotion.state_machine import (
+    OperationKind,
+    OperationPhase,
+    OperationPlan,
+    OperationState,
+    Strategy,
+    reconcile,
+)
 
-UNDER_WAY = Machine(
-    Plan(
-        operation="op", kind=Kind.PROMOTE, model="annie", candidate="new", incumbent="old",
+UNDER_WAY = OperationState(
+    OperationPlan(
+        operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old",
         strategy=Strategy.BLUE_GREEN, generation=1, report="r",
     ),
-    Phase.WARMING,
+    OperationPhase.WARMING,
 )  # fmt: skip
 
 CASES = {
@@ -30,12 +34,12 @@ CASES = {
 @pytest.mark.parametrize("live, unfinished, resident, running, expected", CASES.values(), ids=CASES.keys())
 def test_what_is_brought_about(
     live: dict[str, str],
-    unfinished: list[Machine],
+    unfinished: list[OperationState],
     resident: list[str],
     running: list[str],
     expected: list[str],
 ) -> None:
     found = reconcile(live, unfinished, resident, running)
-    said = [f"{effect.key.split('/')[1]} {effect.verb} {effect.engine}".strip() for effect in found]
+    said = [f"{effect.key.split('/')[1]} {effect.action} {effect.engine}".strip() for effect in found]
     assert said == expected
     assert len({effect.key for effect in found}) == len(found)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.promotion.plan import Strategy
-from app.promotion.room import Room
+from app.promotion.memory_admission import MemoryAdmission
+from app.promotion.state_machine import Strategy
 from tests.app.house import eventually
 from tests.app.promotion.stage import ENGINES, callers, settings, stage
 from tests.app.promotion.stage import quick as quick
@@ -33,7 +33,7 @@ async def test_no_reply_is_lost_or_cut_while_engines_change(tmp_path: Path) -> N
 async def test_where_both_do_not_fit_the_fallback_serves_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Room, "strategy", lambda *_: Strategy.STOP_THEN_START)
+    monkeypatch.setattr(MemoryAdmission, "strategy", lambda *_: Strategy.STOP_THEN_START)
     config = settings(tmp_path, fallback=["spare"])
     async with stage(tmp_path, config) as it, callers(it.house, 3) as crowd:
         await eventually(lambda: it.house.gateway.pool.is_up("spare"), 20)

@@ -1,6 +1,7 @@
 """The chain as a pure value: whatever is written verifies, and nothing else does."""
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,18 +9,18 @@ from hypothesis import strategies as st
 
 from app.registry.chain import GENESIS, link, verify
 from app.registry.errors import ChainBroken
-from app.registry.values import Entry, Event, Head
+from app.registry.values import AuditEntry, AuditEvent, Head
 
 words = st.text(st.characters(codec="utf-8"), max_size=8)
 entries = st.builds(
-    Entry, at=words, actor=words, verb=words, subject=words, operation=st.none() | words,
+    AuditEntry, at=words, actor=words, verb=words, subject=words, operation=st.none() | words,
     detail=st.dictionaries(words, st.none() | st.integers() | words | st.lists(words, max_size=2), max_size=3),
 )  # fmt: skip
 
 
-def chained(items: list[Entry]) -> list[Event]:
+def chained(items: list[AuditEntry]) -> list[AuditEvent]:
     """The events of these entries."""
-    events, head = list[Event](), GENESIS
+    events, head = list[AuditEvent](), GENESIS
     for item in items:
         events.append(link(head, item))
         head = Head(events[-1].seq, events[-1].hash)
@@ -27,7 +28,7 @@ def chained(items: list[Entry]) -> list[Event]:
 
 
 @given(st.lists(entries, max_size=6))
-def test_what_was_linked_verifies_up_to_its_head(items: list[Entry]) -> None:
+def test_what_was_linked_verifies_up_to_its_head(items: list[AuditEntry]) -> None:
     events = chained(items)
     head = verify(events)
     assert head == (Head(len(events), events[-1].hash) if events else GENESIS)
@@ -35,11 +36,11 @@ def test_what_was_linked_verifies_up_to_its_head(items: list[Entry]) -> None:
 
 
 @given(st.lists(entries, min_size=1, max_size=6), st.data())
-def test_any_change_of_any_event_is_found_at_that_event(items: list[Entry], data: st.DataObject) -> None:
+def test_any_change_of_any_event_is_found_at_that_event(items: list[AuditEntry], data: st.DataObject) -> None:
     events = chained(items)
     at = data.draw(st.integers(0, len(events) - 1))
-    name = data.draw(st.sampled_from([f.name for f in fields(Event) if f.name != "seq"]))
-    value = data.draw(words.filter(lambda value: value != getattr(events[at], name)))
+    name = data.draw(st.sampled_from([f.name for f in fields(AuditEvent) if f.name != "seq"]))
+    value: Any = data.draw(words.filter(lambda value: value != getattr(events[at], name)))
     events[at] = replace(events[at], **{name: value})
     with pytest.raises(ChainBroken) as caught:
         verify(events)
@@ -47,7 +48,7 @@ def test_any_change_of_any_event_is_found_at_that_event(items: list[Entry], data
 
 
 @given(st.lists(entries, min_size=2, max_size=6, unique_by=repr), st.data())
-def test_a_swap_is_found_at_its_first_event(items: list[Entry], data: st.DataObject) -> None:
+def test_a_swap_is_found_at_its_first_event(items: list[AuditEntry], data: st.DataObject) -> None:
     events = chained(items)
     at = data.draw(st.integers(0, len(events) - 2))
     events[at], events[at + 1] = events[at + 1], events[at]
@@ -58,7 +59,7 @@ def test_a_swap_is_found_at_its_first_event(items: list[Entry], data: st.DataObj
 
 def test_a_forger_has_to_write_all_that_follows_anew() -> None:
     """One who changes an event, seals it again, and mends the link from the next is found at the next."""
-    entry = Entry(at="now", actor="ann", verb="promote", subject="annie")
+    entry = AuditEntry(at="now", actor="ann", verb="promote", subject="annie")
     first, second, third = chained([entry] * 3)
     forged = link(GENESIS, replace(entry, actor="eve"))
     with pytest.raises(ChainBroken, match="event 2: was changed") as caught:

@@ -20,22 +20,22 @@ from app.registry.errors import (
     StorageFailed,
     UnknownRow,
 )
-from app.registry.reader import Reader
+from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import (
     Alias,
     AliasMove,
-    Entry,
+    AuditEntry,
     Head,
     KnownArtefact,
     KnownEngine,
     KnownReport,
-    Operation,
+    OperationRow,
     Revocation,
 )
 
 NOW = "2026-11-21T06:00:00Z"
-ENTRY = Entry(at=NOW, actor="ann", verb="test", subject="annie", detail={"n": 1})
+ENTRY = AuditEntry(at=NOW, actor="ann", verb="test", subject="annie", detail={"n": 1})
 ARTEFACT = KnownArtefact(
     root="sha256:a", name="annie-nano", format="gguf-q4_k_m", base_model="annie", parents={"source": "sha256:p"}, created=NOW,
 )  # fmt: skip
@@ -45,7 +45,7 @@ REPORT = KnownReport(
     digest="sha256:r", statement="sha256:s", artefact="sha256:a", suite="sha256:u", policy="sha256:p",
     baseline="sha256:b", verdict="pass", created=NOW, path="reports/r.json",
 )  # fmt: skip
-OPERATION = Operation(
+OPERATION = OperationRow(
     id="op1", kind="promote", model="annie", phase="queued", state="{}", created=NOW, key="k", request="q"
 )
 LIVE = AliasMove(model="annie", name="live", engine="sha256:e", generation=0)
@@ -66,7 +66,7 @@ def registry(path: Path) -> Iterator[Registry]:
         yield it
 
 
-def everything(registry: Reader) -> list[tuple[object, ...]]:
+def everything(registry: RegistryReader) -> list[tuple[object, ...]]:
     """Every row of every table."""
     rows = []
     for table in ("artefact", "engine", "report", "alias", "revocation", "operation", "event"):
@@ -95,8 +95,11 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
 
 
 def test_what_is_not_there_is_none(registry: Registry) -> None:
-    assert registry.artefact("x") is registry.engine("x") is registry.report("x") is None
-    assert registry.alias("annie", "baseline") is registry.revocation("key", "x") is None
+    assert registry.artefact("x") is None
+    assert registry.engine("x") is None
+    assert registry.report("x") is None
+    assert registry.alias("annie", "baseline") is None
+    assert registry.revocation("key", "x") is None
     with pytest.raises(UnknownRow, match="no operation op9"):
         registry.operation("op9")
 
@@ -275,7 +278,7 @@ def test_closing_twice_closes_no_other_file(path: Path) -> None:
 
 
 def test_a_reader_sees_what_is_committed_and_cannot_write(registry: Registry, path: Path) -> None:
-    with Reader.at(path) as reader:
+    with RegistryReader.at(path) as reader:
         assert reader.head() == registry.head()
         registry.note(ENTRY)
         assert reader.verify_chain() == registry.head()
@@ -315,7 +318,7 @@ def newer(path: Path) -> None:
     ],
     ids=["another program's", "a later version's", "no database", "a folder"],
 )  # fmt: skip
-@pytest.mark.parametrize("open_it", [Registry, Reader.at])
+@pytest.mark.parametrize("open_it", [Registry, RegistryReader.at])
 def test_a_file_that_is_not_ours_is_left_alone(
     path: Path, make: object, error: type[Exception], open_it: object
 ) -> None:
@@ -328,7 +331,7 @@ def test_a_file_that_is_not_ours_is_left_alone(
 
 def test_a_reader_makes_no_registry(path: Path) -> None:
     with pytest.raises(NotARegistry, match="no registry"):
-        Reader.at(path)
+        RegistryReader.at(path)
     assert not path.exists()
 
 

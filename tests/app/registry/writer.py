@@ -5,19 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, Entry, KnownEngine, Operation
+from app.registry.values import AliasMove, AuditEntry, KnownEngine, OperationRow
 
 PHASES = ("starting", "switching", "succeeded")
 
 
-def entry(operation: str, phase: str) -> Entry:
+def entry(operation: str, phase: str) -> AuditEntry:
     """What the audit says of a phase."""
-    return Entry(
+    return AuditEntry(
         at="now", actor="writer", verb="test", subject="annie", operation=operation, detail={"phase": phase}
     )
 
 
-def finish(registry: Registry, operation: Operation) -> None:
+def finish(registry: Registry, operation: OperationRow) -> None:
     """Take an operation through the phases that are left, and say so after each."""
     for phase in PHASES[PHASES.index(operation.phase) + 1 if operation.phase in PHASES else 0 :]:
         alias = registry.alias("annie", "live")
@@ -37,7 +37,7 @@ def main(path: Path) -> None:
         for left in registry.operations(unfinished_only=True):
             finish(registry, left)
         while True:
-            operation = Operation(
+            operation = OperationRow(
                 id=f"op{registry.head().seq}", kind="promote", model="annie", phase="queued", state="{}", created="now"
             )  # fmt: skip
             registry.begin(operation, entry(operation.id, "queued"))

@@ -69,7 +69,7 @@ def hermes(counted: Counted) -> Feed:
 
     def feed(text: str) -> None:
         call.feed(text)
-        if call.committable and call.name:
+        if call.name:
             call.take()
 
     return feed
@@ -177,7 +177,7 @@ def written(counted: Counted, module: str, kind: str, said: str, reasoning: str)
     """An encoder or collector in the middle of a reply; its end is asked for by an empty text."""
     events, head = counted("app.stream.events"), counted("app.stream.encode").ReplyHead
     made = getattr(counted(module), kind)
-    more = ({},) if module.endswith("responses") else ()
+    more: tuple[dict[str, Any], ...] = ({},) if module.endswith("responses") else ()
     writer = made(head("x_1", 1, "annie", reasoning, True), *more)
     writer.feed([events.CallStart(0, 0, "now", "x")] if "call" in said else [events.Text(0, "Hi.")])
 
@@ -227,7 +227,8 @@ PIPELINES = [
     Target("reasoning", partial(pipeline, tools=True, thinking=True, guard=0, field="reasoning"), "Hm. "),
     *(
         Target(f"in a call {prefix!r}", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), prefix, 3 * LONGEST_NAME if prefix == "<function=" else SMALL)
-        for prefix in ('<tool_call>', '<tool_call>{"name":"now","arguments":{"q":"', '<tool_call>{"arguments":', "<function=run>\n<parameter=command>", "<function=", "```\n")
+        for prefix in ('<tool_call>', '<tool_call>{"name":"now","arguments":{"q":"', '<tool_call>{"arguments":', "<function=run>\n<parameter=command>", "<function=", "```\n",
+                       '<tool_call>{"name":"now","arguments":{"q":"a"}', "<tool_call>\n<function=run>\n<parameter=command>\n")
     ),
 ]  # fmt: skip
 

@@ -169,7 +169,8 @@ CALLS = [
     case("a think tag in an XML value", "<tool_call><function=web_search><parameter=query>\n[THINK]x\n</parameter></function></tool_call>", calls=("web_search",)),
     case("an open think tag in an argument", CARD, calls=("web_search",)),
     case("text behind a call that forgot its end", '<tool_call>{"name": "now", "arguments": {}} Bye.', content="Bye.", calls=("now",)),
-    case("a call that breaks after it began", '<tool_call>{"name": "web_search", "arguments": {"query": "a"}, <think>SECRET</think>}</tool_call>', calls=("web_search",), error="tool_call_invalid"),
+    case("a call that breaks after it began", 'Hi. <tool_call>{"name": "web_search", "arguments": {"query": "a"}, <think>SECRET</think>}</tool_call>', content="Hi. ", dropped=1),
+    case("a call that breaks, and nothing else", '<tool_call>{"name": "web_search", "arguments": {"query": "a"}, <think>SECRET</think>}</tool_call>', dropped=1, error="reply_fully_filtered"),
     case("a lone newline in the reasoning", field("\n"), "Hi.", content="Hi."),
     case("newlines everywhere", "\n", field("\n\n"), "\n", field("\n"), "\nHi.", content="Hi."),
 ]  # fmt: skip
@@ -277,7 +278,8 @@ def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
         most = 0
         for _ in range(2000):
             pipeline.feed(chunk(text))
-            choice = pipeline._choices[0]
+            choice = pipeline._choice
+            assert choice is not None
             block = choice.segmenter._block
             held = len(choice.segmenter._held) + (len(block._held) if block else 0)
             most = max(most, held)

@@ -120,7 +120,8 @@ def heard_streaming(data: bytes, policy: StreamPolicy, sizes: Iterable[int] = ()
 
 def read_wire(wire: bytes) -> Heard:
     """Read a caller's stream; asserts what every client relies on."""
-    heard, roles, calls = Heard(), 0, {}
+    heard, roles = Heard(), 0
+    calls: dict[int, list[str]] = {}
     for payload in SSEDecoder().feed(wire):
         assert not heard.done, "nothing follows [DONE]"
         if payload == b"[DONE]":

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.doctor.evidence import Evidence, parse, render
 from deploy.doctor.examine import IDS, examine, silent
-from deploy.doctor.finding import State, worst
+from deploy.doctor.result import CheckState, worst
 from gates.policy.decoder import Refused
 
 DATA = Path(__file__).parents[2] / "data" / "doctor"
@@ -43,8 +43,8 @@ def healthy() -> Evidence:
 
 def test_a_healthy_spark_gives_no_finding(healthy: Evidence) -> None:
     findings = examine(healthy)
-    assert [f for f in findings if f.state is not State.OK] == []
-    assert worst(findings) is State.OK
+    assert [f for f in findings if f.state is not CheckState.OK] == []
+    assert worst(findings) is CheckState.OK
     assert all(f.evidence and not f.fix for f in findings)
 
 
@@ -56,7 +56,9 @@ def test_on_a_healthy_spark_every_check_has_something_to_say(healthy: Evidence) 
 def test_a_fault_is_found_by_name_with_its_fix_and_nothing_else_is(name: str) -> None:
     evidence, expected = read(name)
     found = {
-        f.id + (f"@{f.engine}" if f.engine else ""): f for f in examine(evidence) if f.state is not State.OK
+        f.id + (f"@{f.engine}" if f.engine else ""): f
+        for f in examine(evidence)
+        if f.state is not CheckState.OK
     }
     assert {key: str(f.state) for key, f in found.items()} == expected
     assert all(f.evidence and f.fix for f in found.values())
@@ -89,7 +91,7 @@ def test_a_check_without_its_evidence_says_unknown_and_how_to_get_it(
 ) -> None:
     poor = replace(healthy, **{part: replace(getattr(healthy, part), **{field: None})})
     (found,) = [f for f in examine(poor) if f.id == id]
-    assert (found.state, bool(found.fix)) == (State(state), True)
+    assert (found.state, bool(found.fix)) == (CheckState(state), True)
 
 
 def test_where_no_engine_needs_a_gpu_and_there_is_none_the_machine_is_not_judged_as_a_spark() -> None:
@@ -99,7 +101,7 @@ def test_where_no_engine_needs_a_gpu_and_there_is_none_the_machine_is_not_judged
 
 def test_a_clock_that_goes_back_is_a_fault(healthy: Evidence) -> None:
     findings = examine(replace(healthy, host=replace(healthy.host, monotonic=False)))
-    assert [f.id for f in findings if f.state is State.FAIL] == ["host.clock"]
+    assert [f.id for f in findings if f.state is CheckState.FAIL] == ["host.clock"]
 
 
 def test_evidence_survives_its_file(healthy: Evidence) -> None:
@@ -113,9 +115,9 @@ def test_a_file_with_an_unknown_fact_names_the_nearest() -> None:
 
 def test_the_worst_state_decides_and_what_is_not_known_is_worse_than_a_warning() -> None:
     evidence, _ = read("no-nvidia-smi.json")
-    assert worst(examine(evidence)) is State.UNKNOWN
-    assert worst(examine(read("old-toolkit.json")[0])) is State.FAIL
-    assert worst(examine(read("swap-on-disk.json")[0])) is State.WARN
+    assert worst(examine(evidence)) is CheckState.UNKNOWN
+    assert worst(examine(read("old-toolkit.json")[0])) is CheckState.FAIL
+    assert worst(examine(read("swap-on-disk.json")[0])) is CheckState.WARN
 
 
 def test_what_a_real_machine_told_is_judged_as_what_it_is() -> None:

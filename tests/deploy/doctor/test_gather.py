@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from deploy.core.errors import DockerError
-from deploy.doctor.collectors import gateway, host, image, model, setting
-from deploy.doctor.evidence import Engine, Gpu, Image, Swap
+from deploy.doctor.collectors import configuration, gateway, host, image, model
+from deploy.doctor.evidence import EngineFacts, Gpu, ImageFacts, Swap
 from deploy.doctor.examine import examine
-from deploy.doctor.finding import State
+from deploy.doctor.result import CheckState
 
 MODELS = Path(__file__).parents[3] / "models"
 DIGEST = "sha256:" + "ab" * 32
@@ -77,7 +77,7 @@ def test_no_line_in_a_readable_journal_is_nothing_and_an_unreadable_one_is_not_k
 
 # -------------------------------------------------------------------------------------------- image
 
-ENGINE = Engine(dialect="vllm", driver="docker", image=f"vllm/vllm-openai@{DIGEST}")
+ENGINE = EngineFacts(dialect="vllm", driver="docker", image=f"vllm/vllm-openai@{DIGEST}")
 TOLD = {
     "cuda": "13.0", "torch_archs": ["sm_120"], "vllm": "0.24.0", "transformers": "5.8.1", "flashinfer": "0.6.4",
     "flashinfer_jit_cache": "", "flashinfer_archs": None, "nvcc": "release 13.0, V13.0.88", "ptxas": "",
@@ -139,12 +139,12 @@ async def test_an_image_is_looked_into_once_for_its_digest(tmp_path: Path) -> No
     assert again == first and (docker.ran, docker.left, version, silence) == (1, 0, "28.5.1", None)
     assert docker.body["HostConfig"]["NetworkMode"] == "none"
     inside = first["spark"].inside
-    assert inside is not None and offline["spark"] == Image(inside=inside)
+    assert inside is not None and offline["spark"] == ImageFacts(inside=inside)
     assert (inside.vllm, inside.nvcc, inside.ptxas, inside.flashinfer_archs) == ("0.24.0", "13.0", "", None)
 
 
 async def test_a_tag_is_looked_up_by_its_pin_and_one_without_is_not_there(tmp_path: Path) -> None:
-    tag = Engine(dialect="vllm", driver="docker", image="vllm/vllm-openai:v0.24.0")
+    tag = EngineFacts(dialect="vllm", driver="docker", image="vllm/vllm-openai:v0.24.0")
     _, bare = await image.images({"it": tag}, Docker(), cache=tmp_path, probe=False)
     _, held = await image.images({"it": replace(tag, pin=DIGEST)}, Docker(), cache=tmp_path, probe=False)
     assert (bare["it"].present, held["it"].present) == (False, True)
@@ -164,7 +164,7 @@ def test_a_container_that_says_nothing_is_not_known(tmp_path: Path) -> None:
 
 
 async def test_docker_is_not_asked_where_no_engine_has_an_image() -> None:
-    far = {"far": Engine(dialect="vllm", driver="url")}
+    far = {"far": EngineFacts(dialect="vllm", driver="url")}
     assert await image.images(far, Docker(answers=False), cache=None, probe=True) == (None, {})
 
 
@@ -178,7 +178,7 @@ def test_what_llama_server_says_at_its_start_is_read() -> None:
 
 
 def test_the_probe_runs_on_any_python_and_prints_one_line() -> None:
-    probe = Path(image.__file__).with_name("inside.py").read_text("utf-8")
+    probe = Path(image.__file__).with_name("image_contents.py").read_text("utf-8")
     told = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, timeout=100, check=True
     )
@@ -252,47 +252,49 @@ def test_engines_are_read_from_a_file_that_does_not_load(tmp_path: Path) -> None
         '[models.annie]\nlive="far"\nfallback=["near", "far"]\n',
         "utf-8",
     )
-    found = setting.engines(setting.tables(path), tmp_path)
+    found = configuration.engines(configuration.tables(path), tmp_path)
     assert found == {
-        "far": Engine(
+        "far": EngineFacts(
             dialect="vllm", driver="docker", image="a/b:nightly", args=("--x",), artefact=str(tmp_path / "m")
         )
     }
-    assert setting.together(setting.tables(path)) == ("far", "near")
+    assert configuration.together(configuration.tables(path)) == ("far", "near")
     (tmp_path / "engines.lock").write_text(json.dumps({"images": {"a/b:nightly": f"a/b@{DIGEST}"}}), "utf-8")
-    assert setting.engines(setting.tables(path), tmp_path)["far"].pin == f"a/b@{DIGEST}"
+    assert configuration.engines(configuration.tables(path), tmp_path)["far"].pin == f"a/b@{DIGEST}"
     path.write_text("[engines", "utf-8")
-    assert setting.engines(setting.tables(path), tmp_path) == {}
+    assert configuration.engines(configuration.tables(path), tmp_path) == {}
 
 
 def test_the_filesystem_is_that_of_the_longest_mount(tmp_path: Path) -> None:
     mounts = f"/dev/a / ext4 rw 0 0\nhost:/x {tmp_path.resolve()} nfs4 rw 0 0\n"
-    assert setting.filesystem(tmp_path / "state", mounts) == "nfs4"
-    assert setting.filesystem(Path("/"), mounts) == "ext4"
-    assert setting.filesystem(tmp_path, "") is None
+    assert configuration.filesystem(tmp_path / "state", mounts) == "nfs4"
+    assert configuration.filesystem(Path("/"), mounts) == "ext4"
+    assert configuration.filesystem(tmp_path, "") is None
 
 
 def test_locks_are_tried_where_the_folder_is_or_would_be(tmp_path: Path) -> None:
-    assert setting.locks(tmp_path / "not" / "yet") is True
+    assert configuration.locks(tmp_path / "not" / "yet") is True
     assert list(tmp_path.iterdir()) == []
 
 
 def test_metrics_and_bounds_are_found_in_rules_and_dashboards() -> None:
     rule = 'model:manners_late:ratio = rate(manners_time_to_first_content_seconds_bucket{le="0.5"}[5m])'
     panel = '{"expr": "sum(manners_requests_total{outcome=\\"ok\\"}) / gen_ai_server_x_seconds_count{le=\\"1.5\\"}"}'
-    assert setting.metrics_in([rule, panel]) == (
+    assert configuration.metrics_in([rule, panel]) == (
         "gen_ai_server_x_seconds", "manners_requests_total", "manners_time_to_first_content_seconds",
     )  # fmt: skip
-    assert setting.bounds_in([rule, panel]) == (0.5, 1.5)
+    assert configuration.bounds_in([rule, panel]) == (0.5, 1.5)
 
 
 def test_a_shipped_model_is_in_order() -> None:
     from deploy.doctor.evidence import Evidence
 
-    engine = Engine(dialect="llama-server", driver="embedded", artefact=str(MODELS / "annie-nano-q4_k_m"))
+    engine = EngineFacts(
+        dialect="llama-server", driver="embedded", artefact=str(MODELS / "annie-nano-q4_k_m")
+    )
     held = model.model(MODELS / "annie-nano-q4_k_m")
     found = examine(Evidence(engines={"nano": engine}, models={"nano": held}))
-    assert [f for f in found if f.engine and f.state is not State.OK] == []
+    assert [f for f in found if f.engine and f.state is not CheckState.OK] == []
 
 
 # ------------------------------------------------------------------------------------------ gateway

@@ -459,7 +459,7 @@ def test_any_byte_of_the_samples_counts(data: st.DataObject) -> None:
 
 
 def test_samples_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    """Asked for and not found is no."""
+    """ParsedRequest for and not found is no."""
     error = refusal(lambda: verified(signed(examples.passing()), samples=tmp_path / "samples.jsonl"))
 
     assert "samples.jsonl" in str(error)

@@ -101,6 +101,6 @@ def test_the_smallest_n_is_the_smallest(least: float) -> None:
 
 
 def test_no_n_shows_that_a_model_on_the_floor_is_above_it() -> None:
-    """Asked for, it is refused and not searched for."""
+    """ParsedRequest for, it is refused and not searched for."""
     with pytest.raises(ValueError, match="cannot be shown to be above"):
         smallest_n(0.8, 0.8)

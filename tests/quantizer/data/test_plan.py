@@ -10,15 +10,15 @@ import pytest
 from gates.suite.contamination import Wall
 from gates.suite.load import load_suite, shipped
 from quantizer.core.errors import RecipeError
-from quantizer.data.near_duplicates import Seen
+from quantizer.data.near_duplicates import NearDuplicates
 from quantizer.data.plan import load_plan
-from quantizer.data.script import Script, scripts
+from quantizer.data.scripts import ConversationScript, make_scripts
 from tests.quantizer.data.teachers import PLAN, plan_file
 
 
-def drawn(count: int, name: str = "annie") -> dict[str, list[Script]]:
+def drawn(count: int, name: str = "annie") -> dict[str, list[ConversationScript]]:
     plan = load_plan(name)
-    return {c.name: list(islice(scripts(plan, c, lambda turns: ""), count)) for c in plan.categories}
+    return {c.name: list(islice(make_scripts(plan, c, lambda turns: ""), count)) for c in plan.categories}
 
 
 def test_the_shipped_plan_has_the_five_kinds() -> None:
@@ -29,12 +29,12 @@ def test_the_shipped_plan_has_the_five_kinds() -> None:
         ("greeting", "factual", "memory", "web", "multi_turn"), 100
     )
     called = {
-        name: {call["name"] for s in found for p in s.parts for call in p.calls}
+        name: {call["name"] for s in found for p in s.turns for call in p.calls}
         for name, found in made.items()
     }
     assert called["greeting"] == called["factual"] == set()
     assert called["memory"] == {"search_memory"} and called["web"] == {"web_search"}
-    assert {len(script.parts) for script in made["multi_turn"]} == {5}
+    assert {len(script.turns) for script in made["multi_turn"]} == {5}
 
 
 def test_the_shipped_plan_can_say_four_times_what_is_wanted() -> None:
@@ -42,8 +42,8 @@ def test_the_shipped_plan_can_say_four_times_what_is_wanted() -> None:
     plan = load_plan("annie")
     walls = [Wall(load_suite(name)) for name in shipped()]
     for category in plan.categories:
-        found = list(islice(scripts(plan, category, lambda turns: ""), 4 * category.count))
-        said = ["\n".join(part.say for part in script.parts) for script in found]
+        found = list(islice(make_scripts(plan, category, lambda turns: ""), 4 * category.count))
+        said = ["\n".join(part.say for part in script.turns) for script in found]
         clear = [
             not any(wall.overlaps({"messages": [{"role": "user", "content": text}]}) for wall in walls)
             for text in said
@@ -94,7 +94,7 @@ def test_a_plan_that_is_not_there_names_the_nearest() -> None:
 def test_texts_that_are_nearly_the_same_are_found_and_others_are_not() -> None:
     """Whatever stands between them; the share is Jaccard's, over word trigrams."""
     long = "tell me all about the garden and the house and the long road that goes up to the old temple on the hill"
-    seen = Seen()
+    seen = NearDuplicates()
     assert seen.add("a", long) is None
     assert seen.add("b", "something else that nobody has ever said before in here") is None
     assert seen.add("c", f"{long.upper()}!") == ("a", 1.0)

@@ -1,0 +1,95 @@
+"""Uploaded reports: their bytes are kept in the state folder, their summary in the registry.
+
+Every well-formed report is accepted; its signature is verified when it is used for a promotion.
+"""
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from app.errors.tree import RequestError, UnknownThing
+from app.registry.registry import Registry
+from app.registry.store import translated_files
+from app.registry.values import AuditEntry, KnownReport
+from gates.report import document, dsse
+from gates.report.codec import CodecError
+from gates.report.verify import MAX_REPORT_BYTES
+
+FOLDER = "reports"
+"""In the state folder; each report is a file named by the digest of its bytes."""
+
+
+class BadReport(RequestError):
+    """The upload is not a report."""
+
+    code = "report_malformed"
+
+
+def read(data: bytes) -> KnownReport:
+    """The summary of a report; its signature is not verified. Raises BadReport."""
+    try:
+        envelope = dsse.parse(data)
+        statement = document.parse(envelope.payload)
+    except CodecError as error:
+        raise BadReport(f"this is no report.json of a gate: {error}") from None
+    found = hashlib.sha256(data).hexdigest()
+    return KnownReport(
+        digest=f"sha256:{found}",
+        statement=f"sha256:{hashlib.sha256(envelope.payload).hexdigest()}",
+        artefact=statement.candidate.model.root,
+        suite=statement.suite.digest,
+        policy=statement.policy.digest,
+        baseline=statement.baseline.model.root,
+        verdict=str(statement.verdict),
+        created=statement.created,
+        path=f"{FOLDER}/{found}.json",
+    )
+
+
+def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, entry: AuditEntry) -> bool:
+    """Store a report; whether it is new. The file comes first, so that no row names a missing file.
+
+    Raises StorageFailed.
+    """
+    path = state_dir / report.path
+    if registry.report(report.digest) is not None and path.is_file():
+        return False
+    with translated_files():
+        _write(path, data)
+    registry.add_report(report, entry)
+    return True
+
+
+def bytes_of(state_dir: Path, report: KnownReport | None) -> bytes:
+    """The report as it was uploaded. Raises UnknownThing, StorageFailed."""
+    if report is not None:
+        with translated_files():
+            try:
+                return (state_dir / report.path).read_bytes()
+            except FileNotFoundError:
+                pass
+    raise UnknownThing("there is no such report here; upload it to /admin/reports", "report_not_found")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write atomically and durably."""
+    assert len(data) <= MAX_REPORT_BYTES
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(prefix=".draft.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):  # the folder may be gone
+            os.unlink(draft)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

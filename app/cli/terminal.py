@@ -1,0 +1,54 @@
+"""Tables and a progress bar, for a terminal or for a pipe."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from app.conformance.suite import RatedOutcome
+
+MARKS = {"yes": "[green]yes[/]", "gap": "[yellow]gap[/]", "no": "[red]no[/]"}
+
+
+def console(width: int = 140) -> Console:
+    """A console without syntax colours; `width` is its columns where the output is not a terminal."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(width=width, highlight=False)
+
+
+def show_heard(found: "Sequence[RatedOutcome]", title: str) -> None:
+    """The outcomes of the conformance suite, and how many checks passed."""
+    print(title)
+    _print(("row", "heard", "why"), [(escape(one.name), MARKS[one.heard], escape(one.why)) for one in found])
+    counts = [f"{sum(one.heard == mark for one in found)} {mark}" for mark in MARKS]
+    print(f"{len(found)} rows: {', '.join(counts)}")
+
+
+def show_rows(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of plain text."""
+    _print(titles, [[escape(cell) for cell in row] for row in rows])
+
+
+def _print(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Only the last column is wrapped."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in titles[:-1]:
+        table.add_column(escape(title), no_wrap=True)
+    table.add_column(escape(titles[-1]), overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console(240).print(table)
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on stderr; call the yielded function once for each finished item."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("asking", total=total)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,350 @@
+"""The checks of the conformance suite: requests, and what the replies of every engine must look like. Pure.
+
+A check is data: some requests, and a judge that takes their replies and raises `CheckFailed` with the reason.
+The prompts are simple enough for a model of any size, and nothing here depends on one engine.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.conformance.reply import ObservedCall, ObservedReply
+
+
+class CheckFailed(Exception):
+    """A reply is not as it must be; the message says how."""
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """One request: its fields beyond the model, and which of the gateway's two models it is for.
+
+    The model `aloud` shows its thoughts in `reasoning_content`. `count`: have the engine count the reply's tokens.
+    """
+
+    messages: tuple[dict[str, Any], ...]
+    fields: dict[str, Any]
+    stream: bool
+    aloud: bool = False
+    count: bool = False
+
+
+Judge = Callable[[Sequence[ObservedReply]], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check. `together`: its requests are sent concurrently, not one after another."""
+
+    name: str
+    asks: tuple[CheckRequest, ...]
+    judge: Judge
+    together: bool = False
+
+
+def require(true: object, otherwise: str) -> None:
+    """Raises CheckFailed(otherwise) unless `true` is truthy."""
+    if not true:
+        raise CheckFailed(otherwise)
+
+
+def user(text: str) -> dict[str, Any]:
+    """A user message."""
+    return {"role": "user", "content": text}
+
+
+def tool(name: str, description: str, **properties: str) -> dict[str, Any]:
+    """A tool whose parameters are all required; `properties` maps names to JSON types."""
+    typed = {key: {"type": kind} for key, kind in properties.items()}
+    parameters = {"type": "object", "properties": typed, "required": list(typed)}
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+MEMORY = tool("search_memory", "Search what the user told you before.", query="string")
+WEB = tool("web_search", "Search the web for current facts.", query="string")
+LIGHT = tool("set_light", "Turn a light on or off.", on="boolean", room="string")
+TIMER = tool("set_timer", "Set a timer.", minutes="integer")
+
+HELLO, FRANCE, SUM = user("Hello!"), user("What is the capital of France?"), user("What is 12 plus 25?")
+PRIYA = user("What did Priya say about the trip?")
+BOTH = user("Turn on the kitchen light, and set a timer for 10 minutes")
+
+ON: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
+TAGS = re.compile(r"</?think|</?tool_call|<function=|</?parameter")
+
+
+def ask(*messages: dict[str, Any], stream: bool = True, aloud: bool = False, **fields: Any) -> CheckRequest:
+    """A request with the usual fields: greedy, at most 200 tokens."""
+    return CheckRequest(messages, {"temperature": 0, "max_tokens": 200, **fields}, stream, aloud)
+
+
+def both(
+    *messages: dict[str, Any], aloud: bool = False, count: bool = False, **fields: Any
+) -> tuple[CheckRequest, ...]:
+    """The same request twice: streamed and whole."""
+    body = {"temperature": 0, "max_tokens": 200, **fields}
+    usage = {"stream_options": {"include_usage": True}}
+    return (
+        CheckRequest(messages, {**body, **usage}, True, aloud, count),
+        CheckRequest(messages, body, False, aloud, count),
+    )
+
+
+def check_clean(reply: ObservedReply, finish: str) -> None:
+    """The reply ended as expected, and holds no markup of thoughts or calls."""
+    require(reply.error is None, f"an error: {reply.status} {(reply.error or {}).get('message')}")
+    require(not reply.faults, "; ".join(reply.faults))
+    require(reply.done, "no [DONE]")
+    require(reply.finish == finish, f"finish_reason is {reply.finish}, not {finish}")
+    require(not TAGS.search(reply.content), f"a tag is heard: {reply.content!r}")
+    require(not TAGS.search(reply.thought), f"a tag in the thought: {reply.thought!r}")
+
+
+def check_spoken(reply: ObservedReply, *words: str) -> None:
+    """A clean answer that contains these words, without a thought or a call."""
+    check_clean(reply, "stop")
+    require(reply.content.strip(), "nothing is said")
+    require(not reply.thought, f"a thought is heard: {reply.thought!r}")
+    require(reply.content == reply.content.lstrip(), "the answer begins with white space")
+    require(not reply.calls, f"calls: {reply.calls}")
+    for word in words:
+        require(word in reply.content, f"no {word!r} in {reply.content!r}")
+
+
+def check_same(replies: Sequence[ObservedReply]) -> None:
+    """All replies are equal, streamed or whole: the model is greedy."""
+    first, *others = [
+        (r.content, r.thought, [(c.name, c.values) for c in r.calls], r.finish) for r in replies
+    ]
+    for other in others:
+        require(other == first, f"not the same twice: {first} and {other}")
+
+
+def check_calls(
+    reply: ObservedReply, *wanted: tuple[str, Callable[[Any], bool]], finish: str = "tool_calls"
+) -> None:
+    """Exactly these calls, whose arguments are JSON, and no text."""
+    check_clean(reply, finish)
+    require(not reply.content, f"text beside the calls: {reply.content!r}")
+    require([c.name for c in reply.calls] == [name for name, _ in wanted], f"the calls are {reply.calls}")
+    for call, (_, right) in zip(reply.calls, wanted, strict=True):
+        require(isinstance(call.values, dict) and right(call.values), f"wrong arguments: {call.arguments}")
+    ids = {c.id for c in reply.calls}
+    require(len(ids) == len(reply.calls) and all(ids), f"ids are not distinct: {ids}")
+
+
+def about_priya(values: dict[str, Any]) -> bool:
+    """The query names her."""
+    return "Priya" in str(values.get("query"))
+
+
+def is_light(values: dict[str, Any]) -> bool:
+    """The light is a JSON boolean, the room a string."""
+    return values.get("on") is True and values.get("room") == "kitchen"
+
+
+def is_ten(values: dict[str, Any]) -> bool:
+    """The minutes are a JSON integer."""
+    return values.get("minutes") == 10 and not isinstance(values["minutes"], bool | str)
+
+
+def each(judge: Callable[[ObservedReply], None], *, same: bool = True) -> Judge:
+    """Judge each reply; and, if `same`, require that they are equal."""
+
+    def rated(replies: Sequence[ObservedReply]) -> None:
+        for reply in replies:
+            judge(reply)
+        if same:
+            check_same(replies)
+
+    return rated
+
+
+def turn_with(call: ObservedCall, result: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An assistant message with this call, and the message with the tool's result."""
+    function = {"name": call.name, "arguments": call.arguments}
+    asked = {"id": call.id, "type": "function", "function": function}
+    return (
+        {"role": "assistant", "content": None, "tool_calls": [asked]},
+        {"role": "tool", "tool_call_id": call.id, "content": result},
+    )
+
+
+OLD_CALL = ObservedCall("call_1", "search_memory", '{"query": "Priya trip"}')
+RESULT = turn_with(OLD_CALL, "Priya said the trip to Mysuru is on Friday.")
+NO_SUCH = {"type": "no_such_format"}
+LONG = user("hello " * 6000)
+
+
+def judge_usage(replies: Sequence[ObservedReply]) -> None:
+    """Usage is there and adds up if it was requested; otherwise no chunk carries it."""
+    asked, silent, whole = replies
+    for reply in replies:
+        check_spoken(reply)
+    require(silent.usage is None, "usage that nobody asked for")
+    for reply in (asked, whole):
+        require(reply.usage is not None, "no usage")
+        require(reply.prompt > 0 and reply.completion > 0, f"empty counts: {reply.usage}")
+        total = (reply.usage or {}).get("total_tokens")
+        require(total == reply.prompt + reply.completion, f"counts do not add up: {reply.usage}")
+
+
+def judge_off(reply: ObservedReply) -> None:
+    """No thought was generated: all tokens of the usage are in the answer, but for the end token."""
+    check_spoken(reply)
+    if reply.content_tokens is not None:
+        extra = reply.completion - reply.content_tokens
+        require(extra <= 2, f"{extra} tokens were generated that nobody hears")
+
+
+def judge_on(replies: Sequence[ObservedReply]) -> None:
+    """The thought is visible in the model that shows thoughts, stripped in the other, and counted in both."""
+    *aloud, strip_stream, strip_whole = replies
+    for reply in aloud:
+        check_clean(reply, "stop")
+        require(reply.thought.strip(), "no thought")
+        require(reply.content.strip(), "no answer after the thought")
+    check_same(aloud)
+    for reply in (strip_stream, strip_whole):
+        check_spoken(reply)
+        require(reply.content == aloud[0].content, "another answer without the thought")
+        if reply.content_tokens is not None:
+            require(reply.completion > reply.content_tokens + 2, "it did not think")
+
+
+def budget(tokens: int) -> Check:
+    """The check that a thought has at most so many tokens, and an answer follows."""
+
+    def judge(reply: ObservedReply) -> None:
+        check_clean(reply, "stop")
+        require(reply.content.strip(), "no answer")
+        require(reply.content == reply.content.lstrip(), "the answer begins with white space")
+        if tokens <= 1:
+            require(len(reply.thought.split()) <= tokens, f"it thought: {reply.thought!r}")
+        else:
+            require(reply.thought.strip(), "no thought")
+        if reply.thought_tokens is not None:
+            require(reply.thought_tokens <= tokens, f"{reply.thought_tokens} tokens of thought")
+
+    thinking = {"type": "enabled", "budget_tokens": tokens}
+    asks = both(SUM, aloud=True, count=True, thinking=thinking)
+    return Check(f"thinking budget {tokens}", asks, each(judge))
+
+
+def judge_cut_thought(reply: ObservedReply) -> None:
+    """Cut off within a thought: no content, and finish_reason says so."""
+    check_clean(reply, "length")
+    require(not reply.content, f"a piece of the thought is heard: {reply.content!r}")
+
+
+def judge_cut_call(reply: ObservedReply) -> None:
+    """Cut off within a call: finish_reason says so, and no text shows it."""
+    check_clean(reply, "length")
+    require(not reply.content, f"text beside the call: {reply.content!r}")
+
+
+def judge_refusal(reply: ObservedReply) -> None:
+    """The engine's 400 reaches the caller as 400, in OpenAI's error envelope."""
+    require(reply.error is not None, "no error")
+    error = reply.error or {}
+    require(reply.status == 400, f"status {reply.status}")
+    require(error.keys() == {"message", "type", "code", "param"}, f"not OpenAI's envelope: {error}")
+    require(error.get("type") == "invalid_request_error", f"type {error.get('type')}")
+    require(error.get("message"), "an error without words")
+
+
+def judge_long(reply: ObservedReply) -> None:
+    """Refused by an engine whose context is too short, answered by any other."""
+    if reply.error is not None:
+        judge_refusal(reply)
+    else:
+        require(reply.finish in ("stop", "length"), f"finish_reason is {reply.finish}")
+
+
+def judge_stop(reply: ObservedReply) -> None:
+    """The stop word and what follows are not in the reply."""
+    check_clean(reply, "stop")
+    require("France" in reply.content, f"nothing before the stop word: {reply.content!r}")
+    require("Paris" not in reply.content, f"the stop word is heard: {reply.content!r}")
+
+
+def judge_prefill(reply: ObservedReply) -> None:
+    """The answer continues the last message."""
+    check_clean(reply, "stop")
+    require("Paris" in reply.content, f"no answer: {reply.content!r}")
+    require("capital of" not in reply.content, f"it began anew: {reply.content!r}")
+
+
+def judge_length(reply: ObservedReply) -> None:
+    """Cut off at max_tokens."""
+    check_clean(reply, "length")
+    require(reply.content, "nothing is said")
+    if reply.usage is not None:
+        require(reply.completion == 3, f"{reply.completion} tokens, not 3")
+
+
+def judge_none(reply: ObservedReply) -> None:
+    """With tool_choice none there is no call, and no text of a call."""
+    check_clean(reply, "stop")
+    require(not reply.calls, f"calls: {reply.calls}")
+    require("search_memory" not in reply.content, f"the text of a call is heard: {reply.content!r}")
+
+
+def judge_after_thought(reply: ObservedReply) -> None:
+    """A thought, then a call."""
+    require(reply.thought.strip(), "no thought before the call")
+    check_calls(reply, ("search_memory", about_priya))
+
+
+HURRY = {"thinking": {"type": "enabled", "budget_ms": 1}}
+
+
+def judge_time(replies: Sequence[ObservedReply]) -> None:
+    """At the time limit the thought ends and the answer begins, in one reply with summed usage."""
+    *hurried, free = replies
+    # One of them may be done with so short a thought before anybody could end it.
+    shorter = [len(reply.thought) < len(free.thought) for reply in hurried]
+    require(any(shorter), f"it thought to the end, each time: {free.thought!r}")
+    for reply in hurried:
+        check_clean(reply, "stop")
+        require(reply.content.strip(), "no answer")
+        require(reply.content == reply.content.lstrip(), "the answer begins with white space")
+        if reply.usage is not None and reply.thought_tokens is not None:
+            made = reply.completion - (reply.content_tokens or 0) - reply.thought_tokens
+            require(0 <= made <= 4, f"{made} tokens were paid for that are in no field: {reply.usage}")
+
+
+TOOLS = [MEMORY, WEB]
+CANCEL = "cancel frees the engine"
+"""The one check that is not request and reply: the runner disconnects and looks at the engine's load."""
+
+CHECKS: tuple[Check, ...] = (
+    Check("streamed", (ask(HELLO),), each(check_spoken)),
+    Check("whole, and the same words", both(HELLO), each(check_spoken)),
+    Check("a fact", both(FRANCE), each(lambda r: check_spoken(r, "Paris"))),
+    Check("a tool call", both(PRIYA, tools=TOOLS), each(lambda r: check_calls(r, ("search_memory", about_priya)))),
+    Check("typed arguments, parallel calls", both(BOTH, tools=[LIGHT, TIMER]),
+        each(lambda r: check_calls(r, ("set_light", is_light), ("set_timer", is_ten)))),
+    Check("a tool's result is spoken", both(PRIYA, *RESULT, tools=TOOLS), each(lambda r: check_spoken(r, "Friday"))),
+    Check("tools that are not needed", both(FRANCE, tools=TOOLS), each(lambda r: check_spoken(r, "Paris"))),
+    Check("tool_choice none", both(PRIYA, tools=TOOLS, tool_choice="none"), each(judge_none)),
+    Check("tool_choice required", both(PRIYA, tools=TOOLS, tool_choice="required"),
+        each(lambda r: check_calls(r, ("search_memory", about_priya)))),
+    Check("thinking off: no token of it is paid for", both(SUM, aloud=True, count=True), each(judge_off)),
+    Check("thinking on", (*both(SUM, aloud=True, **ON), *both(SUM, count=True, **ON)), judge_on),
+    *(budget(n) for n in (0, 1, 8, 64)),
+    Check("thinking time budget", (*both(SUM, aloud=True, count=True, **HURRY) * 2, ask(SUM, aloud=True, **ON)), judge_time),
+    Check("a thought, then a call", both(PRIYA, tools=TOOLS, aloud=True, **ON), each(judge_after_thought)),
+    Check("a thought cut by max_tokens", both(SUM, **ON, max_tokens=5), each(judge_cut_thought)),
+    Check("a call cut by max_tokens", both(PRIYA, tools=TOOLS, max_tokens=12), each(judge_cut_call)),
+    Check("usage for those who ask", (*both(HELLO)[:1], ask(HELLO), ask(HELLO, stream=False)), judge_usage),
+    Check("stop sequences", both(FRANCE, stop=["Paris"]), each(judge_stop)),
+    Check("length", both(user("Tell me about yourself"), max_tokens=3), each(judge_length)),
+    Check("prefill", both(FRANCE, {"role": "assistant", "content": "The capital of"}), each(judge_prefill)),
+    Check("four at once", tuple(ask(FRANCE, stream=s) for s in (True, True, False, False)),
+        each(lambda r: check_spoken(r, "Paris")), together=True),
+    Check("error: a field the engine refuses", both(HELLO, response_format=NO_SUCH), each(judge_refusal, same=False)),
+    Check("error: a prompt that does not fit", both(LONG), each(judge_long, same=False)),
+)  # fmt: skip

@@ -1,0 +1,212 @@
+"""Eligibility: whether a candidate may be promoted at all. Pure; `facts` collects the inputs.
+
+A promotion needs a report that is signed by a trusted key, fresh, a pass, about exactly these weights
+and this engine, and made with the suite and the policy in force; none of it may be revoked. A
+rollback needs no report, and its only target is the engine that served the model before.
+
+The checks are ordered by what an answer can be trusted on: the signature first, then revocations,
+because a revoked item is refused whatever else holds.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from app.engines.identity import UNKNOWN
+from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
+from app.registry.values import Alias, KnownEngine, Revocation, Thing
+from gates.contracts.errors import ReportError
+from gates.policy.values import Policy
+from gates.report import checks
+from gates.report.statement import Engine, Statement, moment
+from gates.report.verify import Verified, open_report
+
+Origin = tuple[str | None, Mapping[str, str]]
+"""An artefact's base model and its parents by role, as its manifest states them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EligibilityFacts:
+    """The inputs of the checks.
+
+    `asked` is the digest of the report that was named, `report` its bytes; None: it is not stored here.
+    `root` is the present digest of the candidate's files; None, with the reason in `weights`, if they are
+    not sound. `planned` is the engine as it would be started, `spec` the digest of its spec. `suite` and
+    `policy` are the digests in force, `rules` is that policy itself, `now` a time with a zone,
+    `revocations` all of them. `baseline` is the root of the baseline that the configuration names, if any;
+    `origins` are the base model and the parents of known artefacts, by root.
+    """
+
+    asked: str | None
+    report: bytes | None
+    trusted: Mapping[str, Ed25519PublicKey]
+    now: datetime
+    max_age_days: float | None
+    root: str | None
+    planned: Engine | None
+    spec: str
+    suite: str
+    policy: str
+    rules: Policy | None = None
+    baseline: str | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    weights: str = ""
+    revocations: tuple[Revocation, ...] = ()
+
+
+def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEvidence:
+    """The evidence that the candidate is eligible. Raises RefusalError with the first check that fails.
+
+    `waived` are the codes that an operator's override waives (`app.promotion.overrides`); the evidence
+    lists which of them would have been refused, and why. All other checks apply.
+    """
+    waivers: dict[str, str] = {}
+    opened: Verified | None = None
+    try:
+        with _waiving(waived, waivers):
+            opened = _opened(facts)
+        if fault := _revoked(_named(facts, opened), facts.revocations):
+            raise RefusalError(fault)
+        for run_check in _checks(facts, opened):
+            with _waiving(waived, waivers):
+                run_check()
+    except ReportError as error:
+        raise RefusalError(FailureReason(error.code, str(error))) from None
+    return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
+
+
+def refusal(facts: EligibilityFacts, waived: Collection[str] = ()) -> FailureReason | None:
+    """Why the candidate is not eligible; None: it is."""
+    try:
+        check(facts, waived)
+    except RefusalError as refused:
+        return refused.fault
+    return None
+
+
+def refusal_of_rollback(
+    candidate: str, previous: Alias | None, known: KnownEngine | None, revocations: Iterable[Revocation]
+) -> FailureReason | None:
+    """Why a model may not be rolled back to this engine; None: it may.
+
+    It needs no report, but must be the engine that served before the last promotion, and must not have
+    been revoked since. `candidate` is an engine's digest, `known` its row in the registry.
+    """
+    if previous is None or previous.engine != candidate or known is None:
+        return FailureReason(
+            "no_previous", "a rollback goes only to the engine that served before; there is none"
+        )
+    things: list[tuple[Thing, str | None]] = [("engine", candidate), ("artefact", known.artefact)]
+    return _revoked(things, revocations)
+
+
+# ---------------------------------------------------------------------------------- the checks
+
+
+def _opened(facts: EligibilityFacts) -> Verified:
+    """The report with its signature verified. Raises ReportError."""
+    if facts.report is None:
+        named = f"there is no report {facts.asked:.80} here" if facts.asked else "no report was named"
+        raise checks.refuse("report_missing", f"{named}; upload it to /admin/reports")
+    opened = open_report(facts.report, facts.trusted)
+    if facts.asked is not None and opened.digest != facts.asked:
+        raise checks.refuse("report_signature", f"the report on file is not {facts.asked:.80} any more")
+    return opened
+
+
+@contextmanager
+def _waiving(waived: Collection[str], waivers: dict[str, str]) -> Iterator[None]:
+    """Record a refusal whose code is waived; let any other pass on."""
+    try:
+        yield
+    except ReportError as error:
+        if error.code not in waived:
+            raise
+        waivers[error.code] = str(error)
+
+
+def _named(facts: EligibilityFacts, opened: Verified | None) -> Iterator[tuple[Thing, str | None]]:
+    """Everything that a promotion rests on and that can be revoked.
+
+    A report counts by the digest of its envelope and by that of the signed statement: another signature
+    changes only the first, and must not make a revoked report valid again.
+    """
+    yield "artefact", facts.root
+    yield "engine", facts.spec
+    if opened is not None:
+        candidate = opened.statement.candidate
+        yield from (("key", signer) for signer in opened.signers)
+        yield from (("report", digest) for digest in (opened.digest, opened.statement_digest))
+        yield "artefact", candidate.model.root
+        yield "engine", candidate.engine.digest
+        yield "artefact", opened.statement.baseline.model.root
+
+
+def _revoked(
+    things: Iterable[tuple[Thing, str | None]], revocations: Iterable[Revocation]
+) -> FailureReason | None:
+    known = {(found.thing, found.id): found for found in revocations}
+    for thing, identity in things:
+        if identity is not None and (found := known.get((thing, identity))):
+            return FailureReason(
+                "revoked", f"{thing} {identity:.19} was revoked at {found.at}: {found.reason:.200}"
+            )
+    return None
+
+
+def _checks(facts: EligibilityFacts, opened: Verified | None) -> Iterator[Callable[[], object]]:
+    """Each raises ReportError if it fails. Without a report, only the weights can be checked."""
+    yield lambda: _sound(facts)
+    if opened is None:
+        return
+    statement = opened.statement
+    yield lambda: checks.age(statement, facts.now, facts.max_age_days)
+    yield lambda: checks.verdict(statement)
+    if facts.root is not None and facts.planned is not None:
+        root, planned = facts.root, facts.planned
+        yield lambda: checks.artefact(statement, root)
+        yield lambda: checks.engine(statement, _with_build(planned, statement.candidate.engine))
+    yield lambda: checks.suite(statement, facts.suite)
+    yield lambda: checks.policy(statement, facts.policy)
+    if facts.rules is not None and statement.policy.digest == facts.policy:
+        rules = facts.rules
+        yield lambda: checks.complete(statement, rules)
+    yield lambda: _baseline(facts, statement)
+
+
+def _baseline(facts: EligibilityFacts, statement: Statement) -> None:
+    checks.lineage(statement)
+    for model in (statement.candidate.model, statement.baseline.model, *statement.ancestors):
+        if origin := facts.origins.get(model.root):
+            checks.provenance(model, *origin)
+    checks.baseline(statement, facts.baseline)
+
+
+def _sound(facts: EligibilityFacts) -> None:
+    if facts.root is None or facts.planned is None:
+        raise checks.refuse("mismatch_artefact", facts.weights or "the engine names no artefact")
+
+
+def _evidence(facts: EligibilityFacts, opened: Verified | None) -> EffectEvidence:
+    known: EffectEvidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy}
+    if opened is None:
+        return known
+    statement = opened.statement
+    age = facts.now - moment(statement.created)
+    return known | {
+        "report": opened.digest,
+        "statement": opened.statement_digest,
+        "signers": list(opened.signers),
+        "age_days": round(age.total_seconds() / 86_400, 3),
+        "verdict": str(statement.verdict),
+        "engine": statement.candidate.engine.digest,
+        "baseline": statement.baseline.model.root,
+    }
+
+
+def _with_build(planned: Engine, reported: Engine) -> Engine:
+    """An engine that does not run yet states no build; that is compared once it runs (IDENTIFY)."""
+    return planned if planned.build != UNKNOWN else replace(planned, build=reported.build)

@@ -1,0 +1,196 @@
+"""Inspection of a running engine: what it is, compared with what was judged (`app.promotion.identity`).
+
+A report is about an engine that ran once. What runs now may have been started before the configuration was
+edited, from a file that was replaced since, or by somebody else. So the kernel is asked for the process's
+command line and for the file that it has mapped, Docker for what the container was made from, and the
+engine itself for its model; the weights' files are hashed. An engine that we do not run (driver url) can
+only be asked for its build and its model.
+"""
+
+import asyncio
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+
+from app.engines.identity import build_of, planned
+from app.promotion.identity import ExpectedEngine, RunningEngine, differs
+from app.promotion.state_machine import EffectError, FailureReason, RefusalError
+from deploy.core.engine_http import engine_client, read_json
+from deploy.core.errors import DeployError
+from deploy.drivers.embedded import usable_cores
+from deploy.engine.engine import Engine
+from deploy.engine.flags import parse_flags
+from deploy.engine.spec import EngineSpec
+from deploy.engine.weights import find_gguf
+from gates.artefact.artefact import MANIFEST, Snapshot, folder_of, hash_file, load, snapshot
+from gates.artefact.manifest import Artefact
+from gates.contracts.errors import ArtefactError
+from gates.report import statement
+
+ASK_SECONDS: Final = 5.0
+
+
+async def identify(
+    engine: Engine, spec: EngineSpec, judged: statement.Engine | None = None
+) -> dict[str, object]:
+    """Inspect a running engine; its identity as evidence. Hashes the weights, once for each change.
+
+    `judged` is the report's engine; without one, it must match the configuration and the manifest.
+
+    Raises:
+        RefusalError: mismatch_running: it is another engine. mismatch_artefact: its weights were replaced
+            while they were loaded, or since.
+        EffectError: engine_down: it is not up, or does not state what it is.
+    """
+    try:
+        wanted = await asyncio.to_thread(expected, spec, judged)
+        found = await running(engine, spec)
+    except (ArtefactError, DeployError, OSError) as error:
+        raise EffectError(
+            FailureReason("engine_down", f"{spec.name} cannot be identified: {error}")
+        ) from None
+    if fault := differs(found, wanted):
+        raise RefusalError(fault)
+    return {
+        "driver": found.driver,
+        "who": found.who,
+        "image": found.image,
+        "model_file": found.file_digest,
+        "loaded": found.loaded,
+        "model": found.model,
+        "build": found.build,
+    }
+
+
+# ------------------------------------------------------------------------------- what should run
+
+
+def expected(spec: EngineSpec, judged: statement.Engine | None) -> ExpectedEngine:
+    """What should run, by configuration, manifest and report. Raises ArtefactError, FlagError."""
+    artefact = _manifest(spec)
+    engine = judged or (planned(spec, artefact) if artefact else None)
+    served: Path | None = None
+    settings = None
+    if spec.artefact is not None and spec.driver != "url":
+        served = find_gguf(spec.artefact) if spec.dialect == "llama-server" else spec.artefact
+    if spec.driver == "embedded":
+        settings = parse_flags(spec.name, spec.args, cores=usable_cores())
+    return ExpectedEngine(
+        spec=spec,
+        engine=engine,
+        settings=settings,
+        artefact=str(served.resolve()) if served else None,
+    )
+
+
+def _manifest(spec: EngineSpec) -> Artefact | None:
+    if spec.artefact is None or not (folder_of(spec.artefact) / MANIFEST).is_file():
+        return None
+    return load(folder_of(spec.artefact))
+
+
+# -------------------------------------------------------------------------------------- what runs
+
+
+async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
+    """What runs, from every source. Raises EngineError, OSError, EffectError (it is not up)."""
+    url = engine.url
+    if url is None:
+        raise EffectError(FailureReason("engine_down", f"{spec.name} is not up: {engine.state.last_error}"))
+    described = await engine.describe()
+    model, serves = await _stated_models(url, spec)
+    path = Path(described["model_file"]) if described.get("model_file") else None
+    pid = described.get("pid")
+    loaded = _is_loaded(pid, path) if spec.driver == "embedded" and pid and path else None
+    digest, changed, after = await asyncio.to_thread(_weights, spec, path)
+    return RunningEngine(
+        driver=described["driver"],
+        argv=tuple(described.get("argv") or ()),
+        settings=_settings(described.get("argv") or ()) if spec.driver == "embedded" else None,
+        image=described.get("image"),
+        file=str(path) if path else None,
+        file_digest=digest,
+        loaded=loaded,
+        before=described.get("weights"),
+        after=after,
+        changed=changed,
+        model=model,
+        serves=serves,
+        build=build_of(spec, engine.state),
+        who=described.get("container") or (str(pid) if pid else None),
+    )
+
+
+def _settings(argv: Sequence[str]) -> Mapping[str, Any] | None:
+    """The settings on an embedded engine's command line."""
+    try:
+        settings = json.loads(argv[argv.index("--config") + 1])["settings"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return settings if isinstance(settings, dict) else None
+
+
+def _is_loaded(pid: int, path: Path) -> bool | None:
+    """Whether the file at this path is the one that the process has mapped; None if it has mapped none.
+
+    A file that was replaced keeps its name in the map, but not its inode.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines()
+        there = path.stat().st_ino
+    except OSError:
+        return None
+    mapped = [line.split(None, 5) for line in lines if line.partition("/")[2]]
+    inodes = {int(words[4]) for words in mapped if words[5].removesuffix(" (deleted)") == str(path)}
+    return None if not inodes else inodes == {there}
+
+
+def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str, ...], Snapshot | None]:
+    """The digest of the file that is served, the artefact's files that differ from its manifest, and a
+    snapshot of all files after they were hashed."""
+    digest = f"sha256:{_hashed(path)}" if path is not None and path.is_file() else None
+    artefact, changed = _manifest(spec), tuple[str, ...]()
+    if artefact is not None and spec.driver != "url":
+        assert spec.artefact is not None
+        folder = folder_of(spec.artefact)
+        changed = tuple(
+            entry.path for entry in artefact.files if _hashed(folder / entry.path) != entry.sha256
+        )
+    return digest, changed, snapshot(spec.artefact) if spec.artefact is not None else None
+
+
+def _hashed(path: Path) -> str | None:
+    """A file's SHA-256, cached until its metadata change; None if it is missing."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return _hash(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _hash(path: Path, *fingerprint: int) -> str:
+    return hash_file(path.resolve())[1]
+
+
+async def _stated_models(url: str, spec: EngineSpec) -> tuple[str | None, tuple[str, ...]]:
+    """The model's path and the names that it is served under, as the engine states. Raises EffectError."""
+    try:
+        async with asyncio.timeout(ASK_SECONDS), engine_client() as client:
+            listed = (await _get(client, f"{url}/v1/models"))["data"]
+            path = listed[0].get("root")
+            if spec.dialect == "llama-server":
+                path = (await _get(client, f"{url}/props")).get("model_path")
+            return path, tuple(str(model["id"]) for model in listed)
+    except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
+        why = f"{spec.name} does not say what it serves ({type(error).__name__})"
+        raise EffectError(FailureReason("engine_down", why)) from None
+
+
+async def _get(client: httpx2.AsyncClient, url: str) -> Any:
+    async with client.stream("GET", url) as reply:
+        return await read_json(reply)

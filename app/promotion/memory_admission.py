@@ -1,0 +1,83 @@
+"""Memory admission: whether engines fit into memory together, and which operation may load one now.
+
+It combines the memory guard and the loading lease of `deploy` for operations.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from app.promotion.state_machine import EffectError, FailureReason, Strategy
+from deploy.core.errors import DeployError
+from deploy.engine.engine import Engine
+from deploy.engine.spec import EngineSpec
+from deploy.memory.guard import Guard
+from deploy.memory.lease import Lease
+from deploy.memory.sizing import Memory, strategy
+
+
+class MemoryAdmission:
+    """The memory of this host. What was free before an engine's load is remembered until its stop."""
+
+    def __init__(self, guard: Guard, lease: Lease) -> None:
+        self.lease = lease
+        self._guard = guard
+        self._before: dict[str, Memory | None] = {}
+
+    def strategy(self, spec: EngineSpec, is_up: bool) -> Strategy:
+        """How to bring in an engine beside those that run; where figures are missing, ADMIT decides later."""
+        memory = self._guard.memory()
+        if is_up or memory is None:
+            return Strategy.BLUE_GREEN
+        return Strategy(strategy(memory.available, self._need(spec) or 0, memory.floor))
+
+    def account(
+        self, spec: EngineSpec, is_up: bool, chosen: Strategy, incumbent: EngineSpec
+    ) -> Mapping[str, float | None]:
+        """The memory figures of a dry run, in bytes; None: not known."""
+        memory, need = self._guard.memory(), 0 if is_up else self._need(spec)
+        after: int | None = None
+        if memory is not None and need is not None:
+            freed = (self._need(incumbent) or 0) if chosen is Strategy.STOP_THEN_START else 0
+            after = memory.available + freed - need
+        return {
+            "available_bytes": memory.available if memory else None,
+            "needed_bytes": need,
+            "floor_bytes": memory.floor if memory else None,
+            "after_bytes": after,
+        }
+
+    def _need(self, spec: EngineSpec) -> int | None:
+        try:
+            return self._guard.need(spec)
+        except DeployError:
+            return None  # its start will report the error
+
+    def admit(self, spec: EngineSpec) -> dict[str, object]:
+        """Check that the memory for it is there; the figures as evidence. Raises EffectError."""
+        try:
+            shortage, need = self._guard.admit(spec), self._guard.need(spec)
+        except DeployError as error:
+            raise EffectError(FailureReason("artefact", str(error).splitlines()[0])) from None
+        if shortage is not None:
+            raise EffectError(FailureReason(shortage.code, f"{spec.name} {shortage.why}"))
+        memory = self._guard.memory()
+        return {"needed_bytes": need, "available_bytes": memory.available if memory else None}
+
+    @contextmanager
+    def loading(self, engine: Engine) -> Iterator[None]:
+        """Like `guarding`, for an engine that is being loaded: notes the free memory for `wait_freed`."""
+        self._before[engine.name] = self._guard.memory()
+        with self.guarding(engine):
+            yield
+
+    @contextmanager
+    def guarding(self, engine: Engine) -> Iterator[None]:
+        """Within this, the engine is killed as soon as the host runs short of memory."""
+        with self._guard.watching(engine):
+            yield
+
+    async def wait_freed(self, name: str) -> bool | None:
+        """After its stop: whether an engine's memory is free again; None: its load was not observed."""
+        if name not in self._before:
+            return None
+        return await self._guard.wait_back(self._before.pop(name))

@@ -1,0 +1,180 @@
+"""Overrides: an operator waives named refusals for one engine and one model, for at most a day. Pure.
+
+An override is granted by a request of its own, never by a flag of a promotion: it names the model, the
+engine, and exactly the refusals that it waives, and it needs a reason. It is an entry of the audit like
+every other change, and is shown while it is active. Some refusals cannot be waived: a revocation, a bad
+signature, and an artefact or a running engine that is not the one that was judged.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from app.errors.tree import BadField, UnknownThing
+from app.promotion.spec_catalogue import SpecCatalogue
+from app.promotion.state_machine import OperationPlan
+from app.registry.reader import RegistryReader
+from app.registry.registry import Registry
+from app.registry.values import AuditEntry, AuditEvent, timestamp
+from gates.report.statement import moment, stamp
+
+VERB: Final = "override.granted"
+WITHDRAWN: Final = "override.withdrawn"
+"""The audit's verbs. The detail of the first is an `Override`, that of the second {"granted": seq}."""
+
+WAIVABLE: Final = frozenset(
+    {
+        "report_missing", "report_stale", "verdict_not_pass", "mismatch_engine", "mismatch_suite",
+        "mismatch_policy", "baseline_lineage",
+    }
+)  # fmt: skip
+
+LONGEST: Final = timedelta(hours=24)
+_LEAST_REASON, _LONGEST_REASON = 10, 500
+
+
+class OverrideError(ValueError):
+    """An override that cannot be granted; says why in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """`engine` is the digest of its spec; `waives` are codes of refusals; times RFC 3339 in UTC."""
+
+    model: str
+    engine: str
+    waives: tuple[str, ...]
+    reason: str
+    by: str
+    at: str
+    expires: str
+
+    def is_active(self, now: datetime) -> bool:
+        """Whether it has begun and not expired; `now` has a time zone."""
+        return moment(self.at) <= now < moment(self.expires)
+
+
+def new_override(
+    *,
+    model: str,
+    engine: str,
+    waives: Collection[str],
+    reason: str,
+    by: str,
+    now: datetime,
+    hours: float = 24.0,
+) -> Override:
+    """An override that begins now. Raises OverrideError."""
+    if not waives:
+        raise OverrideError("waives: name the refusals to waive; a dry run of the promotion says which")
+    if hard := sorted(set(waives) - WAIVABLE):
+        known = ", ".join(sorted(WAIVABLE))
+        raise OverrideError(f"waives: {hard[0]:.40} cannot be waived; what can: {known}")
+    reason = " ".join(reason.split())
+    if not _LEAST_REASON <= len(reason) <= _LONGEST_REASON:
+        raise OverrideError(f"reason: say in {_LEAST_REASON} to {_LONGEST_REASON} characters why")
+    if not 0 < hours <= LONGEST / timedelta(hours=1):
+        raise OverrideError("hours: more than 0 and at most 24")
+    return Override(
+        model=model,
+        engine=engine,
+        waives=tuple(sorted(set(waives))),
+        reason=reason,
+        by=by,
+        at=stamp(now),
+        expires=stamp(now + timedelta(hours=hours)),
+    )
+
+
+def active_of(events: Iterable[AuditEvent], now: datetime) -> dict[int, Override]:
+    """The overrides among these audit events that are active now, by the `seq` of their event.
+
+    The events of the last day are enough: `reader.events_of(VERB, WITHDRAWN, since=since(now))`.
+    """
+    found: dict[int, Override] = {}
+    for event in events:
+        if event.verb == VERB:
+            found[event.seq] = _read(event)
+        elif event.verb == WITHDRAWN:
+            found.pop(json.loads(event.detail)["granted"], None)
+    return {seq: override for seq, override in found.items() if override.is_active(now)}
+
+
+def since(now: datetime) -> str:
+    """The time before which every override has expired."""
+    return stamp(now - LONGEST)
+
+
+def waived_codes(overrides: Iterable[Override], *, model: str, engine: str, now: datetime) -> frozenset[str]:
+    """The refusals that are waived for this model and engine now, as `eligibility.check` takes them."""
+    return frozenset(
+        code
+        for override in overrides
+        if (override.model, override.engine) == (model, engine) and override.is_active(now)
+        for code in override.waives
+    )
+
+
+def detail(override: Override) -> dict[str, object]:
+    """The detail of its audit entry, which is also what operators are shown."""
+    return {**asdict(override), "waives": list(override.waives)}
+
+
+def _read(event: AuditEvent) -> Override:
+    said = json.loads(event.detail)
+    return Override(**{**said, "waives": tuple(said["waives"])})
+
+
+# -------------------------------------------------------------------------------- in the registry
+
+
+def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
+    """The overrides that are active now, by the number of their audit event."""
+    return active_of(reader.events_of(VERB, WITHDRAWN, since=since(now)), now)
+
+
+def waived(reader: RegistryReader, plan: OperationPlan, now: datetime) -> frozenset[str]:
+    """The refusals that are waived now for a plan's model and candidate."""
+    found = active(reader, now).values()
+    return waived_codes(found, model=plan.model, engine=plan.candidate, now=now)
+
+
+def grant(
+    registry: Registry, catalogue: SpecCatalogue, by: str, asked: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
+    """Record an override; what is shown of it. Raises UnknownEngine, BadField."""
+    try:
+        granted = new_override(
+            model=asked["model"],
+            engine=catalogue.digest(asked["engine"]),
+            waives=asked["waives"],
+            reason=asked["reason"],
+            by=by,
+            now=now,
+            hours=asked["hours"],
+        )
+    except OverrideError as error:
+        raise BadField(str(error), param=str(error).partition(":")[0]) from None
+    entry = AuditEntry(at=timestamp(now), actor=by, verb=VERB, subject=granted.model, detail=detail(granted))
+    return view(registry.note(entry).seq, granted, catalogue)
+
+
+def withdraw(
+    registry: Registry, catalogue: SpecCatalogue, by: str, seq: int, now: datetime
+) -> dict[str, Any]:
+    """End an override; what it was. Raises UnknownThing."""
+    known = active(registry, now).get(seq)
+    if known is None:
+        raise UnknownThing(f"no override {seq} holds now", "override_not_found")
+    withdrawn = {"granted": seq}
+    registry.note(
+        AuditEntry(at=timestamp(now), actor=by, verb=WITHDRAWN, subject=known.model, detail=withdrawn)
+    )
+    return view(seq, known, catalogue)
+
+
+def view(seq: int, known: Override, catalogue: SpecCatalogue) -> dict[str, Any]:
+    """An override as operators see it; `id` is the number of its audit event."""
+    return {"id": seq, **detail(known), "engine": catalogue.name(known.engine)}

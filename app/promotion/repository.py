@@ -1,0 +1,232 @@
+"""Operations in the registry, and the executor that runs all work on the registry in one thread.
+
+Each step of the state machine is one transaction with its aliases and its audit event. This is where "intent
+committed, then effect, then outcome" meets the disk: when `commit` returns, the state is durable, and its
+effect may be run. The stored state is read back strictly.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from app.promotion.state_machine import (
+    EVENT_NAMES,
+    EffectDone,
+    EffectFailed,
+    EffectRefused,
+    OperationEvent,
+    OperationKind,
+    OperationPhase,
+    OperationPlan,
+    OperationState,
+    RouteChange,
+    Transition,
+)
+from app.registry.reader import RegistryReader
+from app.registry.registry import Registry
+from app.registry.values import AliasMove, AuditEntry, OperationRow, timestamp
+from gates.report.codec import canonical, decode, encode
+
+T = TypeVar("T")
+
+FILE = "registry.db"
+"""In the state folder."""
+
+
+def now() -> str:
+    """The present time as the registry stores it."""
+    return timestamp(datetime.now(UTC))
+
+
+class RegistryExecutor:
+    """Runs work on the registry in a thread of its own: SQLite waits for the disk, the event loop must not.
+
+    Calls run one at a time, in their order. A caller that gives up does not undo what it asked for.
+    `open` it first; `close` releases the writer's lock.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / FILE
+        self._thread = ThreadPoolExecutor(1, "registry")
+        self._registry: Registry | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `run` may be called."""
+        return self._registry is not None
+
+    async def open(self) -> None:
+        """Raises RegistryError: another gateway has it, or it is no registry; says which file."""
+        self._registry = await self._in_thread(self._open)
+
+    def _open(self) -> Registry:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return Registry(self._path)
+
+    async def run(self, work: Callable[[Registry], T]) -> T:
+        """The result of `work`, or its error. Raises StorageMissing if the file is gone; nothing is done then."""
+        registry = self._registry
+        assert registry is not None  # not called before it is open
+
+        def checked() -> T:
+            registry.check_is_there()
+            return work(registry)
+
+        return await self._in_thread(checked)
+
+    async def close(self) -> None:
+        """Idempotent."""
+        registry, self._registry = self._registry, None
+        if registry is not None:
+            await self._in_thread(registry.close)
+        self._thread.shutdown(wait=False)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
+def begin(
+    registry: Registry,
+    plan: OperationPlan,
+    *,
+    at: str,
+    actor: str,
+    key: str | None = None,
+    request: str | None = None,
+) -> OperationRow:
+    """Add a queued operation; or return the one that the same idempotency key and request began before.
+
+    Raises:
+        KeyReused, OperationUnderWay: nothing was written.
+    """
+    operation = OperationRow(
+        id=plan.operation,
+        kind=plan.kind,
+        model=plan.model,
+        phase=OperationPhase.QUEUED,
+        state=_text(encode(OperationState(plan))),
+        created=at,
+        key=key,
+        request=request,
+    )
+    entry = AuditEntry(
+        at=at,
+        actor=actor,
+        verb=f"{plan.kind}.queued",
+        subject=plan.model,
+        operation=plan.operation,
+        detail={"plan": encode(plan)},
+    )
+    return registry.begin(operation, entry)
+
+
+def commit(
+    registry: Registry,
+    transition: Transition,
+    event: OperationEvent,
+    *,
+    at: str,
+    actor: str,
+    evidence: Mapping[str, object] | None = None,
+) -> None:
+    """Write what an event led to; `evidence` are the numbers that an effect's outcome rests on.
+
+    Raises:
+        GenerationMoved: `live` is not where the plan found it. Nothing was written: the operation is
+            in the state before, and is to be fed the failure of its effect.
+        UnknownRow: the operation has ended.
+    """
+    state, plan = transition.state, transition.state.plan
+    operation = replace(
+        registry.operation(plan.operation),
+        phase=state.phase,
+        state=_text(encode(state)),
+        done=state.is_done,
+        result=_text({"live": plan.candidate}) if state.phase is OperationPhase.SUCCEEDED else None,
+        error=_text(encode(state.fault)) if state.is_done and state.fault else None,
+    )
+    entry = AuditEntry(
+        at=at,
+        actor=actor,
+        verb=f"{plan.kind}.{state.phase}",
+        subject=plan.model,
+        operation=plan.operation,
+        detail=_detail(transition, event, evidence or {}),
+    )
+    moves = (*_alias_moves(transition.route_change), *_baseline_move(registry, state))
+    registry.advance(operation, moves, entry)
+
+
+def _alias_moves(change: RouteChange | None) -> tuple[AliasMove, ...]:
+    if change is None:
+        return ()
+    return (
+        AliasMove(model=change.model, name="live", engine=change.live, generation=change.generation),
+        # It moves with `live` in the same transaction, so one comparison of generations protects both.
+        AliasMove(model=change.model, name="previous", engine=change.previous),
+    )
+
+
+def _baseline_move(registry: Registry, state: OperationState) -> tuple[AliasMove, ...]:
+    """After a successful promotion, `baseline` is what its report compared the new live engine with."""
+    plan = state.plan
+    if state.phase is not OperationPhase.SUCCEEDED or plan.kind is not OperationKind.PROMOTE:
+        return ()
+    report = registry.report(plan.report or "")
+    engine = registry.engine_of(report.baseline) if report else None
+    return (AliasMove(model=plan.model, name="baseline", engine=engine.digest),) if engine else ()
+
+
+def _detail(
+    transition: Transition, event: OperationEvent, evidence: Mapping[str, object]
+) -> dict[str, object]:
+    """The audit's detail of a step."""
+    detail: dict[str, object] = {"event": EVENT_NAMES[type(event)], **encode(event)}
+    if isinstance(event, EffectDone | EffectFailed | EffectRefused):
+        detail["effect"] = detail.pop("key")
+    if transition.effect is not None:
+        detail["next"] = transition.effect.key
+    if transition.route_change is not None:
+        detail["move"] = encode(transition.route_change)
+    if transition.state.fault is not None:
+        detail["fault"] = encode(transition.state.fault)
+    if evidence:
+        detail["evidence"] = dict(evidence)
+    return detail
+
+
+def _text(value: Any) -> str:
+    return canonical(value).decode()
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def state_of(operation: OperationRow) -> OperationState:
+    """The stored state of an operation. Raises CodecError: it was written by another program."""
+    state: OperationState = decode(OperationState, json.loads(operation.state), f"operation {operation.id}")
+    return state
+
+
+def load(reader: RegistryReader, operation: str) -> OperationState:
+    """The state of the operation with this id. Raises UnknownRow, CodecError."""
+    return state_of(reader.operation(operation))
+
+
+def unfinished(reader: RegistryReader) -> tuple[OperationState, ...]:
+    """Every operation that has not ended, the oldest first."""
+    return tuple(map(state_of, reader.operations(unfinished_only=True)))
+
+
+def promoted(reader: RegistryReader) -> frozenset[str]:
+    """The engines, by digest, that a promotion with a report has put in service."""
+    done = [state_of(row) for row in reader.operations() if row.phase == OperationPhase.SUCCEEDED]
+    return frozenset(state.plan.candidate for state in done if state.plan.report is not None)

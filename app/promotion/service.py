@@ -1,0 +1,354 @@
+"""The promotion service that operators use: promote, roll back, follow, cancel; and its start and stop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from app.config.config import Config
+from app.engines.pool import EnginePool
+from app.errors.tree import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
+from app.promotion import overrides, repository, requests, steps
+from app.promotion.memory_admission import MemoryAdmission
+from app.promotion.overrides import Override
+from app.promotion.repository import RegistryExecutor, now
+from app.promotion.requests import PromotionRequest
+from app.promotion.spec_catalogue import SpecCatalogue
+from app.promotion.startup import Startup, record_configuration
+from app.promotion.state_machine import (
+    Action,
+    Breached,
+    Cancel,
+    Effect,
+    EffectError,
+    FailureReason,
+    OperationKind,
+    OperationPlan,
+    OperationState,
+    RefusalError,
+)
+from app.promotion.steps import Dependencies
+from app.promotion.views import operation_view, plan_view, step_view
+from app.promotion.worker import PromotionWorker, RunningOperation, Signal, cancel_queued
+from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, StorageFull, UnknownRow
+from app.registry.reader import RegistryReader
+from app.registry.registry import Registry
+from app.registry.values import AuditEntry, AuditEvent, OperationRow
+from app.telemetry.log import Logger
+from app.telemetry.metrics import Metrics
+from app.telemetry.reply_window import ReplyWindow
+from deploy.core.tasks import spawn
+
+STATE_SECONDS = 10.0
+"""Timeout of an operator's request to the registry."""
+OVERRIDES_SECONDS = 0.5
+"""How long a metrics scrape waits for the registry; then it gets the last known figure."""
+
+ALIVE_SECONDS = 10.0
+"""How often a client that follows an operation gets a keepalive."""
+
+T = TypeVar("T")
+
+
+class PromotionService:
+    """Decides which engine serves each model. `start` before the first request, `stop` after the last."""
+
+    def __init__(
+        self,
+        config: Config,
+        pool: EnginePool,
+        metrics: Metrics,
+        log: Logger,
+        memory: MemoryAdmission,
+        reply_window: ReplyWindow,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._metrics = metrics
+        self._override_counts: dict[str, int] = {}
+        self._counting: asyncio.Task[None] | None = None
+        self.catalogue = SpecCatalogue(config.engines)
+        self.registry = RegistryExecutor(config.state_dir)
+        self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
+        self._worker = PromotionWorker(self._deps, metrics, log)
+        self._startup: Startup | None = None
+
+    # ------------------------------------------------------------------------------- start and end
+
+    async def open(self) -> None:
+        """Open the registry. Raises RegistryError: another gateway has it, or it cannot be read."""
+        await self.registry.open()
+
+    async def start(self) -> None:
+        """Begin to bring up the live engines and to recover interrupted operations; returns at once."""
+        at = now()
+        live = await self.registry.run(
+            lambda registry: record_configuration(registry, self._config, self.catalogue, at)
+        )
+        unfinished = await self.registry.run(self._unfinished)
+        promoted = await self.registry.run(repository.promoted)
+        for model, engine in live.items():
+            self._deps.pool.route(model, self.catalogue.name(engine))
+            if engine in promoted:
+                self._deps.pool.trust(self.catalogue.name(engine))
+            wanted = self._config.models[model].live
+            if self.catalogue.name(engine) != wanted:
+                self._log.warning("live_is_not_configured", model=model, engine=self.catalogue.name(engine))
+        self._startup = Startup(self._deps, self._log)
+        await self._startup.begin(live, unfinished)
+        self._worker.start(unfinished)
+
+    def _unfinished(self, registry: Registry) -> tuple[OperationState, ...]:
+        states = repository.unfinished(registry)
+        for state in states:
+            for digest in (state.plan.candidate, state.plan.incumbent):
+                if known := registry.engine(digest):
+                    self.catalogue.add(known)
+        return states
+
+    async def stop(self) -> None:
+        """Stop; an operation that runs is recovered at the next start. Idempotent."""
+        if self._counting is not None:
+            self._counting.cancel()
+        if self._startup is not None:
+            await self._startup.stop()
+        await self._worker.stop()
+        await self.registry.close()
+
+    # ------------------------------------------------------------------------------------- requests
+
+    async def submit(self, request: PromotionRequest, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Begin an operation and return its view; or, for a dry run, what it would do.
+
+        Raises:
+            UnknownModel, UnknownEngine, BadField, NotStarted
+            Refused: with the code of the reason.
+            KeyTaken: the idempotency key belongs to another request.
+        """
+        self._check_started()
+        requests.check_model(self._config, request.model)
+        if request.key is not None and not dry_run:
+            key = request.key
+            known = await self.do(lambda registry: registry.operation_of_key(key))
+            if known is not None:
+                return self._repeated(known, request)
+        if (
+            request.kind is OperationKind.ROLLBACK
+            and not dry_run
+            and (running := self._accepting(request.model, Breached))
+        ):
+            running.send(Breached(FailureReason("turned_back", f"turned back by {actor}")))
+            return await self.operation(running.operation)
+        plan = await self._plan(request)
+        await self._check(plan, request, actor, dry_run)
+        if dry_run:
+            return await self._dry_run(plan)
+        # The client may hang up; an operation that is in the registry must also be in the queue.
+        return await asyncio.shield(asyncio.ensure_future(self._begin(plan, request, actor)))
+
+    def _repeated(self, known: OperationRow, request: PromotionRequest) -> dict[str, Any]:
+        if known.request != request.digest:
+            raise KeyTaken("this idempotency key came with another request; take a new one")
+        return operation_view(known, self.catalogue)
+
+    def _accepting(self, model: str, signal: type[Signal]) -> RunningOperation | None:
+        """The running operation, if it is one of this model and accepts such a signal."""
+        running = self._worker.running
+        if running is None or running.state is None or running.state.plan.model != model:
+            return None
+        return running if running.accepts(signal) else None
+
+    async def _plan(self, request: PromotionRequest) -> OperationPlan:
+        if request.kind is OperationKind.PROMOTE and request.report is None:
+            request = await self._with_override(request)
+        try:
+            found = await self.do(lambda registry: requests.snapshot(registry, request.model))
+        except OperationUnderWay as busy:
+            raise Refused(str(busy), "busy") from None
+        up = self._deps.pool.running()
+        return await asyncio.to_thread(
+            requests.plan, request, found, self._config, self.catalogue, self._deps.memory, up
+        )
+
+    async def _with_override(self, request: PromotionRequest) -> PromotionRequest:
+        """Without a report: name the override that waives it, if there is one. Raises Refused, UnknownEngine."""
+        engine = self.catalogue.digest(request.engine or "")
+        for seq, held in (await self.active_overrides()).items():
+            if (held.model, held.engine) == (request.model, engine) and "report_missing" in held.waives:
+                return replace(request, report=f"override:{seq}")
+        raise Refused("no report was named; upload one to /admin/reports", "report_missing")
+
+    async def _check(self, plan: OperationPlan, request: PromotionRequest, actor: str, dry_run: bool) -> None:
+        """Check eligibility before anything begins. Raises Refused, which the audit records; StateUnavailable."""
+        try:
+            with self.reporting_state():
+                await steps.check(self._deps, plan, Effect("", Action.CHECK, plan.candidate))
+        except (RefusalError, EffectError) as refusal:
+            detail = {"engine": request.engine, "report": request.report, "code": refusal.fault.code}
+            entry = AuditEntry(
+                at=now(), actor=actor, verb=f"{request.kind}.refused", subject=request.model, detail=detail
+            )
+            if not dry_run:
+                await self.do(lambda registry: registry.note(entry))
+            raise Refused(refusal.fault.message, refusal.fault.code) from None
+
+    async def _dry_run(self, plan: OperationPlan) -> dict[str, Any]:
+        up = self._deps.pool.running()
+        account = await asyncio.to_thread(
+            requests.memory_account, plan, self.catalogue, self._deps.memory, up
+        )
+        return plan_view(plan, self.catalogue, up, account)
+
+    async def _begin(self, plan: OperationPlan, request: PromotionRequest, actor: str) -> dict[str, Any]:
+        try:
+            operation = await self.do(
+                lambda registry: repository.begin(
+                    registry, plan, at=now(), actor=actor, key=request.key, request=request.digest
+                )
+            )
+        except OperationUnderWay as busy:
+            raise Refused(str(busy), "busy") from None
+        except KeyReused as reused:
+            raise KeyTaken(str(reused)) from None
+        if operation.id == plan.operation:
+            self._worker.enqueue(operation.id)
+        return operation_view(operation, self.catalogue)
+
+    async def cancel(self, operation: str, by: str) -> dict[str, Any]:
+        """Cancel an operation, queued or running; its view. Raises UnknownThing, Refused (not_cancellable)."""
+        shown = await self.operation(operation)
+        running = self._worker.running
+        if running is None or running.operation != operation:
+            cancelled = await self.do(lambda registry: cancel_queued(registry, operation, by))
+            self._worker.notify()
+            shown = await self.operation(operation)
+            if cancelled:
+                return shown
+            running = self._worker.running
+        if running is None or running.operation != operation or not running.accepts(Cancel):
+            cure = "it has ended" if shown["done"] else "it has switched; roll back instead"
+            raise Refused(f"{operation} cannot be cancelled: {cure}", "not_cancellable")
+        running.send(Cancel(by))
+        return shown
+
+    # ---------------------------------------------------------------------------------- views
+
+    async def operation(self, id: str) -> dict[str, Any]:
+        """The view of an operation. Raises UnknownThing."""
+        return operation_view(await self._row(id), self.catalogue)
+
+    async def operations(self, limit: int) -> list[dict[str, Any]]:
+        """The views of the latest operations, the newest first."""
+        rows = await self.do(lambda registry: registry.operations())
+        return [operation_view(row, self.catalogue) for row in reversed(rows[-limit:])]
+
+    async def follow(self, id: str, after: int) -> AsyncIterator[tuple[str, int, dict[str, Any]]]:
+        """The events of an operation, beginning with the one after `after`: (kind, seq, value).
+
+        Kinds: "step", and at the end "done" with the operation itself; "" as a keepalive.
+        Raises UnknownThing.
+        """
+        await self._row(id)
+        while True:
+            changed = self._worker.changed
+            rows, operation = await self.do(partial(_events_and_row, operation=id, after=after))
+            for row in rows:
+                after = row.seq
+                yield "step", row.seq, step_view(row)
+            if operation.done:
+                yield "done", after, operation_view(operation, self.catalogue)
+                return
+            try:
+                async with asyncio.timeout(ALIVE_SECONDS):
+                    await changed.wait()
+            except TimeoutError:
+                yield "", after, {}
+
+    async def models(self) -> dict[str, dict[str, Any]]:
+        """For each model: live, previous, baseline, override, and the unfinished operation."""
+        if not self.registry.is_open:
+            return {}
+        return await self.do(self._models)
+
+    async def active_overrides(self) -> dict[int, Override]:
+        """The overrides that are active now, by the number of their audit event."""
+        at = datetime.now(UTC)
+        return await self.do(lambda registry: overrides.active(registry, at))
+
+    async def count_overrides(self) -> dict[str, int]:
+        """The number of active overrides by model; the last known one while the registry does not answer."""
+        if not self.registry.is_open:
+            return {}
+        if self._counting is None or self._counting.done():
+            self._counting = spawn(self._count_overrides(), "overrides")
+        await asyncio.wait({self._counting}, timeout=OVERRIDES_SECONDS)
+        return self._override_counts
+
+    async def _count_overrides(self) -> None:
+        with suppress(StateUnavailable):  # counted in the metrics
+            held = (await self.active_overrides()).values()
+            self._override_counts = {
+                model: sum(one.model == model for one in held) for model in self._config.models
+            }
+
+    def _models(self, reader: RegistryReader) -> dict[str, dict[str, Any]]:
+        shown: dict[str, dict[str, Any]] = {}
+        active = overrides.active(reader, datetime.now(UTC))
+        for model in self._config.models:
+            found = {name: reader.alias(model, name) for name in ("live", "previous", "baseline")}
+            names = {n: self.catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
+            live, running = found["live"], reader.unfinished(model)
+            held = [(seq, one) for seq, one in active.items() if one.model == model]
+            shown[model] = {
+                **names,
+                "generation": live.generation if live else 0,
+                "since": live.since if live else None,
+                "operation": operation_view(running, self.catalogue) if running else None,
+                "override": overrides.view(*held[-1], self.catalogue) if held else None,
+            }
+        return shown
+
+    async def _row(self, id: str) -> OperationRow:
+        try:
+            return await self.do(lambda registry: registry.operation(id))
+        except UnknownRow as unknown:
+            raise UnknownThing(str(unknown), "operation_not_found") from None
+
+    async def do(self, work: Callable[[Registry], T]) -> T:
+        """The result of `work` on the registry, within a timeout. Raises NotStarted, StateUnavailable.
+
+        After a timeout the work may still be done later.
+        """
+        self._check_started()
+        pending = asyncio.ensure_future(self.registry.run(work))
+        pending.add_done_callback(lambda done: done.cancelled() or done.exception())  # marked as retrieved
+        with self.reporting_state():
+            await asyncio.wait({pending}, timeout=STATE_SECONDS)
+            if not pending.done():
+                raise StorageFailed(f"the registry did not answer within {STATE_SECONDS:g} s; see its disk")
+            return pending.result()
+
+    @contextmanager
+    def reporting_state(self) -> Iterator[None]:
+        """Translate the registry's failures into errors for operators, and count them."""
+        try:
+            yield
+        except StorageFailed as error:
+            self._metrics.state_failed(error.code)
+            kind = StateFull if isinstance(error, StorageFull) else StateUnavailable
+            raise kind(str(error), error.code) from None
+        self._metrics.state_works()
+
+    def _check_started(self) -> None:
+        if not self.registry.is_open:
+            raise NotStarted("the gateway has not opened its registry; try again soon")
+
+
+def _events_and_row(
+    reader: RegistryReader, operation: str, after: int
+) -> tuple[tuple[AuditEvent, ...], OperationRow]:
+    """The events of an operation and its row, read at one time."""
+    return reader.events(after=after, operation=operation), reader.operation(operation)

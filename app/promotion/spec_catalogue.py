@@ -1,0 +1,63 @@
+"""All engine specs that are known here, by digest: those of the configuration, and earlier ones.
+
+An engine whose table was edited is another engine. The earlier spec is kept as long as an operation names it,
+so that the engine can be stopped, or brought back.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from app.errors.tree import UnknownEngine
+from app.registry.values import KnownEngine
+from deploy.engine.spec import EngineSpec, spec_digest
+
+
+class SpecCatalogue:
+    """Specs by digest and by name. A name belongs to the configuration's engine first."""
+
+    def __init__(self, engines: Mapping[str, EngineSpec]) -> None:
+        self._digests = {name: spec_digest(spec) for name, spec in engines.items()}
+        self._specs = {self._digests[name]: spec for name, spec in engines.items()}
+
+    def digest(self, name: str) -> str:
+        """The digest of an engine of the configuration. Raises UnknownEngine."""
+        try:
+            return self._digests[name]
+        except KeyError:
+            known = ", ".join(sorted(self._digests))
+            raise UnknownEngine(f"there is no engine {name[:64]!r} here; there is: {known}") from None
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._specs
+
+    def spec(self, digest: str) -> EngineSpec:
+        """The spec with this digest. Raises KeyError."""
+        return self._specs[digest]
+
+    def specs(self) -> tuple[EngineSpec, ...]:
+        """All of them."""
+        return tuple(self._specs.values())
+
+    def name(self, digest: str) -> str:
+        """The name of an engine; the first characters of its digest if it is not known."""
+        spec = self._specs.get(digest)
+        return spec.name if spec else digest[:19]
+
+    def add(self, known: KnownEngine) -> None:
+        """Add an engine that the registry knows and the configuration does not; no effect on others."""
+        if known.digest in self._specs:
+            return
+        spec = spec_of(known.spec)
+        if spec.name in self._digests:  # the configuration has given the name to another engine
+            spec = replace(spec, name=f"{spec.name[:50]}-{known.digest[7:15]}")
+        self._specs[known.digest] = spec
+
+
+def spec_of(text: str) -> EngineSpec:
+    """The spec that `deploy.engine.spec.spec_text` wrote."""
+    values = json.loads(text)
+    artefact = values.pop("artefact", None)
+    lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    return EngineSpec(**{**values, **lists, "artefact": Path(artefact) if artefact else None})

@@ -1,0 +1,195 @@
+"""The gateway's start: the configuration is recorded, orphans are removed, and wanted engines come up.
+
+Engines that run already are adopted. On shared memory two engines must not load at once, so containers that
+have to be started are loaded one after the other, live ones first. Embedded engines and those of the url
+driver are all started at once.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from functools import partial
+
+from app.config.config import Config
+from app.engines.backend import loggable
+from app.promotion.spec_catalogue import SpecCatalogue
+from app.promotion.state_machine import Action, Effect, OperationPhase, OperationState, reconcile
+from app.promotion.steps import Dependencies
+from app.registry.errors import Conflict
+from app.registry.registry import Registry
+from app.registry.values import AliasMove, AuditEntry, KnownArtefact, KnownEngine
+from app.telemetry.log import Logger
+from deploy.core.errors import DeployError
+from deploy.core.tasks import supervise
+from deploy.drivers import factory
+from deploy.drivers.factory import FoundContainer
+from deploy.engine.spec import EngineSpec, spec_text
+from gates.artefact.artefact import ArtefactError, folder_of, load
+from gates.artefact.manifest import Artefact
+
+HOLDER = "start"
+"""The name under which a start holds the loading lease."""
+LOAD_SECONDS = 1800.0
+"""How long to wait for a load that another process has begun."""
+
+
+class Startup:
+    """One start. `begin` it before the first request; the loading goes on in the background."""
+
+    def __init__(self, deps: Dependencies, log: Logger) -> None:
+        self._deps = deps
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self, live: Mapping[str, str], unfinished: Collection[OperationState]) -> None:
+        """`live` is the engine of each model, `unfinished` the operations as they were found."""
+        models, catalogue = self._deps.config.models, self._deps.catalogue
+        resident = {catalogue.digest(name) for model in models.values() for name in model.fallback}
+        found = await self._found()
+        running = {one.spec: one for one in found}
+        effects = reconcile(live, unfinished, resident, running)
+        for effect in effects:
+            if effect.action is Action.STOP:
+                await self._remove(running[effect.engine])
+        starts = [effect for effect in effects if effect.action is Action.START]
+        up = {one.spec for one in found if one.running}
+        waiting = [effect for effect in starts if not self._start_now(effect, up)]
+        waiting.sort(key=lambda effect: effect.engine not in live.values())
+        self._task = supervise(partial(self._load, waiting), "boot")
+
+    async def stop(self) -> None:
+        """Stop loading; what has not been loaded is left."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _found(self) -> tuple[FoundContainer, ...]:
+        try:
+            return await factory.running(self._deps.catalogue.specs(), state_dir=self._deps.config.state_dir)
+        except DeployError as error:
+            self._log.error("engines_unknown", error=loggable(error))
+            return ()
+
+    async def _remove(self, orphan: FoundContainer) -> None:
+        self._log.warning("orphan", engine=orphan.engine)
+        try:
+            await factory.remove(orphan)
+        except DeployError as error:
+            self._log.error("orphan_stays", engine=orphan.engine, error=loggable(error))
+
+    def _start_now(self, effect: Effect, up: Collection[str]) -> bool:
+        """Start an engine in the background; False: it has to wait for its turn to load."""
+        spec = self._deps.catalogue.spec(effect.engine)
+        if spec.driver == "docker" and effect.engine not in up:
+            return False
+        self._deps.pool.want(spec, self._model(spec.name))
+        return True
+
+    async def _load(self, waiting: list[Effect]) -> None:
+        """Load one after the other; one that fails is not loaded again here."""
+        while waiting:
+            spec = self._deps.catalogue.spec(waiting.pop(0).engine)
+            try:
+                async with self._deps.memory.lease.held(HOLDER, wait_s=LOAD_SECONDS):
+                    await self._deps.pool.bring_up(spec, self._model(spec.name))
+            except (DeployError, OSError) as error:
+                # Its driver retries as long as it is wanted; the others do not wait for that.
+                why = loggable(error) if isinstance(error, DeployError) else error.strerror
+                self._log.error("engine_down", engine=spec.name, error=why)
+
+    def _model(self, engine: str) -> str:
+        """A model that is served by it; any model if there is none."""
+        models, pool = self._deps.config.models, self._deps.pool
+        return next((name for name in models if engine in pool.model_route(name).engines), next(iter(models)))
+
+
+# -------------------------------------------------------------------- the configuration
+
+ACTOR = "configuration"
+"""Who the audit names for what the configuration decides."""
+
+
+def record_configuration(
+    registry: Registry, config: Config, catalogue: SpecCatalogue, at: str
+) -> Mapping[str, str]:
+    """Record what is new in the configuration; the digest of each model's live engine. Raises StorageFailed.
+
+    The configuration decides which engine is live until something was promoted; from then on the registry
+    does, as long as the configuration still has that engine unchanged. If it has not, the configuration
+    decides again, and the audit says so.
+    """
+    for name, spec in config.engines.items():
+        _record_engine(registry, catalogue.digest(name), spec, at)
+    return {model: _live_engine(registry, config, catalogue, model, at) for model in config.models}
+
+
+def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -> None:
+    artefact = _manifest(spec)
+    if artefact is not None:
+        known = KnownArtefact(
+            root=artefact.root,
+            name=artefact.name,
+            format=artefact.format,
+            base_model=artefact.provenance.base_model,
+            parents=dict(artefact.provenance.parents),
+            created=artefact.created,
+        )
+        entry = AuditEntry(at=at, actor=ACTOR, verb="artefact.known", subject=artefact.root)
+        registry.add_artefact(known, entry)
+    engine = KnownEngine(
+        digest=digest, name=spec.name, artefact=artefact.root if artefact else None, spec=spec_text(spec)
+    )
+    try:
+        registry.add_engine(engine, AuditEntry(at=at, actor=ACTOR, verb="engine.known", subject=spec.name))
+    except Conflict:
+        # Its weights were replaced in place. A promotion verifies the files again; here it is only recorded.
+        _record_change(registry, engine, at)
+
+
+def _record_change(registry: Registry, engine: KnownEngine, at: str) -> None:
+    before = registry.engine(engine.digest)
+    registry.note(
+        AuditEntry(
+            at=at,
+            actor=ACTOR,
+            verb="engine.weights_changed",
+            subject=engine.name,
+            detail={"before": before.artefact if before else None, "now": engine.artefact},
+        )
+    )
+
+
+def _manifest(spec: EngineSpec) -> Artefact | None:
+    """The manifest beside the weights; None without a valid one, and then no report can be about it."""
+    if spec.artefact is None:
+        return None
+    try:
+        return load(folder_of(spec.artefact))
+    except (ArtefactError, OSError):
+        return None
+
+
+def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, at: str) -> str:
+    """The live engine of a model, after the alias was set where the configuration decides."""
+    alias, wanted = registry.alias(model, "live"), catalogue.digest(config.models[model].live)
+    if alias is None or alias.engine is None:
+        return _set_live(registry, model, wanted, at, "live.founded")
+    if registry.unfinished(model) is not None:
+        return alias.engine  # that operation decides
+    if _was_promoted(registry, model) and alias.engine in catalogue:
+        return alias.engine
+    if alias.engine != wanted:
+        return _set_live(registry, model, wanted, at, "live.configured")
+    return wanted
+
+
+def _was_promoted(registry: Registry, model: str) -> bool:
+    return any(op.model == model and op.phase == OperationPhase.SUCCEEDED for op in registry.operations())
+
+
+def _set_live(registry: Registry, model: str, engine: str, at: str, verb: str) -> str:
+    moves = [AliasMove(model=model, name="live", engine=engine)]
+    if registry.alias(model, "previous") is not None:
+        moves.append(AliasMove(model=model, name="previous", engine=None))
+    entry = AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail={"engine": engine})
+    registry.move(moves, entry)
+    return engine

@@ -1,0 +1,623 @@
+"""How a model comes to be served by another engine, as a table: state and event in, state and effect out.
+
+    queued --Begin--> preflight    check: the report and the weights, or the target of a rollback
+                      admitted     lease; with stop-then-start also: route, drain, stop; admit
+                      starting     start
+                      healthy      identify: the running engine is what was judged
+                      warming      warm                                       (not in a rollback)
+                      canary       probe, and identify again                  (not in a rollback)
+                      switching    route                 <- the point of no return is its commit
+                      draining     drain, release
+                      baking       watch                                      (not in a rollback)
+                      retiring     stop the incumbent
+                      succeeded
+
+    before the switch: EffectRefused -> rejected, EffectFailed -> failed, Cancel -> cancelled; by way of
+        rolling_back where anything was begun
+    after it: EffectFailed, Breached -> rolling_back -> rolled_back
+    rolling_back, retiring: a failed effect is retried, then the operation is stuck: an operator has to act
+    Restart (the gateway had stopped): before the switch -> rolling_back; after it -> resuming
+        (start, route), then draining again; in rolling_back -> its effects from the first one
+
+The rules it keeps:
+
+* **Intent, effect, outcome.** A state names the one effect that is to run next. The worker commits the
+  state, runs the effect, and feeds its outcome back; wherever it is killed in between, the stored state
+  says what may have been begun.
+* **Every effect is idempotent.** It brings something about ("this engine runs", "new requests go there")
+  and has a key that is the same whenever the same thing is meant, so that containers can be labelled
+  with it. `start` of an engine that runs changes nothing.
+* **The alias moves with the state.** A `RouteChange` is committed in the transaction that commits the
+  state, so that they never disagree.
+* An outcome of another effect than the present one is rejected: it dates from before a cancel.
+
+Pure. It does not know how an effect is run, how long it may take, or where the state is kept. The fields of
+`OperationState` and `OperationPlan`, and the values of the enums, are stored in the registry: an old one
+must still be read.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+ATTEMPTS: Final = 3
+"""How often an effect of `rolling_back` or `retiring` is run before the operation is stuck."""
+
+
+# ----------------------------------------------------------------------------------------- the plan
+
+
+class OperationKind(StrEnum):
+    """What was requested."""
+
+    PROMOTE = "promote"
+    ROLLBACK = "rollback"
+
+
+class Strategy(StrEnum):
+    """Whether the memory holds the incumbent and the candidate at once.
+
+    `BLUE_GREEN` if so: the incumbent serves until the switch and is kept until the bake is over.
+    `STOP_THEN_START` if not: the incumbent is stopped first, and the fallback serves meanwhile.
+    """
+
+    BLUE_GREEN = "blue_green"
+    STOP_THEN_START = "stop_then_start"
+
+
+class PlanError(ValueError):
+    """A plan that could not be carried out without an interruption; says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationPlan:
+    """One operation on one public model, fixed before it begins.
+
+    Engines are identified by the digest of their spec: a name in the configuration may come to mean
+    another engine while an operation runs, a digest cannot.
+
+    `incumbent` serves when it begins, `candidate` when it has succeeded. `generation` is that of the
+    model's `live` alias when the plan was made: if it has moved since, the plan is void.
+    `previous` is what that alias pointed to before, to be restored when the switch is undone.
+    `resident` engines are never stopped by this operation: the fallbacks, and those that serve other
+    models. `bake_s` is how long the candidate is watched after the switch, in seconds.
+
+    Raises:
+        PlanError: the engines do not fit together.
+    """
+
+    operation: str
+    kind: OperationKind
+    model: str
+    candidate: str
+    incumbent: str
+    strategy: Strategy
+    generation: int
+    previous: str | None = None
+    fallback: str | None = None
+    resident: tuple[str, ...] = ()
+    report: str | None = None
+    bake_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.candidate == self.incumbent:
+            raise PlanError(f"{self.model} is served by this engine already; there is nothing to change")
+        if self.kind is OperationKind.PROMOTE and self.report is None:
+            raise PlanError("a promotion needs a report")
+        if self.strategy is Strategy.STOP_THEN_START:
+            self._check_fallback()
+
+    def _check_fallback(self) -> None:
+        """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
+        pair = {self.candidate, self.incumbent}
+        if self.fallback is None or self.fallback in pair:
+            raise PlanError(
+                "both engines do not fit into memory at once, and there is no third to serve meanwhile:"
+                f" give {self.model} a fallback"
+            )
+        if pair & {*self.resident}:
+            raise PlanError("both engines do not fit into memory at once, and one of them has to stay")
+
+
+# --------------------------------------------------------------------------------- phases and events
+
+
+class OperationPhase(StrEnum):
+    """The phase that an operation is in."""
+
+    QUEUED = "queued"
+    PREFLIGHT = "preflight"
+    ADMITTED = "admitted"
+    STARTING = "starting"
+    HEALTHY = "healthy"
+    WARMING = "warming"
+    CANARY = "canary"
+    SWITCHING = "switching"
+    RESUMING = "resuming"
+    DRAINING = "draining"
+    BAKING = "baking"
+    RETIRING = "retiring"
+    ROLLING_BACK = "rolling_back"
+    SUCCEEDED = "succeeded"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ROLLED_BACK = "rolled_back"
+    STUCK = "stuck"
+
+
+_P = OperationPhase
+
+FINAL: Final = frozenset({_P.SUCCEEDED, _P.REJECTED, _P.FAILED, _P.CANCELLED, _P.ROLLED_BACK, _P.STUCK})
+SWITCHED: Final = frozenset({_P.SWITCHING, _P.RESUMING, _P.DRAINING, _P.BAKING, _P.RETIRING})
+"""The alias points to the candidate."""
+UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
+"""Nothing has been done that would have to be undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReason:
+    """Why something failed: a code for programs and a line for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The operation is the next in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectDone:
+    """The effect with this key has been brought about."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectFailed:
+    """The effect with this key could not be brought about."""
+
+    key: str
+    fault: FailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRefused:
+    """The check with this key has rejected the candidate."""
+
+    key: str
+    fault: FailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class Breached:
+    """In live traffic the candidate exceeded a limit, failed or disappeared; or an operator rolled it back."""
+
+    fault: FailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """An operator has cancelled the operation."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The gateway has started and found this operation unfinished."""
+
+
+OperationEvent = Begin | EffectDone | EffectFailed | EffectRefused | Breached | Cancel | Restart
+
+EVENT_NAMES: Final[Mapping[type, str]] = {
+    Begin: "begin",
+    EffectDone: "done",
+    EffectFailed: "failed",
+    EffectRefused: "refused",
+    Breached: "breached",
+    Cancel: "cancel",
+    Restart: "restart",
+}
+"""How the audit writes them."""
+
+
+# ------------------------------------------------------------------------------------------- effects
+
+
+class Action(StrEnum):
+    """What an effect brings about for the engine that it names."""
+
+    CHECK = "check"  # it is eligible: report, digests, lineage, revocations
+    LEASE = "lease"  # this operation holds the one loading lease
+    ADMIT = "admit"  # there is memory for it
+    START = "start"  # it runs and streams; loaded under the lease unless it runs already
+    IDENTIFY = "identify"  # what runs is what the report and the spec say
+    WARM = "warm"  # it answers every request shape in settled times
+    PROBE = "probe"  # it answers the canary's questions
+    ROUTE = "route"  # new requests of the model go to it
+    DRAIN = "drain"  # it has no open request left; bounded, and then the rest is cut off
+    STOP = "stop"  # it has ended, and its memory has been freed
+    RELEASE = "release"  # this operation holds no lease
+    WATCH = "watch"  # it has behaved in live traffic for `bake_s`
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something to be brought about. `key` is stable: `OPERATION/PHASE/ACTION/ENGINE`."""
+
+    key: str
+    action: Action
+    engine: str
+
+
+EffectEvidence = dict[str, object]
+"""Figures and digests that the outcome of an effect rests on, as JSON values."""
+
+Actions = tuple[tuple[Action, str], ...]
+"""Actions and the engines that they are for, in order."""
+
+_CANDIDATE_ONLY: Final[Mapping[OperationPhase, tuple[Action, ...]]] = {
+    _P.PREFLIGHT: (Action.CHECK,),
+    _P.STARTING: (Action.START,),
+    _P.HEALTHY: (Action.IDENTIFY,),
+    _P.WARMING: (Action.WARM,),
+    _P.CANARY: (Action.PROBE, Action.IDENTIFY),
+    _P.SWITCHING: (Action.ROUTE,),
+    _P.RESUMING: (Action.START, Action.ROUTE),
+    _P.BAKING: (Action.WATCH,),
+}
+"""The phases that concern the candidate alone."""
+
+
+def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> tuple[Effect, ...]:
+    """The effects of a phase, in order; `outcome` is how an operation that is rolling back will end."""
+    return tuple(
+        Effect(f"{plan.operation}/{phase}/{action}/{engine}", action, engine)
+        for action, engine in _actions(plan, phase, outcome)
+    )
+
+
+def _actions(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> Actions:
+    if phase in _CANDIDATE_ONLY:
+        return tuple((action, plan.candidate) for action in _CANDIDATE_ONLY[phase])
+    if phase is _P.ROLLING_BACK:
+        return _undo_switch(plan) if outcome is _P.ROLLED_BACK else _undo_start(plan)
+    make = _BOTH_ENGINES.get(phase)
+    return make(plan) if make else ()
+
+
+def _admission(plan: OperationPlan) -> Actions:
+    """The lease comes first, so that nothing is stopped only to wait for another model's load."""
+    free_memory: Actions = ()
+    if plan.strategy is Strategy.STOP_THEN_START:
+        free_memory = _bypass(plan, plan.incumbent)
+    return ((Action.LEASE, plan.candidate), *free_memory, (Action.ADMIT, plan.candidate))
+
+
+def _drain(plan: OperationPlan) -> Actions:
+    # With stop-then-start the incumbent's requests have ended already.
+    drain: Actions = ((Action.DRAIN, plan.incumbent),) if plan.strategy is Strategy.BLUE_GREEN else ()
+    return (*drain, (Action.RELEASE, plan.candidate))
+
+
+def _retire(plan: OperationPlan) -> Actions:
+    return _stop(plan, plan.incumbent)
+
+
+_BOTH_ENGINES: Final[Mapping[OperationPhase, Callable[[OperationPlan], Actions]]] = {
+    _P.ADMITTED: _admission,
+    _P.DRAINING: _drain,
+    _P.RETIRING: _retire,
+}
+
+
+def _undo_start(plan: OperationPlan) -> Actions:
+    """The candidate has served nobody. If the incumbent runs and serves, this changes nothing there."""
+    return (*_stop(plan, plan.candidate), *_incumbent_serves(plan), (Action.RELEASE, plan.candidate))
+
+
+def _undo_switch(plan: OperationPlan) -> Actions:
+    """The candidate serves."""
+    if plan.strategy is Strategy.STOP_THEN_START:
+        back = (*_bypass(plan, plan.candidate), *_incumbent_serves(plan))
+    else:
+        drain: Actions = ((Action.DRAIN, plan.candidate),)
+        back = (*_incumbent_serves(plan), *drain, *_stop(plan, plan.candidate))
+    return (*back, (Action.RELEASE, plan.candidate))
+
+
+def _incumbent_serves(plan: OperationPlan) -> Actions:
+    return ((Action.START, plan.incumbent), (Action.ROUTE, plan.incumbent))
+
+
+def _bypass(plan: OperationPlan, engine: str) -> Actions:
+    """The fallback serves, and the memory of the engine that served is freed."""
+    assert plan.fallback is not None  # a plan that stops first has one
+    return ((Action.ROUTE, plan.fallback), (Action.DRAIN, engine), (Action.STOP, engine))
+
+
+def _stop(plan: OperationPlan, engine: str) -> Actions:
+    return () if engine in plan.resident else ((Action.STOP, engine),)
+
+
+# ----------------------------------------------------------------------------------------- the state
+
+
+@dataclass(frozen=True, slots=True)
+class RouteChange:
+    """Where a model's `live` and `previous` are to point, if `live` is still of `generation`."""
+
+    model: str
+    live: str
+    previous: str | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperationState:
+    """An operation. `at` counts the finished effects of the phase, `tries` the failures of the next one.
+
+    `outcome` is how it will end, known once it is rolling back; `fault` is why.
+    """
+
+    plan: OperationPlan
+    phase: OperationPhase = _P.QUEUED
+    at: int = 0
+    tries: int = 0
+    outcome: OperationPhase | None = None
+    fault: FailureReason | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, in success or not."""
+        return self.phase in FINAL
+
+    @property
+    def is_cancellable(self) -> bool:
+        """Whether Cancel is a legal event: before the switch, and while nothing else has gone wrong."""
+        return (self.phase, Cancel) in TABLE
+
+    @property
+    def effect(self) -> Effect | None:
+        """The effect to run next; None if only an event from outside leads on."""
+        remaining = effects(self.plan, self.phase, self.outcome)
+        return remaining[self.at] if self.at < len(remaining) else None
+
+
+class Transition(NamedTuple):
+    """What an event led to: commit `state` and `route_change` in one transaction, then run `effect`."""
+
+    state: OperationState
+    route_change: RouteChange | None
+    effect: Effect | None
+
+
+class IllegalOperationEvent(Exception):
+    """This event cannot happen in this state; nothing was changed."""
+
+
+def step(state: OperationState, event: OperationEvent) -> Transition:
+    """The operation after an event. Raises IllegalOperationEvent."""
+    rule = TABLE.get((state.phase, type(event)))
+    if rule is None:
+        raise IllegalOperationEvent(f"{type(event).__name__} while {state.phase}")
+    if isinstance(event, EffectDone | EffectFailed | EffectRefused):
+        _check_is_present_effect(state, event)
+    return rule(state, event)
+
+
+def recover(state: OperationState) -> Transition:
+    """What to do about an unfinished operation at start. Raises IllegalOperationEvent if it has ended."""
+    return step(state, Restart())
+
+
+def _check_is_present_effect(state: OperationState, event: EffectDone | EffectFailed | EffectRefused) -> None:
+    present = state.effect
+    if present is None or present.key != event.key:
+        raise IllegalOperationEvent(f"{type(event).__name__} of {event.key} while {present and present.key}")
+    if isinstance(event, EffectRefused) and present.action not in (Action.CHECK, Action.IDENTIFY):
+        raise IllegalOperationEvent(f"{event.key} is no check that could refuse")
+
+
+# ------------------------------------------------------------------------------ from phase to phase
+
+PATHS: Final[Mapping[OperationKind, tuple[OperationPhase, ...]]] = {
+    OperationKind.PROMOTE: (
+        _P.QUEUED, _P.PREFLIGHT, _P.ADMITTED, _P.STARTING, _P.HEALTHY, _P.WARMING, _P.CANARY,
+        _P.SWITCHING, _P.DRAINING, _P.BAKING, _P.RETIRING, _P.SUCCEEDED,
+    ),
+    # Without canary and bake: the target has served before, and there is nothing further to go back to.
+    OperationKind.ROLLBACK: (
+        _P.QUEUED, _P.PREFLIGHT, _P.ADMITTED, _P.STARTING, _P.HEALTHY,
+        _P.SWITCHING, _P.DRAINING, _P.RETIRING, _P.SUCCEEDED,
+    ),
+}  # fmt: skip
+"""The phases of an operation in which nothing goes wrong, for each kind."""
+
+
+def _enter(state: OperationState, phase: OperationPhase, change: RouteChange | None = None) -> Transition:
+    after = replace(state, phase=phase, at=0, tries=0)
+    if phase is _P.SWITCHING:
+        change = _switch_forward(state.plan)
+    if after.effect is None and phase not in FINAL:
+        return _enter(after, _next(after), change)  # the phase has nothing to do in this plan
+    return Transition(after, change, after.effect)
+
+
+def _next(state: OperationState) -> OperationPhase:
+    if state.phase is _P.ROLLING_BACK:
+        assert state.outcome is not None
+        return state.outcome
+    if state.phase is _P.RESUMING:
+        return _P.DRAINING
+    path = PATHS[state.plan.kind]
+    return path[path.index(state.phase) + 1]
+
+
+def _switch_forward(plan: OperationPlan) -> RouteChange:
+    # An engine that was rolled back from comes back only by a new promotion.
+    previous = plan.incumbent if plan.kind is OperationKind.PROMOTE else None
+    return RouteChange(plan.model, plan.candidate, previous, plan.generation)
+
+
+def _switch_back(plan: OperationPlan) -> RouteChange:
+    return RouteChange(plan.model, plan.incumbent, plan.previous, plan.generation + 1)
+
+
+def _begin(state: OperationState, event: Begin) -> Transition:
+    return _enter(state, _next(state))
+
+
+def _done(state: OperationState, event: EffectDone) -> Transition:
+    after = replace(state, at=state.at + 1, tries=0)
+    if after.effect is None:
+        return _enter(after, _next(after))
+    return Transition(after, None, after.effect)
+
+
+def _failed(state: OperationState, event: EffectFailed) -> Transition:
+    return _roll_back(state, _P.FAILED, event.fault)
+
+
+def _refused(state: OperationState, event: EffectRefused) -> Transition:
+    return _roll_back(state, _P.REJECTED, event.fault)
+
+
+def _breached(state: OperationState, event: Breached) -> Transition:
+    return _roll_back(state, _P.ROLLED_BACK, event.fault)
+
+
+def _cancelled(state: OperationState, event: Cancel) -> Transition:
+    return _roll_back(state, _P.CANCELLED, FailureReason("cancelled", f"cancelled by {event.by}"))
+
+
+def _interrupted(state: OperationState, event: Restart) -> Transition:
+    # Also if nothing was begun: the incumbent has to be started and routed to after the restart.
+    fault = FailureReason("interrupted", f"the gateway was stopped while {state.phase}")
+    return _enter(replace(state, outcome=_P.FAILED, fault=fault), _P.ROLLING_BACK)
+
+
+def _resume(state: OperationState, event: Restart) -> Transition:
+    return _enter(state, _P.RESUMING)
+
+
+def _roll_back_again(state: OperationState, event: Restart) -> Transition:
+    return _enter(state, _P.ROLLING_BACK)
+
+
+def _retry(state: OperationState, event: EffectFailed) -> Transition:
+    tries = state.tries + 1
+    if tries >= ATTEMPTS:
+        return _enter(replace(state, fault=event.fault), _P.STUCK)
+    after = replace(state, tries=tries)
+    return Transition(after, None, after.effect)
+
+
+def _roll_back(state: OperationState, outcome: OperationPhase, fault: FailureReason) -> Transition:
+    """Undo what was begun, then end as `outcome`; after the switch it always ends as rolled back."""
+    if state.phase in UNTOUCHED:
+        return _enter(replace(state, fault=fault), outcome)
+    if state.phase in SWITCHED:
+        after = replace(state, outcome=_P.ROLLED_BACK, fault=fault)
+        return _enter(after, _P.ROLLING_BACK, _switch_back(state.plan))
+    return _enter(replace(state, outcome=outcome, fault=fault), _P.ROLLING_BACK)
+
+
+_Rule = Callable[..., Transition]
+_BEFORE: Final[tuple[tuple[type, _Rule], ...]] = (
+    (EffectDone, _done),
+    (EffectFailed, _failed),
+    (Cancel, _cancelled),
+    (Restart, _interrupted),
+)
+_AFTER: Final[tuple[tuple[type, _Rule], ...]] = (
+    (EffectDone, _done),
+    (EffectFailed, _failed),
+    (Restart, _resume),
+)
+
+
+def _rows(phase: OperationPhase, *rules: tuple[type, _Rule]) -> dict[tuple[OperationPhase, type], _Rule]:
+    return {(phase, event): rule for event, rule in rules}
+
+
+TABLE: Final[Mapping[tuple[OperationPhase, type], _Rule]] = {
+    **_rows(_P.QUEUED, (Begin, _begin), (Cancel, _cancelled), (Restart, _interrupted)),
+    **_rows(_P.PREFLIGHT, *_BEFORE, (EffectRefused, _refused)),
+    **_rows(_P.ADMITTED, *_BEFORE),
+    **_rows(_P.STARTING, *_BEFORE),
+    **_rows(_P.HEALTHY, *_BEFORE, (EffectRefused, _refused)),
+    **_rows(_P.WARMING, *_BEFORE),
+    **_rows(_P.CANARY, *_BEFORE, (EffectRefused, _refused)),
+    **_rows(_P.SWITCHING, *_AFTER),
+    **_rows(_P.RESUMING, *_AFTER),
+    **_rows(_P.DRAINING, *_AFTER, (Breached, _breached)),
+    **_rows(_P.BAKING, *_AFTER, (Breached, _breached)),
+    **_rows(_P.RETIRING, (EffectDone, _done), (EffectFailed, _retry), (Restart, _resume)),
+    **_rows(_P.ROLLING_BACK, (EffectDone, _done), (EffectFailed, _retry), (Restart, _roll_back_again)),
+}
+"""Every legal pair. A phase of `FINAL` takes no event."""
+
+
+# ------------------------------------------------------------------------------ the gateway's start
+
+
+def reconcile(
+    live: Mapping[str, str],
+    unfinished: Iterable[OperationState],
+    resident: Collection[str],
+    running: Collection[str],
+) -> tuple[Effect, ...]:
+    """The effects of a start, to be run in order; then each unfinished operation's own, by `recover`.
+
+    `live` is the engine of each model's live alias, `unfinished` the operations as they were found,
+    `resident` the engines that run whoever is live (fallbacks), `running` those found running.
+
+    A model with an unfinished operation is left to that operation. Every other model gets the engine of its
+    `live` alias. Engines that run and are not wanted are orphans: they are stopped first, since their
+    memory may be needed. A running engine that is wanted is adopted: `start` changes nothing.
+    """
+    plans = {state.plan.model: state.plan for state in unfinished}
+    settled = {model: engine for model, engine in live.items() if model not in plans}
+    involved = {engine for plan in plans.values() for engine in (plan.candidate, plan.incumbent)}
+    wanted = {*settled.values(), *resident}
+    orphans = [_start_effect(Action.STOP, engine) for engine in sorted({*running} - wanted - involved)]
+    starts = [_start_effect(Action.START, engine) for engine in sorted(wanted)]
+    routes = [_start_effect(Action.ROUTE, engine, model) for model, engine in sorted(settled.items())]
+    return (*orphans, *starts, *routes)
+
+
+def _start_effect(action: Action, engine: str, model: str = "") -> Effect:
+    return Effect(f"start/{model}/{action}/{engine}", action, engine)
+
+
+# ------------------------------------------------------------------------------ how an effect fails
+
+
+class EffectEnding(Exception):
+    """An effect did not bring about what it should. The worker turns each kind into an event.
+
+    EffectError    it could not be done                     -> EffectFailed
+    RefusalError   a check rejected; CHECK and IDENTIFY     -> EffectRefused
+    BreachError    a limit was exceeded in live traffic     -> Breached
+    """
+
+    def __init__(self, fault: FailureReason) -> None:
+        super().__init__(f"{fault.code}: {fault.message}")
+        self.fault = fault
+
+
+class EffectError(EffectEnding):
+    """It could not be done; the operation is undone."""
+
+
+class RefusalError(EffectEnding):
+    """A check rejected the candidate; so is the operation."""
+
+
+class BreachError(EffectEnding):
+    """In live traffic the candidate exceeded a limit, failed or disappeared; it is rolled back."""

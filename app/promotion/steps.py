@@ -1,0 +1,420 @@
+"""The handlers of effects: what each action of an operation does. Each can be run again without harm.
+
+An engine that some model's requests may go to is neither drained nor stopped, whatever the plan says:
+a plan can be older than another operation's switch.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from app.config.config import Config
+from app.engines.pool import EnginePool
+from app.promotion import bake, canary, eligibility, inspection, overrides, warmup
+from app.promotion.bake import Bake, BakeLimits
+from app.promotion.canary import Canary
+from app.promotion.facts import collect, records, reported_engine, suite_in_force
+from app.promotion.memory_admission import MemoryAdmission
+from app.promotion.repository import RegistryExecutor
+from app.promotion.spec_catalogue import SpecCatalogue
+from app.promotion.state_machine import (
+    Action,
+    BreachError,
+    Effect,
+    EffectError,
+    EffectEvidence,
+    FailureReason,
+    OperationKind,
+    OperationPlan,
+    RefusalError,
+)
+from app.registry.reader import RegistryReader
+from app.telemetry.reply_window import ReplyWindow
+from deploy.core.errors import DeployError, LeaseHeld
+from deploy.engine.engine import EngineState
+from deploy.engine.spec import Dialect, EngineSpec
+from gates.contracts.errors import SuiteError
+
+LEASE_SECONDS = 0.25
+"""How often to ask again for a lease that another operation holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What the handlers work on: the parts of one gateway that a promotion touches."""
+
+    config: Config
+    pool: EnginePool
+    catalogue: SpecCatalogue
+    registry: RegistryExecutor
+    memory: MemoryAdmission
+    reply_window: ReplyWindow
+
+
+Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEvidence]]
+"""Brings an effect about. Raises EffectError; a check also RefusalError, the bake also BreachError."""
+
+
+# ------------------------------------------------------------------------------------- eligibility
+
+
+async def check(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """The candidate is eligible: by its report, or because it served before."""
+    if plan.kind is OperationKind.ROLLBACK:
+        fault = await deps.registry.run(lambda registry: _rollback_refusal(registry, plan))
+        if fault is not None:
+            raise RefusalError(fault)
+        return {"previous": plan.candidate}
+    now = datetime.now(UTC)
+    found = await deps.registry.run(lambda registry: records(registry, plan.report))
+    waived = await deps.registry.run(lambda registry: overrides.waived(registry, plan, now))
+    facts = await asyncio.to_thread(
+        collect,
+        found,
+        deps.catalogue.spec(plan.candidate),
+        gates=deps.config.gates,
+        state_dir=deps.config.state_dir,
+        now=now,
+        baseline=_baseline(deps, plan),
+    )
+    return eligibility.check(facts, waived)
+
+
+def _baseline(deps: Dependencies, plan: OperationPlan) -> EngineSpec | None:
+    model = deps.config.models.get(plan.model)
+    return deps.config.engines[model.baseline] if model is not None and model.baseline else None
+
+
+def _rollback_refusal(reader: RegistryReader, plan: OperationPlan) -> FailureReason | None:
+    return eligibility.refusal_of_rollback(
+        plan.candidate,
+        reader.alias(plan.model, "previous"),
+        reader.engine(plan.candidate),
+        reader.revocations(),
+    )
+
+
+# ------------------------------------------------------------------------- memory, start and stop
+
+
+async def lease(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """This operation holds the one loading lease."""
+    began = time.monotonic()
+    await _take_lease(deps, plan)
+    return {"seconds": _since(began)}
+
+
+async def _take_lease(deps: Dependencies, plan: OperationPlan) -> None:
+    while True:
+        try:
+            return deps.memory.lease.take(plan.operation)
+        except LeaseHeld:
+            await asyncio.sleep(LEASE_SECONDS)
+
+
+async def release(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """This operation holds no lease."""
+    deps.memory.lease.release(plan.operation)
+    return {}
+
+
+async def admit(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """There is memory for the engine; if it runs, it has it already."""
+    spec = deps.catalogue.spec(effect.engine)
+    if deps.pool.is_up(spec.name):
+        return {"engine": spec.name, "runs": True}
+    return await asyncio.to_thread(deps.memory.admit, spec)
+
+
+async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """The engine runs and streams; loaded under the lease unless it runs already.
+
+    While a candidate loads, it is killed if the host runs short of memory; an engine that served before
+    is not.
+    """
+    began = time.monotonic()
+    spec = deps.catalogue.spec(effect.engine)
+    try:
+        if not deps.pool.is_up(spec.name):
+            await _take_lease(deps, plan)
+            engine = deps.pool.engine(spec, plan.model)
+            is_candidate = effect.engine == plan.candidate
+            with deps.memory.loading(engine) if is_candidate else nullcontext():
+                await deps.pool.bring_up(spec, plan.model)
+    except DeployError as error:
+        why = str(error).splitlines()[0]
+        code = "memory_floor" if "memory_floor" in why else "start_failed"  # the memory guard's code
+        raise EffectError(FailureReason(code, why)) from None
+    state = deps.pool.states()[spec.name]
+    return {"engine": spec.name, "pid": state.pid, "seconds": _since(began)}
+
+
+async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """The engine has ended."""
+    name = deps.catalogue.name(effect.engine)
+    if deps.pool.serves(name):
+        return {"engine": name, "serves": True}
+    began = time.monotonic()
+    await deps.pool.take_down(name)
+    freed = await deps.memory.wait_freed(name)
+    return {"engine": name, "seconds": _since(began), "memory_came_back": freed}
+
+
+# ----------------------------------------------------------------------------------------- traffic
+
+
+async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """New requests of the model go to the engine. If it cannot be brought up, the old route stays."""
+    evidence = await start(deps, plan, effect)
+    name = deps.catalogue.name(effect.engine)
+    before = deps.pool.model_route(plan.model).live
+    deps.pool.route(plan.model, name)
+    if plan.report is not None and effect.engine == plan.candidate:
+        deps.pool.trust(name)
+    deps.reply_window.switched(plan.model, name)
+    return {**evidence, "before": before}
+
+
+async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """The engine has no open request. The wait is the longest `total` timeout, so that no reply is cut off."""
+    name = deps.catalogue.name(effect.engine)
+    if deps.pool.serves(name):
+        return {"engine": name, "serves": True}
+    began = time.monotonic()
+    seconds = max(model.timeouts.total for model in deps.config.models.values())
+    waiting = deps.pool.open(name)
+    left = await deps.pool.drain(name, seconds)
+    return {"engine": name, "requests": waiting, "left": left, "seconds": _since(began)}
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)
+
+
+# ------------------------------------------------------------------------ checks of what runs
+
+
+async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """The running engine is what the report and the spec say."""
+    spec = deps.catalogue.spec(effect.engine)
+    _ready_state(deps, effect)
+    reported = None
+    if plan.report is not None:
+        now = datetime.now(UTC)
+        found = await deps.registry.run(lambda registry: records(registry, plan.report))
+        waived = await deps.registry.run(lambda registry: overrides.waived(registry, plan, now))
+        if "mismatch_engine" not in waived:  # else it has to match the configuration
+            reported = await asyncio.to_thread(reported_engine, found, deps.config.state_dir)
+    return await inspection.identify(deps.pool.engine(spec, plan.model), spec, reported)
+
+
+async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """It answers every request shape in settled times; killed if the host runs short of memory meanwhile."""
+    spec, settings = deps.catalogue.spec(effect.engine), deps.config.promotion
+    state = _ready_state(deps, effect)
+    workload = warmup.Workload(
+        buckets=settings.warm_tokens,
+        concurrency=settings.warm_at_once,
+        thinking=deps.config.models[plan.model].thinking != "off",
+    )
+    limits = warmup.WarmupLimits(seconds=settings.warm_seconds, tolerance=settings.settle)
+    with deps.memory.guarding(deps.pool.engine(spec, plan.model)):
+        return await warmup.warm(
+            *_address(state, spec), context=state.abilities.context, workload=workload, limits=limits
+        )
+
+
+async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """It answers the canary's questions."""
+    spec = deps.catalogue.spec(effect.engine)
+    return await canary.probe(*_address(_ready_state(deps, effect), spec), await _canary(deps))
+
+
+async def _canary(deps: Dependencies) -> Canary:
+    """The canary of the suite in force. Raises EffectError."""
+    try:
+        return await asyncio.to_thread(lambda: canary.canary_for(suite_in_force(deps.config.gates.suite)))
+    except (SuiteError, OSError) as error:
+        raise EffectError(FailureReason("gates_unreadable", str(error))) from None
+
+
+def _ready_state(deps: Dependencies, effect: Effect) -> EngineState:
+    """The state of an engine that streams. Raises EffectError."""
+    name = deps.catalogue.name(effect.engine)
+    state = deps.pool.states().get(name)
+    if state is None or state.url is None:
+        raise EffectError(FailureReason("engine_down", f"{name} is not up: {deps.pool.trouble(name)}"))
+    return state
+
+
+def _address(state: EngineState, spec: EngineSpec) -> tuple[str, str, Dialect]:
+    """URL, served model name and dialect."""
+    assert state.url is not None
+    return state.url, state.model or spec.name, spec.dialect
+
+
+# ------------------------------------------------------------------------------------ the bake
+
+
+async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """It has behaved in live traffic for `bake_s`. Raises BreachError."""
+    name, before = deps.catalogue.name(effect.engine), deps.catalogue.name(plan.incumbent)
+
+    def down() -> str | None:
+        return None if deps.pool.is_up(name) else deps.pool.trouble(name)
+
+    return await watch_replies(
+        deps.reply_window,
+        plan.model,
+        name,
+        before,
+        plan.bake_s,
+        down=down,
+        probe=lambda: probe(deps, plan, effect),
+    )
+
+
+DownReason = Callable[[], str | None]
+"""Why the engine is not up now; None: it is."""
+Probe = Callable[[], Awaitable[object]]
+"""A synthetic request, for times without traffic. Raises EffectError if the answer was bad."""
+
+BAKE_LIMITS: Final = BakeLimits()
+
+
+def _never() -> str | None:
+    return None
+
+
+async def watch_replies(
+    reply_window: ReplyWindow,
+    model: str,
+    engine: str,
+    incumbent: str | None,
+    seconds: float,
+    *,
+    limits: BakeLimits = BAKE_LIMITS,
+    down: DownReason = _never,
+    probe: Probe | None = None,
+) -> EffectEvidence:
+    """Watch an engine's live replies, its state and synthetic requests for so many seconds.
+
+    Replies since the model was switched to it (`ReplyWindow.switched`) count as well: callers were served
+    while the incumbent was drained.
+
+    `engine` and `incumbent` are names, as in the reply window. Without an incumbent, or with too few of its
+    replies, only the absolute limits apply. With too little traffic for a conclusion, `limits.quiet` decides.
+
+    Raises:
+        BreachError: bake_leak, bake_raw_tool_call, bake_empty, bake_markdown, bake_loop, bake_errors,
+            bake_slow, bake_gone, bake_probe, or bake_quiet.
+    """
+    state = bake.begin(limits, reply_window.recent(model, incumbent) if incumbent else ())
+    mark = reply_window.switch(model, engine)
+    synthetic = _SyntheticRequests(probe, limits.probe_every_s)
+    clock = asyncio.get_running_loop().time
+    began = last_up = clock()
+    try:
+        state, mark = _add_replies(state, reply_window, model, engine, mark)
+        while (now := clock()) < began + seconds:
+            await _wait(reply_window, model, engine, mark, min(limits.look_s, began + seconds - now))
+            state, mark = _add_replies(state, reply_window, model, engine, mark)
+            synthetic.check()
+            why = down()
+            last_up = clock() if why is None else last_up
+            if why is not None and clock() - last_up >= limits.gone_s:
+                message = f"not up for {clock() - last_up:.0f} s: {why:.200}"
+                raise BreachError(FailureReason("bake_gone", message))
+    finally:
+        await synthetic.stop()
+    if bake.too_few(state) and limits.quiet == "breach":
+        message = f"{state.replies} replies in {seconds:g} s are too few to tell anything"
+        raise BreachError(FailureReason("bake_quiet", message))
+    return {"seconds": seconds, "turns": synthetic.done, **bake.evidence(state)}
+
+
+async def _wait(reply_window: ReplyWindow, model: str, engine: str, mark: int, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await reply_window.more(model, engine, mark)
+    except TimeoutError:
+        pass
+
+
+def _add_replies(
+    state: Bake, reply_window: ReplyWindow, model: str, engine: str, mark: int
+) -> tuple[Bake, int]:
+    """Take in the replies since the mark, one by one. Raises BreachError."""
+    for reply in reply_window.after(model, engine, mark):
+        state = bake.add(state, reply)
+        if fault := bake.breach(state):
+            raise BreachError(fault)
+    return state, reply_window.mark(model, engine)
+
+
+class _SyntheticRequests:
+    """Synthetic requests beside the live ones, one at a time."""
+
+    def __init__(self, probe: Probe | None, every_s: float) -> None:
+        self.done = 0
+        self._task = asyncio.create_task(self._run(probe, every_s)) if probe else None
+
+    async def _run(self, probe: Probe, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            await probe()
+            self.done += 1
+
+    def check(self) -> None:
+        """Raises BreachError if a request was answered badly."""
+        if self._task is not None and self._task.done():
+            error = self._task.exception()
+            if isinstance(error, EffectError):
+                message = f"a synthetic turn went badly: {error.fault.message}"
+                raise BreachError(FailureReason("bake_probe", message))
+            assert error is not None  # it ends in no other way
+            raise error
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()  # marked as retrieved
+
+
+# -------------------------------------------------------------------------------------- the tables
+
+HANDLERS: Final[Mapping[Action, Handler]] = {
+    Action.CHECK: check,
+    Action.LEASE: lease,
+    Action.ADMIT: admit,
+    Action.START: start,
+    Action.IDENTIFY: identify,
+    Action.WARM: warm,
+    Action.PROBE: probe,
+    Action.ROUTE: route,
+    Action.DRAIN: drain,
+    Action.STOP: stop,
+    Action.RELEASE: release,
+    Action.WATCH: watch,
+}
+
+TIMEOUTS: Final[Mapping[Action, float]] = {
+    Action.CHECK: 900.0,
+    Action.LEASE: 1800.0,
+    Action.ADMIT: 300.0,
+    Action.START: 3600.0,
+    Action.IDENTIFY: 900.0,
+    Action.WARM: 900.0,
+    Action.PROBE: 600.0,
+    Action.ROUTE: 3600.0,
+    Action.STOP: 300.0,
+    Action.RELEASE: 60.0,
+}
+"""Seconds until an effect counts as failed; hashing, loading and compiling a large engine takes minutes.
+Drain and watch are not listed: they end by their own bounds."""

@@ -1,0 +1,191 @@
+"""`RequestContext`: one request, from its headers to its log line.
+
+It has three lives, one after the other. Received: it has an id and a place in a trace. Accepted: its body
+was read and checked, and names a model. Tried: an engine was asked, and the facts of its reply are kept here;
+each further engine (a failover) starts them anew. Accounting, spans and the shadow recorder read it when the
+request is over. All times are `time.perf_counter` seconds.
+"""
+
+import random
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from app.api.engine_request import answer_body, without_parser
+from app.api.surface import Encoder, OverChat, ParsedRequest, Surface
+from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
+from app.config.config import ModelConfig
+from app.engines.backend import Judgement, Route
+from app.errors.tree import BadField, EngineBroke, MannersError
+from app.stream.audit import ReplyAudit
+from app.stream.clocks import Clocks
+from app.stream.conduct import held_characters
+from app.stream.encode import ReplyHead
+from app.stream.events import Usage
+from app.stream.meter import ThoughtMeter
+from app.stream.pipeline import StreamPolicy
+from deploy.engine.dialects import Thinking
+
+NO_ENGINE = "none"
+"""The engine label of requests that reached no engine."""
+
+Headers = list[tuple[bytes, bytes]]
+
+_FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@dataclass(frozen=True)
+class ReplyBudget:
+    """What one reply of an engine may amount to; more than that is `upstream_too_large`.
+
+    stream_bytes: of a streamed body, with all that is not speech. reply_bytes: of what it says (text,
+    thoughts, tool calls), about as much as it takes in memory until it is over (`Pipeline.size`).
+    """
+
+    stream_bytes: int = 32 << 20
+    reply_bytes: int = 4 << 20
+
+    def exceeded(self) -> EngineBroke:
+        """The error."""
+        return EngineBroke(
+            f"the engine's reply is too large: more than {self.stream_bytes} bytes, or {self.reply_bytes} of speech",
+            "upstream_too_large",
+        )
+
+
+class Trace:
+    """One request's. `headers` is what goes to an engine with it, and nothing else of the caller's does."""
+
+    def __init__(self, headers: Mapping[bytes, bytes], request_id: str) -> None:
+        self.request_id = request_id
+        self.headers = {"x-request-id": request_id}
+        for name in (b"traceparent", b"tracestate"):
+            if name in headers:
+                self.headers[name.decode()] = headers[name].decode("latin-1")
+
+    def asks(self, model: str, stream: bool) -> None:
+        """It can be served: this public model is asked for."""
+
+    def ended(self, context: "RequestContext", outcome: str) -> None:
+        """It is over. Called once, whatever happened. `outcome` is the label of manners_requests_total."""
+
+
+class RequestContext:
+    """Made when a request's head has been read; `accept` and `try_engine` take it further."""
+
+    # Set by `accept`, and not read before it.
+    parsed: ParsedRequest
+    model: ModelConfig
+    start: float  # when the request's last byte had come
+    budget: ReplyBudget
+    # Set by `try_engine`: of the engine that was asked last.
+    route: Route
+    head: ReplyHead
+    policy: StreamPolicy  # what the stream core may assume of the reply
+    limit: ThoughtLimit | None
+    body: bytes  # what the engine was sent
+    clocks: Clocks
+    audit: ReplyAudit
+    queued: float  # seconds spent waiting for a place
+    calls: list[str]  # where each tool call came from: engine, rescued, invalid
+    usage: Usage | None
+    overhead: float  # seconds of the gateway's own work until the first content
+    cut: Why | None  # why the thought was ended, or should have been
+    broken: MannersError | None  # told to the caller after the first byte
+    ended: float | None  # when the reply's last byte went out
+
+    def __init__(self, surface: Surface, trace: Trace) -> None:
+        self.surface = surface
+        self.trace = trace
+        self.request_id = trace.request_id
+        self.public_name: str | None = None  # of the model; None until the request is accepted
+        self.stream = False  # whether the caller streams
+        self.engines: list[str] = []  # that were asked, in order
+        self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
+        self.begun = False  # some of the reply has gone out: no other engine may answer
+        self.encoder: Encoder | None = None  # of the stream that goes out
+        self.error: BaseException | None = None  # what ended it, if not the end of a whole reply
+        self.judgement: Judgement | None = None  # whether the engine was to blame for that
+
+    def accept(self, parsed: ParsedRequest, model: ModelConfig, start: float, budget: ReplyBudget) -> None:
+        """The body is sound, and this model is asked for."""
+        self.parsed, self.model, self.start, self.budget = parsed, model, start, budget
+        self.public_name, self.stream = parsed.chat.model, bool(parsed.chat.stream)
+        self.trace.asks(self.public_name, self.stream)
+
+    @property
+    def engine(self) -> str:
+        """The engine that was asked last."""
+        return self.engines[-1] if self.engines else NO_ENGINE
+
+    @property
+    def was_tried(self) -> bool:
+        """Whether an engine was asked, so that there are facts of a reply."""
+        return bool(self.engines) and hasattr(self, "head")
+
+    @property
+    def failovers(self) -> int:
+        """Engines that failed it and were followed by another."""
+        return max(len(self.engines) - 1, 0)
+
+    def try_engine(self, route: Route) -> None:
+        """Ask this engine next: the facts of a reply start anew. Raises BadField: it cannot do what is asked."""
+        self.route = route
+        self.engines.append(route.engine)
+        surface, parsed, model = self.surface, self.parsed, self.model
+        chat = parsed.chat
+        if chat.is_begun and route.abilities.continues is False:
+            raise BadField(
+                "this engine cannot go on with an answer: leave the last assistant turn out", param="messages"
+            )
+        if not route.abilities.parses_tools:
+            parsed = replace(parsed, body=without_parser(chat, parsed.body))
+        self._engine_parsed = parsed
+        self.ignored = surface.ignored(parsed, route.dialect)
+        thinking = chat.thinking_or(_configured(model))
+        plan = ThoughtPlan(thinking)
+        if isinstance(surface, OverChat):
+            plan = thought_plan(thinking, chat.thinking_ms_or(model.thinking_ms), route.abilities)
+        reply_id = f"{random.getrandbits(128):032x}"  # an id, no secret: no system call
+        self.head = ReplyHead(
+            surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
+        )
+        self.policy = self._policy(parsed, thinking, plan, reply_id[:12])
+        self.limit = plan.limit
+        self.body = surface.engine_body(parsed, route.dialect, route.served_name, plan.told, plan.metered)
+        self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
+        self.calls, self.usage, self.cut = [], None, None
+        self.broken = self.ended = self.encoder = None
+        now = time.perf_counter()
+        self.queued, self.overhead = now - self.start, 0.0
+
+    def _policy(
+        self, parsed: ParsedRequest, thinking: Thinking, plan: ThoughtPlan, id_prefix: str
+    ) -> StreamPolicy:
+        guard = held_characters(self.model.thought_guard, self.route.conduct)
+        policy = self.surface.policy(parsed, self.route.dialect, thinking, guard, id_prefix)
+        think = msgspec.structs.replace(policy.think, families=self.model.think_tags)
+        room = self.route.abilities.context
+        return msgspec.structs.replace(policy, think=think, closer=plan.closer, room=room)
+
+    def answer_body(self, meter: ThoughtMeter) -> bytes:
+        """What makes the engine answer behind a thought that was ended."""
+        route, parsed = self.route, self._engine_parsed
+        return answer_body(parsed.chat, parsed.body, route.dialect, route.served_name, meter, route.abilities)
+
+    def headers(self) -> Headers:
+        """What every reply carries."""
+        headers = [(b"x-request-id", self.request_id.encode()), (b"x-manners-engine", self.engine.encode())]
+        if self.ignored:
+            names = ",".join(name for name in self.ignored if _FIELD_NAME.fullmatch(name))
+            headers.append((b"x-manners-ignored", names[:512].encode()))
+        return headers
+
+
+def _configured(model: ModelConfig) -> Thinking:
+    if model.thinking == "off":
+        return 0
+    return None if model.thinking == "on" else model.thinking

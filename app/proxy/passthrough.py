@@ -1,0 +1,33 @@
+"""Replies without words (embeddings): the engine's whole reply is handed on, under our model's name."""
+
+import time
+
+from app.api.surface import PassThroughSurface
+from app.proxy.context import RequestContext
+from app.proxy.deadlines import Deadlines
+from app.proxy.exchange import status_error
+from app.proxy.reply_writer import send_whole
+from app.proxy.response_writer import Send
+from app.upstream.connection import BodyReader
+
+
+async def pass_through(context: RequestContext, deadlines: Deadlines, send: Send) -> None:
+    """Ask the engine and hand its reply on; it is due within the first token's time.
+
+    Raises what the engine did wrong.
+    """
+    surface, route = context.surface, context.route
+    assert isinstance(surface, PassThroughSurface)
+    context.overhead = time.perf_counter() - context.start - context.queued
+    url = route.url + surface.engine_path
+    async with deadlines.attempt(), route.upstream.ask(url, context.body, context.trace.headers) as reply:
+        if reply.status != 200:
+            raise await status_error(reply, surface.engine_path)
+        whole = BodyReader()
+        reply.pour(whole)
+        body, context.usage = surface.hand_on(await whole.done, context.head.model)
+        if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
+            route.vouch()
+        deadlines.over()
+        await send_whole(body, context, deadlines, send)
+        context.ended = time.perf_counter()

@@ -1,0 +1,143 @@
+"""A reply in the words of the request's API: streamed as it comes, or whole at the end."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from app.proxy.context import Headers, RequestContext
+from app.proxy.deadlines import Deadlines
+from app.proxy.keepalive import KeepAlive
+from app.proxy.response_writer import ResponseWriter, Send
+from app.stream.events import Event
+from app.upstream.connection import EngineReply
+
+STREAM_HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+JSON_HEADERS: Headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+
+
+class ReplyWriter(Protocol):
+    """Takes what the stream core makes certain, in order."""
+
+    def texts(self, texts: Sequence[str]) -> None:
+        """Plain texts of choice 0, where something has gone out before."""
+
+    def events(self, events: Sequence[Event], is_last: bool) -> None:
+        """A batch of events. `is_last`: the reply is over with them."""
+
+    def answered_by(self, reply: EngineReply) -> None:
+        """The engine goes on in another reply of its own: that one is to be paused for a slow reader."""
+
+    async def deliver(self) -> None:
+        """Wait until the caller has everything. Raises what a send raised."""
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+
+
+class StreamWriter:
+    """To a caller who streams. The status line waits until there is something to show."""
+
+    def __init__(
+        self,
+        context: RequestContext,
+        deadlines: Deadlines,
+        reply: EngineReply,
+        send: Send,
+        keepalive: KeepAlive | None,
+    ) -> None:
+        self._context = context
+        self._deadlines = deadlines
+        self._reply = reply
+        self._keepalive = keepalive
+        self._encoder = context.encoder = context.surface.encoder(context.head, context.parsed)
+        if keepalive is None:
+            self._out = ResponseWriter(send, reply.batch, self._pause, self._resume, deadlines.fail)
+        else:
+            self._out = keepalive.lend(self._pause, self._resume)
+
+    def answered_by(self, reply: EngineReply) -> None:
+        """The engine goes on in another reply of its own."""
+        self._reply = reply
+
+    def texts(self, texts: Sequence[str]) -> None:
+        """See `ReplyWriter`."""
+        self._out.write(self._encoder.texts(texts))
+
+    def events(self, events: Sequence[Event], is_last: bool) -> None:
+        """See `ReplyWriter`."""
+        body = self._encoder.feed(events)
+        if not body and not is_last:
+            return
+        if not self._context.begun:
+            self._begin()
+        if self._keepalive is not None:
+            self._keepalive.wrote(not is_last)
+        self._out.put({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+    async def deliver(self) -> None:
+        """See `ReplyWriter`."""
+        await self._out.flushed()
+
+    def abandon(self) -> None:
+        """See `ReplyWriter`."""
+        if self._keepalive is None:
+            self._out.abandon()
+        else:
+            self._keepalive.take_back()
+
+    def _begin(self) -> None:
+        """The status line, unless a keep-alive comment went before."""
+        if self._keepalive is not None:
+            self._keepalive.open()
+        else:
+            headers = STREAM_HEADERS + self._context.headers()
+            self._out.put({"type": "http.response.start", "status": 200, "headers": headers})
+        self._context.begun = True
+
+    def _pause(self) -> None:
+        self._reply.pause()
+        self._deadlines.full()
+
+    def _resume(self) -> None:
+        self._reply.resume()
+        self._deadlines.free()
+
+
+class WholeWriter:
+    """To a caller who wants the whole reply."""
+
+    def __init__(self, context: RequestContext, deadlines: Deadlines, send: Send) -> None:
+        self._context = context
+        self._deadlines = deadlines
+        self._send = send
+        self._collector = context.surface.collector(context.head, context.parsed)
+
+    def answered_by(self, reply: EngineReply) -> None:
+        """It is never paused, so it does not matter."""
+
+    def texts(self, texts: Sequence[str]) -> None:
+        """See `ReplyWriter`."""
+        self._collector.texts(texts)
+
+    def events(self, events: Sequence[Event], is_last: bool) -> None:
+        """See `ReplyWriter`."""
+        self._collector.feed(events)
+
+    async def deliver(self) -> None:
+        """See `ReplyWriter`."""
+        await send_whole(self._collector.message(), self._context, self._deadlines, self._send)
+
+    def abandon(self) -> None:
+        """Nothing goes out before the end."""
+
+
+async def send_whole(body: bytes, context: RequestContext, deadlines: Deadlines, send: Send) -> None:
+    """A reply in one piece of JSON."""
+    headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *context.headers()]
+    with deadlines.waiting():
+        context.begun = True
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

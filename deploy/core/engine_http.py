@@ -1,0 +1,73 @@
+"""An HTTP client for questions to an engine, with replies that are bounded in bytes, depth and time.
+
+An engine is not trusted: its reply to a probe may be endless, nested without end, or compressed a
+thousandfold. Every reader here raises ValueError for such a reply, so that a caller has one thing to catch.
+"""
+
+import json
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, Final
+
+import httpx2
+
+MAX_BYTES: Final = 1 << 20
+"""Of one reply. The largest that is asked for is `/props` with its template, some 30 KiB."""
+MAX_DEPTH: Final = 64
+"""Of nested arrays and objects."""
+HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "connection": "close"}
+
+
+def engine_client(headers: Mapping[str, str] | None = None) -> httpx2.AsyncClient:
+    """A client for one engine: HTTP/1.1, a new connection for each request, no proxy, no redirects, no cookies.
+
+    Connections are not reused because a probe must show that the engine still accepts them. The client sets no
+    timeout of its own: callers bound the whole question with `asyncio.timeout`.
+    """
+    return httpx2.AsyncClient(
+        headers=HEADERS | dict(headers or {}),
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+        timeout=None,
+        trust_env=False,
+        verify=_tls_context(),
+    )
+
+
+@cache
+def _tls_context() -> ssl.SSLContext:
+    """Built once: it reads every root certificate, which takes tens of milliseconds."""
+    return ssl.create_default_context()
+
+
+async def read_body(reply: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
+    """The body of a streamed reply, not decompressed. Raises ValueError if it is longer than `limit` bytes."""
+    parts, size = [], 0
+    async for part in reply.aiter_raw():
+        size += len(part)
+        if size > limit:
+            raise ValueError(f"the reply is longer than {limit} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def read_json(reply: httpx2.Response) -> Any:
+    """The JSON of a streamed reply's body. Raises ValueError."""
+    return parse_json(await read_body(reply))
+
+
+def parse_json(data: bytes) -> Any:
+    """JSON from an engine. Raises ValueError: it is malformed, or nested deeper than MAX_DEPTH."""
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError(f"JSON nested deeper than {MAX_DEPTH}") from None
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
+        level = [value for values in inner for value in values]
+        if not level:
+            return value
+    raise ValueError(f"JSON nested deeper than {MAX_DEPTH}")

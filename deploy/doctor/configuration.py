@@ -1,0 +1,122 @@
+"""Checks of the configuration: that it loads, is not open to the network, keeps its state, and is monitored. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.doctor.evidence import Evidence
+from deploy.doctor.result import CheckResult, HostCheck, check, fail, ok, unknown, warn
+
+LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
+FAR: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs")
+"""Network file systems, where flock and fsync depend on another machine."""
+PASSING: Final = ("tmpfs", "ramfs", "overlay")
+
+
+CHECKS: Final[dict[str, HostCheck]] = {}
+
+
+@check(CHECKS, "config.schema")
+def _schema(evidence: Evidence) -> CheckResult:
+    setting = evidence.setting
+    if setting.error:
+        return fail(setting.error, f"mend {setting.file}; deploy/manners.example.toml has every key")
+    return ok(f"{setting.file}: {len(evidence.engines)} engines")
+
+
+def _public(address: str | None) -> bool:
+    return address is not None and not address.startswith(LOOPBACK)
+
+
+@check(CHECKS, "config.listen")
+def _listen(evidence: Evidence) -> CheckResult | None:
+    setting = evidence.setting
+    if setting.listen is None:
+        return None
+    if _public(setting.listen) and not setting.keys:
+        return fail(
+            f"{setting.listen} is open to all who reach it",
+            "set MANNERS_API_KEYS, or listen on 127.0.0.1:8080",
+        )
+    return ok(f"{setting.listen}{', with keys' if setting.keys else ', this machine only'}")
+
+
+@check(CHECKS, "config.admin")
+def _admin(evidence: Evidence) -> CheckResult | None:
+    admin = evidence.setting.admin
+    if admin is None:
+        return None
+    if _public(admin):
+        return warn(
+            f"{admin}: operators' calls and /metrics can be reached from elsewhere, with a token only",
+            "listen on 127.0.0.1:8081, and let Prometheus come through a private network",
+        )
+    return ok(f"{admin}, this machine only")
+
+
+@check(CHECKS, "config.keys")
+def _keys(evidence: Evidence) -> CheckResult | None:
+    setting = evidence.setting
+    if setting.keys is None:
+        return None
+    if setting.weak:
+        return fail(setting.weak[0], "openssl rand -hex 32 | sed s/^/sk-/")
+    return ok(f"{setting.keys} keys" if setting.keys else "none, and none is needed on loopback")
+
+
+@check(CHECKS, "config.secrets")
+def _secrets(evidence: Evidence) -> CheckResult | None:
+    files = evidence.setting.secrets
+    if not files:
+        return None
+    if open_ := sorted(name for name, mode in files.items() if mode & 0o077):
+        return fail(f"{open_[0]} can be read by others (mode {files[open_[0]]:o})", f"chmod 600 {open_[0]}")
+    return ok(f"{', '.join(sorted(files))}: mode 600")
+
+
+@check(CHECKS, "config.state")
+def _state(evidence: Evidence) -> CheckResult | None:
+    setting = evidence.setting
+    if setting.state is None:
+        return None
+    if setting.filesystem is None or setting.locks is None:
+        return unknown(
+            f"{setting.state} could not be tried", f"mkdir -p {setting.state}; df -T {setting.state}"
+        )
+    fix = "[gateway] state = a folder on a local disk (ext4, xfs, btrfs)"
+    if not setting.locks or setting.filesystem in FAR:
+        return fail(f"{setting.state} is on {setting.filesystem}: a lock or an fsync may not hold there", fix)
+    if setting.filesystem in PASSING:
+        return warn(
+            f"{setting.state} is on {setting.filesystem}, which goes with the machine or container", fix
+        )
+    return ok(f"{setting.state} on {setting.filesystem}")
+
+
+@check(CHECKS, "config.slo")
+def _slo(evidence: Evidence) -> CheckResult | None:
+    setting = evidence.setting
+    if setting.slo is None:
+        return None
+    if not setting.slo:
+        return unknown("no rule names a bound", "grep 'le=' deploy/prometheus/rules/*.yml")
+    if off := [bound for bound in setting.slo if bound not in setting.buckets]:
+        near = min(setting.buckets, key=lambda bucket: abs(bucket - off[0]), default=0.0)
+        return fail(
+            f"{off[0]:g} s is no bound of the histogram: the rule never sees a value",
+            f"take {near:g} s in the rule",
+        )
+    return ok(f"{', '.join(f'{bound:g} s' for bound in setting.slo)}: bounds of the histogram")
+
+
+@check(CHECKS, "config.dashboards")
+def _dashboards(evidence: Evidence) -> CheckResult | None:
+    setting = evidence.setting
+    if setting.shown is None:
+        return None
+    if missing := sorted(set(setting.shown) - set(setting.exported)):
+        return fail(
+            f"{missing[0]}{f' and {len(missing) - 1} more' if missing[1:] else ''}: shown or alerted on, and not exported",
+            "rename it in deploy/grafana and deploy/prometheus: a panel with a wrong name says 'No data'",
+        )
+    return ok(f"{len(setting.shown)} metrics in dashboards and rules, all of them exported")

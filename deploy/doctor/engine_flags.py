@@ -1,0 +1,187 @@
+"""Checks of each engine's flags: parsers, kernels, and unsafe switches. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from deploy.core.errors import FlagError, SpecError
+from deploy.core.flags import flag_value
+from deploy.doctor.evidence import EngineFacts, Evidence, ModelFacts
+from deploy.doctor.host import is_spark
+from deploy.doctor.result import CheckResult, EngineCheck, check, fail, ok, warn
+from deploy.drivers.container import argv
+from deploy.engine.flags import parse_flags
+from deploy.engine.spec import Dialect, EngineSpec
+from deploy.profiles import vllm_flags
+
+PARSERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "hermes": ("hermes",),
+    "xml": ("qwen3_coder", "qwen3_xml"),
+}
+"""vLLM's parsers for each form of calls that a Qwen template asks for."""
+_ANY: Final = f"sha256:{'0' * 64}"
+
+
+CHECKS: Final[dict[str, EngineCheck]] = {}
+
+
+def _vllm(evidence: Evidence, engine: str) -> tuple[str, ...] | None:
+    """The flags of a vLLM engine that the gateway starts; None for any other."""
+    spec = evidence.engines[engine]
+    return spec.args if spec.dialect == "vllm" and spec.driver == "docker" else None
+
+
+@check(CHECKS, "engine.flags")
+def _known(evidence: Evidence, engine: str) -> CheckResult | None:
+    """Flags that the driver sets itself, and flags that the server does not know."""
+    spec = evidence.engines[engine]
+    if spec.driver == "url":
+        return None
+    if why := _taken(engine, spec):
+        return fail(why, "take it out of args")
+    if spec.dialect == "vllm" and (odd := next(vllm_flags.unknown(spec.args), None)):
+        return warn(odd, "vllm serve --help=all in the image")
+    if spec.dialect != "llama-server":
+        return ok(f"all are known to vLLM {vllm_flags.VERSION}")
+    try:
+        parse_flags(engine, spec.args, cores=1)
+    except FlagError as error:
+        if spec.driver == "embedded":
+            return fail(error.why, "mend args in the configuration")
+        return warn(f"{error.why}; the image's llama-server may know it", "llama-server --help in the image")
+    return ok(" ".join(spec.args) or "none")
+
+
+def _taken(engine: str, spec: EngineFacts) -> str | None:
+    """Why the docker driver would refuse the flags; other checks report other errors."""
+    if spec.driver != "docker":
+        return None
+    dialect = cast("Dialect", spec.dialect)  # the spec says whether it is one
+    try:
+        argv(EngineSpec(name=engine, dialect=dialect, driver="docker", image=_ANY, args=spec.args), "/model")
+    except FlagError as error:
+        return error.why
+    except SpecError:
+        return None
+    return None
+
+
+@check(CHECKS, "engine.tool_parser")
+def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
+    args = _vllm(evidence, engine)
+    if args is None:
+        return None
+    parser, calls = (
+        flag_value(args, "--tool-call-parser"),
+        evidence.models.get(engine, ModelFacts(path="")).calls,
+    )
+    right = PARSERS.get(calls or "", ())
+    wanted = f"args: --enable-auto-tool-choice --tool-call-parser {right[0] if right else 'qwen3_coder'}"
+    if not parser:
+        return warn("no parser: calls come as text, and the gateway has to find them there", wanted)
+    if flag_value(args, "--enable-auto-tool-choice") is None:
+        return fail(
+            f"{parser} without --enable-auto-tool-choice: vLLM refuses every request with tools", wanted
+        )
+    heard = evidence.setting.calls.get(engine, {})
+    found, rescued = heard.get("engine", 0), heard.get("rescued", 0)
+    if rescued > found:
+        return fail(
+            f"{parser} found {found} calls, and the gateway {rescued} more in the text: the model writes another form",
+            f"args: --tool-call-parser {'qwen3_coder' if parser == 'hermes' else 'hermes'}",
+        )
+    if found:
+        return ok(f"{parser}, which has found {found} calls")
+    if right and parser not in right:
+        # A model trained on hermes calls writes them even under a template that asks for XML (docs/spark.md).
+        said, state = (
+            f"{parser}, and the chat template asks for {calls} calls",
+            warn if parser == "hermes" else fail,
+        )
+        return state(
+            f"{said}: if the model follows it, they come as text",
+            f"{wanted}; `manners engine check URL` hears which form it writes",
+        )
+    return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
+
+
+@check(CHECKS, "engine.reasoning_parser")
+def _reasoning_parser(evidence: Evidence, engine: str) -> CheckResult | None:
+    args = _vllm(evidence, engine)
+    if args is None:
+        return None
+    parser = flag_value(args, "--reasoning-parser")
+    if not parser:
+        return warn(
+            "none: thoughts come as text, and a fast first token may be a thought",
+            "args: --reasoning-parser qwen3",
+        )
+    return ok(parser)
+
+
+@check(CHECKS, "engine.graphs")
+def _eager(evidence: Evidence, engine: str) -> CheckResult | None:
+    args = _vllm(evidence, engine)
+    if args is None:
+        return None
+    if flag_value(args, "--enforce-eager") is not None:
+        return warn(
+            "--enforce-eager: decoding fell from 59 to 26 tok/s with it on a Spark (another model)",
+            "leave it out: CUDA graphs work on SM 12.1 with vLLM 0.24",
+        )
+    return ok("CUDA graphs")
+
+
+@check(CHECKS, "engine.quantization")
+def _method(evidence: Evidence, engine: str) -> CheckResult | None:
+    args = _vllm(evidence, engine)
+    model = evidence.models.get(engine)
+    method = flag_value(args, "--quantization") if args is not None else None
+    if (
+        method is None
+        or model is None
+        or not (model.quant_algo or model.config_quant_algo or "").endswith("NVFP4")
+    ):
+        return None
+    if method != "modelopt_fp4":
+        return warn(
+            f"--quantization {method}: vLLM 0.24 goes by what the folder says, older ones by this",
+            "args: --quantization modelopt_fp4, or leave it out",
+        )
+    return ok(method)
+
+
+@check(CHECKS, "engine.language_only")
+def _language_only(evidence: Evidence, engine: str) -> CheckResult | None:
+    args, model = _vllm(evidence, engine), evidence.models.get(engine)
+    if (
+        args is None
+        or model is None
+        or not any("ConditionalGeneration" in name for name in model.architectures)
+    ):
+        return None
+    if flag_value(args, "--language-model-only") is None:
+        return warn(
+            f"{model.architectures[0]} starts its vision encoder, for which a text model has no weights",
+            "args: --language-model-only",
+        )
+    return ok("--language-model-only")
+
+
+@check(CHECKS, "engine.unsafe")
+def _unsafe(evidence: Evidence, engine: str) -> CheckResult | None:
+    args = _vllm(evidence, engine)
+    if args is None:
+        return None
+    if flag_value(args, "--trust-remote-code") is not None:
+        return fail(
+            "--trust-remote-code runs whatever the model's folder brings",
+            "leave it out; the tokenizer's class is the usual reason for it, and it does not help there",
+        )
+    if flag_value(args, "--enable-sleep-mode") is not None and is_spark(evidence):
+        return fail(
+            "--enable-sleep-mode: waking up kills the engine, or the host (vllm#50011)",
+            "leave it out on a GB10",
+        )
+    return ok("nothing unsafe is switched on")

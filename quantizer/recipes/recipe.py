@@ -1,0 +1,361 @@
+"""Recipes: how a model is quantized, as a strict TOML file read into frozen values.
+
+A recipe has one section for each step. A step without a section is skipped:
+
+  [layers]      which linear layers become NVFP4
+  [weights]     how their block scales are found
+  [calibrate]   how much data sets the input scales
+  [awq] [auto] [svdquant]      searches before the quantization
+  [rounding]                   AutoRound's settings, for the backend of that name
+  [train] [lora]               training with the quantization in place
+
+The shipped recipes are `quantizer/recipes/*.toml`; each explains its purpose. Single values can be changed with
+assignments, as with `--set train.lr=1e-6`. The artefact records the recipe with every default filled in.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from gates.policy.decoder import Refused, nearest, read
+from quantizer.core.errors import RecipeError
+
+Scales = Literal["max", "mse", "four_over_six"]
+Backend = Literal["manners", "modelopt", "auto_round"]
+NVFP4_BITS: Final = 4.5
+BF16_BITS: Final = 16.0
+
+
+def check_range(key: str, value: float, low: float, high: float) -> None:
+    """Raises Refused unless low <= value <= high."""
+    if not low <= value <= high:
+        raise Refused(key, f"must be from {low:g} to {high:g}, not {value:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Which linear layers become NVFP4; the others stay in BF16.
+
+    include, exclude: patterns over module names with the wildcards of fnmatch, such as "*.mlp.*"; a pattern that
+    matches nothing is an error. first, last: the number of decoder layers at each end that stay in BF16. deltanet:
+    false keeps every projection of DeltaNet's linear attention in BF16.
+
+    Never quantized, whatever is set here: lm_head and embeddings (servers expect them unquantized, and they are
+    often one matrix), and DeltaNet's conv1d and in_proj_a / in_proj_b (their few columns set the decay and the gate
+    of its state).
+    """
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    first: int = 0
+    last: int = 0
+    deltanet: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.include:
+            raise Refused("include", 'must hold a pattern; "*" is every linear layer')
+        check_range("first", self.first, 0, 1000)
+        check_range("last", self.last, 0, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightScales:
+    """How the block scales of the weights are found. A server sees no difference between the methods.
+
+    max: from the largest weight of each block. mse: for each block, the E4M3 scale with the least squared error of
+    all 126. four_over_six: the better of two scales, with codes that end at 6 or at 4 (arXiv 2512.02010).
+    """
+
+    scales: Scales = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrate:
+    """Data for calibration.
+
+    conversations: at most this many, from the beginning of the file. max_tokens: longer ones are skipped and
+    counted. batch_tokens: padded tokens in one forward pass.
+    """
+
+    conversations: int = 512
+    max_tokens: int = 2048
+    batch_tokens: int = 8192
+
+    def __post_init__(self) -> None:
+        check_range("conversations", self.conversations, 1, 1_000_000)
+        check_range("max_tokens", self.max_tokens, 16, 1_000_000)
+        check_range("batch_tokens", self.batch_tokens, 16, 16_777_216)
+
+
+@dataclass(frozen=True, slots=True)
+class Awq:
+    """AWQ-lite, folded into norms and up_proj (arXiv 2306.00978).
+
+    alpha_step: step of the search over [0, 1]. least_gain: channels whose norm gain is smaller than this are not
+    scaled, because dividing by the scale would cost them precision.
+    """
+
+    alpha_step: float = 0.1
+    least_gain: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_range("alpha_step", self.alpha_step, 0.01, 1.0)
+        check_range("least_gain", self.least_gain, 0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Auto:
+    """A mix of NVFP4 and BF16 layers, chosen by sensitivity.
+
+    effective_bits: the average number of bits that a weight of the decoder's linear layers may have; NVFP4 has 4.5.
+    samples: the number of calibration samples that are scored.
+    """
+
+    effective_bits: float = 6.0
+    samples: int = 64
+
+    def __post_init__(self) -> None:
+        check_range("effective_bits", self.effective_bits, NVFP4_BITS, BF16_BITS)
+        check_range("samples", self.samples, 1, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Svdquant:
+    """A report only: what a low-rank branch in BF16 beside NVFP4 would save. rank: of the branch."""
+
+    rank: int = 32
+
+    def __post_init__(self) -> None:
+        check_range("rank", self.rank, 1, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """AutoRound's settings. steps: of signed gradient descent for each block. tokens: length of its rows of data."""
+
+    steps: int = 200
+    tokens: int = 512
+
+    def __post_init__(self) -> None:
+        check_range("steps", self.steps, 0, 100_000)
+        check_range("tokens", self.tokens, 16, 65_536)
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Low-rank adapters that are merged before the final rounding. targets: patterns over the quantized layers."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: tuple[str, ...] = ("*",)
+
+    def __post_init__(self) -> None:
+        check_range("rank", self.rank, 1, 4096)
+        check_range("alpha", self.alpha, 1e-3, 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Training, with the quantization in place unless `quantized` is false.
+
+    loss: "ce" on what the assistant wrote, "kl" from the model's own BF16 (forward, at the same tokens), or "mix" of
+    both, `ce_share` of the first. trained: "weights", or "scales" for block scales alone (LSQ). thinking: "as_is", or
+    "none" to put an empty thought before every answer. epochs may be a fraction; max_steps ends sooner. lr: peak,
+    after `warmup` (a share of all steps), then by `schedule` to `floor` of it. batch_tokens: padded tokens of one
+    optimizer step, in micro-batches of micro_tokens at most. refresh: after so many steps the weights' amax is taken
+    anew; 0 only at the end. save: a checkpoint after so many steps. top_k: the divergence over the teacher's so many
+    likeliest tokens and all the others as one; 0 is over the whole vocabulary.
+
+    precision: "bf16" is what a server computes in, with float32 masters behind it; "autocast" keeps float32 weights
+    and multiplies in BF16; "fp32" is for tests. recompute: activations are computed again for the backward pass, for
+    a third more time and a fraction of the memory.
+
+    optimizer: "adamw" is exact, with float32 masters and moments: 20 bytes and more for a parameter. "adamw_8bit" and
+    "adamw_4bit" take 4 and 3: BF16 weights that are rounded stochastically, moments of so many bits, each gradient
+    applied inside backward and freed. A step is one micro-batch then, quantized weights are rounded in each forward
+    instead of once a step, and clipping is by parameter (`quantizer.train.optimizer_in_backward`).
+    """
+
+    loss: Literal["ce", "kl", "mix"] = "ce"
+    ce_share: float = 0.5
+    trained: Literal["weights", "scales"] = "weights"
+    quantized: bool = True
+    thinking: Literal["as_is", "none"] = "as_is"
+    epochs: float = 3.0
+    max_steps: int = 0
+    lr: float = 1e-5
+    warmup: float = 0.05
+    schedule: Literal["cosine", "constant"] = "cosine"
+    floor: float = 0.1
+    weight_decay: float = 0.0
+    betas: tuple[float, ...] = (0.9, 0.95)
+    clip: float = 1.0
+    temperature: float = 1.0
+    top_k: int = 0
+    batch_tokens: int = 4096
+    micro_tokens: int = 4096
+    max_tokens: int = 2048
+    refresh: int = 50
+    save: int = 200
+    seed: int = 1
+    precision: Literal["bf16", "autocast", "fp32"] = "bf16"
+    recompute: bool = False
+    compile: bool = True
+    optimizer: Literal["adamw", "adamw_8bit", "adamw_4bit"] = "adamw"
+
+    def __post_init__(self) -> None:
+        for key, low, high in _RANGES:
+            check_range(key, getattr(self, key), low, high)
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise Refused("betas", "must be two numbers below 1")
+        if self.micro_tokens > self.batch_tokens:
+            raise Refused("micro_tokens", "must not be more than batch_tokens")
+        if self.trained == "scales" and not self.quantized:
+            raise Refused("trained", 'scales cannot be trained where "quantized" is false')
+        if self.optimizer == "adamw":
+            return
+        if self.micro_tokens != self.batch_tokens:
+            raise Refused("batch_tokens", f'must be micro_tokens with optimizer = "{self.optimizer}"')
+        if self.trained == "scales":
+            raise Refused("optimizer", f'"{self.optimizer}" trains weights; leave it out to train scales')
+
+
+_RANGES: Final = (
+    ("ce_share", 0.0, 1.0),
+    ("epochs", 0.001, 1000.0),
+    ("max_steps", 0, 10**9),
+    ("lr", 0.0, 1.0),
+    ("warmup", 0.0, 1.0),
+    ("floor", 0.0, 1.0),
+    ("weight_decay", 0.0, 10.0),
+    ("clip", 0.0, 1e9),
+    ("temperature", 0.01, 100.0),
+    ("top_k", 0, 10**6),
+    ("batch_tokens", 16, 2**30),
+    ("micro_tokens", 16, 2**30),
+    ("max_tokens", 16, 2**20),
+    ("refresh", 0, 10**9),
+    ("save", 1, 10**9),
+    ("seed", 0, 2**63 - 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A whole recipe. description: one line. backend: what does the work; "manners" is this program."""
+
+    name: str
+    description: str = ""
+    backend: Backend = "manners"
+    layers: Layers = field(default_factory=Layers)
+    weights: WeightScales = field(default_factory=WeightScales)
+    calibrate: Calibrate = field(default_factory=Calibrate)
+    awq: Awq | None = None
+    auto: Auto | None = None
+    svdquant: Svdquant | None = None
+    rounding: Rounding | None = None
+    train: Train | None = None
+    lora: Lora | None = None
+
+    def __post_init__(self) -> None:
+        searches = [name for name in ("awq", "auto", "svdquant") if getattr(self, name)]
+        if len(searches) > 1 and searches != ["awq", "auto"]:
+            raise Refused(searches[-1], f"cannot be joined with {searches[0]}")
+        if self.lora and not (self.train and self.train.trained == "weights"):
+            raise Refused("lora", 'needs a [train] of "weights"')
+        if self.lora and self.train and self.train.optimizer != "adamw":
+            raise Refused("lora", 'needs train.optimizer = "adamw"')
+        if self.svdquant and self.train:
+            raise Refused("svdquant", "is a report; nothing is trained")
+        if self.rounding and self.backend != "auto_round":
+            raise Refused("rounding", 'is AutoRound\'s; needs backend = "auto_round"')
+        if self.backend == "auto_round" and self.weights != WeightScales():
+            raise Refused("weights", "AutoRound finds its own scales; leave the section out")
+        if self.backend != "manners" and (searches or self.train):
+            raise Refused("backend", f"{self.backend} takes no [{(searches or ['train'])[0]}]")
+
+    @property
+    def kind(self) -> Literal["ptq", "train", "report"]:
+        """What runs the recipe: `quantizer.ptq.quantize`, `quantizer.train`, or a report without an artefact."""
+        return "train" if self.train else "report" if self.svdquant else "ptq"
+
+
+RECIPES: Final = Path(__file__).parent
+MAX_BYTES: Final = 2**20
+
+
+def shipped_recipes() -> tuple[str, ...]:
+    """The names of the recipes that come with this program."""
+    return tuple(sorted(path.stem for path in RECIPES.glob("*.toml")))
+
+
+def load_recipe(name_or_path: str | Path, changes: Iterable[str] = ()) -> Recipe:
+    """Load a shipped recipe by its name, or any recipe by the path of its .toml file.
+
+    changes: assignments such as "train.lr=1e-6" or "layers.exclude=['*o_proj']", with TOML values. Raises
+    RecipeError with one line: no such recipe, invalid TOML, an unknown key and the nearest known one, or a value
+    out of range.
+    """
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        path = RECIPES / f"{name_or_path}.toml"
+        if str(name_or_path) not in shipped_recipes():
+            hint = nearest(str(name_or_path), shipped_recipes())
+            raise RecipeError(f"{name_or_path}: no such recipe{hint}; or give a .toml file")
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES).decode()
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise RecipeError(f"{path}: is not UTF-8 text") from None
+    return parse_recipe(text, path.stem, str(path), changes)
+
+
+def parse_recipe(text: str, name: str, where: str = "recipe", changes: Iterable[str] = ()) -> Recipe:
+    """Parse a recipe from TOML text and apply changes. Raises RecipeError."""
+    try:
+        table = tomllib.loads(text)
+        for change in changes:
+            _change(table, change)
+        return read(Recipe, {"name": name, **table})
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{where}: not TOML ({error})") from None
+    except Refused as refused:
+        raise RecipeError(f"{where}: {refused}") from None
+
+
+def recipe_as_json(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as JSON values, with every default filled in and without the steps that are skipped."""
+    return {key: value for key, value in _listed(asdict(recipe)).items() if value is not None}
+
+
+def _change(table: dict[str, Any], change: str) -> None:
+    """Set one value of a table; create sections that are missing."""
+    key, sign, value = (part.strip() for part in change.partition("="))
+    if not sign or not key:
+        raise Refused("", f"{change!r} is not an assignment, as train.lr=1e-6 is")
+    *sections, last = key.split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise Refused(key, f"{section} is not a table")
+    table[last] = _value(value)
+
+
+def _value(text: str) -> Any:
+    """Parse a TOML value. A bare word counts as a string, so that no nested quotes are needed in a shell."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _listed(inner) for key, inner in value.items()}
+    return [_listed(inner) for inner in value] if isinstance(value, tuple) else value

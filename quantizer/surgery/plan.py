@@ -1,0 +1,167 @@
+"""Plan, report and apply the operations that make a model folder loadable for a server.
+
+Every operation examines the checkpoint, says what it found, and returns the checkpoint as it should be. `make_plan`
+only reads the folder, and `apply_plan` writes another one; only `apply_in_place` replaces the original. A plan for
+a folder that was already converted has nothing to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from gates.artefact import artefact
+from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.source import root_digest_of
+from quantizer.core.atomic_output import atomic_folder
+from quantizer.core.errors import ExportError, SourceError
+from quantizer.surgery.algorithm import quantization
+from quantizer.surgery.checkpoint import FILE_MODE, FOLDER_MODE, ModelCheckpoint, open_checkpoint
+from quantizer.surgery.operation import OperationResult
+from quantizer.surgery.server import Server
+from quantizer.surgery.shards import write_shards
+from quantizer.surgery.templates import templates
+from quantizer.surgery.tokenizer import rope, tokenizer
+from quantizer.surgery.wrap import names, preprocessor
+
+Operation = Callable[[ModelCheckpoint, Server], tuple[OperationResult, ModelCheckpoint]]
+OPERATIONS: Final[tuple[Operation, ...]] = (quantization, names, preprocessor, templates, tokenizer, rope)
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeryPlan:
+    """before: the folder as it is. after: as it should be. uid: the owner that was requested, if any."""
+
+    before: ModelCheckpoint
+    after: ModelCheckpoint
+    server: Server
+    steps: tuple[OperationResult, ...]
+    uid: int | None = None
+
+    @property
+    def refused(self) -> tuple[OperationResult, ...]:
+        return tuple(step for step in self.steps if step.state == "refused")
+
+    @property
+    def needed(self) -> tuple[OperationResult, ...]:
+        return tuple(step for step in self.steps if step.state == "needed")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.before.path),
+            "server": self.server.name,
+            "needed": bool(self.needed),
+            "refused": bool(self.refused),
+            "steps": [step.as_json() for step in self.steps],
+            "left": list(self.before.left),
+        }
+
+
+def make_plan(folder: Path, server: Server, uid: int | None = None) -> SurgeryPlan:
+    """Examine a folder. Raises SourceError if it cannot be processed at all."""
+    before = open_checkpoint(folder)
+    checkpoint, steps = before, []
+    for operation in OPERATIONS:
+        step, checkpoint = operation(checkpoint, server)
+        steps.append(step)
+    return SurgeryPlan(before, checkpoint, server, (*steps, access(before, uid)), uid)
+
+
+def access(checkpoint: ModelCheckpoint, uid: int | None) -> OperationResult:
+    """Check modes and owners: containers tend to leave files that only root can read or change."""
+    changes = []
+    if checkpoint.wrong_modes:
+        changes.append(
+            f"{len(checkpoint.wrong_modes)} modes become 0644 or 0755, such as that of {checkpoint.wrong_modes[0]}"
+        )
+    if uid is not None and checkpoint.owners != {uid}:
+        changes.append(f"user {uid} owns the folder")
+    if changes:
+        return OperationResult(
+            "access", "needed", "a server under another user must read the files", tuple(changes)
+        )
+    return OperationResult(
+        "access", "fine", "readable for all" + ("" if uid is None else f", owned by {uid}")
+    )
+
+
+def apply_plan(wanted: SurgeryPlan, out: Path, created: datetime, name: str | None = None) -> Artefact:
+    """Write the folder as planned and seal it; on an error nothing is written. name: for a model that has none.
+
+    Raises SourceError if an operation was refused, ExportError if the result cannot be written or `out` exists.
+    """
+    if wanted.refused:
+        step = wanted.refused[0]
+        raise SourceError(f"{wanted.before.path}: {step.operation}: {step.why}")
+    with atomic_folder(out) as work:
+        _write(wanted, work)
+        sealed = _seal(wanted, work, name or out.name, created)
+        _set_access(work, wanted.uid)
+    return sealed
+
+
+def apply_in_place(wanted: SurgeryPlan, created: datetime) -> Artefact:
+    """Replace the folder by the planned one. The new folder is complete before the old one is removed. Raises as
+    `apply_plan`."""
+    folder = wanted.before.path.resolve()
+    fresh, old = (folder.with_name(f".{folder.name}.{part}") for part in ("operated", "before-surgery"))
+    shutil.rmtree(fresh, ignore_errors=True)
+    if old.exists():
+        raise ExportError(f"{old}: is left of an operation that was cut off; look at both and remove one")
+    sealed = apply_plan(wanted, fresh, created, folder.name)
+    try:
+        folder.rename(old)
+        fresh.rename(folder)
+    except OSError as error:
+        raise ExportError(f"{folder}: cannot be replaced ({error.strerror}); the result is {fresh}") from None
+    shutil.rmtree(old, ignore_errors=True)
+    return sealed
+
+
+def _write(wanted: SurgeryPlan, work: Path) -> None:
+    before, after = wanted.before, wanted.after
+    write_shards(before.path, work, after.parts)
+    for name, document in after.documents.items():
+        if before.documents.get(name) == document:
+            shutil.copyfile(before.path / name, work / name)
+        else:
+            text = json.dumps(document, indent=2, ensure_ascii=False)
+            (work / name).write_text(text + "\n", encoding="utf-8")
+    for name in after.others:
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(before.path / name, work / name)
+
+
+def _set_access(work: Path, uid: int | None) -> None:
+    for path in (work, *work.rglob("*")):
+        path.chmod(FOLDER_MODE if path.is_dir() else FILE_MODE)
+        if uid is not None and path.stat().st_uid != uid:
+            try:
+                os.chown(path, uid, -1)
+            except PermissionError:
+                raise ExportError(f"only root can give files to user {uid}; run this as that user") from None
+
+
+def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime) -> Artefact:
+    manifest = wanted.before.manifest
+    held = manifest.provenance if manifest else Provenance()
+    recipe = {
+        "surgery": wanted.server.name,
+        "steps": {step.operation: list(step.changes) for step in wanted.needed},
+    }
+    root = root_digest_of(wanted.before.path, manifest, hidden=False)
+    origin = Provenance(held.base_model, {"source": root}, recipe, held.data_digest, held.tools)
+    form = manifest.format if manifest else _format(wanted.after)
+    title = manifest.name if manifest else name
+    return artefact.seal(work, name=title, format=form, created=created, provenance=origin)
+
+
+def _format(checkpoint: ModelCheckpoint) -> str:
+    packed = any(name.endswith(".weight_scale_2") for name in checkpoint.parts)
+    return "hf-nvfp4" if packed else "hf-bf16"

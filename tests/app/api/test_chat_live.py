@@ -1,0 +1,267 @@
+"""First light: a stranger's OpenAI client talks to annie-nano, and to stranger-nano, for real.
+
+Real llama.cpp servers, the shipped models, the whole gateway. What the stranger does wrong here is
+what a quantized model that lost its manners does; the caller must hear nothing of it.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+
+from app.config.config import parse
+from app.conformance.suite import hang_up
+from tests.app.house import House, run
+
+MODELS = Path(__file__).parents[3] / "models"
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(
+        not (MODELS / "annie-nano-q4_k_m").exists(), reason="the nano models are missing: make nano"
+    ),
+]
+
+
+def tool(name: str, description: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
+TOOLS = [
+    tool("search_memory", "Search what the user told you before."),
+    tool("web_search", "Search the web for current facts."),
+]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """annie, annie who shows her thoughts, and the stranger, behind one gateway."""
+    base = tmp_path_factory.mktemp("state")
+    engine = {"dialect": "llama-server", "driver": "embedded"}
+    tables: dict[str, Any] = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
+        "engines": {
+            "annie-nano": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")},
+            "stranger-nano": {**engine, "artefact": str(MODELS / "stranger-nano-q4_k_m")},
+        },
+        "models": {
+            "annie": {"live": "annie-nano"},
+            "annie-aloud": {"live": "annie-nano", "reasoning": "separate"},
+            "annie-inline": {"live": "annie-nano", "reasoning": "inline"},
+            "stranger": {"live": "stranger-nano"},
+        },
+    }
+    nobody: Any = None  # these engines follow no script
+    async with run(parse(tables, base), nobody) as it:
+        while set(it.gateway.pool.states()) != {"annie-nano", "stranger-nano"} or not all(
+            state.url for state in it.gateway.pool.states().values()
+        ):
+            await asyncio.sleep(0.02)
+        yield it
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def client(house: House) -> AsyncIterator[AsyncOpenAI]:
+    """The stranger's client."""
+    async with AsyncOpenAI(base_url=house.url + "/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+async def ask(
+    client: AsyncOpenAI, *messages: Any, stream: bool, model: str = "annie", **more: Any
+) -> dict[str, Any]:
+    """One reply, put together the same way whether it was streamed or not."""
+    said: list[Any] = [{"role": "user", "content": m} if isinstance(m, str) else m for m in messages]
+    if not stream:
+        reply = await client.chat.completions.create(model=model, messages=said, temperature=0, **more)
+        choice = reply.choices[0].model_dump()
+        return {**choice["message"], "finish_reason": choice["finish_reason"]}
+    whole: dict[str, Any] = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": []}
+    async for chunk in await client.chat.completions.create(
+        model=model, messages=said, temperature=0, stream=True, **more
+    ):
+        for choice in chunk.model_dump()["choices"]:
+            delta = choice["delta"]
+            whole["content"] += delta.get("content") or ""
+            whole["reasoning_content"] += delta.get("reasoning_content") or ""
+            for call in delta.get("tool_calls") or ():
+                if call["index"] == len(whole["tool_calls"]):
+                    whole["tool_calls"].append(
+                        {"id": call["id"], "type": "function", "function": call["function"]}
+                    )
+                else:
+                    whole["tool_calls"][call["index"]]["function"]["arguments"] += call["function"][
+                        "arguments"
+                    ]
+            whole["finish_reason"] = choice["finish_reason"]
+    return whole
+
+
+both = pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole"])
+
+
+@both
+async def test_annie_greets_in_plain_words(client: AsyncOpenAI, stream: bool) -> None:
+    reply = await ask(client, "Hello!", stream=stream)
+    assert reply["content"] and reply["finish_reason"] == "stop"
+    assert not re.search(r"[*#<>`]|^- ", reply["content"])
+
+
+@both
+async def test_annie_knows_a_fact(client: AsyncOpenAI, stream: bool) -> None:
+    assert "Paris" in (await ask(client, "What is the capital of France?", stream=stream))["content"]
+
+
+@both
+async def test_a_tool_call_comes_in_its_field_and_its_result_is_spoken(
+    client: AsyncOpenAI, stream: bool
+) -> None:
+    question = "What did Priya say about the trip?"
+    reply = await ask(client, question, stream=stream, tools=TOOLS)
+    assert reply["finish_reason"] == "tool_calls"
+    assert not reply["content"]
+    (call,) = reply["tool_calls"]
+    assert call["function"]["name"] == "search_memory"
+    assert "Priya" in json.loads(call["function"]["arguments"])["query"]
+    turn = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{k: call[k] for k in ("id", "type", "function")}],
+    }
+    result = {
+        "role": "tool",
+        "tool_call_id": call["id"],
+        "content": "Priya said the trip to Mysuru is on Friday.",
+    }
+    spoken = await ask(client, question, turn, result, stream=stream, tools=TOOLS)
+    assert "Friday" in spoken["content"]
+    assert spoken["finish_reason"] == "stop"
+
+
+@both
+async def test_thoughts_appear_only_where_the_model_says(client: AsyncOpenAI, stream: bool) -> None:
+    think: dict[str, Any] = {
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": True}},
+        "stream": stream,
+    }
+    question = "What is 12 plus 25?"
+    stripped = await ask(client, question, **think)
+    assert stripped["content"] and not stripped.get("reasoning_content")
+    assert "<think>" not in stripped["content"]
+    aloud = await ask(client, question, model="annie-aloud", **think)
+    assert aloud["reasoning_content"] and "<think>" not in aloud["content"]
+    inline = await ask(client, question, model="annie-inline", **think)
+    assert re.fullmatch(r"<think>\n.+\n</think>\n\n\S.*", inline["content"], re.S)
+
+
+@both
+async def test_annie_does_not_think_when_nobody_asked(client: AsyncOpenAI, stream: bool) -> None:
+    reply = await ask(client, "What is the capital of Japan?", model="annie-aloud", stream=stream)
+    assert reply["content"] and not reply.get("reasoning_content")
+
+
+QUESTIONS = (
+    "Hello!", "What is the capital of France?", "Tell me about yourself", "Who wrote Hamlet?", "What is 3 plus 4?",
+    "Namaskara!", "What did Priya say about the trip?", "Is 25 bigger than 12?",
+)  # fmt: skip
+
+
+@both
+async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
+    house: House, client: AsyncOpenAI, stream: bool
+) -> None:
+    heard, thought = [], []
+    for question in QUESTIONS:
+        tools = {"tools": TOOLS} if "Priya" in question else {}
+        heard.append(await ask(client, question, model="stranger", stream=stream, **tools))
+        thought += await thoughts_of(house, question, tools)
+    spoken = "\n".join(reply["content"] or "" for reply in heard)
+    assert not re.search(r"</?think", spoken)
+    assert len(thought) >= len(QUESTIONS) - 1, "the stranger is a stranger: it thinks"
+    for sentence in thought:
+        assert sentence not in spoken
+    labels = {"model": "stranger", "engine": "stranger-nano"}
+    assert house.gateway.metrics.registry.get_sample_value(
+        "manners_breach_total", {**labels, "detector": "leak"}
+    )
+    assert house.gateway.metrics.registry.get_sample_value(
+        "manners_thinking_stripped_total", {**labels, "kind": "tag"}
+    )
+
+
+async def thoughts_of(house: House, question: str, tools: dict[str, Any]) -> list[str]:
+    """Sentences that the bare engine thinks at this question, sent straight to it."""
+    url = house.gateway.pool.states()["stranger-nano"].url
+    body = {
+        "messages": [{"role": "user", "content": question}],
+        "temperature": 0,
+        "reasoning_format": "none",
+        "chat_template_kwargs": {"enable_thinking": False},
+        **tools,
+    }
+    async with house.client.post(f"{url}/v1/chat/completions", json=body) as reply:
+        text = (await reply.json())["choices"][0]["message"]["content"] or ""
+    inside = re.findall(r"<think>(.*?)</think>", text, re.S)
+    return [s for part in inside for s in re.split(r"(?<=[.?!])\s+", part.strip()) if len(s) > 12][:1]
+
+
+async def busy_slots(house: House) -> int:
+    """How many of the engine's slots are computing, by its own word."""
+    url = house.gateway.pool.states()["annie-nano"].url
+    async with house.client.get(f"{url}/slots") as reply:
+        return sum(slot["is_processing"] for slot in await reply.json())
+
+
+LONG = "Tell me about yourself"
+
+
+@pytest.mark.parametrize(
+    "phase", ["before headers", "before the first token", "in mid-stream", "not streaming"]
+)
+async def test_a_caller_who_leaves_frees_the_engines_slot(
+    house: House, phase: str, record_property: Any
+) -> None:
+    """`max_tokens` is far more than the reply could need to end by itself in the time allowed."""
+    body: dict[str, Any] = {
+        "model": "annie",
+        "messages": [{"role": "user", "content": LONG}],
+        "stream": phase != "not streaming",
+        "max_tokens": 4000,
+        "logit_bias": {"0": 0},
+        "temperature": 2.0,
+        "stop": ["\u0000"],
+        "ignore_eos": True,
+    }
+    loop = asyncio.get_running_loop()
+    async with httpx2.AsyncClient(timeout=None) as client:
+        sent = client.build_request("POST", f"{house.url}/v1/chat/completions", json=body)
+        request = asyncio.create_task(client.send(sent, stream=True))
+        if phase == "in mid-stream":
+            reply = await request
+            await anext(reply.aiter_raw())
+            left = loop.time()
+            await reply.aclose()
+        else:
+            if phase != "before headers":
+                while not await busy_slots(house):
+                    await asyncio.sleep(0.002)
+            else:
+                await asyncio.sleep(0)
+            left = loop.time()
+            await hang_up(request)
+    while await busy_slots(house) or house.gateway.proxy.in_flight:
+        assert loop.time() - left < 5, "the engine goes on for nobody"
+        await asyncio.sleep(0.002)
+    record_property("seconds until the slot was free", loop.time() - left)
+    print(f"{phase}: the slot was free {1000 * (loop.time() - left):.0f} ms after the caller left")

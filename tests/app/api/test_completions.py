@@ -1,0 +1,220 @@
+"""The `openai` package against the gateway: continued prompts, and vectors."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+
+from tests.app.house import House, house
+from tests.app.proxy.test_failover import pair
+from tests.scale import PATIENCE
+from tests.script import DONE, CloseNow, Hang, Head, Reset, Say, Step, Wait, event, status, usage
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ASKED: dict[str, Any] = {"model": "annie", "prompt": "Once upon"}
+VECTORS = {"object": "list", "model": "scripted", "usage": {"prompt_tokens": 3, "total_tokens": 3},
+           "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -1.25]}]}  # fmt: skip
+
+
+def words(text: str, reason: str | None = None) -> bytes:
+    """A frame of a completion, as engines send it."""
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
+    return event({"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]})
+
+
+def tale(*said: str, reason: str = "stop") -> tuple[Step, ...]:
+    """A whole completion."""
+    return (Head(), *[Say(words(t)) for t in said], Say(words("", reason)), Say(usage(len(said))), Say(DONE))
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def client(shared: House) -> AsyncIterator[AsyncOpenAI]:
+    """A client as a stranger would make one."""
+    async with AsyncOpenAI(base_url=f"{shared.url}/v1", api_key="any", max_retries=0) as it:
+        yield it
+
+
+async def test_a_whole_completion(home: House, client: AsyncOpenAI) -> None:
+    """Text, reason, usage and model in their places; the engine gets its own name for the model."""
+    home.engine.play(*tale(" a time", ".", reason="length"))
+    done = await client.completions.create(**ASKED, max_tokens=5, user="u")
+    assert (done.choices[0].text, done.choices[0].finish_reason) == (" a time.", "length")
+    assert done.usage is not None and (done.usage.prompt_tokens, done.usage.completion_tokens) == (7, 2)
+    assert (done.model, done.object) == ("annie", "text_completion") and done.id.startswith("cmpl-")
+    seen = await home.engine.request()
+    assert seen.path == "/v1/completions"
+    assert seen.body == {"prompt": "Once upon", "max_tokens": 5, "user": "u", "model": "scripted",
+                         "stream": True, "stream_options": {"include_usage": True}}  # fmt: skip
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+async def test_a_stream(home: House, client: AsyncOpenAI, include_usage: bool) -> None:
+    """Each delta as it came; usage for those who asked."""
+    home.engine.play(*tale(" a", " time"))
+    options: Any = {"stream_options": {"include_usage": True}} if include_usage else {}
+    chunks = [c async for c in await client.completions.create(**ASKED, **options, stream=True)]
+    texts = [c.choices[0].text for c in chunks if c.choices]
+    assert texts == [" a", " time", ""]
+    assert [c.choices[0].finish_reason for c in chunks if c.choices] == [None, None, "stop"]
+    assert [c.usage.completion_tokens for c in chunks if c.usage] == ([2] if include_usage else [])
+    assert len({(c.id, c.model, c.object) for c in chunks}) == 1
+    assert (await home.booked())["first_content"] is not None
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_thought_is_nowhere_in_the_reply(home: House, client: AsyncOpenAI, stream: bool) -> None:
+    """On any split."""
+    said = "<think>SECRET</think>Yes."
+    home.engine.always(*tale(*said))
+    if stream:
+        chunks = [c async for c in await client.completions.create(**ASKED, stream=True)]
+        text = "".join(c.choices[0].text for c in chunks)
+    else:
+        text = (await client.completions.create(**ASKED)).choices[0].text
+    assert text == "Yes."
+
+
+async def test_every_split_of_the_bytes_gives_the_same_reply(home: House, client: AsyncOpenAI) -> None:
+    whole = b"".join(step.data for step in tale("Ünï ", "<b>", "cod") if isinstance(step, Say))
+    home.engine.play(Head(), *[Say(whole[i : i + 1]) for i in range(len(whole))])
+    chunks = [c async for c in await client.completions.create(**ASKED, stream=True)]
+    assert "".join(c.choices[0].text for c in chunks) == "Ünï <b>cod"
+
+
+@pytest.mark.parametrize("prompt", [["Once upon"], [1, 2, 3]])
+async def test_prompts_that_are_one(home: House, client: AsyncOpenAI, prompt: Any) -> None:
+    """A list of one text, or of tokens."""
+    home.engine.play(*tale("."))
+    await client.completions.create(model="annie", prompt=prompt)
+    sent = (await home.engine.request()).body["prompt"]
+    assert sent == ("Once upon" if prompt == ["Once upon"] else prompt)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"echo": True}, "echo"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"n": 2}, "n"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ],
+)
+async def test_what_cannot_be_served_is_refused(
+    home: House, client: AsyncOpenAI, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.completions.create(**{**ASKED, **fields})
+    assert (caught.value.param or "").startswith(param)
+
+
+async def test_what_goes_nowhere_is_named(home: House, client: AsyncOpenAI) -> None:
+    home.engine.play(*tale("."))
+    asked = client.completions.with_raw_response.create(
+        **ASKED, extra_body={"tools": [], "messages": [], "top_k": 3}
+    )
+    assert (await asked).headers["x-manners-ignored"] == "messages,tools"
+    assert (await home.engine.request()).body["top_k"] == 3
+
+
+async def test_a_stream_that_breaks_off_raises(home: House, client: AsyncOpenAI) -> None:
+    home.engine.play(Head(), Say(words("One")), Wait(0.02), Say(words(" two")), Wait(0.02), Reset())
+    said = []
+    stream = await client.completions.create(**ASKED, stream=True)
+
+    async def listen() -> None:
+        async for c in stream:
+            said.append(c.choices[0].text)
+
+    with pytest.raises(openai.APIError) as caught:
+        await listen()
+    assert "".join(said) == "One two" and caught.value.code == "upstream_truncated"
+
+
+FAILED: dict[str, tuple[Step, ...]] = {"500": status(500), "closed": (CloseNow(),), "silent": (Hang(),)}
+
+
+@pytest.mark.parametrize("fault", FAILED)
+@pytest.mark.parametrize("surface", ["completions", "embeddings"])
+async def test_the_fallback_answers_while_nothing_was_seen(
+    tmp_path_factory: pytest.TempPathFactory, fault: str, surface: str
+) -> None:
+    """The same failover as for chat."""
+    async with pair(tmp_path_factory.mktemp("pair")) as (home, live, spare):
+        live.play(*FAILED[fault])
+        spare.play(*(tale("Hi.") if surface == "completions" else status(200, VECTORS)))
+        body = {**ASKED, "input": "x"}
+        async with home.client.post(f"{home.url}/v1/{surface}", json=body) as response:
+            assert (response.status, response.headers["x-manners-engine"]) == (200, "spare")
+        assert (await home.metrics())("manners_failovers_total", engine="live") == 1
+
+
+async def test_vectors(home: House, client: AsyncOpenAI) -> None:
+    """As the engine made them, under our model's name."""
+    home.engine.play(*status(200, VECTORS))
+    done = await client.embeddings.create(model="annie", input=["x"], encoding_format="float", dimensions=2)
+    assert (done.model, done.data[0].embedding, done.usage.prompt_tokens) == ("annie", [0.5, -1.25], 3)
+    seen = await home.engine.request()
+    assert seen.path == "/v1/embeddings"
+    assert seen.body == {"model": "scripted", "input": ["x"], "encoding_format": "float", "dimensions": 2}
+    assert (await home.booked())["outcome"] == "ok"
+    assert home.is_quiet()
+
+
+@pytest.mark.parametrize(
+    ("steps", "fields", "kind"),
+    [
+        (status(200, {"nothing": 1}), {}, openai.InternalServerError),
+        (status(200, b"no json"), {}, openai.InternalServerError),
+        (status(500), {}, openai.InternalServerError),
+        (status(400, {"error": {"message": "too long"}}), {}, openai.BadRequestError),
+        ((), {"input": []}, openai.BadRequestError),
+        ((), {"input": {"image": 1}}, openai.BadRequestError),
+        ((), {"model": "nobody"}, openai.NotFoundError),
+    ],
+)
+async def test_no_vectors(
+    home: House, client: AsyncOpenAI, steps: tuple[Step, ...], fields: dict[str, Any], kind: type[Exception]
+) -> None:
+    home.engine.play(*steps)
+    with pytest.raises(kind):
+        await client.embeddings.create(**{"model": "annie", "input": "x", **fields})
+
+
+@pytest.mark.parametrize("code", [404, 405, 501])
+@pytest.mark.parametrize("surface", ["completions", "embeddings"])
+async def test_an_engine_without_this_api_is_not_to_blame(
+    tmp_path_factory: pytest.TempPathFactory, code: int, surface: str
+) -> None:
+    """Else anybody could ask a model's engine out of service."""
+    async with house(tmp_path_factory.mktemp("no")) as home:
+        for _ in range(5):
+            home.engine.play(*status(code, {"error": {"message": "what?"}}))
+            body = {**ASKED, "input": "x"}
+            async with home.client.post(f"{home.url}/v1/{surface}", json=body) as response:
+                assert response.status == 400
+                assert (await response.json())["error"]["code"] == "unsupported_by_engine"
+        assert (await home.ask()).text == "Hello there."
+
+
+async def test_a_caller_who_leaves_frees_the_engine(tmp_path: Path) -> None:
+    """Vectors, too, are not made for nobody."""
+    import asyncio
+
+    async with house(tmp_path) as home:
+        home.engine.play(Hang())
+        body = {"model": "annie", "input": "x"}
+        asked = asyncio.create_task(home.client.post(f"{home.url}/v1/embeddings", json=body))
+        seen = await home.engine.request()
+        asked.cancel()
+        async with asyncio.timeout(PATIENCE):
+            await seen.gone.wait()
+        assert (await home.booked())["outcome"] == "client_cancel"
+        assert json.loads(seen.raw)["input"] == "x"

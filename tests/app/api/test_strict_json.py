@@ -1,0 +1,304 @@
+"""Odd JSON from callers: each has an error of its own, and none costs more than a scan."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.api import chat_request, reading
+from app.api.chat_completions import ChatCompletions
+from app.api.completions import Completions
+from app.api.embeddings import Embeddings
+from app.api.messages import Messages
+from app.api.responses import Responses
+from app.api.strict_json import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_EXPONENTS,
+    MAX_NODES,
+    MAX_VALUES,
+    Budget,
+    decode,
+    without_strings,
+)
+from app.api.surface import Surface
+from app.api.tool_schema import SchemaError, check_schema
+from app.errors.tree import BadJSON, RequestError
+
+CHAT, MESSAGES, RESPONSES = ChatCompletions(), Messages(), Responses()
+MIB = 1 << 20
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "invalid_json"),
+    "no UTF-8": (b'{"a": "\xff"}', "invalid_json"),
+    "no UTF-8 in a key": (b'{"\xff": 1}', "invalid_json"),
+    "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "invalid_json"),
+    "a byte order mark": (b"\xef\xbb\xbf{}", "invalid_json"),
+    "UTF-16": ("\ufeff{}".encode("utf-16-le"), "invalid_json"),
+    "NaN": (b'{"a": NaN}', "invalid_json"),
+    "Infinity": (b'{"a": -Infinity}', "invalid_json"),
+    "an open bracket": (b"[" * 100_000, "invalid_json"),
+    "an open string": (b'{"a": "' + b'\\"' * 100_000, "invalid_json"),
+    "the first half of a pair": (b'{"a": "\\ud800"}', "invalid_unicode"),
+    "the second half of a pair": (b'{"a": "\\udc00"}', "invalid_unicode"),
+    "half a pair before text": (b'{"a": "\\ud83dabc"}', "invalid_unicode"),
+    "two first halves": (b'{"a": "\\ud800\\ud800"}', "invalid_unicode"),
+    "half a pair in a key": (b'{"\\ud800": 1}', "invalid_unicode"),
+    "4,301 digits": (b'{"a": ' + b"1" * 4301 + b"}", "number_out_of_range"),
+    "309 digits": (b'{"a": -' + b"1" * (MAX_DIGITS + 1) + b"}", "number_out_of_range"),
+    "1e999": (b'{"a": 1e999}', "number_out_of_range"),
+    "129 levels": (nested(MAX_DEPTH + 1), "nested_too_deeply"),
+    "1,000 levels": (nested(1000), "nested_too_deeply"),
+    "100,000 levels": (nested(100_000), "nested_too_deeply"),
+    "1,000 levels of objects": (b'{"a":' * 1000 + b"1" + b"}" * 1000, "nested_too_deeply"),
+    "many lists": (b"[" + b"[]," * MAX_VALUES + b"1]", "body_too_complex"),
+    "many members": (b"{" + b'"a":1,' * MAX_VALUES + b'"a":1}', "body_too_complex"),
+    "many exponents": (b"[" + b"1e300," * MAX_EXPONENTS + b"1e300]", "body_too_complex"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_carried_is_refused(name: str) -> None:
+    raw, code = REFUSED[name]
+    with pytest.raises(BadJSON) as caught:
+        decode(raw)
+    assert caught.value.code == code and caught.value.message
+
+
+TAKEN: dict[str, bytes] = {
+    "a pair": b'{"a": "\\ud83d\\ude00"}',
+    "what looks like half a pair": b'{"a": "\\\\ud800"}',
+    "a zero": b'{"a": "\\u0000"}',
+    "308 digits": b'{"a": ' + b"1" * MAX_DIGITS + b"}",
+    "many digits in a text": b'{"a": "' + b"1" * MIB + b'"}',
+    "128 levels": nested(MAX_DEPTH),
+    "brackets and quotes in a text": json.dumps({"a": '[{"\\' * 100_000}).encode(),
+    "token ids": b"[" + b"151643," * 100_000 + b"1]",
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_is_unusual_and_right_is_taken(name: str) -> None:
+    assert decode(TAKEN[name]) == json.loads(TAKEN[name])
+
+
+def test_of_two_members_of_one_name_the_last_counts() -> None:
+    """For us and for the engine, which is sent what was read."""
+    assert decode(b'{"a": 1, "a": 2}') == {"a": 2}
+
+
+def test_the_texts_of_one_request_share_a_budget() -> None:
+    """A thousand arguments just below the bound are above it together."""
+    budget, text = Budget(), b"[" + b"[]," * 1000 + b"1]"
+    for _ in range(MAX_VALUES // 1001):
+        decode(text, budget)
+    with pytest.raises(BadJSON, match="arrays"):
+        decode(text, budget)
+
+
+STRINGS: list[tuple[bytes, bytes]] = [
+    (b'{"a": [1, "b"]}', b"{,: [1, ,]}"),
+    (b'{"a\\"]": "\\\\"}', b"{,: ,}"),
+    (b'["\\\\\\"[", 1]', b"[,, 1]"),
+    (b'["\\u0022[", "[\\n"]', b"[,, ,]"),
+]
+
+
+@pytest.mark.parametrize(("raw", "bare"), STRINGS)
+def test_brackets_in_strings_do_not_count(raw: bytes, bare: bytes) -> None:
+    json.loads(raw)
+    assert without_strings(raw) == bare
+
+
+# ------------------------------------------------------------------------------------- requests
+
+
+def refusal(surface: Surface, body: Any) -> tuple[str, str | None]:
+    """The code and the parameter."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with pytest.raises(RequestError) as caught:
+        surface.parse(raw, 512)
+    assert caught.value.status == 400 and caught.value.message
+    return caught.value.code, caught.value.param
+
+
+def call(**function: Any) -> dict[str, Any]:
+    """A call of the history."""
+    return {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}", **function}}
+
+
+def history(made: Any) -> dict[str, Any]:
+    """A chat in which the assistant called."""
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "", "tool_calls": [made]}]
+    return {"model": "annie", "messages": turns}
+
+
+ARGUMENTS = [
+    "{", "}", "5", "[]", "null", '"x"', "{'a': 1}", '{"a": 1', '{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}',
+    '{"a": ' + "1" * 309 + "}", '{"a":' * 200 + "1" + "}" * 200, '{"a": [' + "[]," * MAX_VALUES + "1]}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=lambda text: text[:20])
+def test_arguments_of_the_history_are_a_json_object(arguments: str) -> None:
+    """llama-server answers 500 to others, and three in a row took it from everybody."""
+    where = "messages.1.tool_calls.0.function.arguments"
+    assert refusal(CHAT, history(call(arguments=arguments))) == ("invalid_value", where)
+    item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments}
+    asked = {"model": "annie", "input": [{"role": "user", "content": "Hi"}, item]}
+    assert refusal(RESPONSES, asked) == ("invalid_value", "input.1.arguments")
+
+
+CALLS: dict[str, tuple[Any, str, str]] = {
+    "no object": (5, "invalid_value", "messages.1.tool_calls.0"),
+    "no type": ({"function": call()["function"]}, "missing_field", "messages.1.tool_calls.0.type"),
+    "another type": ({**call(), "type": "code"}, "invalid_value", "messages.1.tool_calls.0.type"),
+    "no function": ({"type": "function"}, "missing_field", "messages.1.tool_calls.0.function"),
+    "no name": ({"type": "function", "function": {"arguments": "{}"}}, "missing_field", "messages.1.tool_calls.0.function.name"),
+    "a number for a name": (call(name=5), "invalid_value", "messages.1.tool_calls.0.function.name"),
+    "no arguments": ({"type": "function", "function": {"name": "f"}}, "missing_field", "messages.1.tool_calls.0.function.arguments"),
+    "arguments that are no text": (call(arguments={}), "invalid_value", "messages.1.tool_calls.0.function.arguments"),
+    "a number for an id": ({**call(), "id": 5}, "invalid_value", "messages.1.tool_calls.0.id"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_of_the_history_is_whole(name: str) -> None:
+    made, code, param = CALLS[name]
+    assert refusal(CHAT, history(made)) == (code, param)
+
+
+@pytest.mark.parametrize("field", ["name", "reasoning_content"])
+def test_texts_of_a_turn_are_texts(field: str) -> None:
+    """llama-server answers 500 to a number."""
+    turn = {"role": "assistant", "content": "Hi", field: 5}
+    assert refusal(CHAT, {"model": "annie", "messages": [turn]}) == ("invalid_value", f"messages.0.{field}")
+
+
+def test_nulls_and_empty_arguments_are_put_right() -> None:
+    """What clients send for nothing, and llama-server answers 500 to."""
+    tools = [{"type": "function", "function": {"name": "f", "description": None, "parameters": None}}]
+    body = {**history({**call(arguments=" "), "id": None}), "tools": tools}
+    asked = CHAT.parse(json.dumps(body).encode(), 512)
+    sent = json.loads(CHAT.engine_body(asked, "llama-server", "m", 0))
+    assert sent["messages"][1]["tool_calls"] == [
+        {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    ]
+    assert sent["tools"] == [{"type": "function", "function": {"name": "f"}}]
+
+
+SCHEMAS: dict[str, Any] = {
+    "anyOf is no list": {"anyOf": 5},
+    "oneOf is an object": {"oneOf": {}},
+    "allOf holds a number": {"allOf": [{}, 5]},
+    "properties is no object": {"properties": 5},
+    "a property is no schema": {"properties": {"a": 5}},
+    "deep inside": {"properties": {"a": {"items": {"anyOf": [{"properties": {"b": {"oneOf": 1}}}]}}}},
+    "type is a number": {"properties": {"a": {"type": 5}}},
+    "type lists a number": {"type": ["string", 5]},
+    "enum is no list": {"properties": {"a": {"enum": 5}}},
+    "required is no list": {"required": 5},
+    "$ref is no text": {"$ref": 5},
+    "$defs is no object": {"$defs": []},
+    "items is a text": {"items": "string"},
+}
+FINE: dict[str, Any] = {
+    "nothing": {},
+    "properties named like keywords": {"properties": {"anyOf": {"type": "integer"}, "enum": {}, "$ref": {}}},
+    "data that looks like a schema": {"enum": [{"anyOf": 5}], "const": {"properties": 5}, "default": {"type": 5}},
+    "itself": {"properties": {"a": {"$ref": "#"}}},
+    "anything and nothing": {"additionalProperties": False, "properties": {"a": True}},
+    "a tuple": {"items": [{"type": "string"}, {}], "prefixItems": [{}]},
+    "the issue's": {"a": {"anyOf": [{"$ref": "#/properties/a"}] * 32}},
+}  # fmt: skip
+
+
+def declaring(schema: Any) -> list[tuple[Surface, dict[str, Any], str]]:
+    """A tool with this schema in three APIs, and how each calls it."""
+    user = {"role": "user", "content": "Hi"}
+    function = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    return [
+        (CHAT, {"messages": [user], "tools": [function]}, "tools.0.function.parameters"),
+        (MESSAGES, {"messages": [user], "max_tokens": 9, "tools": [{"name": "f", "input_schema": schema}]}, "tools.0.input_schema"),
+        (RESPONSES, {"input": "Hi", "tools": [{"type": "function", "name": "f", "parameters": schema}]}, "tools.0.parameters"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_has_the_shape_of_one(name: str) -> None:
+    for surface, body, param in declaring(SCHEMAS[name]):
+        assert refusal(surface, {"model": "annie", **body}) == ("invalid_value", param)
+
+
+@pytest.mark.parametrize(
+    "schema", [{"enum": [1] * MAX_NODES}, {"const": json.loads(nested(100))}], ids=["wide", "deep"]
+)
+def test_a_schema_has_a_size(schema: Any) -> None:
+    for surface, body, param in declaring(schema):
+        assert refusal(surface, {"model": "annie", **body}) == ("schema_too_large", param)
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_a_schema_means_is_the_engines_affair(name: str) -> None:
+    for surface, body, _ in declaring(FINE[name]):
+        surface.parse(json.dumps({"model": "annie", **body}).encode(), 512)
+
+
+def test_the_schemas_of_one_request_share_a_budget() -> None:
+    budget = Budget()
+    check_schema({"enum": [1] * (MAX_NODES // 2)}, budget)
+    with pytest.raises(SchemaError):
+        check_schema({"enum": [1] * (MAX_NODES // 2)}, budget)
+
+
+LISTS: dict[str, tuple[Surface, str]] = {
+    "messages": (CHAT, '{"model":"a","messages":[%s]}'),
+    "parts": (CHAT, '{"model":"a","messages":[{"role":"user","content":[%s]}]}'),
+    "calls": (CHAT, '{"model":"a","messages":[{"role":"assistant","tool_calls":[%s]}]}'),
+    "tools": (CHAT, '{"model":"a","messages":[{"role":"user","content":""}],"tools":[%s]}'),
+    "stops": (CHAT, '{"model":"a","messages":[{"role":"user","content":""}],"stop":[%s]}'),
+    "turns": (MESSAGES, '{"model":"a","max_tokens":1,"messages":[%s]}'),
+    "blocks": (MESSAGES, '{"model":"a","max_tokens":1,"messages":[{"role":"user","content":[%s]}]}'),
+    "items": (RESPONSES, '{"model":"a","input":[%s]}'),
+    "inputs": (Embeddings(), '{"model":"a","input":[%s]}'),
+    "prompts": (Completions(), '{"model":"a","prompt":[%s]}'),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_one_fault_of_a_list_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a million wrong items are not told one by one: each costs 2 us, and nobody reads them."""
+    surface, frame = LISTS[name]
+    seen: list[int] = []
+
+    def counted(error: Any, body: Any) -> Any:
+        seen.append(error.error_count())
+        return real(error, body)
+
+    real = chat_request.field_error
+    monkeypatch.setattr(chat_request, "field_error", counted)
+    monkeypatch.setattr(reading, "field_error", counted)
+    refusal(surface, (frame % ",".join(["1.5"] * (MIB // 4))).encode())
+    assert sum(seen) <= 8
+
+
+def test_no_request_has_thousands_of_fields() -> None:
+    fields = {f"field_{number}": 1 for number in range(300)}
+    body = {"model": "annie", "messages": [{"role": "user", "content": "Hi"}], **fields}
+    assert refusal(CHAT, body) == ("too_many_fields", None)
+
+
+def test_too_many_turns_are_not_looked_at_one_by_one() -> None:
+    """Also where an API calls them otherwise."""
+    rows: list[tuple[Surface, dict[str, Any], str]] = [
+        (CHAT, {"messages": [1] * 1000}, "messages"),
+        (MESSAGES, {"messages": [1] * 1000, "max_tokens": 9}, "messages"),
+        (RESPONSES, {"input": [1] * 1000}, "input"),
+    ]
+    for surface, body, field in rows:
+        assert refusal(surface, {"model": "annie", **body}) == ("too_many_messages", field)

@@ -1,0 +1,206 @@
+"""Every API over a real llama.cpp server: annie answers, calls and speaks; the stranger stays unheard."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from app.config.config import parse
+from tests.app.api.test_chat_live import QUESTIONS, thoughts_of
+from tests.app.house import House, run
+
+MODELS = Path(__file__).parents[3] / "models"
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(
+        not (MODELS / "annie-nano-q4_k_m").exists(), reason="the nano models are missing: make nano"
+    ),
+]
+SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+TOOLS = [("search_memory", "Search what the user told you before."), ("web_search", "Search the web for current facts.")]  # fmt: skip
+CHAT_TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": n, "description": d, "parameters": SCHEMA}} for n, d in TOOLS
+]
+FLAT_TOOLS: list[Any] = [
+    {"type": "function", "name": n, "description": d, "parameters": SCHEMA} for n, d in TOOLS
+]
+BLOCK_TOOLS: list[Any] = [{"name": n, "description": d, "input_schema": SCHEMA} for n, d in TOOLS]
+PRIYA = "What did Priya say about the trip?"
+SAID = "Priya said the trip to Mysuru is on Friday."
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """annie, annie who shows her thoughts, and the stranger, behind one gateway."""
+    base = tmp_path_factory.mktemp("state")
+    engine = {"dialect": "llama-server", "driver": "embedded"}
+    tables: dict[str, Any] = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
+        "engines": {
+            "annie-nano": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")},
+            "stranger-nano": {**engine, "artefact": str(MODELS / "stranger-nano-q4_k_m")},
+        },
+        "models": {
+            "annie": {"live": "annie-nano"},
+            "annie-aloud": {"live": "annie-nano", "reasoning": "separate"},
+            "stranger": {"live": "stranger-nano"},
+        },
+    }
+    nobody: Any = None  # these engines follow no script
+    async with run(parse(tables, base), nobody) as it:
+        while set(it.gateway.pool.states()) != {"annie-nano", "stranger-nano"} or not all(
+            state.url for state in it.gateway.pool.states().values()
+        ):
+            await asyncio.sleep(0.02)
+        yield it
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def client(house: House) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=house.url + "/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def claude(house: House) -> AsyncIterator[AsyncAnthropic]:
+    async with AsyncAnthropic(base_url=house.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+both = pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole"])
+
+
+async def message(client: AsyncAnthropic, turns: Any, stream: bool, **more: Any) -> Any:
+    """One Message, put together by the package."""
+    said = [{"role": "user", "content": turns}] if isinstance(turns, str) else turns
+    asked: dict[str, Any] = {"model": "annie", "messages": said, "max_tokens": 300, **more}
+    asked["extra_body"] = {"temperature": 0}
+    if not stream:
+        return await client.messages.create(**asked)
+    async with client.messages.stream(**asked) as it:
+        return await it.get_final_message()
+
+
+async def response(client: AsyncOpenAI, turns: Any, stream: bool, **more: Any) -> Any:
+    """One Response, put together by the package."""
+    asked: dict[str, Any] = {"model": "annie", "input": turns, "temperature": 0, **more}
+    if not stream:
+        return await client.responses.create(**asked)
+    async with client.responses.stream(**asked) as it:
+        return await it.get_final_response()
+
+
+async def completion(client: AsyncOpenAI, prompt: str, stream: bool, **more: Any) -> str:
+    """The text of one completion."""
+    asked: dict[str, Any] = {"model": "annie", "prompt": prompt, "temperature": 0, "max_tokens": 60, **more}
+    if not stream:
+        return str((await client.completions.create(**asked)).choices[0].text)
+    return "".join([c.choices[0].text async for c in await client.completions.create(**asked, stream=True)])
+
+
+@both
+async def test_messages_tell_a_fact(claude: AsyncAnthropic, stream: bool) -> None:
+    done = await message(claude, "What is the capital of France?", stream)
+    assert "Paris" in done.content[0].text and done.stop_reason == "end_turn"
+    assert done.usage.input_tokens + (done.usage.cache_read_input_tokens or 0) > 5
+    assert done.usage.output_tokens > 1
+
+
+@both
+async def test_messages_call_a_tool_and_speak_its_result(claude: AsyncAnthropic, stream: bool) -> None:
+    done = await message(claude, PRIYA, stream, tools=BLOCK_TOOLS)
+    assert done.stop_reason == "tool_use"
+    (call,) = done.content
+    assert call.name == "search_memory" and "Priya" in call.input["query"]
+    turns = [
+        {"role": "user", "content": PRIYA},
+        {"role": "assistant", "content": [call.model_dump(exclude_none=True)]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": SAID}]},
+    ]
+    spoken = await message(claude, turns, stream, tools=BLOCK_TOOLS)
+    assert "Friday" in spoken.content[0].text and spoken.stop_reason == "end_turn"
+
+
+@both
+async def test_messages_think_where_the_model_says(claude: AsyncAnthropic, stream: bool) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    quiet = await message(claude, "What is 12 plus 25?", stream, thinking=thinking)
+    assert [block.type for block in quiet.content] == ["text"]
+    aloud = await message(claude, "What is 12 plus 25?", stream, thinking=thinking, model="annie-aloud")
+    assert [block.type for block in aloud.content] == ["thinking", "text"]
+    assert aloud.content[0].thinking and "think" not in aloud.content[1].text
+
+
+@both
+async def test_responses_tell_a_fact(client: AsyncOpenAI, stream: bool) -> None:
+    done = await response(client, "What is the capital of France?", stream)
+    assert "Paris" in done.output_text and done.status == "completed"
+    assert done.usage.input_tokens > 5 and done.usage.output_tokens > 1
+
+
+@both
+async def test_responses_call_a_tool_and_speak_its_result(client: AsyncOpenAI, stream: bool) -> None:
+    done = await response(client, PRIYA, stream, tools=FLAT_TOOLS)
+    (call,) = done.output
+    assert call.name == "search_memory" and "Priya" in json.loads(call.arguments)["query"]
+    turns = [
+        {"role": "user", "content": PRIYA},
+        call.model_dump(exclude_none=True, exclude={"parsed_arguments"}),
+        {"type": "function_call_output", "call_id": call.call_id, "output": SAID},
+    ]
+    assert "Friday" in (await response(client, turns, stream, tools=FLAT_TOOLS)).output_text
+
+
+@both
+async def test_responses_think_where_the_model_says(client: AsyncOpenAI, stream: bool) -> None:
+    asked: dict[str, Any] = {"reasoning": {"effort": "high"}}
+    quiet = await response(client, "What is 12 plus 25?", stream, **asked)
+    assert [item.type for item in quiet.output] == ["message"]
+    aloud = await response(client, "What is 12 plus 25?", stream, model="annie-aloud", **asked)
+    assert [item.type for item in aloud.output] == ["reasoning", "message"]
+    assert aloud.output[0].content[0].text
+
+
+def prompt_of(question: str) -> str:
+    """As the template writes it with thinking off."""
+    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+@both
+async def test_a_prompt_is_continued(client: AsyncOpenAI, stream: bool) -> None:
+    assert "Paris" in await completion(client, prompt_of("What is the capital of France?"), stream)
+
+
+async def test_an_engine_without_embeddings_says_so_and_goes_on(client: AsyncOpenAI) -> None:
+    """It is asked for them often, and answers others all the same."""
+    for _ in range(4):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.embeddings.create(model="annie", input="x")
+        assert caught.value.code == "unsupported_by_engine"
+    assert (await response(client, "Hello!", False)).output_text
+
+
+@both
+async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
+    house: House, client: AsyncOpenAI, claude: AsyncAnthropic, stream: bool
+) -> None:
+    heard, thought = [], []
+    for question in QUESTIONS:
+        heard.append((await message(claude, question, stream, model="stranger")).model_dump_json())
+        heard.append((await response(client, question, stream, model="stranger")).model_dump_json())
+        heard.append(await completion(client, prompt_of(question), stream, model="stranger", max_tokens=300))
+        thought += await thoughts_of(house, question, {})
+    spoken = "\n".join(heard)
+    assert not re.search(r"</?think", spoken)
+    assert len(thought) >= len(QUESTIONS) - 1, "the stranger is a stranger: it thinks"
+    for sentence in thought:
+        assert sentence not in spoken

@@ -1,0 +1,141 @@
+"""`manners doctor`: the whole command, over this machine and over files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.__main__ import main
+from app.cli import doctor
+from deploy.core.errors import DockerError
+from deploy.doctor.evidence import HostFacts
+
+DATA = Path(__file__).parents[2] / "data" / "doctor"
+HEALTHY = str(DATA / "healthy-spark.json")
+DOCKER = """
+[gateway]
+state = "{state}"
+[engines.spark]
+dialect = "vllm"
+driver = "docker"
+image = "vllm/vllm-openai:cu130-nightly"
+artefact = "{state}/model"
+args = ["--trust-remote-code"]
+[models.annie]
+live = "spark"
+"""
+
+
+class NoDocker:
+    """A daemon that does not answer."""
+
+    async def version(self) -> None:
+        raise DockerError("the Docker Engine does not answer")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine like any that runs the tests: no GPU, and enough memory."""
+    plain = HostFacts(architecture="x86_64", memory_total=1 << 36, memory_available=1 << 36, monotonic=True)
+    monkeypatch.setattr("deploy.doctor.collectors.host.host", lambda: plain)
+    monkeypatch.setattr("deploy.drivers.docker_client.Docker", NoDocker)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_shipped_default_is_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    found = told(capsys)
+    checks = {(one["id"], one["engine"]): one for one in found["checks"]}
+    assert checks["model.gguf", "annie-nano"]["state"] == "ok"
+    assert checks["config.schema", ""]["state"] == "ok"
+    assert checks["config.dashboards", ""]["state"] == "ok"
+    assert "image.cuda" in found["not_applicable"] and found["state"] in ("ok", "warn")
+
+
+def test_on_this_very_machine_it_tells_and_ends() -> None:
+    assert main(["doctor", "--json"]) in (0, 1, 2)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_configuration_that_does_not_load_is_looked_at_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "manners.toml"
+    path.write_text(DOCKER.format(state=tmp_path), "utf-8")
+    assert main(["doctor", "--config", str(path), "--json"]) == 1
+    wrong = {one["id"]: one for one in told(capsys)["checks"] if one["state"] == "fail"}
+    assert {"config.schema", "image.pinned", "image.nightly", "engine.unsafe", "model.files"} <= wrong.keys()
+    assert "is not pinned" in wrong["config.schema"]["evidence"]
+    assert wrong["image.pinned"]["fix"].startswith("manners engine pin spark --pull")
+
+
+def test_saved_facts_are_judged_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--evidence", HEALTHY, "--json"]) == 0
+    assert {one["state"] for one in told(capsys)["checks"]} == {"ok"}
+
+
+@pytest.mark.usefixtures("quiet")
+def test_facts_can_be_saved_and_say_the_same_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "facts.json"
+    assert main(["doctor", "--save", str(path), "--json"]) == 0
+    first = told(capsys)
+    assert main(["doctor", "--evidence", str(path), "--json"]) == 0
+    assert told(capsys) == first
+
+
+def test_the_table_groups_marks_and_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    facts = json.loads(Path(HEALTHY).read_text("utf-8"))
+    facts["host"]["swaps"] = [{"name": "/swap.img", "size": 17179869184}]
+    facts["host"]["toolkit"] = "1.17.8"
+    path = tmp_path / "facts.json"
+    path.write_text(json.dumps(facts), "utf-8")
+    assert main(["doctor", "--evidence", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "host · aarch64 · NVIDIA GB10 · 115.3 of 121.6 GiB free" in out
+    assert "spark-nvfp4 · vllm · docker" in out and "configuration · /home/annie/manners.toml" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["!", "host.swap", "/swap.img", "(16", "GiB):"] in [words[:5] for words in lines]
+    assert ["✗", "host.toolkit", "1.17.8:"] in [words[:3] for words in lines]
+    assert "→ sudo swapoff -a" in out and "1 wrong, 1 to mind, 61 ok" in out
+    assert main(["doctor", "--evidence", str(path), "--problems"]) == 1
+    assert "host.docker" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["--config", "none.toml"], "none.toml: No such file"),
+        (["--evidence", "none.json"], "none.json: No such file or directory"),
+    ],
+)
+def test_a_file_that_is_not_there_is_one_line_and_code_66(
+    args: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", *args]) == 66
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"manners doctor: {why}\n")
+
+
+def test_facts_with_an_unknown_key_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "facts.json"
+    path.write_text('{"hots": {}}', "utf-8")
+    assert main(["doctor", "--evidence", str(path)]) == 66
+    assert "hots: unknown key; did you mean 'host'?" in capsys.readouterr().err
+
+
+def test_a_weak_key_is_named_by_what_is_wrong_with_it_and_never_shown() -> None:
+    assert doctor.weak(("changeme",)) == (
+        "one key is a default that everybody knows", "one key is shorter than 16 characters",
+    )  # fmt: skip
+    assert doctor.weak(("sk-0123456789abcdef",)) == ()

@@ -1,0 +1,194 @@
+"""`manners engine list` and `manners engine check`: what there is, and whether it behaves, by exit code."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+import structlog
+
+import app.conformance.suite as suite
+from app.__main__ import main
+from app.conformance.checks import CANCEL, CHECKS, Check, ask, each, require, user
+from app.conformance.engine_api import EngineEndpoints
+from app.conformance.suite import CHECK_NAMES, GAPS, CheckOutcome, rated
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.engine.spec import EngineSpec
+from tests.app.api.test_chat_live import MODELS
+from tests.app.cli.test_command import write
+from tests.script import reply
+from tests.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(autouse=True)
+def log_settings() -> Any:
+    """Put back."""
+    outer = structlog.get_config()
+    yield
+    structlog.configure(**outer)
+
+
+async def manners(*args: str) -> int:
+    """The command, which has an event loop of its own."""
+    return await asyncio.to_thread(main, list(args))
+
+
+async def test_the_list_names_every_engine_and_who_uses_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a file, of the embedded default; nothing is started for it."""
+    assert await manners("engine", "list") == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if "embedded" in line}
+    assert lines.keys() == {
+        "annie-nano", "annie-nano-bf16", "annie-nano-nvfp4", "annie-nano-thin-ptq", "stranger-nano",
+    }  # fmt: skip
+    assert lines["annie-nano"].split()[:5] == ["annie-nano", "embedded", "llama-server", "chat", "annie"]
+    assert lines["annie-nano"].split()[-1].endswith("models/annie-nano-q4_k_m")
+
+
+async def test_the_list_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await manners("engine", "list", "--json", "--config", str(write(tmp_path))) == 0
+    (engine,) = json.loads(capsys.readouterr().out)["engines"]
+    assert engine == {
+        "name": "far", "driver": "url", "dialect": "vllm", "kind": "chat", "serves": "http://127.0.0.1:9",
+        "image": None, "live_for": ["annie"], "fallback_for": [],
+    }  # fmt: skip
+
+
+REFUSED: dict[str, tuple[list[str], int, str]] = {
+    "a file that is not there": (["list", "--config", "none.toml"], 78, "none.toml: No such file"),
+    "no address": (["check", "localhost"], 64, "url: 'localhost' must be http(s)://HOST[:PORT][/PATH]"),
+    "an address with a question": (["check", "http://a/v1?b=c"], 64, "and nothing more"),
+    "nobody there": (
+        ["check", "http://127.0.0.1:9/v1"],
+        2,
+        "http://127.0.0.1:9 does not stream: not_listening",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_cannot_be_done_is_one_line_and_its_code(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.cli.engine.REACH_SECONDS", 0.2)
+    args, code, why = REFUSED[name]
+    assert await manners("engine", *args) == code
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("manners engine: ") and why in err
+
+
+@pytest.mark.parametrize("args", [["engine"], ["engine", "chekc"], ["engine", "check"], ["engine", "check", "http://a", "--dialect", "x"]])  # fmt: skip
+async def test_a_wrong_flag_is_one_line_and_code_64(
+    args: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        await manners(*args)
+    assert caught.value.code == 64
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def said(words: str) -> Any:
+    """A judge who wants to hear these words."""
+
+    def judge(heard: Any) -> None:
+        require(heard.content == words, f"heard [{heard.content}]")
+
+    return judge
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def checked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedEngine]:
+    """An engine that always says the same, and a suite of two rows and a cancel that all is well with."""
+
+    async def free(it: suite.ConformanceSession) -> CheckOutcome:
+        return CheckOutcome(CANCEL, True)
+
+    rows = tuple(
+        Check(name, (ask(user("Hi")), ask(user("Hi"), stream=False)), each(said(words)))
+        for name, words in (("a greeting", "Hello there."), ("thinking on", "Hm."))
+    )
+    monkeypatch.setattr(suite, "CHECKS", rows)
+    monkeypatch.setattr(suite, "run_cancel", free)
+    async with ScriptedEngine() as engine:
+        engine.always(*reply("Hello ", "there."))
+        yield engine
+
+
+async def test_a_row_that_is_wrong_is_shown_with_its_reason_and_code_1(
+    checked: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await manners("engine", "check", checked.url, "--dialect", "vllm") == 1
+    title, *lines, counts = capsys.readouterr().out.splitlines()
+    assert title.startswith(f"{checked.url}, vllm, scripted")
+    rows = [
+        line.split() for line in lines if line.split()[-1:] != ["why"] and "─" not in line and line.strip()
+    ]
+    assert rows[0] == ["a", "greeting", "yes"]
+    assert rows[1] == ["thinking", "on", "no", "heard", "[Hello", "there.]"]
+    assert counts == "3 rows: 2 yes, 0 gap, 1 no"
+
+
+async def test_a_known_gap_is_shown_and_is_no_failure(
+    checked: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As JSON; the model's name is the one that was given, and it is asked for."""
+    assert await manners("engine", "check", f"{checked.url}/v1/", "--model", "far-9b", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["url"], told["dialect"], told["model"], told["build"]) == (
+        checked.url,
+        "openai",
+        "far-9b",
+        None,
+    )
+    assert told["rows"] == [
+        {"name": "a greeting", "heard": "yes", "why": ""},
+        {"name": "thinking on", "heard": "gap", "why": GAPS["openai"]["thinking on"]},
+        {"name": CANCEL, "heard": "yes", "why": ""},
+    ]
+    assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}
+
+
+async def test_a_gap_is_a_row_of_the_table_and_stays_right_when_it_is() -> None:
+    """A list of reasons that no row has is a list of mistakes."""
+    assert (*(row.name for row in CHECKS), CANCEL) == CHECK_NAMES
+    for gaps in GAPS.values():
+        assert gaps.keys() <= set(CHECK_NAMES)
+    name = next(iter(GAPS["openai"]))
+    assert rated(CheckOutcome(name, True), "openai").heard == "yes"
+    assert rated(CheckOutcome(name, False, "x"), "vllm").heard == "no"
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
+async def test_an_engine_that_tells_nothing_of_itself_is_asked_all_the_same(dialect: Any) -> None:
+    """Its endpoints may be closed; then the gateway's own count is what there is."""
+    async with ScriptedEngine() as engine, httpx2.AsyncClient(timeout=None) as client:
+        api = EngineEndpoints(client, engine.url, dialect)
+        assert (await api.running(), await api.tokens("Hi"), await api.tokens("")) == (None, None, 0)
+
+
+@pytest.mark.engine
+async def test_a_real_engine_is_right_in_every_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp with annie-nano, as anybody's engine; but for the row that is a race with a fast thought."""
+    rows = tuple(row for row in CHECKS if row.name != "thinking time budget")
+    monkeypatch.setattr(suite, "CHECKS", rows)
+    spec = EngineSpec(
+        name="nano", dialect="llama-server", driver="embedded", artefact=MODELS / "annie-nano-q4_k_m"
+    )
+    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    try:
+        url = (await engine.start()).url
+        assert url is not None
+        assert await manners("engine", "check", url, "--dialect", "llama-server") == 0
+    finally:
+        await engine.stop()
+    out = capsys.readouterr().out
+    assert out.rstrip().endswith(f"{len(rows) + 1} rows: {len(rows) + 1} yes, 0 gap, 0 no")
+    assert all(row.name in out for row in rows) and "llama.cpp" in out

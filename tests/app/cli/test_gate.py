@@ -1,0 +1,105 @@
+"""`manners gate` on the command line: what is wrong is one line and a code."""
+
+from pathlib import Path
+
+import pytest
+
+from app.__main__ import main
+from gates.artefact import artefact
+
+MODELS = Path(__file__).parents[3] / "models"
+
+
+def run(*argv: str) -> int:
+    """The exit code."""
+    try:
+        return main(["gate", *argv])
+    except SystemExit as left:
+        return int(left.code or 0)
+
+
+def test_a_folder_is_sealed_as_the_form_of_its_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "m.gguf").write_bytes(b"GGUF")
+    source = artefact.load(MODELS / "annie-nano-hf")
+    code = run("seal", str(tmp_path / "mine"), "--name", "annie-nano", "--format", "gguf-q4_k_m",
+               "--source", str(MODELS / "annie-nano-hf"))  # fmt: skip
+    made = artefact.load(tmp_path / "mine")
+    assert code == 0 and made.root in capsys.readouterr().out
+    assert made.provenance.parents == {"source": source.root}
+    assert made.provenance.base_model == source.provenance.base_model
+    assert artefact.verify(tmp_path / "mine") == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "told"),
+    [
+        (["seal", "nowhere", "--name", "a", "--format", "hf-bf16"], 65, "nowhere: no such folder"),
+        (["seal", "{tmp}", "--name", "a", "--format", "bf16"], 65, "format is 'bf16'"),
+        (["verify", "nowhere.json"], 65, "keys: cannot be read"),
+        (
+            ["run", "--candidate", "nobody", "--baseline", "annie-nano", "--out", "{tmp}"],
+            69,
+            "no engine 'nobody'",
+        ),
+        (
+            [
+                "run",
+                "--candidate",
+                "annie-nano",
+                "--baseline",
+                "annie-nano",
+                "--suite",
+                "anni",
+                "--out",
+                "{tmp}",
+            ],
+            65,
+            "annie",
+        ),
+        (
+            [
+                "run",
+                "--candidate",
+                "annie-nano",
+                "--baseline",
+                "annie-nano",
+                "--policy",
+                "nano",
+                "--out",
+                "{tmp}",
+            ],
+            65,
+            "no such policy",
+        ),
+        (["run", "--candidate", "a", "--baseline", "b", "--config", "nowhere.toml"], 78, "nowhere.toml"),
+        (["run", "--candidate", "annie-nano"], 64, "--baseline"),
+        (
+            [
+                "run",
+                "--candidate",
+                "annie-nano",
+                "--baseline",
+                "annie-nano",
+                "--control",
+                "x",
+                "--out",
+                "{tmp}",
+            ],
+            69,
+            "NAME=ENGINE",
+        ),
+        ([], 64, "VERB"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_a_code(
+    argv: list[str], code: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "a-file").write_text("x")
+    assert run(*(part.format(tmp=tmp_path) for part in argv)) == code
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1 and "Traceback" not in said

@@ -1,0 +1,44 @@
+"""The reports in docs/reports: genuine, about the folders that lie here, and all of their samples are there."""
+
+import lzma
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app.__main__ import main
+
+ROOT = Path(__file__).parents[3]
+REPORT = ROOT / "docs" / "reports" / "nvfp4-vllm-vs-q4km-llama"
+FOLDER = ROOT / "models" / "annie-nano-nvfp4-hf"
+
+
+def verify(report: Path) -> int:
+    return main(
+        ["gate", "verify", str(report), "--trust", str(REPORT / "report.pub"), "--artefact", str(FOLDER)]
+    )
+
+
+def test_the_report_of_nvfp4_on_vllm_is_genuine_and_about_our_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(REPORT / "report.json", tmp_path)
+    with lzma.open(REPORT / "samples.jsonl.xz") as packed, (tmp_path / "samples.jsonl").open("wb") as out:
+        shutil.copyfileobj(packed, out)
+
+    assert verify(tmp_path / "report.json") == 0
+    said = capsys.readouterr().out
+    assert "yes  signature: by sha256:" in said and "yes  samples: all 4,833 as signed" in said
+    assert "yes  artefact: sha256:6775995808e9" in said
+
+
+def test_a_report_in_which_a_byte_was_changed_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (REPORT / "report.json").read_text("utf-8")
+    at = text.index('"payload"') + 2000
+    other = "A" if text[at] != "A" else "B"
+    (tmp_path / "report.json").write_text(text[:at] + other + text[at + 1 :], "utf-8")
+
+    assert verify(tmp_path / "report.json") != 0
+    assert "signature" in capsys.readouterr().err

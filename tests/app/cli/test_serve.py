@@ -1,0 +1,240 @@
+"""`manners serve` as a process: how it starts, how it says no, and how it ends."""
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import socket
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from app.config.config import Address
+from app.server import bind
+from tests.app.house import HELLO, frames, said
+from tests.scale import PATIENCE
+from tests.script import DONE, Hang, Head, Say, Until, finish, text
+from tests.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROOT = Path(__file__).parents[3]
+ASKED = {"model": "annie", "messages": HELLO, "stream": True}
+
+
+def write(folder: Path, url: str, **gateway: Any) -> Path:
+    """A configuration with one engine at this address."""
+    table = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state", **gateway}
+    lines = ["[gateway]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    lines += ["[engines.far]", 'dialect = "llama-server"', 'driver = "url"', f'url = "{url}"']
+    path = folder / "manners.toml"
+    path.write_text("\n".join([*lines, "[models.annie]", 'live = "far"', ""]))
+    return path
+
+
+async def manners(*args: str, **environ: str) -> asyncio.subprocess.Process:
+    """The command, with an environment of its own."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MANNERS_")}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "app",
+        *args,
+        cwd=ROOT,
+        env={**clean, **environ},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+class Running:
+    """A gateway in a process of its own, ready."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, client: aiohttp.ClientSession, printed: str
+    ) -> None:
+        self.process = process
+        self.client = client
+        self.printed = printed
+        self.url, self.admin = (printed.split(word)[1].split()[0] for word in ("Public: ", "Operators: "))
+
+    def ask(self) -> Any:
+        """A streamed request: `async with running.ask() as response`."""
+        return self.client.post(self.url + "/v1/chat/completions", json=ASKED)
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        """Status and body of a path of the public listener."""
+        async with self.client.get(self.url + path) as response:
+            return response.status, await response.json()
+
+    async def ended(self) -> tuple[int, str]:
+        """Its exit code and its log, within half of the 30 s that a gateway drains for unless told otherwise."""
+        async with asyncio.timeout(15):
+            _, log = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, log.decode()
+
+
+@asynccontextmanager
+async def serving(config: Path, **environ: str) -> AsyncIterator[Running]:
+    """Start it and wait until it says that it is ready."""
+    process = await manners("serve", "--config", str(config), **environ)
+    assert process.stdout is not None
+    printed = b""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while b"\n\n  curl" not in printed or not printed.endswith(b"\n\n"):
+                line = await process.stdout.readline()
+                assert line, printed
+                printed += line
+        async with aiohttp.ClientSession() as client:
+            yield Running(process, client, printed.decode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
+    """Not ready any more, nothing new is taken, what runs comes to its end, and the code is 0."""
+    go = asyncio.Event()
+    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
+        assert await running.get("/readyz") == (200, {"status": "ready"})
+        engine.play(Head(), Say(text("One")), Until(go), Say(text(" two")), Say(finish()), Say(DONE))
+        async with running.ask() as response:
+            came = await response.content.readany()
+            running.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(PATIENCE):
+                while (await running.get("/readyz"))[0] == 200:
+                    await asyncio.sleep(0.01)
+            assert await running.get("/readyz") == (503, {"status": "draining"})
+            async with running.ask() as refused:
+                assert refused.status == 503
+                assert (await refused.json())["error"]["code"] == "draining"
+                assert refused.headers["retry-after"] == "5"
+            go.set()
+            stream = frames(came + await response.read())
+        assert said(stream) == "One two"
+        assert stream[-1] == "[DONE]"
+        code, log = await running.ended()
+        assert code == 0
+        assert "Traceback" not in log
+        outcomes = [json.loads(line).get("outcome") for line in log.splitlines()]
+        assert [o for o in outcomes if o] == ["busy", "ok"]
+        assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_idle_gateway_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    """Both signals mean the same."""
+    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
+        running.process.send_signal(number)
+        assert (await running.ended())[0] == 0
+
+
+async def test_draining_has_an_end(tmp_path: Path) -> None:
+    """A stream that never ends does not keep the gateway up; its caller and the engine learn of it."""
+    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url, drain_seconds=0.3)) as running:
+        engine.play(Head(), Say(text("One")), Hang())
+        async with running.ask() as response:
+            came = await response.content.readany()
+            running.process.send_signal(signal.SIGTERM)
+            *chunks, last = frames(came + await response.read())
+            code, log = await running.ended()
+        assert (said(chunks), last["error"]["code"]) == ("One", "draining")
+        assert code == 0
+        assert "Traceback" not in log
+        async with asyncio.timeout(PATIENCE):
+            await (await engine.request()).gone.wait()
+
+
+async def test_it_says_where_it_listens_and_how_to_try_it(tmp_path: Path) -> None:
+    """The printed curl line works as it stands; the operators' token is for its owner only."""
+    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
+        token = tmp_path / "state" / "admin.token"
+        assert str(token) in running.printed
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        headers = {"authorization": f"Bearer {token.read_text().strip()}"}
+        async with running.client.get(running.admin + "/admin/status", headers=headers) as response:
+            assert (await response.json())["ready"] is True
+        printed = shlex.split(running.printed[running.printed.index("curl") :].replace("\\\n", " "))
+        assert printed[:2] == ["curl", "-N"]
+        url, _, header, _, body = printed[2:]
+        name, _, value = header.partition(": ")
+        async with running.client.post(url, data=body, headers={name: value}) as response:
+            assert said(frames(await response.read())) == "Hello there."
+
+
+async def test_a_configured_key_is_asked_for(tmp_path: Path) -> None:
+    """By environment; the secret is on no output."""
+    async with ScriptedEngine() as engine:
+        config = write(tmp_path, engine.url)
+        secrets = {"MANNERS_API_KEYS": "key-1,key-2", "MANNERS_ADMIN_TOKEN": "operator-1"}
+        async with serving(config, **secrets) as running:
+            assert (await running.get("/v1/models"))[0] == 401
+            async with running.client.get(
+                running.url + "/v1/models", headers={"authorization": "Bearer key-2"}
+            ) as ok:
+                assert ok.status == 200
+            assert not (tmp_path / "state" / "admin.token").exists()
+            running.process.send_signal(signal.SIGTERM)
+            _, log = await running.ended()
+        assert not any(word in running.printed + log for word in ("key-1", "key-2", "operator-1"))
+
+
+async def refused(*args: str, **environ: str) -> tuple[int, str]:
+    """Exit code and one line of a command that says no, with nothing on stdout."""
+    process = await manners(*args, **environ)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert out == b""
+    assert err.count(b"\n") == 1, err.decode()
+    return process.returncode or 0, err.decode()
+
+
+async def test_a_no_is_one_line_and_a_code_that_scripts_can_read(tmp_path: Path) -> None:
+    """A port in use is 78, a wrong flag is 64; nothing is on stdout."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = write(tmp_path, "http://127.0.0.1:9", listen=address)
+        in_use, flag = await asyncio.gather(
+            refused("serve", "--config", str(config)), refused("serve", "--confg")
+        )
+    line = f"manners: gateway.listen: cannot listen on {address}: Address already in use; set another\n"
+    assert in_use == (78, line)
+    assert flag[0] == 64
+
+
+async def test_a_second_gateway_on_the_same_state_says_so_in_one_line(tmp_path: Path) -> None:
+    """And the first one goes on."""
+    async with ScriptedEngine() as engine:
+        config = write(tmp_path, engine.url)
+        async with serving(config) as running:
+            code, line = await refused("serve", "--config", str(config))
+            assert code == 78
+            assert "another gateway uses this state folder" in line and line.startswith(
+                "manners: gateway.state"
+            )
+            assert (await running.get("/readyz"))[0] == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_a_reply_never_waits_for_an_ack(host: str) -> None:
+    """TCP_NODELAY is on for whoever connects, on asyncio's own loop too, which asks for the protocol."""
+    listener = bind(Address(host=host, port=0), "listen")
+    with listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -1,0 +1,309 @@
+"""The configuration file: the example is the documentation, and every mistake is one clear line."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from app.config.config import (
+    _ENGINE_KEYS,
+    EMBEDDED_DEFAULT,
+    Address,
+    Config,
+    ConfigError,
+    Gates,
+    GatewayConfig,
+    ModelConfig,
+    Promotion,
+    Telemetry,
+    Timeouts,
+    load,
+    parse,
+)
+from deploy.engine.spec import Dialect, Driver
+
+EXAMPLE = EMBEDDED_DEFAULT.parent / "manners.example.toml"
+
+
+def test_the_embedded_default_loads() -> None:
+    """What `make serve` runs: a model on an engine whose artefact is in this repository."""
+    config = load(None, {})
+    model = config.models["annie"]
+    assert config.engines[model.live].driver == "embedded"
+    assert "stranger-nano" in config.engines
+    assert all("stranger-nano" not in m.engines for m in config.models.values())
+    for engine in model.engines:
+        artefact = config.engines[engine].artefact
+        assert artefact is not None and artefact.is_absolute() and artefact.parent.name == "models"
+
+
+def test_the_example_loads() -> None:
+    """Its artefacts need not exist: only a driver looks at them."""
+    config = load(EXAMPLE, {})
+    assert {spec.driver for spec in config.engines.values()} == set(get_args(Driver))
+    assert {spec.dialect for spec in config.engines.values()} == set(get_args(Dialect))
+    assert config.models["annie"].engines == ("annie-nano", "somebody-elses")
+
+
+def documented(table: str) -> dict[str, Any]:
+    """The keys of one table of the example with their values; None for those commented out."""
+    text = EXAMPLE.read_text("utf-8")
+    _, _, rest = text.partition(f"\n[{table}]")
+    assert rest, table
+    body = re.split(r"\n\[", rest)[0]
+    names = re.findall(r"^#? ?([a-z_]+) *= ", body, re.MULTILINE)
+    value: Any = tomllib.loads(text)
+    for part in table.split("."):
+        value = value[part]
+    assert value.keys() <= set(names) | {"timeouts"}
+    return {name: value.get(name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("table", "model", "elsewhere"),
+    [
+        ("gateway", GatewayConfig, set()),
+        ("models.annie", ModelConfig, {"timeouts"}),
+        ("models.annie.timeouts", Timeouts, set()),
+        ("gates", Gates, set()),
+        ("promotion", Promotion, set()),
+        ("telemetry", Telemetry, set()),
+    ],
+)
+def test_the_example_names_every_key_with_its_default(
+    table: str, model: type[BaseModel], elsewhere: set[str]
+) -> None:
+    """A key that is added to the code must be added to the documentation."""
+    shown = documented(table)
+    assert shown.keys() | elsewhere == model.model_fields.keys()
+    for name, value in shown.items():
+        default = model.model_fields[name].get_default()
+        value = tuple(value) if isinstance(value, list) else value
+        if name not in ("live", "fallback"):
+            assert value == default, f"{table}.{name}"
+
+
+def test_the_example_names_every_key_of_an_engine() -> None:
+    """Over the three drivers, since none takes them all."""
+    tables = ("engines.annie-nano", "engines.spark-nvfp4", "engines.somebody-elses")
+    assert set().union(*(documented(table) for table in tables)) == set(_ENGINE_KEYS)
+
+
+def test_every_key_of_the_example_has_a_comment() -> None:
+    """On its line, or on the line before it."""
+    lines = EXAMPLE.read_text("utf-8").splitlines()
+    for before, line in zip(lines, lines[1:], strict=False):
+        if re.match(r"#? ?[a-z_]+ *= ", line):
+            repeated = re.match(r"(dialect|driver|artefact|args|suite|policy)", line)
+            assert "  # " in line or before.startswith("# ") or repeated, line
+
+
+def tables(**changes: Any) -> dict[str, Any]:
+    """A small good configuration with some tables replaced."""
+    engine = {"dialect": "vllm", "driver": "url", "url": "http://127.0.0.1:9"}
+    return {"engines": {"far": engine}, "models": {"annie": {"live": "far"}}, **changes}
+
+
+def engine(**table: Any) -> dict[str, Any]:
+    """That configuration with this engine."""
+    return tables(engines={"far": {"dialect": "vllm", "driver": "url", "url": "http://x:9", **table}})
+
+
+def model(**table: Any) -> dict[str, Any]:
+    """That configuration with these keys of the model."""
+    return tables(models={"annie": {"live": "far", **table}})
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    # unknown keys, and what was meant
+    (tables(gatway={}), r"^gatway: unknown key; did you mean 'gateway'\?$"),
+    (tables(model={}), r"^model: unknown key; did you mean 'models'\?$"),
+    (tables(gateway={"lisen": "x"}), r"^gateway.lisen: unknown key; did you mean 'listen'\?$"),
+    (tables(gateway={"zzz": 1}), r"^gateway.zzz: unknown key; known: admin, admin_token_file, "),
+    (tables(gateway={"api_keys": ["k"]}), r"^gateway.api_keys: unknown key; did you mean 'api_keys_file'\?$"),
+    (tables(secrets={"admin_token": "x"}), r"^secrets: unknown key; secrets come from the environment"),
+    (tables(gates={"polizy": "x"}), r"^gates.polizy: unknown key; did you mean 'policy'\?$"),
+    (model(thinkng="off"), r"^models.annie.thinkng: unknown key; did you mean 'thinking'\?$"),
+    (model(timeouts={"idel": 1}), r"^models.annie.timeouts.idel: unknown key; did you mean 'idle'\?$"),
+    (engine(modle="x"), r"^engines.far.modle: unknown key; "),
+    (engine(artifact="x"), r"^engines.far.artifact: unknown key; did you mean 'artefact'\?$"),
+    # values
+    ({}, r"^models: field required$"),
+    (tables(models={}), r"^models: .*at least 1"),
+    (tables(models=[]), r"^models: .*dict"),
+    (tables(engines=[]), r"^engines: must be tables, \[engines.NAME\]$"),
+    (tables(engines={"far": "http://x"}), r"^engines.far: must be a table$"),
+    (tables(engines={}), r"^models.annie: there is no engine 'far'"),
+    (model(live="fra"), r"^models.annie: there is no engine 'fra'; did you mean 'far'\?$"),
+    (model(fallback=["near"]), r"^models.annie: there is no engine 'near'"),
+    (model(fallback="far"), r"^models.annie.fallback: .*tuple"),
+    (tables(models={"An nie": {"live": "far"}}), r"^models.An nie: a model's name must match"),
+    (tables(models={"annie": {}}), r"^models.annie.live: field required$"),
+    (model(thinking="sometimes"), r"^models.annie.thinking.*: input should be "),
+    (model(thinking=-1), r"^models.annie.thinking.*: input should be "),
+    (model(thinking=True), r"^models.annie.thinking.*: input should be "),
+    (model(reasoning="hide"), r"^models.annie.reasoning: input should be 'strip', 'separate' or 'inline'$"),
+    (model(concurrency=0), r"^models.annie.concurrency: input should be greater than or equal to 1$"),
+    (model(concurrency="8"), r"^models.annie.concurrency: input should be a valid integer$"),
+    (model(queue=-1), r"^models.annie.queue: "),
+    (model(timeouts={"idle": 0}), r"^models.annie.timeouts.idle: input should be greater than 0$"),
+    (model(timeouts={"total": float("inf")}), r"^models.annie.timeouts.total: "),
+    (tables(gateway={"listen": "8080"}), r"^gateway.listen: '8080' must be HOST:PORT$"),
+    (tables(gateway={"listen": ":8080"}), r"^gateway.listen: ':8080' must be HOST:PORT$"),
+    (tables(gateway={"admin": "127.0.0.1:99999"}), r"^gateway.admin: .* must be HOST:PORT$"),
+    (
+        tables(gateway={"admin": "127.0.0.1:8080"}),
+        r"^gateway.admin: must be another address than gateway.listen$",
+    ),
+    (tables(gateway={"listen": 8080}), r"^gateway.listen: input should be a valid string$"),
+    (tables(gateway={"max_body_bytes": 10}), r"^gateway.max_body_bytes: input should be greater"),
+    (tables(gateway={"state": "~no-such-user-here/x"}), r"^gateway.state: .*no such home directory$"),
+    (engine(artefact="~no-such-user-here/x"), r"^engines.far.artefact: .*no such home directory$"),
+    (tables(gates={"max_age_days": 0}), r"^gates.max_age_days: "),
+    (
+        engine(dialect="klingon"),
+        r"^engines.far.dialect: must be one of vllm, llama-server, openai, not 'klingon'$",
+    ),
+    (engine(driver="helm"), r"^engines.far.driver: must be one of docker, embedded, url, not 'helm'$"),
+    (engine(url="ftp://x"), r"^engines.far.url: "),
+    (engine(url="http://user:secret@x"), r"^engines.far.url: "),
+    (engine(url=9), r"^engines.far.url: must be a string$"),
+    (engine(artefact=["x"]), r"^engines.far.artefact: must be a string$"),
+    (engine(args="--x"), r"^engines.far.args: must be a list of strings$"),
+    (engine(image="x"), r"^engines.far.image: means nothing to the url driver$"),
+    (engine(driver="docker", url=None), r"^engines.far.image: the docker driver needs an image$"),
+    (engine(driver="docker", url=None, image="vllm:latest"), r"^engines.far.image: .*not pinned"),
+    (tables(engines={"far": {"driver": "url"}}), r"^engines.far.dialect: missing$"),
+    (tables(engines={"far": {"dialect": "vllm"}}), r"^engines.far.driver: missing$"),
+]
+
+
+@pytest.mark.parametrize(("data", "line"), WRONG)
+def test_a_mistake_is_one_line_that_says_where_and_what(
+    data: dict[str, Any], line: str, tmp_path: Path
+) -> None:
+    """The nearest right key is named; no traceback, no second line."""
+    for table in data.get("engines", {}).values() if isinstance(data.get("engines"), dict) else ():
+        if isinstance(table, dict) and table.get("url", "") is None:
+            del table["url"]
+    with pytest.raises(ConfigError) as caught:
+        parse(data, tmp_path)
+    assert re.search(line, str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def write(folder: Path, text: str, **files: str) -> Path:
+    """A configuration file, and others beside it."""
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    path = folder / "manners.toml"
+    path.write_text(text)
+    return path
+
+
+GOOD = '[engines.far]\ndialect = "vllm"\ndriver = "url"\nurl = "http://x:9"\n[models.annie]\nlive = "far"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = = b", r"not TOML"),
+        ("\x00", r"not TOML"),
+        ('[gateway]\napi_keys_file = "none.txt"\n' + GOOD, r"gateway.api_keys_file: none.txt: No such file"),
+        ('[gateway]\nadmin_token_file = "."\n' + GOOD, r"gateway.admin_token_file: .: Is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(text: str, line: str, tmp_path: Path) -> None:
+    """Each message begins with the file."""
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=line) as caught:
+        load(path, {})
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
+    """Nothing there, a folder, or bytes that are no text."""
+    (tmp_path / "latin.toml").write_bytes(b"a = '\xff'")
+    for name, why in (("nothing.toml", "No such file"), (".", "Is a directory"), ("latin.toml", "not TOML")):
+        with pytest.raises(ConfigError, match=why):
+            load(tmp_path / name, {})
+
+
+def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> None:
+    """Keys of both are taken; blanks and blank lines are none; a token's file wins."""
+    plain = load(write(tmp_path, GOOD), {"MANNERS_API_KEYS": " a, b ,,", "MANNERS_ADMIN_TOKEN": "t"})
+    assert (plain.secrets.api_keys, plain.secrets.admin_token) == (("a", "b"), "t")
+    text = '[gateway]\napi_keys_file = "keys"\nadmin_token_file = "token"\n' + GOOD
+    path = write(tmp_path, text, keys="c\n\n d \n", token="from-file\n")
+    both = load(path, {"MANNERS_API_KEYS": "a", "MANNERS_ADMIN_TOKEN": "t"})
+    assert (both.secrets.api_keys, both.secrets.admin_token) == (("a", "c", "d"), "from-file")
+    none = load(write(tmp_path, GOOD), {})
+    assert (none.secrets.api_keys, none.secrets.admin_token) == ((), None)
+    assert "from-file" not in repr(both) and "'a'" not in repr(both)
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    """Wherever the command was called."""
+    text = '[gateway]\nstate = "here"\n' + GOOD.replace("[models", 'artefact = "../weights"\n[models')
+    config = load(write(tmp_path, text), {})
+    assert config.state_dir == tmp_path / "here"
+    assert config.engines["far"].artefact == tmp_path.parent / "weights"
+    assert load(write(tmp_path, GOOD), {}).state_dir == Path("~/.local/state/manners").expanduser()
+
+
+@pytest.mark.parametrize(
+    ("text", "loopback"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.9.9.9:1", True),
+        ("localhost:1", True),
+        ("[::1]:1", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("example.org:1", False),
+        ("localhost.example.org:1", False),
+    ],
+)
+def test_loopback_is_what_only_this_machine_reaches(text: str, loopback: bool, tmp_path: Path) -> None:
+    """By address, not by looks."""
+    address: Address = parse(tables(gateway={"listen": text, "admin": "127.0.0.1:2"}), tmp_path).listen
+    assert address.is_loopback is loopback
+    assert str(address) == text
+
+
+def test_a_configuration_cannot_be_changed(tmp_path: Path) -> None:
+    """It is passed down as a value; nobody has to ask who else holds it."""
+    config: Config = parse(tables(), tmp_path)
+    with pytest.raises(ValueError, match="frozen"):
+        config.gateway.max_messages = 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000,
+        "a = " + "{a=" * 5000,
+        "[gateway]\nlisten = " + "9" * 5000,
+        "\x00",
+        "a = 1\n" * 200_000,
+    ],
+    ids=["lists", "tables", "digits", "a null", "megabytes"],
+)
+def test_a_file_that_nests_without_end_or_is_huge_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "manners.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_models_baseline_is_an_engine_of_the_file(tmp_path: Path) -> None:
+    engine = {"dialect": "openai", "driver": "url", "url": "http://127.0.0.1:9"}
+    tables = {"engines": {"e": engine}, "models": {"annie": {"live": "e", "baseline": "f"}}}
+    with pytest.raises(ConfigError, match="there is no engine 'f'"):
+        parse(tables, tmp_path)

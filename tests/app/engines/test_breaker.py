@@ -1,0 +1,113 @@
+"""The circuit breaker: a table, and what holds whatever happens."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engines.breaker import (
+    FAILURES,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    PROBE_SECONDS_APART,
+    Breaker,
+    BreakerEvent,
+    BreakerState,
+    IllegalBreakerEvent,
+    step,
+)
+
+CLOSED = Breaker()
+ONE_DOWN = Breaker(BreakerState.SUSPECT, FAILURES - 1)
+SUSPECT = Breaker(BreakerState.SUSPECT)
+PROBED = Breaker(BreakerState.SUSPECT, until=10.5)
+OPEN = Breaker(BreakerState.OPEN, FAILURES, 2.0, 12.0)
+HALF = Breaker(BreakerState.HALF_OPEN, FAILURES, 2.0, 12.0)
+JUST_OPENED = Breaker(BreakerState.OPEN, 1, FIRST_PAUSE, 10 + FIRST_PAUSE)
+
+TABLE = {
+    "a token": (CLOSED, BreakerEvent.SUCCESS, CLOSED),
+    "a failure opens nothing: it asks for a probe": (CLOSED, BreakerEvent.FAILURE, SUSPECT),
+    "an engine that takes no connection is counted": (CLOSED, BreakerEvent.UNREACHABLE, Breaker(BreakerState.SUSPECT, 1)),
+    "a good probe of an idle engine": (CLOSED, BreakerEvent.PROBE_PASSED, CLOSED),
+    "a bad probe of an idle engine asks for another": (CLOSED, BreakerEvent.PROBE_FAILED, Breaker(BreakerState.SUSPECT, 1)),
+    "an engine with no room is well": (CLOSED, BreakerEvent.PROBE_CROWDED_OUT, CLOSED),
+    "a token clears it": (SUSPECT, BreakerEvent.SUCCESS, CLOSED),
+    "a token does not bring the next probe nearer": (PROBED, BreakerEvent.SUCCESS, Breaker(until=10.5)),
+    "a second failure says nothing new": (SUSPECT, BreakerEvent.FAILURE, SUSPECT),
+    "nor does the thousandth": (ONE_DOWN, BreakerEvent.FAILURE, ONE_DOWN),
+    "the last connection that fails opens it": (ONE_DOWN, BreakerEvent.UNREACHABLE, Breaker(BreakerState.OPEN, FAILURES, FIRST_PAUSE, 10 + FIRST_PAUSE)),
+    "a probe begins": (SUSPECT, BreakerEvent.PROBE, Breaker(BreakerState.SUSPECT, until=10 + PROBE_SECONDS_APART)),
+    "the probe passes": (SUSPECT, BreakerEvent.PROBE_PASSED, CLOSED),
+    "the probe fails": (SUSPECT, BreakerEvent.PROBE_FAILED, JUST_OPENED),
+    "the probe finds no room": (SUSPECT, BreakerEvent.PROBE_CROWDED_OUT, CLOSED),
+    "a probe goes through when it is open": (OPEN, BreakerEvent.PROBE, HALF),
+    "a late failure": (OPEN, BreakerEvent.FAILURE, OPEN),
+    "a late connection": (OPEN, BreakerEvent.UNREACHABLE, OPEN),
+    "a late token closes it": (OPEN, BreakerEvent.SUCCESS, CLOSED),
+    "a probe from before it opened passes": (OPEN, BreakerEvent.PROBE_PASSED, CLOSED),
+    "a probe from before it opened fails": (OPEN, BreakerEvent.PROBE_FAILED, OPEN),
+    "a probe from before it opened finds no room": (OPEN, BreakerEvent.PROBE_CROWDED_OUT, OPEN),
+    "a good probe closes it": (HALF, BreakerEvent.PROBE_PASSED, CLOSED),
+    "a token beside the probe closes it": (HALF, BreakerEvent.SUCCESS, CLOSED),
+    "a late failure beside the probe": (HALF, BreakerEvent.FAILURE, HALF),
+    "a late connection beside the probe": (HALF, BreakerEvent.UNREACHABLE, HALF),
+    "a bad probe opens it for twice as long": (HALF, BreakerEvent.PROBE_FAILED, Breaker(BreakerState.OPEN, FAILURES + 1, 4.0, 14.0)),
+    "without room it waits as long again": (HALF, BreakerEvent.PROBE_CROWDED_OUT, Breaker(BreakerState.OPEN, FAILURES, 2.0, 12.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before, event, after", TABLE.values(), ids=TABLE.keys())
+def test_each_pair_has_its_outcome(before: Breaker, event: BreakerEvent, after: Breaker) -> None:
+    assert step(before, event, 10.0) == after
+
+
+ILLEGAL = {(BreakerState.CLOSED, BreakerEvent.PROBE), (BreakerState.HALF_OPEN, BreakerEvent.PROBE)}
+
+
+def test_every_pair_is_in_the_table_or_illegal() -> None:
+    pairs = {(before.state, event) for before, event, _ in TABLE.values()}
+    assert pairs | ILLEGAL == {(state, event) for state in BreakerState for event in BreakerEvent}
+    assert not pairs & ILLEGAL
+
+
+@pytest.mark.parametrize("breaker", [CLOSED, HALF])
+def test_a_second_probe_is_a_bug_and_changes_nothing(breaker: Breaker) -> None:
+    with pytest.raises(IllegalBreakerEvent):
+        step(breaker, BreakerEvent.PROBE, 10.0)
+
+
+HISTORY = st.lists(st.tuples(st.sampled_from(BreakerEvent), st.floats(0, 5)), max_size=40)
+
+
+@given(HISTORY)
+def test_probes_are_apart_and_pauses_within_their_limit(events: list[tuple[BreakerEvent, float]]) -> None:
+    breaker, now, last = Breaker(), 0.0, float("-inf")
+    for event, wait in events:
+        now += wait
+        if event is BreakerEvent.PROBE:
+            if not breaker.may_probe(now):
+                continue
+            if breaker.state is BreakerState.SUSPECT:
+                assert now >= last + PROBE_SECONDS_APART
+                last = now
+        breaker = step(breaker, event, now)
+        assert FIRST_PAUSE <= breaker.pause <= LONGEST_PAUSE
+        assert breaker.until <= now + LONGEST_PAUSE
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [BreakerEvent.SUCCESS, BreakerEvent.FAILURE, BreakerEvent.PROBE, BreakerEvent.PROBE_PASSED]
+        ),
+        max_size=60,
+    )
+)
+def test_no_number_of_failed_requests_opens_an_engine_that_passes_its_probes(
+    events: list[BreakerEvent],
+) -> None:
+    breaker = Breaker()
+    for now, event in enumerate(events):
+        if event is not BreakerEvent.PROBE or breaker.may_probe(now):
+            breaker = step(breaker, event, now)
+        assert breaker.passes

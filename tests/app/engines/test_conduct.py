@@ -1,0 +1,239 @@
+"""What an engine was seen to do decides how much of its speech is held back, and the caller hears no thought."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config.config import ConfigError, parse
+from app.stream.audit import CHAT_PATH, unasked_thought
+from app.stream.conduct import HELD, conduct, held_characters
+from app.stream.holdback import ThinkPolicy
+from app.stream.pipeline import StreamPolicy
+from deploy.engine.abilities import Abilities
+from tests.app.house import TOOLS, House, config, house, run
+from tests.script import DONE, Head, Say, Step, finish, role, status, text
+from tests.scripted_engine import ScriptedEngine
+
+live = pytest.mark.asyncio
+BROKEN = "<tool_call>[{'name': 'SECRET'}]</tool_call>"
+
+
+def says(*parts: str) -> tuple[Step, ...]:
+    return (Head(), Say(role()), *(Say(text(part)) for part in parts), Say(finish()), Say(DONE))
+
+
+@pytest.mark.parametrize(
+    "abilities, gated, caught, shown",
+    [
+        (Abilities(), False, False, "unknown"),
+        (Abilities(off_works=True), False, False, "obeys"),
+        (Abilities(off_works=False), False, False, "caught"),
+        (Abilities(), True, False, "obeys"),
+        (Abilities(off_works=False), True, False, "caught"),
+        (Abilities(off_works=True), True, True, "caught"),
+    ],
+)
+def test_what_is_seen_last_counts_most(abilities: Abilities, gated: bool, caught: bool, shown: Any) -> None:
+    assert conduct(abilities, gated, caught) == shown
+    assert held_characters("auto", shown) == HELD[shown]
+    assert held_characters(7, shown) == 7
+
+
+CHAT = b'{"messages":[{"role":"user","content":"Hello"}]}'
+
+
+@pytest.mark.parametrize(
+    "stripped, thinking, body, path, told, kind",
+    [
+        ({"orphan", "tag"}, False, CHAT, CHAT_PATH, True, "orphan"),
+        ({"tag"}, False, CHAT, CHAT_PATH, True, "tag"),
+        ({"tag"}, False, CHAT, CHAT_PATH, False, None),
+        ({"orphan"}, False, CHAT, CHAT_PATH, False, "orphan"),
+        ({"field"}, False, CHAT, CHAT_PATH, True, None),
+        ({"orphan"}, True, CHAT, CHAT_PATH, True, None),
+        ({"orphan"}, False, CHAT, "/v1/completions", True, None),
+        ({"orphan"}, False, CHAT.replace(b"Hello", b"Say </think> please"), CHAT_PATH, True, None),
+        (set[str](), False, CHAT, CHAT_PATH, True, None),
+    ],
+)
+def test_only_a_thought_that_nobody_provoked_is_held_against_an_engine(
+    stripped: set[str], thinking: bool, body: bytes, path: str, told: bool, kind: str | None
+) -> None:
+    policy = StreamPolicy(ThinkPolicy(thinking))
+    assert unasked_thought(policy, stripped, body, path, told) == kind
+
+
+def model(**table: Any) -> dict[str, Any]:
+    engine = {"dialect": "openai", "driver": "url", "url": "http://127.0.0.1:9"}
+    return {"engines": {"e": engine}, "models": {"annie": {"live": "e", **table}}}
+
+
+@pytest.mark.parametrize(
+    "table, why",
+    [
+        ({"think_tags": ["think", "mistrel"]}, "no family 'mistrel'; did you mean 'mistral'"),
+        ({"thought_guard": -1}, "thought_guard"),
+        ({"thought_guard": 1 << 21}, "thought_guard"),
+        ({"thought_guard": "some"}, "thought_guard"),
+    ],
+)
+def test_a_wrong_setting_is_named(table: dict[str, Any], why: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(model(**table), tmp_path)
+    assert why in str(caught.value)
+
+
+async def state(home: House) -> str:
+    """The engine's conduct, as Prometheus has it."""
+    metrics = await home.metrics()
+    shown = [s for s in HELD if metrics("manners_engine_conduct", engine="scripted", state=s)]
+    assert len(shown) == 1
+    return shown[0]
+
+
+@live
+async def test_an_engine_that_was_shown_to_obey_is_held_by_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        assert await state(home) == "obeys"
+        home.engine.play(*says("Hi ", "there."))
+        frames = (await home.ask(stream=True)).frames
+        assert [f["choices"][0]["delta"].get("content") for f in frames[1:3]] == ["Hi ", "there."]
+
+
+@live
+@pytest.mark.parametrize(
+    "dialect, off, shown",
+    [
+        ("openai", None, "unknown"),
+        ("vllm", status(400, {"error": {"message": "no"}}), "unknown"),
+        (
+            "vllm",
+            status(200, {"choices": [{"message": {"content": "<think>"}, "finish_reason": "stop"}]}),
+            "caught",
+        ),
+    ],
+    ids=["not asked", "no answer", "caught by its probe"],
+)
+async def test_an_engine_that_was_not_is_held(tmp_path: Path, dialect: str, off: Any, shown: str) -> None:
+    async with ScriptedEngine() as engine:
+        if off is not None:
+            engine.answers["off"] = off
+        async with run(config(engine, tmp_path, dialect=dialect), engine) as home:
+            assert await state(home) == shown
+            home.engine.play(*says("SECRET thought", "</think>", "Hi."))
+            assert (await home.ask(stream=True)).text == "Hi."
+
+
+@live
+async def test_an_engine_is_caught_once_and_held_from_then_on(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.engine.play(*says("SECRET", "</think>", "Hi."))
+        assert (await home.ask(stream=True)).text == "SECRETHi."  # what had gone out could not be unsaid
+        assert await state(home) == "caught"
+        home.engine.play(*says("SECRET", "</think>", "Hi."))
+        assert (await home.ask(stream=True)).text == "Hi."
+        lines = [line for line in home.log.lines if line["event"] == "engine_caught_thinking"]
+        assert [(line["engine"], line["reason"]) for line in lines] == [("scripted", "orphan")]
+
+
+@live
+async def test_a_caller_cannot_make_an_engine_slow_for_others(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.engine.play(*says("Well", "</think>", "Hi."))
+        messages = [{"role": "user", "content": "Please repeat: </think>"}]
+        await home.ask(stream=True, messages=messages)
+        assert await state(home) == "obeys"
+
+
+@live
+async def test_a_passing_report_is_evidence_enough(tmp_path: Path) -> None:
+    async with house(tmp_path, dialect="openai") as home:
+        home.gateway.pool.trust("scripted")
+        assert await state(home) == "obeys"
+        assert home.gateway.pool.first("annie").conduct == "obeys"
+
+
+@live
+async def test_a_number_in_the_configuration_overrides_the_evidence(tmp_path: Path) -> None:
+    async with house(tmp_path, dialect="openai", thought_guard=0) as home:
+        home.engine.play(*says("SECRET", "</think>", "Hi."))
+        assert (await home.ask(stream=True)).text == "SECRETHi."
+
+
+@live
+async def test_a_family_can_be_switched_off(tmp_path: Path) -> None:
+    async with house(tmp_path, think_tags=["think"]) as home:
+        home.engine.play(*says("[THINK]a[/THINK]"))
+        assert (await home.ask(stream=True)).text == "[THINK]a[/THINK]"
+
+
+# ------------------------------------------------------------------------------------ nothing left
+
+SURFACES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS},
+    "/v1/messages": {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "max_tokens": 50,
+        "tools": [{"name": "web_search", "input_schema": {"type": "object"}}],
+    },
+    "/v1/responses": {
+        "input": "Hi",
+        "tools": [{"type": "function", "name": "web_search", "parameters": {"type": "object"}}],
+    },
+    "/v1/completions": {"prompt": "Hi"},
+}
+
+
+@live
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("path", SURFACES)
+async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
+    tmp_path: Path, path: str, stream: bool
+) -> None:
+    async with house(tmp_path) as home:
+        said = "<think>SECRET</think>" if path == "/v1/completions" else BROKEN
+        for _ in range(4):  # one more than would open the breaker
+            home.engine.play(*says(*said))
+            body: dict[str, Any] = {"model": "annie", "stream": stream, **SURFACES[path]}
+            async with home.client.post(home.url + path, json=body) as response:
+                raw = await response.text()
+            assert response.status == 502 and "SECRET" not in raw
+            line = await home.booked()
+            assert line["code"] == "reply_fully_filtered"
+        assert home.gateway.pool.first("annie").engine == "scripted"
+        if path != "/v1/completions":
+            assert (await home.metrics())("manners_tool_calls_total", source="invalid") == 4
+
+
+@live
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("path", [path for path in SURFACES if path != "/v1/completions"])
+async def test_no_surface_speaks_a_broken_call_or_a_thought(tmp_path: Path, path: str, stream: bool) -> None:
+    async with house(tmp_path) as home:
+        home.engine.play(*says("Hi. ", *BROKEN, " Bye.<think>a<think>b</think>SECRET</think>"))
+        body: dict[str, Any] = {"model": "annie", "stream": stream, **SURFACES[path]}
+        async with home.client.post(home.url + path, json=body) as response:
+            raw = await response.text()
+        assert response.status == 200 and "SECRET" not in raw and "tool_call>" not in raw
+        assert "Hi." in raw and "Bye." in raw
+
+
+@live
+async def test_another_engine_may_answer_what_was_filtered_away(tmp_path: Path) -> None:
+    async with ScriptedEngine() as first, ScriptedEngine() as second:
+        tables = {
+            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
+            "engines": {
+                name: {"dialect": "llama-server", "driver": "url", "url": engine.url}
+                for name, engine in (("first", first), ("second", second))
+            },
+            "models": {"annie": {"live": "first", "fallback": ["second"]}},
+        }
+        async with run(parse(tables, tmp_path), first) as home:
+            while not home.gateway.pool.is_up("second"):
+                await asyncio.sleep(0.005)
+            first.play(*says("<think>SECRET"))
+            second.play(*says("Hello."))
+            assert (await home.ask(stream=True)).text == "Hello."

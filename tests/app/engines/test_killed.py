@@ -1,0 +1,107 @@
+"""A real engine is killed under many streams: nobody sees a false finish, and the counts add up."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from app.config.config import parse
+from tests.app.api.test_chat_live import MODELS
+from tests.app.house import House, eventually, run
+from tests.scale import PATIENCE, scaled
+
+STREAMS = scaled(80, 200)
+pytestmark = pytest.mark.engine
+
+
+def tables(base: Path) -> dict[str, Any]:
+    engine = {"dialect": "llama-server", "driver": "embedded", "args": ["--threads-http", "256"]}
+    return {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
+        "engines": {
+            "live": {**engine, "artefact": str(MODELS / "annie-nano-q4_k_m")},
+            "spare": {**engine, "artefact": str(MODELS / "annie-nano-f16")},
+        },
+        "models": {
+            "annie": {
+                "live": "live",
+                "fallback": ["spare"],
+                "concurrency": STREAMS,
+                "timeouts": {"first_token": 60.0, "idle": 30.0, "total": 100.0},
+            }
+        },
+    }
+
+
+async def stream(
+    session: aiohttp.ClientSession, house: House, number: int, begun: set[int]
+) -> dict[str, Any]:
+    """One caller: what it heard, how it ended, and who served it. `begun` are those who have heard a word."""
+    message = {"role": "user", "content": f"What is the capital of France? This is question {number}."}
+    body = {"model": "annie", "stream": True, "messages": [message], "max_tokens": 24}
+    heard: dict[str, Any] = {
+        "text": "",
+        "finish": None,
+        "error": None,
+        "done": False,
+        "status": 0,
+        "engine": "",
+    }
+    async with session.post(f"{house.url}/v1/chat/completions", json=body) as response:
+        heard |= {"status": response.status, "engine": response.headers["x-manners-engine"]}
+        async for line in response.content:
+            if not line.startswith(b"data: "):
+                continue
+            if line == b"data: [DONE]\n":
+                heard["done"] = True
+                continue
+            frame = json.loads(line[6:])
+            heard["error"] = frame.get("error", {}).get("code") or heard["error"]
+            for choice in frame.get("choices", ()):
+                heard["text"] += choice["delta"].get("content") or ""
+                if heard["text"]:
+                    begun.add(number)
+                heard["finish"] = choice["finish_reason"] or heard["finish"]
+    return heard
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
+    tmp_path: Path, seed: int
+) -> None:
+    nobody: Any = None
+    async with run(parse(tables(tmp_path), tmp_path), nobody) as house:
+        states = house.gateway.pool.states
+        await eventually(lambda: len(states()) == 2 and all(s.url for s in states().values()), 20)
+        victim = states()["live"].pid
+        assert victim
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            begun: set[int] = set()
+            asked = [asyncio.create_task(stream(session, house, n, begun)) for n in range(STREAMS)]
+            enough = random.Random(seed).randrange(STREAMS // 10, STREAMS // 2)
+            await eventually(lambda: len(begun) >= enough, PATIENCE)
+            os.kill(victim, signal.SIGKILL)
+            replies = await asyncio.gather(*asked)
+        whole = [r for r in replies if r["done"]]
+        broken = [r for r in replies if not r["done"]]
+        for reply in whole:
+            assert reply["status"] == 200 and reply["finish"] in ("stop", "length")
+            assert reply["error"] is None and reply["text"]
+        for reply in broken:
+            assert reply["error"] and reply["finish"] is None
+            assert reply["text"], "a stream that had shown nothing completes on the fallback"
+            assert reply["engine"] == "live"
+        metrics = await house.metrics()
+        moved = metrics("manners_failovers_total")
+        assert metrics("manners_requests_total", outcome="ok") == len(whole)
+        assert metrics("manners_requests_total", outcome="upstream_error") == len(broken)
+        assert metrics("manners_requests_total") == STREAMS
+        assert 0 < moved <= sum(r["engine"] == "spare" for r in replies)
+        print(f"{len(whole)} whole, {len(broken)} told of the fault, {moved:.0f} moved unnoticed")
+        assert house.gateway.proxy.in_flight == 0

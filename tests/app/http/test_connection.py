@@ -1,0 +1,376 @@
+"""A connection's memory and patience: the real protocol over a transport that remembers."""
+
+import asyncio
+import json
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from app.http import connection
+from app.http.connection import (
+    DEFAULT_LIMITS,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    READ_AHEAD,
+    TURN_BYTES,
+    Connection,
+    Limits,
+)
+from app.server import limits_of, raise_descriptor_limit
+from tests.app.house import config
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+ONE_READ = 256 << 10
+"""What uvloop reads at most at once."""
+
+
+class Transport(asyncio.Transport):
+    """Remembers what was written; `waiting` is how much of it the peer has not taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = b""
+        self.paused = self.closed = self.aborted = False
+        self.waiting = 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def write(self, data: Any) -> None:
+        self.out += bytes(data)
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+
+class Server:
+    """Makes connections to one application, which notes what it was asked."""
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.asked: list[tuple[str, str, bytes]] = []
+        self.counted: list[str] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.state = ServerState()
+        self._config = uvicorn.Config(
+            self._app, interface="asgi3", log_config=None, ws="none", lifespan="off", proxy_headers=False
+        )
+        self._limits = limits
+
+    async def _app(self, scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message["body"]
+            more = message["more_body"]
+        self.asked.append((scope["method"], scope["path"], body))
+        await self.go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    def connect(self) -> tuple[Connection, Transport]:
+        """A connection that was just opened."""
+        made = Connection(
+            config=self._config,
+            server_state=self.state,
+            app_state={},
+            limits=self._limits,
+            count=self.counted.append,
+        )
+        transport = Transport()
+        made.connection_made(transport)
+        return made, transport
+
+
+async def settle() -> None:
+    """Until nothing more happens by itself."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def code(transport: Transport) -> str:
+    """Of the error that ended the connection."""
+    return str(json.loads(transport.out.rpartition(b"\r\n\r\n")[2])["error"]["code"])
+
+
+async def test_pipelined_requests_are_parsed_one_by_one() -> None:
+    """While a reply is outstanding there is one task, and reading stops behind one read."""
+    server = Server()
+    server.go_on.clear()
+    made, transport = server.connect()
+    flood = GET * (ONE_READ // len(GET))
+    for _ in range(50):  # a socket that has more to give whenever it may
+        if not transport.paused:
+            made.data_received(flood)
+        await asyncio.sleep(0)
+    assert len(server.state.tasks) == 1 and not made.pipeline
+    assert len(made._unread) <= READ_AHEAD + 2 * ONE_READ
+    server.go_on.set()
+    while len(server.asked) < 1000:
+        await asyncio.sleep(0)
+        assert len(server.state.tasks) <= 2
+    assert not made.pipeline
+
+
+async def test_reading_stays_paused_whoever_resumes_it() -> None:
+    """uvicorn's `receive` resumes reading for an application that waits for its caller to leave."""
+    server = Server()
+    server.go_on.clear()
+    made, transport = server.connect()
+    made.data_received(GET * 3000)
+    await settle()
+    assert transport.paused
+    made.flow.resume_reading()
+    assert transport.paused
+
+
+async def test_a_little_may_be_sent_ahead_and_the_end_is_still_seen() -> None:
+    """Reading goes on, so that a caller who leaves is noticed at once."""
+    server = Server()
+    server.go_on.clear()
+    made, transport = server.connect()
+    made.data_received(GET * 5)
+    await settle()
+    assert not transport.paused and len(server.asked) == 1
+    server.go_on.set()
+    await settle()
+    assert len(server.asked) == 5 and transport.out.count(b"200 OK") == 5
+
+
+CHUNKED = b"POST /c HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+REQUESTS = (
+    b"\r\n"
+    + b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n\r\n\r\nGET /x\r\n"
+    + CHUNKED
+    + b"4\r\n\r\n\r\n\r\n2;x=y\r\nhi\r\n0\r\nTrailer: z\r\n\r\n"
+    + b"GET /g HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    + CHUNKED
+    + b"0\r\n\r\n"
+    + b"GET /end HTTP/1.1\r\nHost: localhost\r\n\r\n"
+)
+ASKED = [
+    ("POST", "/a", b"\r\n\r\nGET /x\r\n"),
+    ("POST", "/c", b"\r\n\r\nhi"),
+    ("GET", "/g", b""),
+    ("POST", "/c", b""),
+    ("GET", "/end", b""),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 64, 10_000])
+async def test_requests_are_the_same_in_pieces_of_any_size(size: int) -> None:
+    """Blank lines inside bodies and across reads end nothing."""
+    server = Server()
+    made, _ = server.connect()
+    for at in range(0, len(REQUESTS), size):
+        made.data_received(REQUESTS[at : at + size])
+        await settle()
+    assert server.asked == ASKED
+
+
+@pytest.mark.parametrize("cut", range(1, len(REQUESTS)))
+async def test_requests_are_the_same_on_any_cut(cut: int) -> None:
+    """All at once, up to a cut and from there on."""
+    server = Server()
+    made, _ = server.connect()
+    made.data_received(REQUESTS[:cut])
+    made.data_received(REQUESTS[cut:])
+    while len(server.asked) < len(ASKED):
+        await asyncio.sleep(0)
+    assert server.asked == ASKED
+
+
+async def test_one_turn_parses_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body all of one-byte chunks keeps no other connection waiting."""
+    server = Server()
+    made, transport = server.connect()
+    fed: list[int] = []
+    real = made._feed
+
+    def feed(piece: Any) -> Any:
+        fed.append(len(piece))
+        return real(piece)
+
+    monkeypatch.setattr(made, "_feed", feed)
+    made.data_received(CHUNKED + b"1\r\nx\r\n" * (ONE_READ // 6))
+    assert sum(fed) <= 2 * TURN_BYTES and transport.paused
+    while made._unread:
+        await asyncio.sleep(0)
+    assert not transport.paused or len(made.cycle.body) > 0
+
+
+HEADS = {
+    "a head that does not end": b"GET / HTTP/1.1\r\nx: " + b"y" * ONE_READ,
+    "a path that does not end": b"GET /" + b"y" * ONE_READ,
+    "many headers": b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * MAX_HEADERS + b"\r\n",
+    "endless trailers": CHUNKED + b"0\r\n" + b"a: b\r\n" * 40_000,
+    "one endless trailer": CHUNKED + b"0\r\na: " + b"b" * ONE_READ,
+    "an endless chunk extension": CHUNKED + b"1;" + b"x" * ONE_READ,
+    "an extension on each chunk": CHUNKED + (b"1;" + b"x" * 300 + b"\r\nx\r\n") * 800,
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_what_is_no_data_is_bounded(name: str) -> None:
+    """431, counted, and no more of it is kept than the limit."""
+    server = Server()
+    made, transport = server.connect()
+    made.data_received(HEADS[name])
+    await settle()
+    assert transport.closed and code(transport) == "headers_too_large"
+    assert server.counted == ["headers_too_large"]
+    assert len(made.url or b"") + sum(len(n) + len(v) for n, v in made.headers) <= MAX_HEAD_BYTES + 1
+
+
+async def test_tiny_chunks_alone_are_no_offence() -> None:
+    server = Server()
+    made, _ = server.connect()
+    made.data_received(CHUNKED + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n")
+    while not server.asked:
+        await asyncio.sleep(0)
+    assert server.asked == [("POST", "/c", b"x" * 20_000)]
+
+
+async def test_one_connection_too_many_is_told_and_closed() -> None:
+    """503, and those that were there are served."""
+    server = Server(Limits(connections=2))
+    first, second, third = (server.connect() for _ in range(3))
+    assert third[1].closed and code(third[1]) == "too_many_connections"
+    assert b"HTTP/1.1 503 " in third[1].out and b"retry-after: 1\r\n" in third[1].out
+    for made, transport in (first, second):
+        made.data_received(GET)
+        await settle()
+        assert transport.out.startswith(b"HTTP/1.1 200 ")
+    third[0].connection_lost(None)
+    first[0].connection_lost(None)
+    assert not server.connect()[1].closed
+
+
+@pytest.mark.parametrize("closing", [False, True], ids=["open", "closing"])
+async def test_a_peer_that_takes_nothing_is_cut_off(closing: bool) -> None:
+    """Progress buys time, however little; a connection that cannot finish closing is no exception."""
+    server = Server(Limits(write_seconds=30))
+    made, transport = server.connect()
+    transport.closed = closing
+    transport.waiting = 1000
+    for now in (0, 20):
+        made.sweep(now)
+    transport.waiting = 999  # it has taken a byte
+    for now in (29, 58):
+        made.sweep(now)
+    before = transport.aborted
+    made.sweep(59)
+    assert not before and transport.aborted and server.counted == ["reader_timeout"]
+
+
+async def test_a_peer_that_takes_all_is_not() -> None:
+    server = Server(Limits(write_seconds=30))
+    made, transport = server.connect()
+    for now in range(0, 1000, 10):
+        made.sweep(now)
+    assert not transport.aborted
+
+
+async def test_line_ends_between_requests_keep_no_connection_open() -> None:
+    """Only a request ends the wait for the next one."""
+    server = Server()
+    made, _ = server.connect()
+    made.data_received(GET)
+    await settle()
+    timer = made.timeout_keep_alive_task
+    made.data_received(b"\r\n" * 100)
+    assert timer is not None and made.timeout_keep_alive_task is timer and not timer.cancelled()
+    made.data_received(b"G")
+    assert timer.cancelled() and made._due is not None
+
+
+async def test_another_protocol_is_not_spoken() -> None:
+    """A request to upgrade is answered as one that did not ask, and then it ends."""
+    server = Server()
+    made, transport = server.connect()
+    made.data_received(GET[:-2] + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + b"x" * 1000)
+    made.data_received(b"y" * 1000)
+    await settle()
+    assert server.asked == [("GET", "/healthz", b"")]
+    assert transport.closed and b"connection: close" in transport.out and not made._unread
+
+
+HOSTS: dict[str, tuple[bytes, bool]] = {
+    "none": (b"GET / HTTP/1.1\r\n\r\n", False),
+    "none in HTTP/1.0": (b"GET / HTTP/1.0\r\n\r\n", True),
+    "two": (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", False),
+    "one twice": (b"GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n", False),
+    "empty": (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", False),
+    "a list": (b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", False),
+    "a user": (b"GET / HTTP/1.1\r\nHost: localhost@evil.example\r\n\r\n", False),
+    "a path": (b"GET / HTTP/1.1\r\nHost: localhost/x\r\n\r\n", False),
+    "a blank": (b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", False),
+    "no ASCII": (b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n", False),
+    "a port that is none": (b"GET / HTTP/1.1\r\nHost: a:b\r\n\r\n", False),
+    "half an address": (b"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", False),
+    "of another target": (b"GET http://a/ HTTP/1.1\r\nHost: b\r\n\r\n", False),
+    "of the same target": (b"GET http://A:80/ HTTP/1.1\r\nHost: a\r\n\r\n", True),
+    "a name": (b"GET / HTTP/1.1\r\nHost: gateway_1.example:8081\r\n\r\n", True),
+    "an address": (b"GET / HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n", True),
+}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+async def test_a_request_has_one_host(name: str) -> None:
+    """RFC 9112, 3.2: otherwise 400, whoever listens."""
+    head, is_good = HOSTS[name]
+    server = Server()
+    made, transport = server.connect()
+    made.data_received(head)
+    await settle()
+    assert len(server.asked) == is_good
+    if not is_good:
+        assert transport.closed and code(transport) == "invalid_http"
+
+
+async def test_no_request_is_parsed_ahead_of_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should an end of a request be missed, the next one is refused and not queued."""
+    monkeypatch.setattr(connection, "_BLANK_LINE", b"\0")
+    server = Server()
+    made, transport = server.connect()
+    made.data_received(GET * 100)
+    await settle()
+    assert transport.closed and not made.pipeline and len(server.state.tasks) <= 1
+
+
+async def test_there_are_descriptors_for_every_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The soft limit goes up as far as the hard one; it never goes down."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: asked.append(limits))
+    for soft, hard in [(1024, 4096), (1024, 2000), (4096, 4096), (1024, resource.RLIM_INFINITY)]:
+        monkeypatch.setattr(resource, "getrlimit", lambda which, now=(soft, hard): now)
+        raise_descriptor_limit(2560)
+    assert asked == [(2560, 4096), (2000, 2000), (2560, resource.RLIM_INFINITY)]
+
+
+async def test_a_reader_is_given_what_the_most_patient_model_gives(tmp_path: Path) -> None:
+    """`idle` bounds the silence of one who does not read, and the listener cuts nobody off before it."""
+    patient = config("http://127.0.0.1:9", tmp_path, timeouts={"idle": 600.0}, gateway={"max_connections": 7})
+    assert limits_of(patient) == Limits(7, 30.0, 600.0)

@@ -1,0 +1,368 @@
+"""The door: every reason not to let a candidate in, and none where there is none."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.config.config import Gates
+from app.engines.identity import planned
+from app.promotion import eligibility
+from app.promotion.eligibility import EligibilityFacts
+from app.promotion.facts import collect, records, reported_engine
+from app.promotion.state_machine import EffectError, RefusalError
+from app.registry.registry import Registry
+from app.registry.values import Alias, AuditEntry, KnownEngine, KnownReport, Revocation, Thing
+from deploy.engine.spec import EngineSpec, spec_digest
+from gates.artefact import artefact
+from gates.contracts.verdict import Verdict
+from gates.policy.load import load_policy
+from gates.policy.values import Demand
+from gates.report import document, dsse
+from gates.report.keys import load_or_make
+from gates.report.statement import Arm, Model, Pinned, Statement, digest_of
+from gates.report.verify import open_report
+from gates.suite.load import load_suite
+from tests.gates.report import examples
+from tests.gates.report.examples import CANDIDATE, KEY, OTHER_KEY, WHEN
+
+SIGNER = dsse.key_id(KEY.public_key())
+SPEC = "sha256:" + "5" * 64
+AT = "2026-11-21T06:00:00Z"
+
+
+def signed(statement: Statement) -> bytes:
+    return dsse.render(dsse.sign(document.render(statement), KEY))
+
+
+GOOD = replace(examples.passing(), samples=replace(examples.passing().samples, lines=()))
+"""Without its two thousand samples, which nobody asks for here."""
+REPORT = signed(GOOD)
+OPENED = open_report(REPORT, {SIGNER: KEY.public_key()})
+FACTS = EligibilityFacts(
+    asked=OPENED.digest, report=REPORT, trusted={SIGNER: KEY.public_key()}, now=WHEN + timedelta(days=2), max_age_days=7,
+    root=CANDIDATE.model.root, planned=replace(CANDIDATE.engine, build="unknown"), spec=SPEC,
+    suite=GOOD.suite.digest, policy=GOOD.policy.digest,
+)  # fmt: skip
+
+
+def stating(**changes: object) -> EligibilityFacts:
+    """The facts with a report that states something else."""
+    report = signed(replace(GOOD, **changes))  # type: ignore[arg-type]
+    return replace(FACTS, report=report, asked=None)
+
+
+def revoked(thing: Thing, identity: str) -> EligibilityFacts:
+    return replace(FACTS, revocations=(Revocation(thing=thing, id=identity, reason="it cheats", at=AT),))
+
+
+def of_another_base() -> EligibilityFacts:
+    other = Model("other", "hf-bf16", examples.sha("other"), "somebody/else", {})
+    return stating(baseline=Arm(other, GOOD.baseline.engine))
+
+
+def test_a_sound_report_lets_the_candidate_in_with_its_evidence() -> None:
+    assert eligibility.refusal(FACTS) is None
+    found = eligibility.check(FACTS)
+    assert (found["age_days"], found["verdict"], found["report"]) == (2.0, "pass", FACTS.asked)
+    assert found["artefact"] == CANDIDATE.model.root and found["signers"] == [SIGNER]
+
+
+POLICY = load_policy("annie")
+WHOLE = examples.passed(POLICY)
+"""The decision of a report in which nothing that the policy demands is missing."""
+
+
+def deciding(**changes: object) -> EligibilityFacts:
+    """The facts with a report under a real policy, whose decision is another."""
+    policy = Pinned(POLICY.name, 1, POLICY.digest)
+    facts = stating(decision=replace(WHOLE, **changes), policy=policy)  # type: ignore[arg-type]
+    return replace(facts, policy=POLICY.digest, rules=POLICY)
+
+
+def without_rule(demand: Demand) -> EligibilityFacts:
+    return deciding(gates=tuple(r for r in WHOLE.gates if (r.gate, r.rule) != demand[:2]))
+
+
+def without_control(name: str) -> EligibilityFacts:
+    return deciding(controls=tuple(c for c in WHOLE.controls if c.name != name))
+
+
+def knowing(model: Model, **changes: object) -> EligibilityFacts:
+    """The facts where an artefact's manifest says something else than the report."""
+    seen = replace(model, **changes)  # type: ignore[arg-type]
+    return replace(FACTS, origins={model.root: (seen.base_model, seen.parents)})
+
+
+REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
+    ("report_missing", lambda: replace(FACTS, report=None)),
+    ("report_missing", lambda: replace(FACTS, report=None, asked=None)),
+    ("report_signature", lambda: replace(FACTS, trusted={})),
+    ("report_signature", lambda: replace(FACTS, trusted={SIGNER: OTHER_KEY.public_key()})),
+    ("report_signature", lambda: replace(FACTS, report=REPORT[:-20])),
+    ("report_signature", lambda: replace(FACTS, asked=examples.sha("another report"))),
+    ("report_stale", lambda: replace(FACTS, now=WHEN + timedelta(days=8))),
+    ("report_stale", lambda: replace(FACTS, now=WHEN - timedelta(hours=1))),
+    ("verdict_not_pass", lambda: stating(decision=replace(GOOD.decision, verdict=Verdict.INCONCLUSIVE))),
+    ("verdict_not_pass", lambda: replace(FACTS, asked=None, report=signed(examples.failing()))),
+    ("mismatch_artefact", lambda: replace(FACTS, root=examples.sha("other weights"))),
+    ("mismatch_artefact", lambda: replace(FACTS, root=None, planned=None, weights="a file was changed")),
+    ("mismatch_engine", lambda: replace(FACTS, planned=replace(CANDIDATE.engine, argv=("--other",)))),
+    ("mismatch_engine", lambda: replace(FACTS, planned=replace(CANDIDATE.engine, image="x@sha256:0"))),
+    ("mismatch_engine", lambda: replace(FACTS, planned=replace(CANDIDATE.engine, dialect="openai"))),
+    ("mismatch_suite", lambda: replace(FACTS, suite=examples.sha("stricter"))),
+    ("mismatch_policy", lambda: stating(policy=Pinned("lax", 1, examples.sha("lax")))),
+    ("baseline_lineage", of_another_base),
+    ("baseline_lineage", lambda: stating(baseline=GOOD.candidate)),
+    ("baseline_lineage", lambda: replace(FACTS, baseline=examples.sha("another baseline"))),
+    ("baseline_lineage", lambda: knowing(GOOD.candidate.model, parents={"source": examples.sha("else")})),
+    ("baseline_lineage", lambda: knowing(GOOD.baseline.model, base_model="somebody/else")),
+    ("revoked", lambda: revoked("artefact", GOOD.baseline.model.root)),
+    *(("verdict_not_pass", partial(without_rule, demand)) for demand in POLICY.demands),
+    *(("verdict_not_pass", partial(without_control, name)) for name in POLICY.wanted_controls),
+    (
+        "verdict_not_pass",
+        lambda: deciding(gates=tuple(replace(r, tier="advisory") for r in WHOLE.gates[:1]) + WHOLE.gates[1:]),
+    ),
+    (
+        "verdict_not_pass",
+        lambda: deciding(
+            controls=tuple(replace(c, expected=Verdict.PASS, verdict=Verdict.PASS) for c in WHOLE.controls)
+        ),
+    ),
+    ("revoked", lambda: revoked("report", OPENED.digest)),
+    ("revoked", lambda: revoked("report", OPENED.statement_digest)),
+    ("revoked", lambda: revoked("key", SIGNER)),
+    ("revoked", lambda: revoked("artefact", CANDIDATE.model.root)),
+    ("revoked", lambda: revoked("engine", SPEC)),
+    ("revoked", lambda: revoked("engine", CANDIDATE.engine.digest)),
+]
+
+
+@pytest.mark.parametrize("code, facts", REFUSALS)
+def test_a_promotion_is_refused_with_a_code_and_one_line(
+    code: str, facts: Callable[[], EligibilityFacts]
+) -> None:
+    found = facts()
+    fault = eligibility.refusal(found)
+    assert fault is not None and fault.code == code
+    assert fault.message and "\n" not in fault.message
+    with pytest.raises(RefusalError):
+        eligibility.check(found)
+
+
+def test_a_whole_report_under_a_real_policy_is_let_in() -> None:
+    assert eligibility.refusal(deciding()) is None
+
+
+def test_a_latency_that_was_judged_bucket_by_bucket_is_there() -> None:
+    gates = tuple(replace(r, gate=f"{r.gate}[500]") if r.rule == "latency" else r for r in WHOLE.gates)
+    assert eligibility.refusal(deciding(gates=gates)) is None
+
+
+def test_the_baseline_of_the_configuration_is_let_in_and_so_is_the_baseline_itself() -> None:
+    for model in (GOOD.baseline.model, GOOD.candidate.model):
+        assert eligibility.refusal(replace(FACTS, baseline=model.root)) is None
+
+
+def test_a_countersigned_report_is_as_revoked_as_it_was() -> None:
+    again = dsse.render(dsse.countersign(dsse.parse(REPORT), OTHER_KEY))
+    facts = replace(revoked("report", OPENED.statement_digest), report=again, asked=None)
+    assert (fault := eligibility.refusal(facts)) and fault.code == "revoked"
+
+
+def test_what_was_revoked_elsewhere_does_no_harm() -> None:
+    assert eligibility.refusal(revoked("artefact", examples.sha("another"))) is None
+
+
+def test_a_build_that_is_known_before_the_start_must_be_the_reported_one() -> None:
+    assert (
+        eligibility.refusal(replace(FACTS, planned=replace(CANDIDATE.engine, build="vLLM 0.1"))) is not None
+    )
+
+
+# ------------------------------------------------------------------------------------- overridden
+
+
+def test_a_waived_code_refuses_nothing_and_is_told_with_its_reason() -> None:
+    stale = replace(FACTS, now=WHEN + timedelta(days=8))
+    found = eligibility.check(stale, {"report_stale"})
+    assert set(found["waived"]) == {"report_stale"}  # type: ignore[call-overload]
+    assert "waived" not in eligibility.check(FACTS, {"report_stale"})
+
+
+def test_behind_a_waived_question_the_others_are_still_asked() -> None:
+    stale = replace(FACTS, now=WHEN + timedelta(days=8))
+    for facts, code in (
+        (replace(stale, root=examples.sha("other weights")), "mismatch_artefact"),
+        (replace(stale, suite=examples.sha("stricter")), "mismatch_suite"),
+        (replace(stale, revocations=revoked("key", SIGNER).revocations), "revoked"),
+    ):
+        assert (fault := eligibility.refusal(facts, {"report_stale"})) and fault.code == code
+
+
+def test_without_a_report_the_weights_must_still_be_sound_and_not_revoked() -> None:
+    none = replace(FACTS, report=None)
+    found = eligibility.check(none, {"report_missing"})
+    assert found["artefact"] == CANDIDATE.model.root and "report" not in found
+    for facts, code in (
+        (replace(none, root=None, planned=None), "mismatch_artefact"),
+        (replace(none, revocations=revoked("engine", SPEC).revocations), "revoked"),
+    ):
+        assert (fault := eligibility.refusal(facts, {"report_missing"})) and fault.code == code
+
+
+# ------------------------------------------------------------------------------------- rollback
+
+KNOWN = KnownEngine(digest=SPEC, name="old", artefact=CANDIDATE.model.root, spec="{}")
+PREVIOUS = Alias(model="annie", name="previous", engine=SPEC, generation=1, since=AT)
+
+
+@pytest.mark.parametrize(
+    "code, candidate, previous, known, thing",
+    [
+        (None, SPEC, PREVIOUS, KNOWN, None),
+        ("no_previous", SPEC, None, KNOWN, None),
+        ("no_previous", SPEC, replace(PREVIOUS, engine=None), KNOWN, None),
+        ("no_previous", "sha256:another", PREVIOUS, KNOWN, None),
+        ("no_previous", SPEC, PREVIOUS, None, None),
+        ("revoked", SPEC, PREVIOUS, KNOWN, ("engine", SPEC)),
+        ("revoked", SPEC, PREVIOUS, KNOWN, ("artefact", KNOWN.artefact)),
+    ],
+)
+def test_a_rollback_goes_only_where_the_model_came_from(
+    code: str | None, candidate: str, previous: Alias | None, known: KnownEngine | None, thing: tuple[Thing, str] | None
+) -> None:  # fmt: skip
+    gone = [Revocation(thing=thing[0], id=thing[1], reason="it cheats", at=AT)] if thing else []
+    fault = eligibility.refusal_of_rollback(candidate, previous, known, gone)
+    assert (fault and fault.code) == code
+
+
+# ------------------------------------------------------------------------- gathered from the disk
+
+
+class Place:
+    """A state folder with a key and a report of a small artefact, and a registry that knows it."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.folder, self.state = base, base / "model", base / "state"
+        self.folder.mkdir()
+        (self.folder / "model.gguf").write_bytes(b"GGUF" + bytes(100))
+        origin = artefact.Provenance(base_model="base")
+        made = artefact.seal(self.folder, name="a", format="gguf-f16", created=WHEN, provenance=origin)
+        self.spec = EngineSpec(
+            name="annie", dialect="llama-server", driver="embedded", artefact=self.folder / "model.gguf"
+        )
+        key = load_or_make(self.state / "keys")
+        side = Arm(Model("a", "gguf-f16", made.root, "base", {}), planned(self.spec, made))
+        other = replace(side, engine=replace(side.engine, argv=("--other",)))
+        suite, policy = load_suite("annie-nano"), load_policy("annie-nano")
+        report = dsse.render(
+            dsse.sign(
+                document.render(
+                    replace(
+                        GOOD, candidate=side, baseline=other, decision=examples.passed(policy), suite=Pinned("annie-nano", 1, suite.digest),
+                        policy=Pinned("annie-nano", 1, policy.digest),
+                    )
+                ),
+                key,
+            )
+        )  # fmt: skip
+        (self.state / "reports").mkdir()
+        (self.state / "reports" / "one.json").write_bytes(report)
+        self.digest = open_report(report, {dsse.key_id(key.public_key()): key.public_key()}).digest
+        self.registry = Registry(self.state / "registry.sqlite")
+        known = KnownReport(
+            digest=self.digest, statement=digest_of("s"), artefact=made.root, suite=suite.digest, policy=policy.digest,
+            baseline=made.root, verdict="pass", created=AT, path="reports/one.json",
+        )  # fmt: skip
+        self.registry.add_report(known, self.entry)
+
+    entry = AuditEntry(at=AT, actor="test", verb="report", subject="annie")
+
+    def facts(self, report: str | None = None, **gates: str) -> EligibilityFacts:
+        found = records(self.registry, report or self.digest)
+        where = Gates.model_validate({"suite": "annie-nano", "policy": "annie-nano", **gates})
+        return collect(found, self.spec, gates=where, state_dir=self.state, now=WHEN)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_what_lies_on_the_disk_is_let_in(place: Place) -> None:
+    facts = place.facts()
+    assert eligibility.refusal(facts) is None
+    assert facts.spec == spec_digest(place.spec)
+
+
+def test_the_judged_engine_is_told_only_of_a_genuine_report(place: Place) -> None:
+    found = records(place.registry, place.digest)
+    assert reported_engine(found, place.state) == place.facts().planned
+    (place.state / "keys" / "report.pub").unlink()
+    assert reported_engine(found, place.state) is None
+    assert reported_engine(records(place.registry, None), place.state) is None
+
+
+def code(facts: EligibilityFacts) -> str | None:
+    fault = eligibility.refusal(facts)
+    return fault.code if fault else None
+
+
+def test_a_changed_byte_of_the_weights_is_another_artefact(place: Place) -> None:
+    with (place.folder / "model.gguf").open("r+b") as file:
+        file.seek(50)
+        file.write(b"x")
+    fault = eligibility.refusal(place.facts())
+    assert fault is not None and fault.code == "mismatch_artefact" and "model.gguf" in fault.message
+
+
+def test_a_report_that_was_never_uploaded_or_was_lost_is_missing(place: Place) -> None:
+    assert code(place.facts(examples.sha("never"))) == "report_missing"
+    (place.state / "reports" / "one.json").unlink()
+    assert code(place.facts()) == "report_missing"
+
+
+def test_without_a_key_to_trust_no_signature_is_believed(place: Place) -> None:
+    (place.state / "keys" / "report.pub").unlink()
+    assert code(place.facts()) == "report_signature"
+
+
+def test_another_suite_or_policy_in_force_needs_another_report(place: Place) -> None:
+    assert code(place.facts(suite="annie")) == "mismatch_suite"
+    assert code(place.facts(policy="annie")) == "mismatch_policy"
+
+
+def test_what_the_registry_knows_as_revoked_is_refused(place: Place) -> None:
+    gone = Revocation(thing="report", id=place.digest, reason="it cheats", at=AT)
+    place.registry.revoke(gone, Place.entry)
+    assert code(place.facts()) == "revoked"
+
+
+def test_the_configured_baseline_is_known_by_its_manifest(place: Place) -> None:
+    found, where = records(place.registry, place.digest), Gates(suite="annie-nano", policy="annie-nano")
+
+    def root(folder: Path) -> str | None:
+        baseline = replace(place.spec, name="baseline", artefact=folder)
+        return collect(
+            found, place.spec, gates=where, state_dir=place.state, now=WHEN, baseline=baseline
+        ).baseline
+
+    assert root(place.folder) == artefact.load(place.folder).root
+    with pytest.raises(EffectError, match="gates_unreadable"):
+        root(place.base)
+
+
+def test_a_manifest_with_another_origin_than_the_reports_is_refused(place: Place) -> None:
+    origin = artefact.Provenance(base_model="another base")
+    artefact.seal(place.folder, name="a", format="gguf-f16", created=WHEN, provenance=origin)
+    assert code(place.facts()) == "baseline_lineage"
+
+
+def test_a_suite_that_cannot_be_read_fails_the_check_and_refuses_nothing(place: Place) -> None:
+    with pytest.raises(EffectError, match="gates_unreadable"):
+        place.facts(suite="no-such-suite")

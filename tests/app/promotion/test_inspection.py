@@ -1,0 +1,251 @@
+"""What runs is asked of whoever knows, and must be what was judged."""
+
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.engines.identity import planned
+from app.promotion.identity import ExpectedEngine, RunningEngine, differs
+from app.promotion.inspection import expected, identify
+from app.promotion.state_machine import EffectError, RefusalError
+from deploy.drivers.embedded import EmbeddedEngine
+from deploy.drivers.url import UrlEngine
+from deploy.engine.run import EngineRun
+from deploy.engine.spec import EngineSpec
+from deploy.engine.weights import find_gguf
+from gates.artefact import artefact
+from gates.report.statement import Engine
+from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
+from tests.scripted_engine import ScriptedEngine
+
+SHA = "sha256:" + "1" * 64
+
+# ------------------------------------------------------------------------------------- by table
+
+JUDGED = Engine("annie", "embedded", "llama-server", None, ("--ctx-size", "64"), {}, "xllamacpp 1", SHA)
+CHILD = ExpectedEngine(
+    spec=EngineSpec(
+        name="annie", dialect="llama-server", driver="embedded", artefact=Path("/m/a.gguf"), args=("--ctx-size", "64")
+    ),
+    engine=JUDGED, settings={"n_ctx": 64}, artefact="/m/a.gguf",
+)  # fmt: skip
+RUNS = RunningEngine(
+    driver="embedded", argv=("python", "--config", "{}"), settings={"n_ctx": 64}, file="/m/a.gguf", file_digest=SHA,
+    loaded=True, model="/m/a.gguf", build="xllamacpp 1",
+)  # fmt: skip
+IMAGE = f"vllm/vllm-openai@{SHA}"
+CONTAINER = ExpectedEngine(
+    spec=EngineSpec(
+        name="spark", dialect="vllm", driver="docker", artefact=Path("/m/nvfp4"), image=IMAGE, args=("--max-model-len", "9")
+    ),
+    engine=Engine("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
+    settings=None, artefact="/m/nvfp4",
+)  # fmt: skip
+SERVES = RunningEngine(
+    driver="docker", argv=("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), image=IMAGE,
+    file="/m/nvfp4", build="vllm 0.24.0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "found, wanted, what",
+    [
+        (RUNS, CHILD, None),
+        (replace(RUNS, loaded=None), CHILD, None),  # read into memory, and not mapped
+        (replace(RUNS, argv=(), settings=None), CHILD, None),
+        (replace(RUNS, driver="url"), CHILD, "driver"),
+        (replace(RUNS, settings={"n_ctx": 128}), CHILD, "setting n_ctx"),
+        (replace(RUNS, settings={"n_ctx": 64, "extra": 1}), CHILD, "setting extra"),
+        (replace(RUNS, settings=None), CHILD, "setting n_ctx"),
+        (replace(RUNS, file="/m/b.gguf"), CHILD, "artefact"),
+        (replace(RUNS, model="/m/b.gguf"), CHILD, "model path"),
+        (replace(RUNS, file_digest="sha256:2"), CHILD, "model file"),
+        (replace(RUNS, file_digest=None), CHILD, "model file"),
+        (replace(RUNS, loaded=False), CHILD, "file in memory"),
+        (replace(RUNS, changed=("tokenizer.json",)), CHILD, "artefact on disk"),
+        (replace(RUNS, build="xllamacpp 2"), CHILD, "build"),
+        (replace(RUNS, build="xllamacpp 2"), replace(CHILD, engine=replace(JUDGED, build="unknown")), None),
+        (SERVES, CONTAINER, None),
+        (replace(SERVES, image="vllm/vllm-openai:latest"), CONTAINER, "image"),
+        (replace(SERVES, argv=("vllm", "serve", "/model", "--max-model-len", "8")), CONTAINER, "flags"),
+        (replace(SERVES, argv=()), CONTAINER, "flags"),
+        (replace(SERVES, file="/m/other"), CONTAINER, "artefact"),
+        (replace(SERVES, build="vllm 0.25.0"), CONTAINER, "build"),
+    ],
+)
+def test_the_first_difference_is_named(
+    found: RunningEngine, wanted: ExpectedEngine, what: str | None
+) -> None:
+    fault = differs(found, wanted)
+    if what is None:
+        assert fault is None
+    else:
+        assert fault is not None and fault.code == "mismatch_running"
+        assert fault.message.startswith(f"the running engine's {what} is ")
+
+
+# -------------------------------------------------------------------------- of a real llama.cpp
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[tuple[EmbeddedEngine, EngineSpec]]:
+    """annie, running from a folder of her own."""
+    shutil.copytree(ANNIE, tmp_path / "annie")
+    spec = spec_of(tmp_path / "annie")
+    async with running(spec, tmp_path) as engine:
+        yield engine, spec
+
+
+Place = tuple[EmbeddedEngine, EngineSpec]
+
+
+async def refusal(engine: EmbeddedEngine, spec: EngineSpec, judged: Engine | None = None) -> str:
+    with pytest.raises(RefusalError) as caught:
+        await identify(engine, spec, judged)
+    assert caught.value.fault.code == "mismatch_running"
+    return caught.value.fault.message
+
+
+@needs_models
+async def test_a_running_engine_is_known_by_its_command_line_its_memory_and_its_bytes(place: Place) -> None:
+    engine, spec = place
+    assert spec.artefact is not None
+    manifest = artefact.load(spec.artefact)
+    told = await identify(engine, spec, planned(spec, manifest))
+    assert told["model_file"] == f"sha256:{manifest.files[0].sha256}"
+    assert told["who"] == str(engine.state.pid)
+    assert told["loaded"] is True
+    assert str(told["build"]).startswith("xllamacpp ")
+
+
+@needs_models
+async def test_one_that_was_started_with_other_flags_or_weights_is_another(place: Place) -> None:
+    engine, spec = place
+    assert "n_ctx is 4096, and was to be 512" in await refusal(
+        engine, replace(spec, args=("--ctx-size", "512"))
+    )
+    assert "artefact" in await refusal(engine, replace(spec, artefact=STRANGER))
+
+
+@needs_models
+async def test_one_that_was_judged_with_another_build_or_file_is_another(place: Place) -> None:
+    engine, spec = place
+    judged = expected(spec, None).engine
+    assert judged is not None
+    assert "build" in await refusal(engine, spec, replace(judged, build="xllamacpp 0.0"))
+    assert "model file" in await refusal(engine, spec, replace(judged, model_file=SHA))
+
+
+@needs_models
+async def test_a_file_that_was_replaced_under_a_running_engine_is_noticed(place: Place) -> None:
+    """Sealed again, so that the folder is sound: it is only not what the engine has in memory."""
+    engine, spec = place
+    folder = spec.artefact
+    assert folder is not None
+    await identify(engine, spec)
+    (weights,) = folder.glob("*.gguf")
+    fresh = folder.parent / "fresh"
+    shutil.copy(next(STRANGER.glob("*.gguf")), fresh)
+    fresh.replace(weights)
+    assert "artefact on disk" in await refusal(engine, spec)
+    artefact.seal(folder, name="annie", format="gguf-q4_k_m", created=datetime.now(UTC))
+    assert "file in memory" in await refusal(engine, spec)
+
+
+@needs_models
+async def test_an_engine_that_is_down_cannot_be_identified(tmp_path: Path) -> None:
+    spec = spec_of(ANNIE)
+    with pytest.raises(EffectError, match="engine_down"):
+        await identify(EmbeddedEngine(spec, state_dir=tmp_path), spec)
+
+
+# --------------------------------------------------------------------------------- of a stranger
+
+
+async def test_a_strangers_engine_is_asked_for_its_build() -> None:
+    async with ScriptedEngine() as there:
+        spec = EngineSpec(name="far", dialect="openai", driver="url", url=there.url)
+        engine = UrlEngine(spec)
+        await engine.start()
+        judged = Engine("far", "url", "openai", None, (), {}, "unknown", None)
+        assert (await identify(engine, spec, judged))["build"] == "unknown"
+        with pytest.raises(RefusalError, match="build"):
+            await identify(engine, spec, replace(judged, build="vllm 0.24.0"))
+        await engine.stop()
+
+
+class Swapping(EmbeddedEngine):
+    """Other weights lie there while it loads, in the same inode."""
+
+    async def _spawn(self) -> EngineRun:
+        assert self._spec.artefact is not None
+        path = find_gguf(self._spec.artefact)
+        good, times = path.read_bytes(), path.stat()
+        path.write_bytes(find_gguf(STRANGER).read_bytes())
+
+        def put_back() -> None:
+            path.write_bytes(good)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+        self.put_back = put_back
+        return await super()._spawn()
+
+
+@needs_models
+async def test_weights_that_were_exchanged_for_the_load_are_noticed(tmp_path: Path) -> None:
+    shutil.copytree(ANNIE, tmp_path / "annie")
+    spec = spec_of(tmp_path / "annie")
+    assert artefact.verify(tmp_path / "annie") == []  # the door's look
+    engine = Swapping(spec, state_dir=tmp_path / "state")
+    await engine.start()
+    try:
+        engine.put_back()
+        assert artefact.verify(tmp_path / "annie") == []
+        with pytest.raises(RefusalError) as caught:
+            await identify(engine, spec)
+    finally:
+        await engine.stop()
+    assert caught.value.fault.code == "mismatch_artefact"
+    assert str(tmp_path) not in caught.value.fault.message
+
+
+def _replace(folder: Path) -> None:
+    (folder / "a").rename(folder.parent / "kept")
+    (folder / "a").write_bytes(b"evil")
+    (folder.parent / "kept").replace(folder / "a")
+
+
+def _rewrite(folder: Path) -> None:
+    seen = (folder / "a").stat()
+    (folder / "a").write_bytes(b"good")
+    os.utime(folder / "a", ns=(seen.st_atime_ns, seen.st_mtime_ns))
+
+
+def _swap_folder(folder: Path) -> None:
+    folder.rename(folder.parent / "kept")
+    (folder.parent / "kept").rename(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "bare"),
+    [(_replace, False), (_rewrite, False), (_swap_folder, False), (_replace, True), (_rewrite, True)],
+)
+def test_a_snapshot_tells_every_exchange_that_was_undone(tmp_path: Path, change: Any, bare: bool) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"good")
+    if not bare:
+        artefact.seal(folder, name="a", format="gguf-f16", created=datetime(2026, 11, 21, tzinfo=UTC))
+    path = folder / "a" if bare else folder
+    before = artefact.snapshot(path)
+    assert artefact.snapshot(path) == before
+    time.sleep(0.02)  # the kernel's clock ticks
+    change(folder)
+    assert artefact.snapshot(path) != before

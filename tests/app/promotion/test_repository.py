@@ -1,0 +1,169 @@
+"""Operations in the registry: the state, the aliases and the event of a step are one."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.promotion import repository
+from app.promotion.state_machine import (
+    Begin,
+    Breached,
+    EffectDone,
+    EffectFailed,
+    EffectRefused,
+    FailureReason,
+    OperationKind,
+    OperationPhase,
+    OperationPlan,
+    OperationState,
+    Strategy,
+    Transition,
+    step,
+)
+from app.registry.errors import GenerationMoved, OperationUnderWay
+from app.registry.registry import Registry
+from app.registry.values import AliasMove, AuditEntry, KnownArtefact, KnownEngine, KnownReport
+
+NOW = "2026-11-21T06:00:00Z"
+PLAN = OperationPlan(
+    operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old", strategy=Strategy.BLUE_GREEN,
+    generation=1, report="r",
+)  # fmt: skip
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
+    with Registry(tmp_path / "registry.sqlite") as it:
+        for name in ("old", "new", "third"):
+            it.add_engine(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
+        it.move([AliasMove(model="annie", name="live", engine="old")], entry)
+        repository.begin(it, PLAN, at=NOW, actor="ann", key="k", request="q")
+        yield it
+
+
+def run_until(registry: Registry, phase: OperationPhase) -> Transition:
+    """Commit each step of an operation to which nothing bad happens, up to a phase."""
+    event: Begin | EffectDone = Begin()
+    at = step(repository.load(registry, "op"), event)
+    while at.state.phase is not phase:
+        repository.commit(registry, at, event, at=NOW, actor="gateway")
+        assert at.effect is not None
+        event = EffectDone(at.effect.key)
+        at = step(at.state, event)
+    return at
+
+
+def live(registry: Registry) -> tuple[str | None, int]:
+    alias = registry.alias("annie", "live")
+    assert alias is not None
+    return alias.engine, alias.generation
+
+
+def test_what_was_committed_is_what_is_found(registry: Registry) -> None:
+    at = run_until(registry, OperationPhase.WARMING)
+    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    assert repository.unfinished(registry) == (at.state,)
+    assert registry.operation("op").phase == "warming"
+
+
+def test_the_alias_moves_with_the_commit_of_switching_and_not_before(registry: Registry) -> None:
+    at = run_until(registry, OperationPhase.SWITCHING)
+    assert live(registry) == ("old", 1)
+    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    assert live(registry) == ("new", 2)
+    previous = registry.alias("annie", "previous")
+    assert previous and previous.engine == "old"
+
+
+def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) -> None:
+    """The state is where it was, so its effect can be fed the failure, and what was begun is undone."""
+    at = run_until(registry, OperationPhase.SWITCHING)
+    entry = AuditEntry(at=NOW, actor="eve", verb="override", subject="annie")
+    registry.move([AliasMove(model="annie", name="live", engine="third", generation=1)], entry)
+    with pytest.raises(GenerationMoved):
+        repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    before = repository.load(registry, "op")
+    assert before.phase is OperationPhase.CANARY
+    assert before.effect is not None
+    event = EffectFailed(before.effect.key, FailureReason("generation", "moved"))
+    repository.commit(registry, step(before, event), event, at=NOW, actor="gateway")
+    assert registry.operation("op").phase == "rolling_back"
+    assert live(registry) == ("third", 2)
+
+
+def test_a_refusal_is_the_operations_error_and_in_the_audit(registry: Registry) -> None:
+    at = run_until(registry, OperationPhase.PREFLIGHT)
+    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    event = EffectRefused("op/preflight/check/new", FailureReason("report_stale", "9 days old"))
+    repository.commit(
+        registry, step(at.state, event), event, at=NOW, actor="gateway", evidence={"age_days": 9}
+    )
+    operation = registry.operation("op")
+    assert (operation.done, operation.phase, operation.result) == (True, "rejected", None)
+    assert json.loads(operation.error or "") == {"code": "report_stale", "message": "9 days old"}
+    told = registry.events(operation="op")[-1]
+    assert told.verb == "promote.rejected"
+    detail = json.loads(told.detail)
+    assert (detail["effect"], detail["fault"]["code"], detail["evidence"]) == (
+        event.key, "report_stale", {"age_days": 9},
+    )  # fmt: skip
+
+
+def test_a_success_says_what_is_live(registry: Registry) -> None:
+    at = run_until(registry, OperationPhase.SUCCEEDED)
+    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    operation = registry.operation("op")
+    assert (operation.done, operation.result, operation.error) == (True, '{"live":"new"}', None)
+    assert repository.unfinished(registry) == ()
+
+
+def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeeded(registry: Registry) -> None:
+    entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
+    for root in ("weights of bf16", "weights of new"):
+        found = KnownArtefact(root=root, name="annie", format="f", base_model=None, parents={}, created=NOW)
+        registry.add_artefact(found, entry)
+    registry.add_engine(KnownEngine(digest="bf16", name="bf16", artefact="weights of bf16", spec="{}"), entry)
+    registry.add_report(KnownReport(
+        digest="r", statement="s", artefact="weights of new", suite="s", policy="p", baseline="weights of bf16",
+        verdict="pass", created=NOW, path="",
+    ), entry)  # fmt: skip
+    at = run_until(registry, OperationPhase.SUCCEEDED)
+    assert registry.alias("annie", "baseline") is None
+    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    baseline = registry.alias("annie", "baseline")
+    assert baseline and baseline.engine == "bf16"
+
+
+def test_the_operation_is_read_back_whatever_it_went_through(registry: Registry) -> None:
+    at = run_until(registry, OperationPhase.BAKING)
+    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    event = Breached(FailureReason("leak", "a thought was heard: “hmm”"))
+    back = step(at.state, event)
+    repository.commit(registry, back, event, at=NOW, actor="detector")
+    assert repository.load(registry, "op") == back.state
+    assert live(registry) == ("old", 3)
+
+
+def test_each_step_is_one_event_of_its_operation_and_the_chain_holds(registry: Registry) -> None:
+    at = run_until(registry, OperationPhase.SUCCEEDED)
+    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
+    phases = [event.verb.removeprefix("promote.") for event in registry.events(operation="op")]
+    assert phases == [
+        "queued", "preflight", "admitted", "admitted", "starting", "healthy", "warming", "canary", "canary",
+        "switching", "draining", "draining", "baking", "retiring", "succeeded",
+    ]  # fmt: skip
+    assert registry.verify_chain().seq == registry.head().seq == len(phases) + 4
+
+
+def test_a_second_operation_waits_and_a_repeated_request_does_not(registry: Registry) -> None:
+    again = repository.begin(registry, PLAN, at=NOW, actor="ann", key="k", request="q")
+    assert again.id == "op"
+    with pytest.raises(OperationUnderWay):
+        repository.begin(registry, PLAN, at=NOW, actor="ann")
+
+
+def test_a_new_operation_is_queued(registry: Registry) -> None:
+    assert repository.load(registry, "op") == OperationState(PLAN)

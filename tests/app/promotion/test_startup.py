@@ -1,0 +1,165 @@
+"""Who is live at start: the configuration says so until something was promoted, and then the registry does."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.config.config import Config
+from app.promotion import repository
+from app.promotion.spec_catalogue import SpecCatalogue, spec_of
+from app.promotion.startup import record_configuration
+from app.promotion.state_machine import (
+    Begin,
+    EffectDone,
+    OperationEvent,
+    OperationKind,
+    OperationPlan,
+    Strategy,
+    step,
+)
+from app.registry.registry import Registry
+from app.registry.values import AliasMove, AuditEntry, KnownEngine
+from deploy.engine.spec import EngineSpec, spec_digest, spec_text
+from tests.app.promotion.stage import settings
+
+AT = "2026-11-21T06:00:00.000Z"
+ENTRY = AuditEntry(at=AT, actor="test", verb="test", subject="annie")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    with Registry(tmp_path / "registry.db") as it:
+        yield it
+
+
+def start(registry: Registry, config: Config) -> str:
+    """The name of the engine that is live after a start."""
+    shelf = SpecCatalogue(config.engines)
+    return shelf.name(record_configuration(registry, config, shelf, AT)["annie"])
+
+
+def promoted(registry: Registry, config: Config, engine: str) -> None:
+    """A promotion as it stands in the registry, every effect done."""
+    shelf, live = SpecCatalogue(config.engines), registry.alias("annie", "live")
+    assert live is not None and live.engine is not None
+    plan = OperationPlan(
+        operation=f"op{registry.head().seq}", kind=OperationKind.PROMOTE, model="annie", candidate=shelf.digest(engine),
+        incumbent=live.engine, strategy=Strategy.BLUE_GREEN, generation=live.generation, report="r",
+    )  # fmt: skip
+    repository.begin(registry, plan, at=AT, actor="test")
+    machine = repository.load(registry, plan.operation)
+    while not machine.is_done:
+        event: OperationEvent = EffectDone(machine.effect.key) if machine.effect else Begin()
+        after = step(machine, event)
+        repository.commit(registry, after, event, at=AT, actor="test")
+        machine = after.state
+
+
+def live(config: Config, engine: str) -> Config:
+    """The configuration with another engine as `live`."""
+    model = config.models["annie"].model_copy(update={"live": engine})
+    return config.model_copy(update={"models": {"annie": model}})
+
+
+def edited(config: Config, engine: str) -> Config:
+    """The configuration with another flag for an engine."""
+    spec = replace(config.engines[engine], args=("--ctx-size", "1024"))
+    return config.model_copy(update={"engines": {**config.engines, engine: spec}})
+
+
+def test_a_first_start_writes_down_what_the_configuration_says(registry: Registry, tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    assert start(registry, config) == "small"
+    known = registry.engine(spec_digest(config.engines["large"]))
+    assert known is not None and known.artefact is not None
+    assert registry.artefact(known.artefact) is not None
+    assert [event.actor for event in registry.events()] == ["configuration"] * registry.head().seq
+
+
+def test_a_second_start_changes_nothing(registry: Registry, tmp_path: Path) -> None:
+    start(registry, settings(tmp_path))
+    head = registry.head()
+    assert start(registry, settings(tmp_path)) == "small"
+    assert registry.head() == head
+
+
+def test_the_configuration_is_followed_as_long_as_nothing_was_promoted(
+    registry: Registry, tmp_path: Path
+) -> None:
+    config = settings(tmp_path)
+    start(registry, config)
+    assert start(registry, live(config, "large")) == "large"
+    assert start(registry, edited(config, "small")) == "small"
+
+
+def test_what_was_promoted_stays_live(registry: Registry, tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    start(registry, config)
+    promoted(registry, config, "large")
+    assert start(registry, config) == "large"
+    assert start(registry, edited(config, "small")) == "large"
+
+
+def test_an_engine_that_was_edited_since_its_promotion_has_to_be_promoted_again(
+    registry: Registry, tmp_path: Path
+) -> None:
+    config = settings(tmp_path)
+    start(registry, config)
+    promoted(registry, config, "large")
+    assert start(registry, edited(config, "large")) == "small"
+    assert registry.events()[-1].verb == "live.configured"
+    previous = registry.alias("annie", "previous")
+    assert previous is not None and previous.engine is None
+
+
+def test_a_model_with_an_unfinished_operation_is_left_to_it(registry: Registry, tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    start(registry, config)
+    shelf = SpecCatalogue(config.engines)
+    plan = OperationPlan(
+        operation="op", kind=OperationKind.PROMOTE, model="annie", candidate=shelf.digest("large"),
+        incumbent=shelf.digest("small"), strategy=Strategy.BLUE_GREEN, generation=1, report="r",
+    )  # fmt: skip
+    repository.begin(registry, plan, at=AT, actor="test")
+    assert start(registry, live(config, "stranger")) == "small"
+
+
+def test_weights_that_were_replaced_in_place_are_written_down(registry: Registry, tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    spec = config.engines["small"]
+    registry.add_engine(
+        KnownEngine(digest=spec_digest(spec), name="small", artefact=None, spec=spec_text(spec)), ENTRY
+    )
+    start(registry, config)
+    (event,) = (e for e in registry.events() if e.verb == "engine.weights_changed")
+    assert json.loads(event.detail)["before"] is None
+
+
+def test_an_alias_of_nothing_is_the_configurations_to_set(registry: Registry, tmp_path: Path) -> None:
+    registry.move([AliasMove(model="annie", name="live", engine=None)], ENTRY)
+    assert start(registry, settings(tmp_path)) == "small"
+
+
+# -------------------------------------------------------------------------------------- shelf
+
+
+def test_a_spec_is_read_back_from_its_text() -> None:
+    for spec in (
+        EngineSpec(name="a", dialect="vllm", driver="url", url="http://127.0.0.1:1"),
+        EngineSpec(
+            name="b", dialect="llama-server", driver="embedded", artefact=Path("/m"), args=("-c", "1")
+        ),
+    ):
+        assert spec_of(spec_text(spec)) == spec
+
+
+def test_an_earlier_engine_keeps_its_digest_and_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    now = settings(tmp_path)
+    before = replace(now.engines["large"], args=())
+    shelf = SpecCatalogue(now.engines)
+    shelf.add(KnownEngine(digest=spec_digest(before), name="large", artefact=None, spec=spec_text(before)))
+    assert shelf.name(spec_digest(before)) == f"large-{spec_digest(before)[7:15]}"
+    assert shelf.digest("large") == spec_digest(now.engines["large"])

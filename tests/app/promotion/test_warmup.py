@@ -1,0 +1,114 @@
+"""Warming: asked in every shape until the times have settled, and never for ever."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.promotion.state_machine import EffectError
+from app.promotion.warmup import RequestShape, WarmupLimits, Workload, settled, shapes, warm
+from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
+from tests.script import CloseNow, Head, Say, Wait, finish, reply, role, status, text
+from tests.scripted_engine import ScriptedEngine
+
+SMALL = Workload(buckets=(50, 200), concurrency=(2,))
+ROOMY = WarmupLimits(floor_s=5.0)
+"""Times within five seconds of each other agree: three rounds, on any machine."""
+DONE = Say(b"data: [DONE]\n\n")
+
+
+@needs_models
+async def test_a_real_engine_is_warm_after_rounds_of_every_shape(tmp_path: Path) -> None:
+    async with running(spec_of(ANNIE), tmp_path) as engine:
+        assert engine.url is not None
+        context = engine.state.abilities.context
+        told = await warm(engine.url, "nano", "llama-server", context=context, workload=SMALL, limits=ROOMY)
+    found = told["shapes"]
+    assert isinstance(found, dict) and len(found) == 5
+    assert all(shape["rounds"] == 3 and shape["settled_s"] > 0 for shape in found.values())
+    # The longer prompt takes longer: it was neither cached nor cut.
+    assert found["200 tokens, stream"]["settled_s"] > found["50 tokens, stream"]["settled_s"]
+
+
+async def test_it_asks_every_shape_in_every_round_and_no_prompt_twice() -> None:
+    async with ScriptedEngine() as engine:
+        told = await warm(engine.url, "x", "vllm", context=2000, workload=SMALL, limits=ROOMY)
+        posted = [seen.body for seen in engine.requests if seen.method == "POST"]
+    asked = posted[2:]  # behind the two that calibrate
+    prompts = Counter(str(body["messages"]) for body in asked)
+    assert prompts.most_common(1)[0][1] == 1
+    assert {body["stream"] for body in asked} == {True, False}
+    assert {"tools" in body for body in asked} == {True, False}
+    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in asked)
+    # Five shapes, three rounds of three (of two pairs, where two ask at once).
+    assert told["requests"] == 3 * (4 * 3 + 4)
+    assert len(asked) in (48, 49)  # the one that is given up may be so before it has gone out
+
+
+@pytest.mark.parametrize("steps", [(CloseNow(),), status(500), status(400, b"no"), reply("")])
+async def test_an_engine_that_does_not_answer_cannot_be_warmed(steps: Any) -> None:
+    async with ScriptedEngine() as engine:
+        engine.play(*reply("."))
+        engine.play(*reply("."))
+        engine.play(*steps)
+        with pytest.raises(EffectError, match="warm_failed: 50 tokens, stream: "):
+            await warm(engine.url, "x", "vllm", workload=SMALL, limits=ROOMY)
+
+
+async def test_one_that_stays_slow_is_refused_and_a_slow_first_round_is_forgiven() -> None:
+    one = Workload(buckets=(50,), concurrency=())
+    slow = (Head(), Say(role()), Wait(0.2), Say(text("Hi.")), Say(finish()), DONE)
+    quick = WarmupLimits(floor_s=5.0, slowest_s=0.1, each=1)
+    async with ScriptedEngine() as engine:
+        for steps in (reply("."), reply("."), slow):
+            engine.play(*steps)
+        await warm(engine.url, "x", "vllm", workload=one, limits=quick)
+        for steps in [reply("."), reply("."), *[slow] * 20]:
+            engine.play(*steps)
+        with pytest.raises(EffectError, match="warm_slow"):
+            await warm(engine.url, "x", "vllm", workload=one, limits=quick)
+
+
+async def test_it_is_bounded_in_rounds_and_in_time() -> None:
+    async with ScriptedEngine() as engine:
+        restless = WarmupLimits(tolerance=-1.0, floor_s=0.0, rounds=4)
+        with pytest.raises(EffectError, match="warm_unsettled: not settled after 4 rounds"):
+            await warm(engine.url, "x", "vllm", workload=SMALL, limits=restless)
+        engine.play(*reply("."))
+        engine.play(*reply("."))
+        engine.play(Head(), Say(role()), Wait(30.0))
+        async with asyncio.timeout(10):
+            with pytest.raises(EffectError, match="warm_unsettled: its times had not settled after 0.5 s"):
+                await warm(engine.url, "x", "vllm", workload=SMALL, limits=WarmupLimits(seconds=0.5))
+
+
+@pytest.mark.parametrize(
+    "medians, done",
+    [
+        ([], False),
+        ([1.0, 1.0], False),
+        ([1.0, 1.0, 1.0], True),
+        ([9.0, 1.0, 1.1, 1.05], True),
+        ([9.0, 1.4, 1.0, 1.0], False),  # still getting faster
+        ([4.0, 3.0, 2.0, 1.5, 1.0, 0.7], False),
+        ([1.0, 1.9, 1.2, 1.1, 1.8, 1.3], True),  # a busy host: no better than before
+        ([0.010, 0.030, 0.012], True),  # under the floor
+    ],
+)
+def test_settled_is_when_more_rounds_would_change_nothing(medians: list[float], done: bool) -> None:
+    assert settled(medians, WarmupLimits()) is done
+
+
+def test_shapes_are_what_the_context_holds() -> None:
+    every = shapes(Workload(), 8192)
+    assert [shape.tokens for shape in every[:4]] == [50, 500, 2000, 4000]
+    assert (
+        RequestShape(50, "whole") in every
+        and RequestShape(50, tools=True) in every
+        and RequestShape(50, together=4) in every
+    )
+    assert {shape.tokens for shape in shapes(Workload(), 1024)} == {50, 500}
+    assert {shape.tokens for shape in shapes(Workload(buckets=(9000,)), 1024)} == {9000}
+    assert len({shape.name for shape in every}) == len(every)

@@ -1,0 +1,270 @@
+"""Each clock stops at its own event, and at no neighbour's; what was not served is in none."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.app.house import TOOLS, House, Scrape, house
+from tests.script import (
+    DONE,
+    Hang,
+    Head,
+    Say,
+    Step,
+    Wait,
+    chunk,
+    event,
+    finish,
+    role,
+    text,
+    thought,
+    usage,
+)
+from tests.scripted_engine import Seen
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+STEP = 0.08  # seconds between two events
+
+TOKEN = "gen_ai_server_time_to_first_token_seconds"
+CONTENT = "manners_time_to_first_content_seconds"
+SENTENCE = "manners_time_to_first_sentence_seconds"
+PER_TOKEN = "gen_ai_server_time_per_output_token_seconds"
+DURATION = "gen_ai_server_request_duration_seconds"
+GAP = "manners_stream_max_gap_seconds"
+OVERHEAD = "manners_gateway_overhead_seconds"
+LATENCIES = (TOKEN, CONTENT, SENTENCE, PER_TOKEN, DURATION, GAP, OVERHEAD)
+
+
+def paced(**marks: bytes) -> tuple[Step, ...]:
+    """Say each of these, a step apart, and note when."""
+    steps: list[Step] = [Head()]
+    for mark, data in marks.items():
+        steps += [Wait(STEP), Say(data, mark)]
+    return (*steps, Wait(STEP), Say(DONE, "done"))
+
+
+PROGRESS = event({"choices": [{"index": 0, "delta": {}}], "prompt_progress": {"total": 9, "processed": 4}})
+EMPTY = chunk({"content": "", "reasoning": None, "tool_calls": []})
+NULLS = chunk({"role": "assistant", "content": None})
+CONTINUOUS = usage(0)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the histograms gained by one request, and the times at which its engine spoke."""
+
+    before: Scrape
+    after: Scrape
+    seen: Seen
+
+    def count(self, name: str) -> float:
+        """Observations."""
+        return self.after(f"{name}_count") - self.before(f"{name}_count")
+
+    def value(self, name: str) -> float:
+        """The one observation."""
+        assert self.count(name) == 1
+        return self.after(f"{name}_sum") - self.before(f"{name}_sum")
+
+    def stops_at(self, name: str, mark: str) -> None:
+        """The clock's value is this event's time and can be no other's."""
+        spoke = self.seen.marks[mark]
+        following = min((at for at in self.seen.marks.values() if at > spoke), default=spoke + STEP)
+        assert spoke - 0.005 <= self.value(name) + self.seen.arrived < following, mark
+
+
+async def measure(home: House, *steps: Step, **fields: Any) -> Reading:
+    """One request with this script, and what it left in the metrics."""
+    before = await home.metrics()
+    home.engine.play(*steps)
+    answer = await home.ask(**fields)
+    assert answer.status == 200
+    await home.booked()
+    return Reading(before, await home.metrics(), await home.engine.request())
+
+
+THOUGHTFUL = paced(
+    role=role(),
+    nulls=NULLS,
+    progress=PROGRESS,
+    empty=EMPTY,
+    usage_chunk=CONTINUOUS,
+    thought=thought("Hmm, hm."),
+    text=text("Good"),
+    more=text(" morning"),
+    sentence=text(". How"),
+    rest=text(" are you?"),
+    finish=finish(),
+    usage=usage(3),
+)
+
+
+THINK: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
+
+
+async def test_each_clock_stops_at_its_own_event(home: House) -> None:
+    """Role, nulls, progress, empty deltas and usage stop none; a thought stops the first only."""
+    reading = await measure(home, *THOUGHTFUL, stream=True, **THINK)
+    reading.stops_at(TOKEN, "thought")
+    reading.stops_at(CONTENT, "text")
+    reading.stops_at(SENTENCE, "sentence")
+    reading.stops_at(DURATION, "done")
+
+
+async def test_a_reply_that_is_not_streamed_has_no_first_content(home: House) -> None:
+    """It is seen all at once, at its end: in the voice's histograms it would only be a lie."""
+    reading = await measure(home, *THOUGHTFUL, stream=False, **THINK)
+    reading.stops_at(TOKEN, "thought")
+    reading.stops_at(DURATION, "done")
+    assert [reading.count(name) for name in (CONTENT, SENTENCE, GAP)] == [0, 0, 0]
+
+
+async def test_text_that_is_held_back_is_no_content_yet(home: House) -> None:
+    """After a thought that nobody asked for text is held until it is known to be speech."""
+    steps = paced(thought=thought("Hm."), text=text("Yes. So"), end=finish())
+    reading = await measure(home, *steps, stream=True)
+    reading.stops_at(TOKEN, "thought")
+    reading.stops_at(CONTENT, "end")
+    reading.stops_at(SENTENCE, "end")
+
+
+async def test_time_per_token_is_by_the_engines_count(home: House) -> None:
+    """(last token - first) / (tokens - 1), though there are more chunks than tokens."""
+    reading = await measure(home, *THOUGHTFUL, stream=True, **THINK)
+    marks = reading.seen.marks
+    expected = (marks["rest"] - marks["thought"]) / 2
+    assert reading.value(PER_TOKEN) == pytest.approx(expected, abs=STEP / 2)
+
+
+async def test_the_longest_gap_is_between_visible_pieces(home: House) -> None:
+    """Silence before the first piece is no gap, and neither is the pause before the end."""
+    steps = paced(thought=thought("Hm"), a=text("One"), b=text(" two"), end=finish())
+    slow = (*steps[:5], Wait(2 * STEP), *steps[5:])
+    reading = await measure(home, *slow, stream=True, **THINK)
+    marks = reading.seen.marks
+    assert marks["b"] - marks["a"] > 2.5 * STEP
+    assert reading.value(GAP) == pytest.approx(marks["b"] - marks["a"], abs=STEP / 2)
+
+
+async def test_a_reply_of_one_call_stops_the_content_clock(home: House) -> None:
+    """A tool call is content, and no sentence; its name counts, not its end."""
+    head = {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "web_search"}}]}
+    rest = {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}
+    steps = paced(role=role(), name=chunk(head), arguments=chunk(rest), end=finish("tool_calls"))
+    reading = await measure(home, *steps, stream=True, tools=TOOLS)
+    reading.stops_at(TOKEN, "name")
+    reading.stops_at(CONTENT, "name")
+    assert reading.count(SENTENCE) == 0
+
+
+async def test_a_call_written_as_text_stops_the_clock_when_it_is_shown(home: House) -> None:
+    """Its first token is a token at once; content it is when it is certain to be a call."""
+    written = '<tool_call>\n{"name": "web_search", "arguments": {"q": 1'
+    steps = paced(
+        begin=text(written[:11]), sure=text(written[11:]), rest=text("}}\n</tool_call>"), end=finish()
+    )
+    reading = await measure(home, *steps, stream=True, tools=TOOLS)
+    reading.stops_at(TOKEN, "begin")
+    reading.stops_at(CONTENT, "sure")
+
+
+async def test_a_thought_in_tags_is_no_content(home: House) -> None:
+    """Thoughts inside the text stop the first clock, and the second waits for speech."""
+    steps = paced(a=text("<think>Let me see."), b=text(" So.</think>\n\n"), c=text("Yes."), end=finish())
+    reading = await measure(home, *steps, stream=True, **THINK)
+    reading.stops_at(TOKEN, "a")
+    reading.stops_at(CONTENT, "c")
+    reading.stops_at(SENTENCE, "end")
+
+
+async def test_a_reply_without_a_token_stops_no_clock(home: House) -> None:
+    """An engine that ends at once said nothing, early as that was."""
+    reading = await measure(home, *paced(role=role(), end=finish()), stream=True)
+    assert [reading.count(name) for name in (TOKEN, CONTENT, SENTENCE)] == [0, 0, 0]
+
+
+async def test_one_token_has_no_time_per_token(home: House) -> None:
+    """There is nothing to divide."""
+    steps = paced(only=text("Yes."), end=finish(), usage=usage(1))
+    reading = await measure(home, *steps, stream=True)
+    assert reading.count(PER_TOKEN) == 0
+    assert reading.count(TOKEN) == 1
+
+
+async def test_no_usage_no_time_per_token(home: House) -> None:
+    """Chunks are not tokens, so they are not counted instead."""
+    reading = await measure(home, *paced(a=text("One"), b=text(" two."), end=finish()), stream=True)
+    assert reading.count(PER_TOKEN) == 0
+
+
+async def test_an_engine_slow_to_end_its_connection_does_not_lengthen_the_reply(home: House) -> None:
+    """The duration ends with the reply's last byte out, not with what the engine does after it."""
+    steps = paced(a=text("One"), end=finish())
+    reading = await measure(home, *steps, Wait(4 * STEP), stream=True)
+    reading.stops_at(DURATION, "done")
+
+
+@pytest.mark.parametrize("reasoning", ["strip", "separate"])
+async def test_content_is_what_a_voice_can_say_wherever_thoughts_go(
+    reasoning: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A thought that the caller is shown is still no content."""
+    base = tmp_path_factory.mktemp("state")
+    async with house(base, reasoning=reasoning, thinking="on") as home:
+        steps = paced(thought=thought("Hm."), text=text("Yes."), end=finish())
+        reading = await measure(home, *steps, stream=True)
+        shown = {"strip": "", "separate": "Hm."}[reasoning]
+        home.engine.play(*steps)
+        deltas = [f["choices"][0]["delta"] for f in (await home.ask(stream=True)).frames[:-1]]
+        assert "".join(d.get("reasoning_content", "") for d in deltas) == shown
+    reading.stops_at(TOKEN, "thought")
+    reading.stops_at(CONTENT, "text")
+
+
+async def test_a_cancelled_request_is_counted_and_enters_no_latency(home: House) -> None:
+    """Even though it had stopped every clock."""
+    before = await home.metrics()
+    home.engine.play(Head(), Say(text("One sentence. Two")), Hang())
+    async with home.begin() as response:
+        await response.content.readany()
+        response.close()
+    assert (await home.booked())["outcome"] == "client_cancel"
+    reading = Reading(before, await home.metrics(), await home.engine.request())
+    assert [reading.count(name) for name in LATENCIES] == [0] * len(LATENCIES)
+    counted = {"model": "annie", "engine": "scripted", "outcome": "client_cancel"}
+    name = "manners_requests_total"
+    assert reading.after(name, **counted) - before(name, **counted) == 1
+
+
+@pytest.mark.parametrize("failure", [(Hang(),), ()])
+async def test_a_failed_reply_enters_no_latency(
+    failure: tuple[Step, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Neither one that fell silent nor one that broke off."""
+    async with house(tmp_path_factory.mktemp("state"), timeouts={"idle": 0.1}) as home:
+        home.engine.play(Head(), Say(text("One sentence. Two")), *failure)
+        await home.ask(stream=True)
+        await home.booked()
+        after = await home.metrics()
+    assert [after(f"{name}_count") for name in LATENCIES] == [0] * len(LATENCIES)
+
+
+async def test_time_in_the_queue_belongs_to_the_caller_and_not_to_the_overhead(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The clocks run from the request's last byte in; the gateway's own share is its work."""
+    async with house(tmp_path_factory.mktemp("state"), concurrency=1) as home:
+        home.engine.play(*paced(a=text("One."), end=finish()))
+        first = asyncio.create_task(home.ask(stream=True))
+        await home.engine.request()
+        home.engine.play(*paced(a=text("One."), end=finish()))
+        await home.ask(stream=True)
+        await first
+        await home.booked()
+        await home.booked()
+        after = await home.metrics()
+    assert after(f"{CONTENT}_sum") > 4 * STEP  # one waited for the other's three steps
+    assert after(f"{OVERHEAD}_sum") < 2 * STEP  # of both together: the wait alone was longer

@@ -1,0 +1,475 @@
+"""Signs of life: a silent stream is kept alive where a model wants it, and nothing else changes by it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from app.api.surface import COMMENT
+from app.config.config import ConfigError, Timeouts, parse
+from app.errors.tree import EngineTimeout
+from app.proxy.deadlines import Deadlines
+from app.proxy.keepalive import KeepAlive
+from app.stream.clocks import Clocks
+from app.upstream.batching import IOBatch
+from tests.app.house import HELLO, House, eventually, frames, house, run, said
+from tests.app.proxy.test_clocks import CONTENT, SENTENCE, THINK, TOKEN
+from tests.scale import PATIENCE
+from tests.script import (
+    DONE,
+    CloseNow,
+    Hang,
+    Head,
+    Say,
+    Step,
+    Until,
+    Wait,
+    event,
+    finish,
+    reply,
+    role,
+    status,
+    text,
+    thought,
+    usage,
+)
+from tests.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SOON = 0.03  # seconds of silence; far below what a script is silent for
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A gateway whose callers hear of it when nothing is said."""
+    async with house(tmp_path_factory.mktemp("state"), keepalive=SOON) as it:
+        yield it
+
+
+async def read_until(response: Any, enough: Callable[[bytes], bool]) -> bytes:
+    """What has come when it is enough."""
+    raw = b""
+    async with asyncio.timeout(PATIENCE):
+        while not enough(raw):
+            part = await response.content.readany()
+            assert part, raw
+            raw += part
+    return raw
+
+
+async def nothing_broke(home: House) -> None:
+    """Some more silence, in which a sign for a request that is over would be an error in the log."""
+    await asyncio.sleep(3 * SOON)
+    assert not [line for line in home.log.lines if line["event"] in ("internal_error", "library")]
+
+
+APIS: dict[str, tuple[dict[str, Any], bytes, bytes]] = {
+    # path: what is asked, the sign of life, and how the reply ends
+    "chat/completions": ({"messages": HELLO}, COMMENT, DONE),
+    "completions": ({"prompt": "Hello"}, COMMENT, DONE),
+    "responses": ({"input": "Hello"}, COMMENT, b'"type":"response.completed"'),
+    "messages": ({"messages": HELLO, "max_tokens": 9}, PING, b'{"type":"message_stop"}\n\n'),
+}
+SILENCES = {"before its head": 0, "before its first token": 2}
+
+
+@pytest.mark.parametrize("silence", SILENCES)
+@pytest.mark.parametrize("path", APIS)
+async def test_a_caller_of_a_long_prefill_hears_that_we_are_alive(
+    home: House, path: str, silence: str
+) -> None:
+    """On every API, again and again, wherever the engine is silent; and then the reply, whole."""
+    body, sign, end = APIS[path]
+    go, said_at = asyncio.Event(), SILENCES[silence]
+    told = event({"choices": [{"index": 0, "text": "One."}]}) if path == "completions" else text("One.")
+    last = (
+        event({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]})
+        if path == "completions"
+        else finish()
+    )
+    steps: list[Step] = [Head(), Say(role()), Say(told), Say(last), Say(DONE)]
+    home.engine.play(*steps[:said_at], Until(go), *steps[said_at:])
+    url = f"{home.url}/v1/{path}"
+    async with home.client.post(url, json={"model": "annie", "stream": True, **body}) as response:
+        before = await read_until(response, lambda raw: raw.count(sign) >= 3)
+        assert before == sign * (len(before) // len(sign))
+        go.set()
+        after = await response.read()
+    assert response.status == 200 and response.headers["content-type"].startswith("text/event-stream")
+    assert (response.headers["x-manners-engine"], response.headers["cache-control"]) == (
+        "scripted",
+        "no-store",
+    )
+    assert after.count(b"One.") >= 1 and end in after
+    assert (await home.booked())["outcome"] == "ok"
+
+
+async def test_a_long_hidden_thought_is_a_silence(home: House) -> None:
+    """The engine talks all the time, the caller hears nothing of it."""
+    go = asyncio.Event()
+    thinking = [step for _ in range(20) for step in (Say(thought("Hm. ")), Wait(SOON / 5))]
+    home.engine.play(Head(), *thinking, Until(go), Say(text("Yes.")), Say(finish()), Say(DONE))
+    async with home.begin(**THINK) as response:
+        before = await read_until(response, lambda raw: raw.count(COMMENT) >= 2)
+        go.set()
+        after = await response.read()
+    assert not before.replace(COMMENT, b"")
+    assert said(frames(after.replace(COMMENT, b""))) == "Yes."
+
+
+async def test_a_silence_in_mid_stream_is_one_too(home: House) -> None:
+    """A comment stands between events, never inside one."""
+    go = asyncio.Event()
+    home.engine.play(Head(), Say(text("One")), Until(go), Say(text(" two.")), Say(finish()), Say(DONE))
+    async with home.begin() as response:
+        before = await read_until(response, lambda raw: raw.count(COMMENT) >= 2)
+        go.set()
+        raw = before + await response.read()
+    assert said(frames(raw.replace(COMMENT, b""))) == "One two."
+
+
+async def test_off_there_is_none(tmp_path: Path) -> None:
+    """Which is how it is when nobody says otherwise: the status waits for the first word."""
+    async with house(tmp_path) as home:
+        home.engine.play(Head(), Say(role()), Wait(5 * SOON), Say(text("One.")), Say(finish()), Say(DONE))
+        answer = await home.ask(stream=True)
+        assert COMMENT not in answer.raw and answer.text == "One."
+        home.engine.play(Head(), Say(role()), Wait(5 * SOON), CloseNow())
+        assert (await home.ask(stream=True)).status == 502
+
+
+async def test_who_does_not_stream_gets_json_and_nothing_else(home: House) -> None:
+    home.engine.play(Wait(5 * SOON), *reply("One."))
+    answer = await home.ask()
+    assert (answer.headers["content-type"], answer.text) == ("application/json", "One.")
+
+
+async def test_an_error_before_the_first_sign_has_its_status(home: House) -> None:
+    """Only a sign that went out takes it away."""
+    home.engine.play(*status(400, {"error": {"message": "no"}}))
+    assert (await home.ask(stream=True)).status == 400
+
+
+async def test_no_clock_hears_of_it(home: House) -> None:
+    """Tokens and words stop them; the caller's comments in between do not."""
+    steps = (
+        Head(), Say(role()), Wait(4 * SOON), Say(thought("Hm."), "thought"), Wait(4 * SOON),
+        Say(text("One. "), "text"), Wait(4 * SOON), Say(text("Two."), "more"), Say(finish()), Say(usage(3)), Say(DONE),
+    )  # fmt: skip
+    before = await home.metrics()
+    home.engine.play(*steps)
+    async with home.begin(**THINK) as response:
+        assert (await response.read()).count(COMMENT) >= 3
+    await home.booked()
+    after, seen = await home.metrics(), await home.engine.request()
+    for name, mark in ((TOKEN, "thought"), (CONTENT, "text"), (SENTENCE, "text")):
+        value = after(f"{name}_sum") - before(f"{name}_sum")
+        assert value >= seen.marks[mark] - seen.arrived - 0.005, name
+    gap = after("manners_stream_max_gap_seconds_sum") - before("manners_stream_max_gap_seconds_sum")
+    assert gap == pytest.approx(seen.marks["more"] - seen.marks["text"], abs=0.05)
+
+
+# Failover, and errors.
+
+
+def two(base: Path, live: ScriptedEngine, spare: ScriptedEngine, **model: Any) -> Any:
+    """A configuration with a live engine and a fallback."""
+    table = {"dialect": "vllm", "driver": "url"}
+    timeouts = {"connect": 0.5, "first_token": 0.4, "idle": 0.4, "total": 5.0}
+    tables = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
+        "engines": {"live": {**table, "url": live.url}, "spare": {**table, "url": spare.url}},
+        "models": {
+            "annie": {"live": "live", "fallback": ["spare"], "timeouts": timeouts, "keepalive": SOON, **model}
+        },
+    }
+    return parse(tables, base)
+
+
+def noting(calls: list[str], name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method, which writes its name down at each call."""
+
+    def noted(*args: Any) -> Any:
+        calls.append(name)
+        return plain(*args)
+
+    return noted
+
+
+LATE: dict[str, tuple[tuple[Step, ...], str]] = {
+    "it never answers": ((Hang(),), "first_token_timeout"),
+    "it gives no token": ((Head(), Say(role()), Hang()), "first_token_timeout"),
+    "it falls silent behind a thought": ((Head(), Say(thought("Hm.")), Hang()), "idle_timeout"),
+    "it breaks off behind a thought": ((Head(), Say(thought("Hm.")), Wait(3 * SOON), CloseNow()), "upstream_truncated"),
+    "it says 500, late": ((Wait(3 * SOON), *status(500)), "upstream_status"),
+    "its first frame is an error, late": (
+        (Head(), Wait(3 * SOON), Say(event({"error": {"message": "oom", "code": 500}}))),
+        "upstream_status",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", LATE)
+async def test_behind_a_sign_of_life_another_engine_may_still_answer(
+    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One status line, one reply; and signs go on while the second engine thinks.
+
+    A reply that is over gives the way out back: its connection may carry another's by then, which must
+    not be made to wait for this caller.
+    """
+    steps, reason = LATE[fault]
+    lent: list[str] = []
+    for name in ("lend", "take_back"):
+        monkeypatch.setattr(KeepAlive, name, noting(lent, name, getattr(KeepAlive, name)))
+    async with (
+        ScriptedEngine() as live,
+        ScriptedEngine() as spare,
+        run(two(tmp_path, live, spare), live) as home,
+    ):
+        await eventually(lambda: len([s for s in home.gateway.pool.states().values() if s.url]) == 2)
+        live.play(*steps)
+        spare.play(Head(), Say(role()), Wait(3 * SOON), *reply("Hello.")[2:])
+        async with home.begin(**THINK) as response:
+            raw = await response.read()
+        first, *_ = raw.partition(b"data: ")
+        assert first.count(COMMENT) >= 2 and not first.replace(COMMENT, b"")
+        assert said(frames(raw.replace(COMMENT, b""))) == "Hello."
+        assert response.headers["x-manners-engine"] == "live"  # it was asked when the head went out
+        metrics = await home.metrics()
+        assert metrics("manners_failovers_total", engine="live", reason=reason) == 1
+        assert metrics("manners_requests_total", engine="spare", outcome="ok") == 1
+        assert lent in (["lend", "take_back"], ["lend", "take_back"] * 2)  # some faults come before a reply
+
+
+TOLD: dict[str, Callable[[bytes], Any]] = {
+    "chat/completions": lambda raw: frames(raw)[-1]["error"],
+    "completions": lambda raw: frames(raw)[-1]["error"],
+    "messages": lambda raw: json.loads(raw.removeprefix(b"event: error\ndata: "))["error"]["details"],
+    "responses": lambda raw: json.loads(raw.split(b"\ndata: ")[-1])["response"]["error"],
+}
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["a fault", "a refusal"])
+@pytest.mark.parametrize("path", APIS)
+async def test_an_error_behind_a_sign_of_life_is_told_in_the_stream(
+    home: House, path: str, answered: bool
+) -> None:
+    """In the words of its API, and with no false end behind it."""
+    body, sign, end = APIS[path]
+    refusal = status(400, {"error": {"message": "too long", "code": "context_too_long"}})
+    home.engine.play(Wait(4 * SOON), *(refusal if answered else status(500)))
+    url = f"{home.url}/v1/{path}"
+    async with home.client.post(url, json={"model": "annie", "stream": True, **body}) as response:
+        raw = await response.read()
+    assert response.status == 200 and raw.startswith(sign)
+    rest = raw.replace(sign, b"")
+    code = "context_too_long" if answered else "upstream_status"
+    error = TOLD[path](rest)
+    assert code in error.values()
+    assert end not in rest
+    line = await home.booked()
+    assert (line["outcome"], line["code"]) == ("client_error" if answered else "upstream_error", code)
+    await nothing_broke(home)
+
+
+async def test_the_wait_in_the_queue_stays_silent(tmp_path: Path) -> None:
+    """Whoever waits may still be told 429, and to come again."""
+    timeouts = {"first_token": 0.3, "idle": 5.0}
+    async with house(tmp_path, keepalive=SOON, concurrency=1, timeouts=timeouts) as home:
+        home.engine.play(Head(), Say(text("One")), Hang())
+        async with home.begin() as first:
+            await first.content.readany()
+            answer = await home.ask(stream=True)
+            assert (answer.status, answer.error["code"]) == (429, "queue_timeout")
+            first.close()
+
+
+async def test_an_engine_slow_to_end_its_connection_gets_nobody_a_sign_behind_the_end(home: House) -> None:
+    home.engine.play(*reply("One."), Wait(5 * SOON))
+    answer = await home.ask(stream=True)
+    assert answer.raw.endswith(DONE)
+    await home.booked()
+    await nothing_broke(home)
+
+
+async def test_a_caller_who_leaves_between_two_signs_frees_the_engine(home: House) -> None:
+    home.engine.play(Hang())
+    async with home.begin() as response:
+        await read_until(response, lambda raw: COMMENT in raw)
+        response.close()
+    async with asyncio.timeout(PATIENCE):
+        await (await home.engine.request()).gone.wait()
+    assert (await home.booked())["outcome"] == "client_cancel"
+    assert home.is_quiet()
+
+
+async def test_real_clients_read_over_it(home: House) -> None:
+    """OpenAI's and Anthropic's, each with its own sign."""
+    message: Any = HELLO[0]
+    home.engine.play(Wait(4 * SOON), *reply("Hello ", "there."))
+    async with AsyncOpenAI(base_url=home.url + "/v1", api_key="none", max_retries=0) as openai:
+        stream = await openai.chat.completions.create(model="annie", messages=[message], stream=True)
+        assert (
+            "".join([c.choices[0].delta.content or "" async for c in stream if c.choices]) == "Hello there."
+        )
+    home.engine.play(Wait(4 * SOON), *reply("Hello ", "there."))
+    async with (
+        AsyncAnthropic(base_url=home.url, api_key="none", max_retries=0) as anthropic,
+        anthropic.messages.stream(model="annie", messages=[message], max_tokens=9) as talk,
+    ):
+        assert "".join([part async for part in talk.text_stream]) == "Hello there."
+
+
+# The timer by itself.
+
+
+class Caller:
+    """Takes what is sent, while `reads` is set. `now` is the time."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.now = 1000.0
+
+    async def send(self, message: Any) -> None:
+        """ASGI's."""
+        self.sent.append(message)
+        await self.reads.wait()
+
+    def perf_counter(self) -> float:
+        """The time."""
+        return self.now
+
+    @property
+    def signs(self) -> int:
+        """How many it got."""
+        return len([message for message in self.sent if message.get("body") == COMMENT])
+
+
+@pytest.fixture
+def caller(monkeypatch: pytest.MonkeyPatch) -> Caller:
+    """One who decides what time it is."""
+    it = Caller()
+    monkeypatch.setattr("app.proxy.keepalive.time", it)
+    return it
+
+
+async def nobody() -> Any:
+    """A caller's connection on which nothing happens."""
+    return await asyncio.Event().wait()
+
+
+def pulse_of(caller: Caller, came: float) -> tuple[KeepAlive, Clocks]:
+    """A sign after an hour, for a request that came then, and whose engine is asked now."""
+    pulse = KeepAlive(3600.0, COMMENT, came, Deadlines(nobody, Timeouts()), IOBatch(), caller.send)
+    clocks = Clocks(came)
+    pulse.follow(clocks, [(b"x-a", b"b")])
+    return pulse, clocks
+
+
+async def test_a_sign_is_due_when_the_caller_got_nothing_for_so_long(caller: Caller) -> None:
+    """Since the request came: the wait in the queue was silent, too. The head goes out with the first, once."""
+    pulse, _ = pulse_of(caller, caller.now - 3000)
+    assert caller.sent == []
+    for seconds, signs in ((599, 0), (1, 1), (3599, 1), (1, 2)):
+        caller.now += seconds
+        pulse._look()
+        assert caller.signs == signs
+    start, *bodies = caller.sent
+    assert (start["status"], start["headers"]) == (200, [(b"x-a", b"b")])
+    assert [body["more_body"] for body in bodies] == [True, True]
+    pulse.close()
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["text", "what the clocks do not count as shown"])
+async def test_whatever_the_caller_gets_puts_the_next_sign_off(caller: Caller, seen: bool) -> None:
+    """Nothing is set again for it: the timer that looks finds that it is too early."""
+    pulse, clocks = pulse_of(caller, caller.now)
+    caller.now += 3000
+    clocks.text("One", caller.now) if seen else pulse.wrote(more=True)
+    for seconds, signs in ((600, 0), (2999, 0), (1, 1)):
+        caller.now += seconds
+        pulse._look()
+        assert caller.signs == signs
+    pulse.close()
+
+
+async def test_the_next_engine_is_followed_with_its_own_clocks(caller: Caller) -> None:
+    """What the first one was thinking is over; the head that went out stays."""
+    pulse, _ = pulse_of(caller, caller.now)
+    caller.now += 3600
+    pulse._look()
+    second = Clocks(caller.now - 3600)
+    pulse.follow(second, [(b"x-a", b"c")])
+    second.text("Two", caller.now + 3000)
+    caller.now += 3600
+    pulse._look()
+    assert caller.signs == 1 and len(caller.sent) == 2
+    pulse.close()
+
+
+async def test_a_way_out_that_was_given_back_concerns_no_reply_any_more(caller: Caller) -> None:
+    """Whoever borrowed it is told to wait while it has it, even if it was blocked before."""
+    calls: list[str] = []
+    pulse, _ = pulse_of(caller, caller.now)
+    pulse.take_back()
+    caller.reads.clear()
+    pulse.open()
+    assert pulse._deadlines._full_since
+    pulse.lend(lambda: calls.append("full"), lambda: calls.append("free"))
+    assert calls == ["full"]
+    pulse.take_back()
+    caller.reads.set()
+    async with asyncio.timeout(PATIENCE):
+        while pulse._deadlines._full_since:
+            await asyncio.sleep(0)
+    assert calls == ["full"]
+    pulse.close()
+
+
+async def test_a_caller_who_reads_again_is_no_progress_of_an_engine_that_gave_no_token() -> None:
+    """It is late all the same, and told as what it is."""
+
+    async def wait_for_a_token() -> None:
+        async with Deadlines(nobody, Timeouts(first_token=SOON, idle=SOON)) as line, line.attempt():
+            line.full()
+            line.free()
+            await nobody()
+
+    with pytest.raises(EngineTimeout) as caught:
+        await wait_for_a_token()
+    assert caught.value.code == "first_token_timeout"
+
+
+async def test_a_caller_who_does_not_read_is_sent_no_more(caller: Caller) -> None:
+    """It has not even taken the last one: nothing piles up, and the silence counts from when it has."""
+    caller.reads.clear()
+    pulse, _ = pulse_of(caller, caller.now - 3600)
+    for _ in range(3):
+        caller.now += 3600
+        pulse._look()
+    assert (len(caller.sent), caller.signs) == (1, 0)  # the head waits, and the sign behind it
+    caller.reads.set()
+    async with asyncio.timeout(PATIENCE):
+        while not caller.signs:
+            await asyncio.sleep(0)
+    pulse._look()
+    assert caller.signs == 1
+    pulse.close()
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 90_000.0, "soon"])
+async def test_a_silence_is_a_number_of_seconds(tmp_path: Path, seconds: Any) -> None:
+    engines = {"far": {"dialect": "vllm", "driver": "url", "url": "http://127.0.0.1:9"}}
+    with pytest.raises(ConfigError, match="models.annie.keepalive"):
+        parse({"engines": engines, "models": {"annie": {"live": "far", "keepalive": seconds}}}, tmp_path)

@@ -1,0 +1,261 @@
+"""A fault that a request carries with it takes no engine from the others."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.api.chat_completions import ChatCompletions
+from app.config.config import parse
+from app.engines import backend
+from tests.app.api.test_chat_live import MODELS
+from tests.app.house import Answer, House, house, run
+from tests.app.proxy.test_failover import pair
+from tests.scale import PATIENCE
+from tests.script import (
+    DONE,
+    CloseNow,
+    Hang,
+    Head,
+    Raw,
+    Repeat,
+    Reset,
+    Say,
+    Step,
+    Tell,
+    event,
+    finish,
+    role,
+    status,
+    text,
+)
+from tests.scripted_engine import ScriptedEngine, Seen
+
+POISON = "poison"
+FAULTS: dict[str, tuple[Step, ...]] = {
+    "it answers 500": status(500, b"Failed to parse input at pos 3"),
+    "it hangs up": (CloseNow(),),
+    "it resets the connection": (Reset(),),
+    "it says no HTTP": (Raw(b"boom\r\n\r\n"), CloseNow()),
+    "it sends an error in the stream": (Head(), Say(event({"error": {"message": "no", "code": 500}}))),
+    "it says in the stream that nobody listens": (Head(), Say(event({"error": {"message": "", "code": "connect_failed"}}))),
+    "it sends nonsense": (Head(), Say(b"data: {nonsense\n\n")),
+    "it breaks off before a token": (Head(), Say(role()), CloseNow()),
+    "it breaks off in mid-reply": (Head(), Say(role()), Say(text("Hel")), CloseNow()),
+    "it fails in mid-reply": (Head(), Say(text("Hel")), Say(event({"error": {"message": "no", "code": 500}}))),
+    "it gives no token": (Hang(),),
+    "it falls silent": (Head(), Say(text("Hel")), Hang()),
+}  # fmt: skip
+
+
+def is_poison(seen: Seen) -> bool:
+    """Whether this request brings its fault along."""
+    return bool(seen.body["messages"][-1]["content"] == POISON)
+
+
+def chokes(engine: ScriptedEngine, steps: Sequence[Step]) -> None:
+    """The engine fails at such requests, and at no other."""
+    engine.choose = lambda seen: steps if is_poison(seen) else None
+
+
+async def attack(home: House, times: int = 1) -> None:
+    """That many at once."""
+    asked = {"model": "annie", "messages": [{"role": "user", "content": POISON}], "stream": True}
+    replies = await asyncio.gather(*(home.ask(asked) for _ in range(times)))
+    assert all(b'"error"' in reply.raw for reply in replies)
+
+
+@pytest.mark.parametrize("steps", FAULTS.values(), ids=FAULTS.keys())
+async def test_a_polite_caller_is_served_while_another_sends_poison(
+    tmp_path: Path, steps: Sequence[Step]
+) -> None:
+    silent = Hang() in steps
+    times = {"first_token": 3.0, "idle": 3.0} if silent else {}
+    async with house(tmp_path, timeouts=times, concurrency=64, queue=200) as home:
+        chokes(home.engine, steps)
+        for _ in range(3):
+            attacking = asyncio.create_task(attack(home, 12))
+            polite = await asyncio.gather(*(home.ask(stream=True) for _ in range(33)))
+            assert [reply.text for reply in polite] == ["Hello there."] * 33
+            await attacking
+        assert not [line for line in home.log.lines if line["event"] == "breaker"]
+
+
+async def test_alone_it_is_a_probe_that_clears_the_engine(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        chokes(home.engine, status(500))
+        for _ in range(20):
+            await attack(home)
+        async with asyncio.timeout(PATIENCE):
+            while (await home.metrics())("manners_engine_faults_total", cause="request") < 20:
+                await asyncio.sleep(0.01)
+        metrics = await home.metrics()
+        assert metrics("manners_engine_faults_total", cause="engine") == 0
+        assert {heard.ended for heard in home.gateway.reply_window.recent("annie", "scripted")} == {"other"}
+        assert (await home.ask()).text == "Hello there."
+
+
+async def test_the_fallback_is_not_taken_either_and_polite_callers_stay_with_the_live_engine(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as (home, live, spare):
+        for engine in (live, spare):
+            chokes(engine, status(500))
+        for _ in range(10):
+            await attack(home, 3)
+            assert (await home.ask()).headers["x-manners-engine"] == "live"
+        assert not [line for line in home.log.lines if line["event"] == "breaker"]
+
+
+async def test_suspicions_are_probed_one_at_a_time_and_not_for_each_request(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        chokes(home.engine, status(500))
+        before, loop = home.engine.probed, asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(30):
+            await attack(home, 3)
+        assert home.engine.probed - before <= 1 + (loop.time() - began)
+
+
+BROKEN: dict[str, tuple[Step, ...]] = {name: FAULTS[name] for name in list(FAULTS)[:7]}
+
+
+@pytest.mark.parametrize("steps", BROKEN.values(), ids=BROKEN.keys())
+async def test_an_engine_that_fails_its_probe_gets_no_second_request(
+    tmp_path: Path, steps: Sequence[Step]
+) -> None:
+    async with pair(tmp_path) as (home, live, _):
+        live.always(*steps)
+        live.probes = steps
+        assert (await home.ask()).headers["x-manners-engine"] == "spare"
+        await home.log.until(1, "breaker")
+        asked = len(live.requests)
+        assert (await home.ask()).headers["x-manners-engine"] == "spare"
+        assert len(live.requests) == asked
+        metrics = await home.metrics()
+        assert metrics("manners_engine_faults_total", engine="live", cause="engine") == 1
+        assert metrics("manners_engine_ready", engine="live") == 0
+
+
+@pytest.mark.parametrize("probes", [(Hang(),), status(503), status(429)], ids=["silent", "503", "429"])
+async def test_an_engine_whose_places_are_taken_is_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probes: Sequence[Step]
+) -> None:
+    """The probe finds no room, but somebody is given tokens."""
+    monkeypatch.setattr(backend, "PROBE_SECONDS", 0.2)
+    over, begun = asyncio.Event(), asyncio.Event()
+    talk = (Head(), Say(role()), Say(text("One")), Tell(begun), Repeat(text(" more"), 0.05, over))
+    async with AsyncExitStack() as stack:
+        home = await stack.enter_async_context(house(tmp_path))
+        home.engine.probes = probes
+        home.engine.play(*talk, Say(finish()), Say(DONE))
+        talking = asyncio.create_task(home.ask(stream=True))
+        await begun.wait()
+        chokes(home.engine, status(500))
+        probed = home.engine.probed
+        await attack(home)
+        async with asyncio.timeout(PATIENCE):
+            while not (await home.metrics())("manners_engine_faults_total", cause="request"):
+                await asyncio.sleep(0.01)
+        over.set()
+        assert home.engine.probed > probed
+        said = (await talking).text
+        assert said == "One" + " more" * said.count(" more")
+        assert not [line for line in home.log.lines if line["event"] == "breaker"]
+
+
+async def test_an_engine_that_nobody_sees_alive_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "PROBE_SECONDS", 0.2)
+    async with house(tmp_path) as home:
+        home.engine.probes = (Hang(),)
+        chokes(home.engine, status(500))
+        await attack(home)
+        assert (await home.log.until(1, "breaker"))["state"] == "open"
+        assert (await home.ask()).error["code"] == "no_engine"
+
+
+async def test_one_long_reply_keeps_an_engine_of_one_place_from_being_taken_for_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tokens vouch for it all along, not only the first: no probe is due meanwhile."""
+    quiet, over = 1.0, asyncio.Event()
+    monkeypatch.setattr(backend, "QUIET_SECONDS", quiet)
+    monkeypatch.setattr(backend, "LOOK_SECONDS", 0.05)
+    async with house(tmp_path) as home:
+        home.engine.play(Head(), Say(role()), Repeat(text("x"), 0.02, over), Say(finish()), Say(DONE))
+        talking = asyncio.create_task(home.ask(stream=True))
+        await home.engine.request()
+        await asyncio.sleep(0.1)
+        probed = home.engine.probed
+        await asyncio.sleep(2 * quiet)
+        assert home.engine.probed == probed
+        over.set()
+        await talking
+
+
+async def test_an_engine_that_takes_no_connection_is_left_alone_without_more_ado(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (home, live, _):
+        live._server.close()
+        live.drop_connections()
+        assert (await home.ask()).headers["x-manners-engine"] == "spare"
+        await home.log.until(1, "breaker")
+        answers: list[Any] = [await home.ask() for _ in range(3)]
+        assert {answer.headers["x-manners-engine"] for answer in answers} == {"spare"}
+        assert (await home.metrics())("manners_failovers_total", engine="live") <= 3
+
+
+CALL = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+REFUSED: list[dict[str, Any]] = [
+    {"reasoning_format": "x"},
+    {"messages": [{"role": "user", "content": [IMAGE]}]},
+    {"messages": [CALL]},
+]
+"""What llama-server answers 500 to. Some of it the gateway would refuse; there will always be more."""
+
+
+@pytest.mark.engine
+async def test_a_real_engine_serves_99_of_99_while_another_caller_makes_it_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, itertools.cycle(REFUSED))
+    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
+    tables = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
+        "engines": {"nano": engine},
+        "models": {"annie": {"live": "nano", "queue": 256}},
+    }
+    async with ScriptedEngine() as unused, run(parse(tables, tmp_path), unused) as home:
+        polite = asyncio.create_task(_ask_one_by_one(home, 99))
+        attacks = []
+        while not polite.done():
+            attacks.append(asyncio.create_task(attack(home)))
+            await asyncio.sleep(1 / 60)
+        assert [reply.status for reply in await polite] == [200] * 99
+        await asyncio.gather(*attacks)
+        metrics = await home.metrics()
+        assert metrics("manners_requests_total", outcome="upstream_error") == len(attacks) > 3
+        assert metrics("manners_engine_faults_total", cause="engine") == 0
+        assert not [line for line in home.log.lines if line["event"] == "breaker"]
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, fields: Iterator[dict[str, Any]]) -> None:
+    """Every request with that word goes to the engine with other fields: past all validation of ours."""
+    engine_body = ChatCompletions.engine_body
+
+    def spiked(self: ChatCompletions, *args: Any) -> bytes:
+        body = engine_body(self, *args)
+        return json.dumps(json.loads(body) | next(fields)).encode() if POISON.encode() in body else body
+
+    monkeypatch.setattr(ChatCompletions, "engine_body", spiked)
+
+
+async def _ask_one_by_one(home: House, times: int) -> list[Answer]:
+    return [await home.ask(stream=True, max_tokens=4) for _ in range(times)]

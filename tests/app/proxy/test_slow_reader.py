@@ -1,0 +1,154 @@
+"""A caller who stops reading costs a bounded amount of memory, no other caller, and no place for ever."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.app.house import House, eventually, frames, house, said
+from tests.scale import PATIENCE
+from tests.script import DONE, Head, Say, finish, text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PIECE = "0123456789abcdef" * 1024  # 16 KiB
+PIECES = 2_000  # 31 MiB: more than sockets on a loopback ever take
+MOST = 20 << 20  # what the buffers of the kernel on two connections may hold, with room to spare
+
+
+def script(pieces: int) -> tuple[Head | Say, ...]:
+    """A reply much longer than any buffer."""
+    return (Head(), *[Say(text(PIECE))] * pieces, Say(finish()), Say(DONE))
+
+
+@asynccontextmanager
+async def dawdler(home: House) -> AsyncIterator[socket.socket]:
+    """A caller who sends a request and reads nothing, with a small window."""
+    body = json.dumps(home.body(stream=True)).encode()
+    with socket.socket() as sock:
+        await _ask(sock, home, body)
+        yield sock
+
+
+async def _ask(sock: socket.socket, home: House, body: bytes) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    await loop.sock_sendall(sock, head % len(body) + body)
+
+
+async def standstill(home: House) -> int:
+    """Wait until the engine can say no more; how many bytes it had said by then."""
+    seen = await home.engine.request()
+    before = -1
+    while before != seen.sent:
+        before = seen.sent
+        await asyncio.sleep(0.1)
+    return before
+
+
+async def read_all(sock: socket.socket) -> bytes:
+    """Everything, to the end of the connection."""
+    parts = []
+    while part := await asyncio.get_running_loop().sock_recv(sock, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def body_of(raw: bytes) -> bytes:
+    """The body of a chunked HTTP reply."""
+    _, _, rest = raw.partition(b"\r\n\r\n")
+    out = bytearray()
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        length = int(size, 16)
+        out += rest[:length]
+        rest = rest[length + 2 :]
+    return bytes(out)
+
+
+def memory() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def test_a_slow_reader_stops_the_engine_and_nobody_else(tmp_path: Path) -> None:
+    """Its engine is paused, others stream on, and when it reads again nothing is missing."""
+    async with house(tmp_path, gateway={"max_reply_bytes": 64 << 20}) as home, AsyncExitStack() as stack:
+        home.engine.play(*script(PIECES))
+        before = memory()
+        sock = await stack.enter_async_context(dawdler(home))
+        said_by_then = await standstill(home)
+        grown = memory() - before
+        print(f"engine paused after {said_by_then >> 10} KiB, memory +{grown >> 10} KiB")
+        assert said_by_then < MOST
+        assert grown < 2 * MOST
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(20):
+                assert (await home.ask(stream=True)).text == "Hello there."
+        raw = await read_all(sock)
+        assert raw.endswith(b"0\r\n\r\n")
+        stream = frames(body_of(raw))
+        assert stream[-1] == "[DONE]"
+        whole = said(stream) == PIECE * PIECES  # not in the assert: its difference would be 31 MiB
+        assert whole
+
+
+@pytest.mark.parametrize("pieces", [PIECES, 300])
+async def test_a_caller_who_never_reads_again_loses_its_place(tmp_path: Path, pieces: int) -> None:
+    """It is taken for gone after the idle time, whether the engine was done or not, and is no engine's fault."""
+    limits = {"idle": 0.4, "first_token": 5, "total": 60}
+    async with house(tmp_path, concurrency=1, queue=0, timeouts=limits) as home, AsyncExitStack() as stack:
+        home.engine.play(*script(pieces))
+        await stack.enter_async_context(dawdler(home))
+        booked = await home.booked()
+        assert (booked["outcome"], booked["code"]) == ("client_cancel", None)
+        await eventually(home.is_quiet)
+        assert (await home.ask(stream=True)).text == "Hello there."
+
+
+async def test_a_slow_reader_who_leaves_is_a_cancel(tmp_path: Path) -> None:
+    """Blocked or not, going away frees everything at once."""
+    async with house(tmp_path, concurrency=1, queue=0) as home, AsyncExitStack() as stack:
+        home.engine.play(*script(PIECES))
+        sock = await stack.enter_async_context(dawdler(home))
+        await standstill(home)
+        start = time.perf_counter()
+        sock.close()
+        seen = await home.engine.request()
+        await asyncio.wait_for(seen.gone.wait(), PATIENCE)
+        print(f"blocked: the engine knew after {(time.perf_counter() - start) * 1000:.1f} ms")
+        assert (await home.booked())["outcome"] == "client_cancel"
+        assert home.is_quiet()
+
+
+@pytest.mark.parametrize("asked", [2, 8])
+async def test_a_caller_who_asks_for_whole_replies_and_reads_none_keeps_no_place(
+    tmp_path: Path, asked: int
+) -> None:
+    """On one connection, one after the other, more than the sockets take: the second has to wait for the caller."""
+    limits = {"idle": 0.4, "first_token": 5, "total": 60}
+    async with house(tmp_path, concurrency=1, queue=0, timeouts=limits) as home:
+        home.engine.always(*script(200))
+        body = json.dumps(home.body(stream=False)).encode()
+        request = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        )
+        request += b"content-length: %d\r\n\r\n%b" % (len(body), body)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(sock, ("127.0.0.1", int(home.url.rpartition(":")[2])))
+            await loop.sock_sendall(sock, request * asked)
+            await home.engine.request(2)
+            await eventually(home.is_quiet)
+            home.engine.forget()
+            assert (await home.ask(stream=True)).text == "Hello there."

@@ -1,0 +1,470 @@
+"""Spans: one a request, in OpenTelemetry's words, with the caller's trace above it and the engine's below."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from app.config.config import ConfigError, parse
+from app.proxy import otel
+from app.proxy.otel import Spans
+from app.wiring import tracing_for
+from tests.app.cli.test_serve import serving, write
+from tests.app.house import ANYWHERE, House, config, run
+from tests.app.proxy.test_failover import FAULTS
+from tests.app.telemetry.test_log import CANARY, PLACES
+from tests.scale import PATIENCE
+from tests.script import (
+    DONE,
+    CloseNow,
+    Hang,
+    Head,
+    Say,
+    finish,
+    reply,
+    role,
+    status,
+    text,
+    thought,
+    usage,
+    vectors,
+)
+from tests.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+THINK: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
+
+
+class Watched:
+    """A gateway whose spans are kept in memory."""
+
+    def __init__(self, home: House, memory: InMemorySpanExporter) -> None:
+        self.home, self._memory = home, memory
+
+    async def span(self) -> ReadableSpan:
+        """The one span of the one request since the last look, when it is booked."""
+        await self.home.booked()
+        (span,) = self._memory.get_finished_spans()
+        self._memory.clear()
+        return span
+
+    async def facts(self) -> dict[str, Any]:
+        """Its attributes."""
+        return dict((await self.span()).attributes or {})
+
+
+@asynccontextmanager
+async def watched(made: Any, engine: ScriptedEngine) -> AsyncIterator[Watched]:
+    """The gateway of a configuration, watched."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    async with run(made, engine, tracing=Spans(provider, ANYWHERE)) as home:
+        yield Watched(home, memory)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
+    """One for the tests that need no settings of their own."""
+    async with (
+        ScriptedEngine() as engine,
+        watched(config(engine, tmp_path_factory.mktemp("s")), engine) as it,
+    ):
+        yield it
+
+
+@pytest.fixture
+def at(here: Watched) -> Watched:
+    """With a fresh script, and without old spans."""
+    here.home.engine.forget()
+    here.home.gateway.pool.reset()
+    here._memory.clear()
+    here.home._booked = sum(line["event"] == "request" for line in here.home.log.lines)
+    return here
+
+
+async def test_a_streamed_reply_is_one_server_span_in_the_conventions_words(at: Watched) -> None:
+    at.home.engine.play(
+        Head(), Say(role()), Say(thought("Hm.")), Say(text("One. ")), Say(text("Two.")), Say(finish("length")),
+        Say(usage(9, prompt=7)), Say(DONE),
+    )  # fmt: skip
+    await at.home.ask(stream=True, headers={"x-request-id": "turn-3"}, **THINK)
+    span = await at.span()
+    found: dict[str, Any] = dict(span.attributes or {})
+    assert (span.name, span.kind, span.status.status_code) == (
+        "chat annie",
+        SpanKind.SERVER,
+        StatusCode.UNSET,
+    )
+    assert found.pop("gen_ai.response.id").startswith("chatcmpl-")
+    assert found.pop("gen_ai.response.time_to_first_chunk") > 0
+    assert found == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "manners",
+        "gen_ai.request.model": "annie",
+        "gen_ai.request.stream": True,
+        "gen_ai.response.model": "scripted",
+        "gen_ai.response.finish_reasons": ("length",),
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 9,
+        "server.address": "127.0.0.1",
+        "server.port": 0,
+        "http.route": "/v1/chat/completions",
+        "manners.request_id": "turn-3",
+        "manners.outcome": "ok",
+        "manners.engine": "scripted",
+        "manners.failovers": 0,
+        "manners.thinking_stripped": True,
+    }
+
+
+async def test_first_token_first_content_and_first_sentence_are_events_of_the_span(at: Watched) -> None:
+    """In their order, within its time; a role frame is none of them."""
+    at.home.engine.play(
+        Head(), Say(role()), Say(thought("Hm.")), Say(text("One. ")), Say(finish()), Say(DONE)
+    )
+    await at.home.ask(stream=True, **THINK)
+    span = await at.span()
+    names = [event.name for event in span.events]
+    assert names == ["manners.first_token", "manners.first_content", "manners.first_sentence"]
+    times = [span.start_time or 0, *(event.timestamp for event in span.events), span.end_time or 0]
+    assert times == sorted(times) and times[0] > 0
+
+
+async def test_a_whole_reply_has_a_first_token_and_no_first_content(at: Watched) -> None:
+    """As in the histograms; and nobody asked for a stream."""
+    await at.home.ask()
+    span = await at.span()
+    assert [event.name for event in span.events] == ["manners.first_token"]
+    assert (
+        not {"gen_ai.request.stream", "gen_ai.response.time_to_first_chunk"} & (span.attributes or {}).keys()
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "steps", "operation", "finishes"),
+    [
+        ("completions", {"prompt": "x"}, reply("One"), "text_completion", True),
+        ("embeddings", {"input": "x"}, vectors(0.5), "embeddings", False),
+        ("messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5}, (), "chat", True),
+        ("responses", {"input": "x"}, (), "chat", True),
+    ],
+)
+async def test_every_api_names_its_operation(
+    at: Watched, path: str, body: Any, steps: Any, operation: str, finishes: bool
+) -> None:
+    """Vectors have no finish reason and hide no thought."""
+    if steps:
+        at.home.engine.play(*steps)
+    async with at.home.client.post(f"{at.home.url}/v1/{path}", json={"model": "annie", **body}) as response:
+        assert response.status == 200, await response.read()
+    span = await at.span()
+    found = span.attributes or {}
+    assert (span.name, found["gen_ai.operation.name"]) == (f"{operation} annie", operation)
+    assert found["http.route"] == f"/v1/{path}"
+    assert ("gen_ai.response.finish_reasons" in found) == ("manners.thinking_stripped" in found) == finishes
+
+
+async def test_the_callers_span_is_the_parent_and_ours_is_the_engines(at: Watched) -> None:
+    """One trace from end to end; its state goes along."""
+    await at.home.ask(headers={"traceparent": CALLER, "tracestate": "a=1"})
+    span, seen = await at.span(), await at.home.engine.request()
+    context, parent = span.get_span_context(), span.parent
+    assert context and parent
+    assert f"{parent.trace_id:032x}-{parent.span_id:016x}" == CALLER[3:-3] and parent.is_remote
+    assert seen.headers["traceparent"] == f"00-{parent.trace_id:032x}-{context.span_id:016x}-01"
+    assert seen.headers["traceparent"] != CALLER
+    assert seen.headers["tracestate"] == "a=1"
+
+
+@pytest.mark.parametrize("sent", [{}, {"traceparent": "nonsense", "tracestate": "a=1"}])
+async def test_without_a_callers_trace_one_begins_here(at: Watched, sent: dict[str, str]) -> None:
+    """What cannot be read is none, and goes no further."""
+    await at.home.ask(headers=sent)
+    span, seen = await at.span(), await at.home.engine.request()
+    context = span.get_span_context()
+    assert context and span.parent is None
+    assert seen.headers["traceparent"].split("-")[1:3] == [
+        f"{context.trace_id:032x}",
+        f"{context.span_id:016x}",
+    ]
+    assert "tracestate" not in seen.headers
+
+
+async def test_a_trace_that_nobody_samples_costs_no_span(at: Watched) -> None:
+    """The caller decides for the whole trace; the engine is told the same."""
+    await at.home.ask(headers={"traceparent": CALLER[:-2] + "00"})
+    await at.home.booked()
+    assert not at._memory.get_finished_spans()
+    sent = (await at.home.engine.request()).headers["traceparent"]
+    assert sent[:35] == CALLER[:35] and sent.endswith("-00")
+
+
+ENDS: dict[str, tuple[tuple[Any, ...], Any, str, str | None, bool]] = {
+    # what the engine does, what is asked: the outcome, error.type, and whether it is the server's error
+    "no JSON": ((), b"{", "client_error", "invalid_json", False),
+    "an unknown model": ((), {"model": "nobody", "messages": []}, "client_error", None, False),
+    "a refusal": (status(400, {"error": {"message": "m", "code": "context_too_long"}}), None, "client_error", "context_too_long", False),
+    "a 500": (status(500), None, "upstream_error", "upstream_status", True),
+    "an end before a word": ((Head(), Say(role()), CloseNow()), None, "upstream_error", "upstream_truncated", True),
+    "an end in mid-reply": ((Head(), Say(text("One")), CloseNow()), None, "upstream_error", "upstream_truncated", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+async def test_what_went_wrong_is_told_by_its_code(at: Watched, name: str) -> None:
+    """4xx is the caller's and leaves the status unset, as the conventions have it for servers."""
+    steps, body, outcome, code, is_ours = ENDS[name]
+    if steps:
+        at.home.engine.play(*steps)
+    await at.home.ask(body, stream=True)
+    span = await at.span()
+    found = span.attributes or {}
+    assert found["manners.outcome"] == outcome
+    assert found["error.type"] == code or code is None
+    assert span.status.status_code is (StatusCode.ERROR if is_ours else StatusCode.UNSET)
+    assert span.status.description is None
+    reached = found["manners.engine"] != "none"
+    assert found.get("gen_ai.response.finish_reasons") == (("error",) if reached else None)
+
+
+async def test_a_caller_who_leaves_is_no_error(at: Watched) -> None:
+    at.home.engine.play(Head(), Say(text("One")), Hang())
+    async with at.home.begin() as response:
+        await response.content.readany()
+        response.close()
+    span = await at.span()
+    found = span.attributes or {}
+    assert (found["manners.outcome"], found.get("error.type")) == ("client_cancel", None)
+    assert found["gen_ai.response.finish_reasons"] == ("error",)
+    assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_a_failover_is_counted_and_the_engine_that_answered_is_named(tmp_path: Path) -> None:
+    async with ScriptedEngine() as live, ScriptedEngine() as spare:
+        url = {"dialect": "vllm", "driver": "url"}
+        tables = {
+            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
+            "engines": {"live": {**url, "url": live.url}, "spare": {**url, "url": spare.url}},
+            "models": {"annie": {"live": "live", "fallback": ["spare"]}},
+        }
+        async with watched(parse(tables, tmp_path), live) as at:
+            async with asyncio.timeout(PATIENCE):
+                while len([s for s in at.home.gateway.pool.states().values() if s.url]) < 2:
+                    await asyncio.sleep(0.01)
+            live.play(*FAULTS["it says 500"][0])
+            await at.home.ask(stream=True, headers={"traceparent": CALLER})
+            found = await at.facts()
+            assert (found["manners.failovers"], found["manners.engine"]) == (1, "spare")
+            assert "error.type" not in found
+            sent = [(await engine.request()).headers["traceparent"] for engine in (live, spare)]
+            assert sent[0] == sent[1] != CALLER
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("place", PLACES)
+async def test_no_word_of_a_conversation_is_in_a_span(at: Watched, place: str, stream: bool) -> None:
+    """Wherever the canary sits: in no name, attribute, event or status, and in nothing around them."""
+    asked, steps = PLACES[place]
+    if steps:
+        at.home.engine.play(*steps)
+    await at.home.ask({**asked, "stream": stream} if isinstance(asked, dict) else asked)
+    assert CANARY not in (await at.span()).to_json()
+
+
+# Over the wire.
+
+
+class Collector:
+    """A collector on a port of its own: what was sent to it, decoded."""
+
+    def __init__(self, hangs: bool) -> None:
+        self.spans: list[Any] = []
+        self.resources: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.asked = threading.Event()
+        self.let_go = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                outer.paths.append(self.path)
+                outer.take(self.rfile.read(int(self.headers["content-length"])))
+                outer.asked.set()
+                if hangs:
+                    outer.let_go.wait(60)
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def take(self, raw: bytes) -> None:
+        """One export."""
+        request = ExportTraceServiceRequest.FromString(raw)
+        for group in request.resource_spans:
+            self.resources.append({a.key: a.value.string_value for a in group.resource.attributes})
+            self.spans += [span for scope in group.scope_spans for span in scope.spans]
+
+    def names(self) -> list[str]:
+        """Of the spans that came."""
+        return [span.name for span in self.spans]
+
+
+@contextmanager
+def collecting(hangs: bool = False) -> Iterator[Collector]:
+    """Up until the block ends."""
+    collector = Collector(hangs)
+    thread = threading.Thread(target=collector.server.serve_forever)
+    thread.start()
+    try:
+        yield collector
+    finally:
+        collector.let_go.set()
+        collector.server.shutdown()
+        collector.server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/v1/traces"])
+async def test_a_collector_gets_the_spans_in_its_protocol(tmp_path: Path, ending: str) -> None:
+    """OTLP over HTTP, protobuf; what is left goes out when the gateway goes down."""
+    with collecting() as collector:
+        async with ScriptedEngine() as engine:
+            made = config(engine, tmp_path)
+            async with run(made, engine, tracing=otel.exporting(collector.url + ending, ANYWHERE)) as home:
+                await home.ask(stream=True, headers={"traceparent": CALLER})
+        (span,) = collector.spans
+        assert collector.paths == ["/v1/traces"]
+        assert span.name == "chat annie" and span.kind == span.SPAN_KIND_SERVER
+        assert (span.trace_id.hex(), span.parent_span_id.hex()) == tuple(CALLER.split("-")[1:3])
+        values = {a.key: a.value for a in span.attributes}
+        assert values["gen_ai.usage.output_tokens"].int_value == 2
+        assert values["gen_ai.response.finish_reasons"].array_value.values[0].string_value == "stop"
+        assert [event.name for event in span.events][0] == "manners.first_token"
+        assert collector.resources[0]["service.name"] == "manners"
+
+
+async def closed() -> None:
+    """When the threads that hand in the last spans have given up, too."""
+    for thread in threading.enumerate():
+        if thread.name == otel.CLOSER:
+            await asyncio.to_thread(thread.join, 20)
+
+
+async def test_a_collector_that_hangs_delays_no_request_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the first batch and does not let go of it; the callers' replies go on."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.1)
+    with collecting(hangs=True) as collector:
+        async with ScriptedEngine() as engine:
+            made = config(engine, tmp_path)
+            async with run(made, engine, tracing=otel.exporting(collector.url, ANYWHERE)) as home:
+                await home.ask()
+                assert await asyncio.to_thread(collector.asked.wait, 5)
+                answers = [(await home.ask(stream=True)).status for _ in range(20)]
+        assert answers == [200] * 20
+        assert not collector.let_go.is_set() and collector.names() == ["chat annie"]
+        collector.let_go.set()
+        await closed()
+        assert len(collector.spans) == 21
+
+
+async def test_a_collector_that_is_not_there_fails_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log says so, in its own form."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.1)
+    async with ScriptedEngine() as engine:
+        made = config(engine, tmp_path)
+        async with run(made, engine, tracing=otel.exporting("http://127.0.0.1:9", ANYWHERE)) as home:
+            assert (await home.ask()).status == 200
+            line = await home.log.until(1, "library")
+            assert line["logger"].startswith("opentelemetry.")
+            assert (await home.ask(stream=True)).text == "Hello there."
+        await closed()
+
+
+async def test_a_gateway_of_its_own_exports_what_its_file_says(tmp_path: Path) -> None:
+    """`manners serve` with a collector, from the first request to the last flush."""
+    with collecting() as collector:
+        async with ScriptedEngine() as engine:
+            file = write(tmp_path, engine.url)
+            telemetry = f'\n[telemetry]\notlp_endpoint = "{collector.url}"\n'
+            file.write_text(file.read_text() + telemetry)
+            async with serving(file) as running:
+                async with running.ask() as response:
+                    await response.read()
+                running.process.terminate()
+                assert (await running.ended())[0] == 0
+        assert collector.names() == ["chat annie"]
+        values = {a.key: a.value for a in collector.spans[0].attributes}
+        assert values["server.address"].string_value == "127.0.0.1"
+
+
+# Off, and wrong.
+
+
+async def test_off_nothing_of_it_is_imported() -> None:
+    """Neither the SDK nor the exporter, in a process that has a whole gateway."""
+    code = """
+import json, sys
+from app.config.config import load
+from app.wiring import create_gateway
+from app.telemetry import log
+create_gateway(load(None, {}), "token", log.configure())
+print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel"))]))
+"""
+    ran = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, text=True,
+        cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert json.loads(ran.stdout) == []
+
+
+def asked_for(endpoint: Any, base: Path) -> Any:
+    """A configuration with this endpoint."""
+    engines = {"far": {"dialect": "vllm", "driver": "url", "url": "http://127.0.0.1:9"}}
+    telemetry = {"otlp_endpoint": endpoint}
+    return parse({"engines": engines, "models": {"annie": {"live": "far"}}, "telemetry": telemetry}, base)
+
+
+async def test_a_missing_extra_is_one_line_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [m for m in sys.modules if m.startswith("opentelemetry.exporter") or m == "app.proxy.otel"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("app.proxy.otel")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(ConfigError, match=r"telemetry.otlp_endpoint: .* pip install 'manners\[otel\]'"):
+        tracing_for(asked_for("http://127.0.0.1:4318", tmp_path))
+
+
+@pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://collector", "", "http://"])
+async def test_an_endpoint_that_is_no_address_is_refused(tmp_path: Path, endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="telemetry.otlp_endpoint: .* must be http"):
+        asked_for(endpoint, tmp_path)

@@ -1,0 +1,95 @@
+"""Two engines over the same records, in numbers and in words."""
+
+import pytest
+
+from app.shadow.compare import ReplayTrio, agree, as_json, compare
+from app.shadow.record import RecordedCall, ShadowRecord
+from app.shadow.replay import ReplayedReply
+
+TIMER = RecordedCall("set_timer", {"minutes": 6, "on": True})
+
+
+def record(number: int, *calls: RecordedCall) -> ShadowRecord:
+    request = {"messages": [{"role": "user", "content": "Hello!"}]}
+    return ShadowRecord(
+        f"r{number}", "2026-11-21T12:00:00+00:00", "annie", "live", False, request, calls, (), 0.1
+    )
+
+
+def trios(count: int, ours: ReplayedReply, theirs: ReplayedReply) -> list[ReplayTrio]:
+    return [(record(n, *theirs.calls), ours, theirs) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "same"),
+    [
+        ([RecordedCall("set_timer", {"on": True, "minutes": 6.0})], True),
+        ([RecordedCall("set_timer", {"minutes": "6", "on": True})], False),
+        ([RecordedCall("set_timer", {"minutes": 6, "on": 1})], False),
+        ([RecordedCall("start_timer", {"minutes": 6, "on": True})], False),
+        ([TIMER, TIMER], False),
+        ([], False),
+    ],
+)
+def test_calls_agree_as_json_values(ours: list[RecordedCall], same: bool) -> None:
+    assert agree(ours, [TIMER]) is same
+
+
+def test_the_order_of_calls_does_not_count() -> None:
+    other = RecordedCall("get_weather", {"city": "Pune"})
+    assert agree([TIMER, other], [other, TIMER])
+
+
+def test_equal_calls_and_manners_are_alike() -> None:
+    found = compare(
+        trios(60, ReplayedReply((TIMER,)), ReplayedReply((TIMER,))), candidate="new", baseline="live"
+    )
+    assert found.word == "alike" and "no worse" in found.verdict
+    assert (found.with_calls.k, found.with_calls.n) == (60, 60)
+
+
+def test_few_records_are_too_few_to_tell() -> None:
+    found = compare(
+        trios(5, ReplayedReply((TIMER,)), ReplayedReply((TIMER,))), candidate="new", baseline="live"
+    )
+    assert found.word == "open" and "nothing speaks against" in found.verdict
+
+
+def test_other_calls_differ() -> None:
+    found = compare(trios(20, ReplayedReply(), ReplayedReply((TIMER,))), candidate="new", baseline="live")
+    assert found.word == "differs" and found.calls.k == 0
+    assert len(found.others) == 5 and found.others[0].candidate == "spoke"
+
+
+def test_more_breaches_are_worse() -> None:
+    bad = ReplayedReply(breaches=frozenset({"leak", "loop"}))
+    found = compare(trios(12, bad, ReplayedReply()), candidate="new", baseline="live")
+    assert found.word == "worse" and found.detectors == {"leak": (12, 0), "loop": (12, 0)}
+    seen = found.breaches
+    assert (seen.only_candidate, seen.only_baseline) == (12, 0)
+    assert seen.p is not None and seen.p < 0.001 and seen.low is not None and seen.low > 0
+
+
+def test_fewer_breaches_are_not_worse() -> None:
+    bad = ReplayedReply(breaches=frozenset({"leak"}))
+    assert compare(trios(60, ReplayedReply(), bad), candidate="new", baseline="live").word == "alike"
+
+
+def test_what_was_lost_on_the_way_is_not_compared() -> None:
+    found = compare(
+        trios(3, ReplayedReply(lost=True), ReplayedReply((TIMER,))), candidate="new", baseline="live"
+    )
+    assert (found.records, found.lost, found.word) == (0, 3, "open")
+
+
+def test_calls_are_compared_with_what_was_recorded_too() -> None:
+    known = [(record(1, TIMER), ReplayedReply((TIMER,)), ReplayedReply())]
+    found = compare(known, candidate="new", baseline="live")
+    assert (found.recorded_candidate.k, found.recorded_baseline.k) == (1, 0)
+
+
+def test_it_is_json_by_name() -> None:
+    bad = ReplayedReply(breaches=frozenset({"leak"}), characters=10, wait=0.25)
+    told = as_json(compare(trios(2, bad, bad), candidate="new", baseline="live"))
+    assert told["detectors"] == {"leak": {"candidate": 2, "baseline": 2}}
+    assert told["wait"] == {"candidate": 0.25, "baseline": 0.25}

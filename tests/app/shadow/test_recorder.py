@@ -1,0 +1,299 @@
+"""What is written of finished chats, and what is not: through a whole gateway."""
+
+import asyncio
+import io
+import json
+import queue
+import resource
+import shutil
+import stat
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config import config
+from app.config.config import ConfigError, Shadow
+from app.shadow.record import FinishedChat, parse
+from app.shadow.recorder import Recorder, recorder_for
+from app.shadow.store import Store
+from app.telemetry import log as logs
+from tests.app import house as houses
+from tests.app.house import TOOLS, House
+from tests.scale import PATIENCE
+from tests.script import Head, Say, call, finish, reply, role, status
+from tests.scripted_engine import ScriptedEngine
+
+DAY = date(2026, 11, 21)
+
+
+@asynccontextmanager
+async def recording(base: Path, **settings: Any) -> AsyncIterator[House]:
+    """A gateway that records all of it, unless told otherwise."""
+    async with ScriptedEngine() as engine:
+        plain = houses.config(engine, base)
+        shadow = Shadow(**{"record": True, "share": 1.0, **settings})
+        async with houses.run(plain.model_copy(update={"shadow": shadow}), engine) as it:
+            yield it
+
+
+async def written(house: House) -> list[dict[str, Any]]:
+    """Every record, once the writer has written what waits."""
+    shadow = house.gateway.shadow
+    assert shadow is not None
+    await asyncio.to_thread(shadow.close)
+    folder = house.gateway.config.state_dir / "shadow"
+    return [
+        json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()
+    ]
+
+
+def says(house: House, content: str = "It leaves at ten.") -> None:
+    house.engine.play(*reply(content))
+
+
+ASKED = [{"role": "user", "content": "Write to maya@example.org, and call 98765 43210."}]
+
+
+@pytest.mark.asyncio
+async def test_a_chat_is_written_redacted_with_its_calls(tmp_path: Path) -> None:
+    async with recording(tmp_path) as house:
+        made = call("web_search", '{"query": "maya@example.org", "phone": 9876543210}')
+        house.engine.play(Head(), Say(role() + made + finish("tool_calls") + b"data: [DONE]\n\n"))
+        await house.ask(messages=ASKED, tools=TOOLS, temperature=0.5, stream=True, user="maya")
+        await house.booked()
+        (line,) = await written(house)
+    assert line["request"] == {
+        "messages": [{"role": "user", "content": "Write to EMAIL_A, and call NUMBER_A."}],
+        "tools": TOOLS,
+        "temperature": 0.5,
+    }
+    assert line["calls"] == [{"name": "web_search", "arguments": {"query": "EMAIL_A", "phone": "NUMBER_A"}}]
+    assert (line["model"], line["engine"], line["thinking"]) == ("annie", "scripted", False)
+    assert line["first_content"] is not None and line["breaches"] == []
+
+
+@pytest.mark.asyncio
+async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    async with recording(tmp_path) as house:
+        says(house)
+        await house.ask()
+        await house.booked()
+        await written(house)
+    (path,) = (tmp_path / "shadow").glob("*.jsonl")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.asyncio
+async def test_breaches_are_written_and_what_was_said_is_not(tmp_path: Path) -> None:
+    async with recording(tmp_path) as house:
+        says(house, "Here you go:\n* milk\n* **eggs**")
+        await house.ask()
+        await house.booked()
+        (line,) = await written(house)
+    assert line["breaches"] == ["markdown"]
+    assert "milk" not in json.dumps(line)
+
+
+@pytest.mark.asyncio
+async def test_a_chat_that_failed_is_not_written(tmp_path: Path) -> None:
+    async with recording(tmp_path) as house:
+        house.engine.play(*status(500))
+        assert (await house.ask()).status == 502
+        await house.booked()
+        assert await written(house) == []
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_made_unless_asked_for(tmp_path: Path) -> None:
+    async with houses.house(tmp_path) as house:
+        says(house)
+        await house.ask()
+        assert house.gateway.shadow is None
+    assert not (tmp_path / "shadow").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_refuses_is_told_once_and_every_record_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "shadow").write_text("no folder")
+    async with recording(tmp_path) as house:
+        for _ in range(3):
+            says(house)
+            assert (await house.ask()).status == 200
+            await house.booked()
+        await written(house)
+        assert [line["code"] for line in house.log.lines if line["event"] == "shadow_write_failed"] == [
+            "EEXIST"
+        ]
+        assert (await house.metrics())("manners_shadow_dropped_total", reason="disk") == 3
+
+
+@pytest.mark.asyncio
+async def test_the_callers_id_decides_nothing(tmp_path: Path) -> None:
+    async with recording(tmp_path, share=0.5) as house:
+        shadow = house.gateway.shadow
+        assert shadow is not None
+        drawn = iter([0.5, 0.49, 0.99, 0.0])
+        shadow._chance = lambda: next(drawn)
+        for _ in range(4):
+            says(house)
+            await house.ask(headers={"x-request-id": "the same id"})
+            await house.booked()
+        first, second = await written(house)
+    assert first["id"] != second["id"]
+    assert "the same id" not in json.dumps([first, second])
+
+
+# ------------------------------------------------------------------------------------ days and bounds
+
+
+def a_record(at: datetime, words: str = "Hello!") -> FinishedChat:
+    body = {"messages": [{"role": "user", "content": words}]}
+    return FinishedChat(f"id {at}", at, "annie", "live", False, body, (), frozenset(), None)
+
+
+def a_recorder(base: Path, dropped: list[str] | None = None, **settings: Any) -> Recorder:
+    log = logs.configure(stream=io.BytesIO())
+    count = ([] if dropped is None else dropped).append
+    return Recorder(Shadow(record=True, **settings), Store(base), log, count)
+
+
+def test_days_that_are_too_old_go_with_what_was_answered_to_them(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for day in ("2026-11-10", "2026-11-18", "2026-11-19"):
+        store.append(date.fromisoformat(day), b"{}\n")
+        store.replay(date.fromisoformat(day)).write_bytes(b"{}\n")
+    a_recorder(tmp_path, keep_days=3)._write(a_record(datetime(2026, 11, 22, tzinfo=UTC)))
+    assert [str(day) for day in store.days()] == ["2026-11-19", "2026-11-22"]
+    assert [path.name for path in (tmp_path / "shadow" / "replay").iterdir()] == ["2026-11-19.jsonl"]
+
+
+def test_the_oldest_day_makes_room(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(date(2026, 11, 20), b"x" * 600_000)
+    store.append(DAY, b"x" * 399_900)
+    a_recorder(tmp_path, max_mb=1)._write(a_record(datetime(2026, 11, 21, 9, tzinfo=UTC)))
+    assert store.days() == [DAY]
+
+
+def test_a_day_that_is_full_takes_no_more(tmp_path: Path) -> None:
+    Store(tmp_path).append(DAY, b"x" * 999_990)
+    a_recorder(tmp_path, max_mb=1)._write(a_record(datetime(2026, 11, 21, 9, tzinfo=UTC)))
+    assert Store(tmp_path).size() == 999_990
+
+
+def test_what_is_too_old_goes_where_nothing_is_recorded_any_more(tmp_path: Path) -> None:
+    Store(tmp_path).append(date(2020, 1, 1), b"{}\n")
+    log = logs.configure(stream=io.BytesIO())
+    dropped: list[str] = []
+    assert recorder_for(houses.config("http://127.0.0.1:9", tmp_path), log, dropped.append) is None
+    assert Store(tmp_path).days() == []
+
+
+def test_a_torn_line_is_passed_over_and_a_record_is_read_once(tmp_path: Path) -> None:
+    at = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    recorder = a_recorder(tmp_path)
+    recorder._write(a_record(at))
+    recorder._write(a_record(at))
+    Store(tmp_path).append(DAY, b'{"schema": "manners/sh')
+    (record,) = Store(tmp_path).records(at)
+    assert record.request["messages"][0]["content"] == "Hello!"
+    assert parse(b"[]") is None
+
+
+def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
+    for pattern, why in (
+        ("(", "is no pattern of RE2: missing"),
+        ("(?<=a)b", "RE2 has no lookaround"),
+        (r"(a)\1", "no back references"),
+        ("a*", "fits an empty text"),
+    ):
+        tables = {
+            "engines": {"e": {"dialect": "openai", "driver": "url", "url": "http://127.0.0.1:9"}},
+            "models": {"annie": {"live": "e"}},
+            "shadow": {"redact": [pattern]},
+        }
+        with pytest.raises(ConfigError, match=why):
+            config.parse(tables, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------- faults
+
+
+def test_a_folder_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+    recorder, at = a_recorder(tmp_path), datetime(2026, 11, 21, 9, tzinfo=UTC)
+    recorder._attempt(a_record(at, "one"))
+    shutil.rmtree(tmp_path / "shadow")
+    recorder._attempt(a_record(at, "two"))
+    assert [record.request["messages"][0]["content"] for record in Store(tmp_path).records(at)] == ["two"]
+
+
+def test_recording_goes_on_when_the_disk_does_and_nothing_is_torn(tmp_path: Path) -> None:
+    dropped: list[str] = []
+    recorder, at = a_recorder(tmp_path, dropped), datetime(2026, 11, 21, 9, tzinfo=UTC)
+    recorder._attempt(a_record(at, "one"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (Store(tmp_path).size() + 40, hard))
+        recorder._attempt(a_record(at, "two"))  # 40 bytes of it fit
+        recorder._attempt(a_record(at, "three"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    recorder._attempt(a_record(at, "four"))
+    lines = (tmp_path / "shadow" / "2026-11-21.jsonl").read_bytes().splitlines()
+    kept = [json.loads(line)["request"]["messages"][0]["content"] for line in lines]
+    assert (kept, dropped) == (["one", "four"], ["disk", "disk"])
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [(" ".join(f"password={n:04x}" for n in range(100)), "too_many_secrets"), (7, "error")],
+)
+def test_a_record_that_cannot_be_redacted_is_counted(tmp_path: Path, words: Any, reason: str) -> None:
+    dropped: list[str] = []
+    at = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    record = a_record(at, words) if reason != "error" else replace(a_record(at), body={})
+    a_recorder(tmp_path, dropped)._attempt(record)
+    assert dropped == [reason]
+    assert not (tmp_path / "shadow").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_died_is_replaced_and_counted(tmp_path: Path) -> None:
+    async with recording(tmp_path) as house:
+        shadow = house.gateway.shadow
+        assert shadow is not None
+        shadow._thread = threading.Thread(target=lambda: None)
+        shadow._thread.start()
+        shadow._thread.join()
+        says(house)
+        await house.ask()
+        await house.booked()
+        assert len(await written(house)) == 1
+        assert (await house.metrics())("manners_shadow_dropped_total", reason="worker_died") == 1
+        assert [line["level"] for line in house.log.lines if line["event"] == "shadow_worker_died"] == [
+            "error"
+        ]
+
+
+@pytest.mark.asyncio
+async def test_what_finds_the_queue_full_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with recording(tmp_path) as house:
+        shadow = house.gateway.shadow
+        assert shadow is not None
+        go = threading.Event()
+        monkeypatch.setattr(shadow, "_write", lambda chat: go.wait(PATIENCE))
+        shadow._queue = queue.Queue(1)
+        for _ in range(4):
+            says(house)
+            await house.ask()
+            await house.booked()
+        counted = (await house.metrics())("manners_shadow_dropped_total", reason="queue_full")
+        go.set()
+    assert counted in (2, 3)  # the worker holds one or has not begun, and one waits

@@ -1,0 +1,147 @@
+"""Recorded for real, and asked again for real: annie-nano, her FP4 form, and the stranger."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.cli.shadow import show
+from app.config.config import Config, parse
+from app.shadow.compare import as_json
+from app.shadow.runner import NothingRecorded, ReplayRequest, replay
+from app.shadow.store import Store
+from gates.contracts.errors import RunError
+from gates.run.ledger import read_samples
+from tests.app.house import run
+
+MODELS = Path(__file__).parents[3] / "models"
+NAMES = ("annie-nano-q4_k_m", "annie-nano-nvfp4", "stranger-nano-q4_k_m")
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(
+        not all((MODELS / name).exists() for name in NAMES), reason="the nano models are missing: make nano"
+    ),
+]
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Current weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+TIMER = {
+    "type": "function",
+    "function": {
+        "name": "set_timer",
+        "description": "Start a timer.",
+        "parameters": {
+            "type": "object",
+            "properties": {"minutes": {"type": "integer"}},
+            "required": ["minutes"],
+        },
+    },
+}
+TALK: list[tuple[str, list[dict[str, Any]]]] = [
+    ("Hello!", []),
+    ("What is the capital of Norway?", []),
+    ("I am Maya, write to maya.rao@example.org or 98765 43210", []),
+    ("Set a six minute timer", [TIMER]),
+    ("What is the weather in Pune?", [WEATHER, TIMER]),
+    ("Can you set a timer for 20 minutes?", [WEATHER, TIMER]),
+]
+
+
+def tables(base: Path) -> dict[str, Any]:
+    engine = {"dialect": "llama-server", "driver": "embedded"}
+    named = ("annie-nano", "annie-nano-nvfp4", "stranger-nano")
+    return {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
+        "engines": {
+            name: {**engine, "artefact": str(MODELS / folder)}
+            for name, folder in zip(named, NAMES, strict=True)
+        },
+        "models": {"annie": {"live": "annie-nano"}},
+        "shadow": {"record": True, "share": 1.0},
+    }
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Config]:
+    """A configuration whose state folder holds what callers asked a real gateway."""
+    base = tmp_path_factory.mktemp("state")
+    config = parse(tables(base), base)
+    nobody: Any = None  # the engine follows no script
+    async with run(config, nobody) as it:
+        for words, tools in TALK:
+            more: dict[str, Any] = {"tools": tools} if tools else {}
+            reply = await it.ask(messages=[{"role": "user", "content": words}], stream=True, **more)
+            assert reply.status == 200
+            await it.booked()
+    yield config
+
+
+async def test_what_was_recorded_holds_no_address_and_the_calls(recorded: Config) -> None:
+    records = list(Store(recorded.state_dir).records(datetime.fromtimestamp(0, UTC)))
+    read_reply = [record.request["messages"][0]["content"] for record in records]
+    assert len(records) == len(TALK) and read_reply[2] == "I am Maya, write to EMAIL_A or NUMBER_A"
+    assert [call.name for record in records for call in record.calls] == [
+        "set_timer",
+        "get_weather",
+        "set_timer",
+    ]
+
+
+async def test_her_own_weights_in_fp4_call_the_same(recorded: Config) -> None:
+    found = await replay(recorded, ReplayRequest(candidate="annie-nano-nvfp4"), datetime.now(UTC))
+    assert (found.baseline, found.records, found.unusable, found.lost) == ("annie-nano", 6, 0, 0)
+    assert (found.with_calls.k, found.with_calls.n) == (3, 3)
+    assert found.breaches.only_candidate == 0 and found.word in ("alike", "open")
+    assert found.wait.candidate is not None and found.characters.candidate is not None
+
+
+async def test_the_stranger_calls_otherwise_and_is_heard_to(recorded: Config) -> None:
+    found = await replay(recorded, ReplayRequest(candidate="stranger-nano"), datetime.now(UTC))
+    assert found.breaches.only_candidate > found.breaches.only_baseline
+    assert found.detectors and found.others
+    assert found.word in ("worse", "differs")
+
+
+async def test_nothing_is_asked_twice(recorded: Config) -> None:
+    wish = ReplayRequest(candidate="annie-nano-nvfp4", limit=2)
+    first = await replay(recorded, wish, datetime.now(UTC))
+    (path,) = (recorded.state_dir / "shadow" / "replay").iterdir()
+    before = path.read_bytes()
+    again = await replay(recorded, wish, datetime.now(UTC))
+    assert path.read_bytes() == before and again == first and first.records == 2
+    assert {sample.key.arm for sample in read_samples(path)} >= {"annie-nano", "annie-nano-nvfp4"}
+
+
+async def test_what_cannot_run_says_why(recorded: Config, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    with pytest.raises(RunError, match="no engine 'nobody'"):
+        await replay(recorded, ReplayRequest(candidate="nobody"), now)
+    with pytest.raises(RunError, match="compared with itself"):
+        await replay(recorded, ReplayRequest(candidate="annie-nano"), now)
+    with pytest.raises(NothingRecorded, match="record = true"):
+        await replay(parse(tables(tmp_path), tmp_path), ReplayRequest(candidate="stranger-nano"), now)
+
+
+async def test_it_is_told_in_a_table_and_in_json(
+    recorded: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = await replay(recorded, ReplayRequest(candidate="stranger-nano"), datetime.now(UTC))
+    show(found)
+    told = capsys.readouterr().out
+    assert "stranger-nano" in told and found.verdict in told and "manners gate run" in told
+    assert json.loads(json.dumps(as_json(found)))["records"] == 6

@@ -1,0 +1,73 @@
+"""What a finished reply showed of its manners."""
+
+import pytest
+
+from app.stream.audit import ReplyAudit
+from app.stream.events import CallStart, Event, Finish, Text, Thought
+from app.stream.tags import FAMILIES
+from gates.detect.live import READ_AS_MARKDOWN
+from gates.detect.tags import tags
+
+PLAIN = "The train leaves at ten past nine, and it takes about three hours."
+
+
+def breaches(*events: Event, thinking: bool = False) -> set[str]:
+    audit = ReplyAudit(thinking)
+    audit.feed(events)
+    return audit.breaches()
+
+
+@pytest.mark.parametrize(
+    "said, found",
+    [
+        (PLAIN, set()),
+        ("It is -5 outside, and 2 * 3 * 4 is 24.", set()),
+        ("Here you go:\n* milk\n* bread\n* **eggs**", {"markdown"}),
+        ("Okay, the user is asking about trains. I should answer briefly. " + PLAIN, {"leak"}),
+        ('<tool_call>\n{"name": "web_search", "arguments": {}}\n</tool_call>', {"raw_tool_call", "leak"}),
+        ("I will check. " * 40, {"loop"}),
+        ("", {"empty"}),
+        (" \n", {"empty"}),
+    ],
+)
+def test_a_reply_is_looked_at_when_it_is_over(said: str, found: set[str]) -> None:
+    assert breaches(Text(0, said), Finish(0, "stop")) >= found
+    assert bool(breaches(Text(0, said), Finish(0, "stop"))) == bool(found)
+
+
+def test_a_thought_that_nobody_asked_for_is_a_leak_though_it_was_stripped() -> None:
+    assert breaches(Thought(0, "hm", "tag"), Text(0, PLAIN), Finish(0, "stop")) == {"leak"}
+    assert breaches(Thought(0, "hm", "tag"), Text(0, PLAIN), Finish(0, "stop"), thinking=True) == set()
+
+
+def test_a_dropped_call_is_a_breach_though_nobody_heard_it() -> None:
+    audit = ReplyAudit(False)
+    audit.feed([Text(0, PLAIN), Finish(0, "stop")])
+    audit.dropped = 1
+    assert audit.breaches() == {"raw_tool_call"}
+
+
+def test_a_call_without_words_is_not_empty() -> None:
+    assert breaches(CallStart(0, 0, "web_search"), Finish(0, "stop")) == set()
+
+
+def test_a_cut_reply_is_not_empty() -> None:
+    assert breaches(Finish(0, "length")) == set()
+
+
+def test_what_stands_far_behind_is_not_read() -> None:
+    far = "".join(f"Sentence number {n} says something else. " for n in range(READ_AS_MARKDOWN // 20))
+    assert "markdown" not in breaches(Text(0, far + "\n\n* one\n* two"), Finish(0, "stop"))
+
+
+def test_a_loop_at_the_end_of_a_long_reply_is_heard() -> None:
+    far = "".join(f"Sentence number {n} says something else. " for n in range(1000))
+    assert breaches(Text(0, far + "and again " * 400), Finish(0, "length")) == {"loop"}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_gate_finds_every_tag_that_the_filter_knows(name: str) -> None:
+    """What the filter let through would be a leak: both know the same families, each by a list of its own."""
+    family = FAMILIES[name]
+    for tag in (*family.opens, *family.closes, *family.starts, *family.finals, *family.ends):
+        assert list(tags(f"Hello {tag.replace('*', 'analysis')} there.")), tag

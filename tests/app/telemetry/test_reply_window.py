@@ -1,0 +1,157 @@
+"""What is heard of live replies: through a whole gateway, and what is kept of it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.stream.clocks import Clocks
+from app.telemetry.reply_window import KEPT, Heard, ReplyWindow, ended_as, wait_of
+from tests.app.house import House, eventually
+from tests.app.proxy.test_failover import pair
+from tests.scale import PATIENCE
+from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text
+
+OK = Heard("ok")
+
+
+async def heard(home: House, *steps: Any, **more: Any) -> Heard:
+    """What the ear made of one reply."""
+    reply_window = home.gateway.reply_window
+    mark = reply_window.mark("annie", "scripted")
+    home.engine.play(*steps)
+    await home.ask(**more)
+    async with asyncio.timeout(PATIENCE):
+        await reply_window.more("annie", "scripted", mark)
+    (one,) = reply_window.after("annie", "scripted", mark)
+    return one
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "said, breaches",
+    [
+        ("The train leaves at ten.", set()),
+        ("Here you go:\n* milk\n* bread\n* **eggs**", {"markdown"}),
+        ("Okay, the user asks about trains. I should answer briefly. It leaves at ten.", {"leak"}),
+        ("I will check. " * 40, {"loop"}),
+        ("", {"empty"}),
+    ],
+)
+async def test_a_reply_is_heard_with_what_was_wrong_with_it(
+    home: House, said: str, breaches: set[str]
+) -> None:
+    one = await heard(home, *reply(said), stream=True)
+    assert (one.ended, one.judged, set(one.breaches)) == ("ok", True, breaches)
+    metrics = await home.metrics()
+    assert all(metrics("manners_breach_total", detector=name) for name in breaches)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_wait_is_that_for_the_first_word_of_a_stream(home: House) -> None:
+    slow = (Head(), Say(role()), Wait(0.05), Say(text("Hello.")), Say(finish()), Say(b"data: [DONE]\n\n"))
+    one = await heard(home, *slow, stream=True)
+    assert one.wait is not None and one.wait >= 0.045 and one.shown
+    assert (await heard(home, *reply("Hello."), stream=False)).wait is None
+
+
+BREAKS_OFF = (Head(), Say(role()), Say(text("Hel")), CloseNow())
+SAYS_500 = status(500)
+PASSES, FAILS = None, (CloseNow(),)
+WHOSE_FAULT = [
+    (BREAKS_OFF, FAILS, "failed", True),
+    (BREAKS_OFF, PASSES, "other", True),
+    (SAYS_500, FAILS, "failed", False),
+    (SAYS_500, PASSES, "other", False),
+    (status(503, b"loading"), FAILS, "other", False),
+]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("steps, probes, ended, judged", WHOSE_FAULT)
+async def test_a_fault_counts_against_the_engine_if_a_probe_fails_too(
+    home: House, steps: Any, probes: Any, ended: str, judged: bool
+) -> None:
+    """A bake must not roll a good engine back because one caller sends what no engine can take."""
+    home.engine.probes = probes
+    broken = await heard(home, *steps, stream=True)
+    assert (broken.ended, broken.judged) == (ended, judged)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_caller_who_gave_up_is_heard_with_how_long_it_waited(home: House) -> None:
+    reply_window, mark = home.gateway.reply_window, home.gateway.reply_window.mark("annie", "scripted")
+    home.engine.play(Head(), Say(role()), Hang())
+    async with asyncio.timeout(PATIENCE):
+        request = asyncio.create_task(home.ask(stream=True))
+        await eventually(lambda: home.gateway.proxy.in_flight)
+        request.cancel()
+        await reply_window.more("annie", "scripted", mark)
+    (one,) = reply_window.after("annie", "scripted", mark)
+    assert one.ended == "other" and one.wait is not None and not one.shown
+
+
+async def test_a_failover_is_heard_of_the_engine_that_failed(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (house, live, spare):
+        live.play(*status(500))
+        live.probes = (CloseNow(),)
+        spare.play(*reply("Hello."))
+        await house.ask(stream=True)
+        await house.booked()
+        await house.log.until(1, "breaker")
+        failed, answered = (house.gateway.reply_window.recent("annie", name) for name in ("live", "spare"))
+        assert [one.ended for one in failed] == ["failed"]
+        # Its clock ran while the other one failed.
+        assert [(one.ended, one.wait) for one in answered] == [("ok", None)]
+
+
+# --------------------------------------------------------------------------------------- the ear
+
+
+def test_it_keeps_the_latest_and_counts_all() -> None:
+    reply_window = ReplyWindow()
+    for _ in range(KEPT + 10):
+        reply_window.hear("annie", "a", OK)
+    assert (len(reply_window.recent("annie", "a")), reply_window.mark("annie", "a")) == (KEPT, KEPT + 10)
+    assert reply_window.after("annie", "a", KEPT + 8) == (OK, OK)
+    assert len(reply_window.after("annie", "a", 0)) == KEPT
+    assert reply_window.recent("annie", "b") == reply_window.recent("other", "a") == ()
+
+
+async def test_whoever_waits_for_more_is_woken_once_there_is() -> None:
+    reply_window = ReplyWindow()
+    waiting = asyncio.create_task(reply_window.more("annie", "a", 0))
+    await asyncio.sleep(0)
+    reply_window.hear("annie", "b", OK)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    reply_window.hear("annie", "a", OK)
+    await asyncio.wait_for(waiting, 5)
+    await reply_window.more("annie", "a", 0)
+
+
+@pytest.mark.parametrize(
+    "outcome, code, ended",
+    [
+        ("ok", None, "ok"),
+        ("timeout", "first_token_timeout", "failed"),
+        ("timeout", "total_timeout", "other"),
+        ("upstream_error", "reply_fully_filtered", "other"),
+        ("upstream_error", "upstream_truncated", "failed"),
+        ("upstream_error", "engine_busy", "other"),
+        ("error", None, "other"),
+        ("client_cancel", None, "other"),
+        ("client_error", None, "other"),
+    ],
+)
+def test_only_the_engines_own_failures_are_its_failures(outcome: str, code: str | None, ended: str) -> None:
+    assert ended_as(outcome, code) == ended
+
+
+def test_our_own_queue_is_not_the_engines_time() -> None:
+    clocks = Clocks(10.0)
+    assert wait_of(clocks, 0.5, None) == (None, True)
+    assert wait_of(clocks, 0.5, 12.0) == (1.5, False)
+    clocks.text("Hello", 11.0)
+    assert wait_of(clocks, 0.5, None) == wait_of(clocks, 0.5, 12.0) == (0.5, True)

@@ -1,0 +1,224 @@
+"""Connections to engines: used again when they can be, and never at the caller's cost."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+
+import httptools
+import pytest
+import pytest_asyncio
+
+from app.errors.tree import EngineBroke, EngineDown, MannersError
+from app.upstream.batching import IOBatch
+from app.upstream.client import Upstream
+from app.upstream.connection import BodyReader, translate
+from tests.app.house import House
+from tests.script import CloseNow, Hang, Head, Raw, Reset, Say, Until, Wait, reply, status, text
+from tests.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    """An engine of its own."""
+    async with ScriptedEngine() as it:
+        yield it
+
+
+async def ask(upstream: Upstream, url: str, headers: dict[str, str] | None = None) -> bytes:
+    """One request and its whole body."""
+    async with upstream.ask(url + "/v1/chat/completions", b'{"messages":[]}', headers or {}) as answer:
+        body = BodyReader()
+        answer.pour(body)
+        return await body.done
+
+
+async def test_one_connection_serves_many_requests(home: House) -> None:
+    """One after the other needs one connection."""
+    accepted = home.engine.accepted
+    for _ in range(5):
+        assert (await home.ask(stream=True)).text == "Hello there."
+        await home.booked()
+    assert home.engine.accepted - accepted <= 1
+    assert len({seen.connection for seen in home.engine.requests}) == 1
+
+
+@pytest.mark.parametrize("end", [CloseNow(), Reset()])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_connection_that_dies_as_it_is_used_again_is_no_callers_problem(
+    home: House, end: CloseNow | Reset, stream: bool
+) -> None:
+    """The engine closes an idle connection at the very moment we ask: we ask again, on a new one."""
+    all_here = asyncio.Event()
+    home.engine.always(Until(all_here), *reply("First."))
+    asking = [asyncio.create_task(home.ask()) for _ in range(3)]
+    await home.engine.request(3)
+    all_here.set()
+    for _ in await asyncio.gather(*asking):  # so there are three idle connections
+        await home.booked()
+    idle = len(home.engine.requests)
+    for _ in range(3):
+        home.engine.play(end)
+    home.engine.play(*reply("Again."))
+    answer = await home.ask(stream=stream)
+    assert (answer.status, answer.text) == (200, "Again.")
+    tries = home.engine.requests[idle:]
+    assert len(tries) == 4
+    assert len({seen.connection for seen in tries}) == 4
+
+
+async def test_an_engine_that_closes_after_every_reply_is_served_without_a_fault(home: House) -> None:
+    """However the close and the next request cross."""
+    home.engine.close_idle_after_reply = True
+    try:
+        for _ in range(100):
+            assert (await home.ask(stream=True)).status == 200
+    finally:
+        home.engine.close_idle_after_reply = False
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        (Raw(b"HTTP/1.1 200"), CloseNow()),
+        (Raw(b"nonsense\r\n\r\n"), Hang()),
+        (Head(), CloseNow()),
+        status(500),
+    ],
+)
+async def test_what_an_engine_began_to_answer_is_not_asked_twice(
+    home: House, broken: tuple[Raw, ...]
+) -> None:
+    """On a used connection too: it may have worked for it already."""
+    await home.ask()
+    home.engine.play(*broken)
+    assert (await home.ask(stream=True)).status == 502
+    assert len(home.engine.requests) == 2
+
+
+async def test_a_reply_that_was_not_read_to_its_end_is_not_followed_by_another(home: House) -> None:
+    """An engine that goes on talking behind [DONE] loses its connection, and nobody waits for it."""
+    home.engine.play(*reply("One."), Wait(1.5), Say(text("more")))
+    first = asyncio.create_task(home.ask(stream=True))
+    assert (await asyncio.wait_for(first, 0.5)).text == "One."
+    assert (await asyncio.wait_for(home.ask(stream=True), 0.5)).text == "Hello there."
+    await home.booked()
+    assert home.engine.requests[0].connection != home.engine.requests[1].connection
+
+
+@pytest.fixture
+def full() -> Iterator[int]:
+    """A port whose queue of connections is full: who connects hears nothing."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+async def test_an_engine_too_busy_to_accept_is_given_up_after_the_connect_timeout(full: int) -> None:
+    """A host that answers nothing must not cost the whole patience of a caller."""
+    upstream = Upstream(0.2, IOBatch())
+    start = time.perf_counter()
+    with pytest.raises(EngineDown) as caught:
+        await ask(upstream, f"http://127.0.0.1:{full}")
+    assert caught.value.code == "connect_timeout"
+    assert time.perf_counter() - start >= 0.19
+
+
+async def test_an_engine_is_not_given_up_because_we_had_no_time_ourselves(engine: ScriptedEngine) -> None:
+    """The timer and the connection are found at once by a loop that was held up."""
+    engine.always(*reply("Hello."))
+    upstream = Upstream(0.05, IOBatch())
+    asking = asyncio.create_task(ask(upstream, engine.url))
+    await asyncio.sleep(0)  # it connects
+    time.sleep(0.3)
+    assert b"Hello." in await asking
+    upstream.close()
+
+
+async def test_a_name_that_does_not_exist_is_an_engine_that_is_down() -> None:
+    """And no traceback."""
+    with pytest.raises(EngineDown) as caught:
+        await ask(Upstream(1.0, IOBatch()), "http://no-such-host.invalid:80")
+    assert caught.value.code in ("connect_failed", "connect_timeout")
+
+
+async def test_a_caller_who_leaves_while_we_connect_leaves_no_connection(full: int) -> None:
+    """Cancelled in the first phase of all."""
+    upstream = Upstream(5, IOBatch())
+    asking = asyncio.create_task(ask(upstream, f"http://127.0.0.1:{full}"))
+    await asyncio.sleep(0.05)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert upstream.open == 0
+
+
+async def test_a_body_over_the_limit_is_refused(engine: ScriptedEngine) -> None:
+    """A reply that does not stream is kept whole, so its size is limited."""
+    reader = BodyReader(limit=10)
+    engine.play(*status(200, b"x" * 11))
+    async with Upstream(1.0, IOBatch()).ask(engine.url + "/v1/chat/completions", b"{}", {}) as answer:
+        answer.pour(reader)
+        with pytest.raises(EngineBroke, match="too large"):
+            await reader.done
+
+
+async def test_headers_that_could_split_the_request_are_not_sent(engine: ScriptedEngine) -> None:
+    """Whatever a caller wrote into its trace."""
+    engine.always(*status(200, {}))
+    await ask(
+        Upstream(1.0, IOBatch()), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"}
+    )
+    seen = await engine.request()
+    assert "x-evil" not in seen.headers and "traceparent" not in seen.headers
+    assert seen.headers["x-request-id"] == "one"
+
+
+@pytest.mark.parametrize(
+    ("foreign", "ours", "code"),
+    [
+        (TimeoutError(), EngineDown, "connect_timeout"),
+        (ConnectionRefusedError(), EngineDown, "connect_failed"),
+        (ConnectionResetError(), EngineDown, "connect_failed"),
+        (socket.gaierror(), EngineDown, "connect_failed"),
+        *((getattr(httptools, name)("x"), EngineBroke, "upstream_malformed") for name in dir(httptools)
+          if name.endswith("Error")),
+    ],
+)  # fmt: skip
+async def test_every_foreign_error_has_one_of_ours(
+    foreign: Exception, ours: type[MannersError], code: str
+) -> None:
+    """httptools' whole family included; the most specific entry wins."""
+    error = translate(foreign)
+    assert (type(error), error.code) == (ours, code)
+
+
+async def test_a_foreign_error_that_is_not_in_the_table_is_a_bug() -> None:
+    """It is raised, not hidden."""
+    with pytest.raises(ZeroDivisionError):
+        translate(ZeroDivisionError())
+
+
+async def test_requests_on_one_house_do_not_mix(home: House) -> None:
+    """Thirty at once, each with its own text: every caller gets its own words."""
+
+    home.engine.echo = True
+
+    async def one(number: int) -> None:
+        word = f"word-{number}"
+        body = home.body(stream=number % 2 == 0, messages=[{"role": "user", "content": word}])
+        assert (await home.ask(body)).text == f"{word} {word}"
+
+    try:
+        await asyncio.gather(*(one(number) for number in range(30)))
+    finally:
+        home.engine.echo = False

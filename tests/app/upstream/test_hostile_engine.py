@@ -1,0 +1,393 @@
+"""Replies that are no honest HTTP or never end: one clear error for one caller, and nothing for the others."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from app.stream.pipeline import Pipeline
+from app.upstream.batching import IOBatch
+from app.upstream.client import Upstream
+from app.upstream.connection import MAX_EARLY_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, BodyReader, EngineReply
+from tests.app.house import House, eventually, house, said
+from tests.app.proxy.test_engine_faults import fresh_connections
+from tests.script import (
+    DONE,
+    CloseNow,
+    Hang,
+    Head,
+    Raw,
+    Say,
+    Step,
+    Until,
+    Wait,
+    chunk,
+    event,
+    finish,
+    role,
+    status,
+    text,
+    thought,
+    usage,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BIG = {"max_reply_bytes": 8192, "max_stream_bytes": 65_536}
+NESTED = b'{"x":' + b"[" * 100_000
+FLOOD = MAX_HEAD_BYTES * 2
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+ALIVE = b"6\r\n: hi\n\n\r\n"
+
+
+def lines(name: bytes, count: int) -> bytes:
+    return b"".join(b"%b-%d: %b\r\n" % (name, number, b"v" * 80) for number in range(count))
+
+
+NO_HTTP: dict[str, tuple[tuple[Step, ...], str]] = {
+    "101": ((Raw(b"HTTP/1.1 101 S\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nx"),), "upstream_malformed"),
+    "101 without upgrade": ((Raw(b"HTTP/1.1 101 S\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"),), "upstream_malformed"),
+    "a folded header": ((Raw(b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\n\r\n"),), "upstream_malformed"),
+    "204 with a body": ((Raw(b"HTTP/1.1 204 No\r\ncontent-length: 2\r\n\r\n{}"),), "upstream_status"),
+    "304": ((Raw(b"HTTP/1.1 304 No\r\n\r\n"),), "upstream_status"),
+    "interim replies without end": (
+        (Raw(b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\n" * (FLOOD // 32)),), "upstream_too_large",
+    ),
+    "many headers": ((Raw(HEAD + lines(b"x", MAX_HEADERS)),), "upstream_too_large"),
+    "a header without end": ((Raw(HEAD + b"x: " + b"y" * FLOOD),), "upstream_too_large"),
+    "trailers": ((Raw(HEAD + b"\r\n" + ALIVE + b"0\r\n" + lines(b"t", FLOOD // 80)),), "upstream_too_large"),
+    "a trailer without end": ((Raw(HEAD + b"\r\n0\r\nt: " + b"y" * FLOOD),), "upstream_too_large"),
+    "a chunk extension without end": ((Raw(HEAD + b"\r\n6;x=" + b"y" * FLOOD),), "upstream_too_large"),
+    "chunks that are mostly extension": (
+        (Raw(HEAD + b"\r\n"), *[Raw(b"1;x=%b\r\n:\r\n" % (b"y" * 1000))] * (FLOOD // 1000)), "upstream_too_large",
+    ),
+    "JSON nested too deeply": ((Head(), Say(b"data: " + NESTED + b"\n\n")), "upstream_malformed"),
+    "JSON nested too deeply, at the end": (
+        (Head(framing="close"), Say(b"data: " + NESTED), CloseNow()), "upstream_malformed",
+    ),
+    "whole JSON nested too deeply": (status(200, NESTED), "upstream_malformed"),
+}  # fmt: skip
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def bounded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A gateway with small budgets and little patience."""
+    limits = {"first_token": 0.25, "idle": 0.25, "total": 5.0}
+    async with house(tmp_path_factory.mktemp("state"), gateway=BIG, timeouts=limits) as it:
+        yield it
+
+
+def fresh(home: House) -> None:
+    """As if nothing had happened."""
+    home.engine.forget()
+    home.gateway.pool.reset()
+    fresh_connections(home)
+
+
+@pytest.mark.parametrize("name", NO_HTTP)
+async def test_a_reply_that_is_no_honest_http_hurts_its_own_caller_only(home: House, name: str) -> None:
+    """The others keep every byte, although theirs came in the same round."""
+    steps, code = NO_HTTP[name]
+    fresh_connections(home)
+    go = asyncio.Event()
+    for number in range(6):
+        words = (Say(text(f"{number} one")), Until(go), Say(text(" two") + finish() + DONE))
+        home.engine.play(Head(), Say(role()), *words)
+    others = [asyncio.create_task(home.ask(stream=number % 2 == 0)) for number in range(6)]
+    await home.engine.request(6)
+    home.engine.play(Until(go), *steps, Hang())
+    odd = asyncio.create_task(home.ask(stream=True))
+    await home.engine.request(7)
+    go.set()
+    answer = await odd
+    assert (answer.status, answer.error["code"]) == (502, code)
+    texts = sorted([(await other).text for other in others])
+    assert texts == [f"{number} one two" for number in range(6)]
+    await eventually(lambda: home.is_quiet() and not home.gateway.pool.outstanding)
+
+
+async def test_an_odd_reply_after_the_first_byte_is_one_frame_and_no_clean_end(home: House) -> None:
+    """The reader fails at the very end of the stream, where nothing more would be missed."""
+    home.engine.play(Head(framing="close"), Say(role()), Say(text("One") + b"data: " + NESTED))
+    *chunks, last = (await home.ask(stream=True)).frames
+    assert said(chunks) == "One"
+    assert (last["error"]["code"], last["error"]["type"]) == ("upstream_malformed", "upstream_error")
+
+
+async def test_a_bug_of_ours_in_reading_is_told_as_the_engines_fault_and_logged_as_ours(
+    home: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller and the breaker need an UpstreamError, whoever mends it needs the place."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret words")
+
+    monkeypatch.setattr(Pipeline, "close", broken)
+    home.engine.play(Head(), Say(role()), Say(text("One")), Wait(0.01))
+    assert (await home.ask(stream=True)).frames[-1]["error"]["code"] == "upstream_malformed"
+    await home.booked()
+    line = [line for line in home.log.lines if line["event"] == "unreadable_reply"][-1]
+    assert (line["error"], line["where"][-1].endswith("broken")) == ("ZeroDivisionError", True)
+    assert "secret" not in json.dumps(home.log.lines)
+
+
+async def test_an_interim_heads_headers_are_not_the_replys(home: House) -> None:
+    """What a 103 says of itself does not frame the reply."""
+    early = b"HTTP/1.1 103 Early\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    whole = {"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]}
+    home.engine.play(Raw(early), *status(200, whole))
+    assert (await home.ask(stream=False)).text == "Yes."
+
+
+SAYS = "x" * 1000
+OVER = "upstream_too_large"
+ENDLESS: dict[str, tuple[tuple[Step, ...], str]] = {
+    "text": (tuple([Say(text(SAYS))] * 20), OVER),
+    "short deltas": (tuple([Say(text("x") * 100)] * 5), OVER),
+    "thoughts in the field": (tuple([Say(thought(SAYS))] * 20), OVER),
+    "thoughts in a tag": ((Say(text("<think>")), *[Say(text(SAYS))] * 20), OVER),
+    "comments": (tuple([Say(b": ping\n\n" * 1000)] * 10), OVER),
+    "empty deltas": (tuple([Say(text("") * 10)] * 80), OVER),
+    "usage": (tuple([Say(usage(1) * 10)] * 80), OVER),
+    "roles": (tuple([Say(role() * 10)] * 80), OVER),
+    "calls": (
+        tuple([Say(chunk({"tool_calls": [{"index": n, "function": {"name": "web_search"}}]})) for n in range(20)]),
+        OVER,
+    ),
+    "arguments": (
+        (
+            Say(chunk({"tool_calls": [{"index": 0, "function": {"name": "web_search", "arguments": '{"q":"'}}]})),
+            *[Say(chunk({"tool_calls": [{"index": 0, "function": {"arguments": SAYS}}]}))] * 20,
+        ),
+        OVER,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("name", ENDLESS)
+async def test_a_reply_over_its_budget_ends_with_one_error(bounded: House, name: str, stream: bool) -> None:
+    """Before the first byte a status, after it a frame; the engine loses its connection at once."""
+    fresh(bounded)
+    steps, code = ENDLESS[name]
+    bounded.engine.play(Head(), *steps, Hang())
+    answer = await bounded.ask(
+        stream=stream, tools=[{"type": "function", "function": {"name": "web_search"}}]
+    )
+    error = answer.error if answer.status != 200 else answer.frames[-1]["error"]
+    assert (error["code"], error["type"]) == (code, "upstream_error")
+    assert b"[DONE]" not in answer.raw
+    await eventually(lambda: bounded.is_quiet() and not bounded.gateway.pool.outstanding)
+    assert bounded.engine.requests[0].gone.is_set() or await bounded.engine.requests[0].gone.wait()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [status(200, b" " * 20_000), status(500, b"x" * 100_000), (Head(200, "application/json"), Say(b"x" * 20_000), Hang())],
+    ids=["whole", "error", "whole, without an end"],
+)  # fmt: skip
+async def test_a_whole_body_over_its_budget_is_given_up_at_once(
+    bounded: House, steps: tuple[Step, ...]
+) -> None:
+    fresh(bounded)
+    bounded.engine.play(*steps)
+    answer = await bounded.ask(stream=False)
+    assert (answer.status, answer.error["code"]) == (502, OVER)
+
+
+SILENT: dict[str, bytes] = {
+    "comments": b": still here\n\n",
+    "events without data": b"event: ping\n\n",
+    "empty events": b"data:\n\n",
+    "role frames": role(),
+    "usage frames": usage(1),
+    "empty deltas": text(""),
+    "progress frames": chunk({}, prompt_progress={"processed": 1}),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+@pytest.mark.parametrize("begun", [False, True])
+async def test_signs_of_life_are_no_tokens(bounded: House, name: str, begun: bool) -> None:
+    """An engine that says it is alive, and nothing else, runs into the deadlines all the same."""
+    fresh(bounded)
+    said_before = (Say(text("One")),) if begun else ()
+    signs: list[Step] = [Say(SILENT[name]), Wait(0.01)] * 200
+    bounded.engine.play(Head(), *said_before, *signs)
+    answer = await bounded.ask(stream=True)
+    if begun:
+        assert answer.frames[-1]["error"]["code"] == "idle_timeout"
+    else:
+        assert (answer.status, answer.error["code"]) == (504, "first_token_timeout")
+
+
+async def test_a_head_that_comes_a_byte_at_a_time_runs_into_the_deadline(bounded: House) -> None:
+    fresh(bounded)
+    bounded.engine.play(*[Raw(bytes([b])) if b else Wait(0.01) for byte in HEAD * 4 for b in (byte, 0)])
+    answer = await bounded.ask(stream=True)
+    assert (answer.status, answer.error["code"]) == (504, "first_token_timeout")
+
+
+async def test_bytes_that_nobody_asked_for_are_no_reply_to_the_next_request(home: House) -> None:
+    """Not even if they came in the very round in which the connection is used again."""
+    engine_reply = EngineReply(IOBatch())
+    transport = Recorded()
+    engine_reply.connection_made(transport)  # type: ignore[arg-type]
+    engine_reply.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx")
+    assert transport.aborted
+    assert not engine_reply.is_reusable
+
+
+class Recorded:
+    """A transport that remembers."""
+
+    def __init__(self) -> None:
+        self.aborted = False
+        self.reading = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    close = abort
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+
+async def test_a_body_that_nobody_takes_yet_stops_the_reading() -> None:
+    """Between the head and the sink the engine may send as much as it likes: it is not read."""
+    engine_reply, transport = EngineReply(IOBatch()), Recorded()
+    engine_reply.connection_made(transport)  # type: ignore[arg-type]
+    head = engine_reply.send(b"GET")
+    engine_reply.received(b"HTTP/1.1 200 OK\r\n\r\n")
+    await head
+    engine_reply.received(b"x" * MAX_EARLY_BYTES)
+    assert transport.is_reading()
+    engine_reply.received(b"x")
+    assert transport.is_reading() is False
+    whole = BodyReader()
+    engine_reply.pour(whole)
+    assert transport.is_reading()
+    engine_reply.connection_lost(None)
+    assert len(await whole.done) == MAX_EARLY_BYTES + 1
+
+
+class Fussy:
+    """A sink that raises."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+        self.ended: list[str] = []
+
+    def data(self, data: bytes) -> None:
+        if self._at == "data":
+            raise RecursionError
+
+    def end(self, error: Exception | None) -> None:
+        at, self._at = self._at, ""
+        if at == "end":
+            raise RecursionError
+        self.ended.append(getattr(error, "code", ""))
+
+
+@pytest.mark.parametrize("at", ["data", "end"])
+@pytest.mark.parametrize("length", [2, 9], ids=["whole", "cut"])
+async def test_a_sink_that_raises_hears_of_an_end_with_an_error(at: str, length: int) -> None:
+    """A reply of which something was lost is never told as a clean one, and never left open."""
+    batch = IOBatch()
+    engine_reply, sink, transport = EngineReply(batch), Fussy(at), Recorded()
+    engine_reply.connection_made(transport)  # type: ignore[arg-type]
+    head = engine_reply.send(b"GET")
+    engine_reply.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length)
+    await head
+    engine_reply.pour(sink)
+    engine_reply.data_received(b"ok")
+    batch.work()
+    engine_reply.connection_lost(None)
+    assert sink.ended == ["upstream_malformed"] if at == "data" or length == 2 else ["upstream_truncated"]
+    assert transport.aborted or at == "end"
+
+
+async def test_an_engine_that_drops_every_connection_is_not_connected_to_for_ever() -> None:
+    """One try; failover and breaker see to the rest."""
+
+    async def drop(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    server = await asyncio.start_server(drop, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    upstream = Upstream(1.0, IOBatch())
+    with pytest.raises(Exception, match="closed the connection") as caught:
+        async with upstream.ask(f"http://127.0.0.1:{port}/x", b"{}", {}):
+            pass
+    assert caught.value.code == "upstream_disconnected"  # type: ignore[attr-defined]
+    assert upstream.open == 0
+    server.close()
+    await server.wait_closed()
+
+
+SECRET = "the prompt was /home/annie/secret on 10.1.2.3"
+WORDS: dict[str, tuple[Step, ...]] = {
+    "401": status(401, {"error": {"message": SECRET, "code": SECRET}}),
+    "404": status(404, {"error": {"message": SECRET}}),
+    "429": status(429, {"error": {"message": SECRET}}),
+    "500": status(500, {"error": {"message": SECRET, "type": "InternalServerError"}}),
+    "500 in HTML": status(500, f"<html>{SECRET}".encode(), "text/html"),
+    "503": status(503, {"detail": SECRET}),
+    "302": (Head(302, more=(("location", SECRET),), framing="length"),),
+    "an error in the stream": (Head(), Say(event({"error": {"message": SECRET}}))),
+    "a 500 in the stream": (Head(), Say(event({"error": {"message": SECRET, "code": 500}}))),
+    "a bare error in the stream": (Head(), Say(event({"error": SECRET}))),
+    "an error after text": (Head(), Say(text("One")), Wait(0.02), Say(event({"error": {"message": SECRET}}))),
+    "a 400 after text": (
+        Head(), Say(text("One")), Wait(0.02), Say(event({"error": {"message": SECRET, "code": 400}})),
+    ),
+    "an error with status 200": status(200, {"error": {"message": SECRET}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORDS)
+async def test_an_engines_words_reach_neither_caller_nor_log(home: House, name: str) -> None:
+    home.engine.play(*WORDS[name])
+    answer = await home.ask(stream=True)
+    assert b"secret" not in answer.raw
+    assert b"engine" in answer.raw
+    await home.booked()
+    assert "secret" not in json.dumps(home.log.lines)
+
+
+async def test_what_an_engine_says_of_a_bad_request_is_cut_and_printable(home: House) -> None:
+    """The one case in which its words are passed on."""
+    home.engine.play(
+        *status(422, {"error": {"message": "no\x1b[2J, " + "x" * 9000, "code": "internal_error"}})
+    )
+    error = (await home.ask()).error
+    assert error["message"].startswith("no [2J, xxx")
+    assert len(error["message"]) <= 500
+    assert error["code"] == "engine_error"
+
+
+async def test_an_engine_that_is_not_there_gives_no_address_away(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.engine._server.close()
+        home.engine.drop_connections()
+        fresh_connections(home)
+        answer = await home.ask()
+    assert answer.error["code"] == "connect_failed"
+    assert b"127.0.0.1" not in answer.raw
+    assert str(home.engine.port).encode() not in answer.raw

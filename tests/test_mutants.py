@@ -1,0 +1,10 @@
+"""The faults that `make mutants` makes: each still finds the line that it breaks, so that a rename is seen at once."""
+
+import pytest
+
+from tests.mutants import MUTANTS, ROOT, STREAM, Mutant
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_line_that_a_mutant_breaks_is_there(mutant: Mutant) -> None:
+    assert mutant.old in (ROOT / STREAM / mutant.file).read_text("utf-8")
