@@ -132,7 +132,7 @@ CONTRACTS = (
     "gates.contracts.sample",
     "gates.contracts.case",
 )
-DETECTORS_AND_RUNNER = {"markdown_it", "emoji", "jsonschema", "referencing", "aiohttp", "rich"}
+DETECTORS_AND_RUNNER = {"markdown_it", "emoji", "jsonschema", "referencing", "aiohttp", "httpx2", "rich"}
 
 
 @pytest.mark.parametrize("name", [name for name in modules() if name.startswith("gates")])

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gates.report import words
-from gates.report.statement import Arm, Statement
+from gates.report import labels
+from gates.report.statement import ComparedArm, Statement
 
 
 def reading(statement: Statement, digest: str, signers: tuple[str, ...]) -> dict[str, Any]:
@@ -13,27 +13,27 @@ def reading(statement: Statement, digest: str, signers: tuple[str, ...]) -> dict
         "trusted": bool(signers),
         "signers": list(signers),
         "verdict": str(statement.verdict.value),
-        "headline": words.headline(statement),
-        "reasons": [f"{gate}: {why}" if gate else why for gate, why in words.reasons(statement)],
+        "headline": labels.headline(statement),
+        "reasons": [f"{gate}: {why}" if gate else why for gate, why in labels.reasons(statement)],
         "created": statement.created,
         "expires": statement.expires,
         "candidate": _arm(statement.candidate),
         "baseline": _arm(statement.baseline),
         "suite": statement.suite.name,
         "policy": statement.policy.name,
-        "gates": [_gate(statement, name) for name in words.gate_names(statement)],
+        "gates": [_gate(statement, name) for name in labels.gate_names(statement)],
     }
 
 
-def _arm(arm: Arm) -> dict[str, str]:
+def _arm(arm: ComparedArm) -> dict[str, str]:
     return {"model": arm.model.name, "format": arm.model.format, "engine": arm.engine.name}
 
 
 def _gate(statement: Statement, name: str) -> dict[str, Any]:
-    verdict, decides = words.gate_verdict(statement, name)
-    candidate, baseline, required = words.glance(statement, name)
+    verdict, decides = labels.gate_verdict(statement, name)
+    candidate, baseline, required = labels.overview_cells(statement, name)
     return {
-        "title": words.title(name),
+        "title": labels.title(name),
         "verdict": str(verdict.value),
         "decides": decides,
         "candidate": candidate,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deploy.engine.spec import EngineSpec
     from deploy.profiles.matrix import BenchCell, BenchRow
     from gates.contracts.case import Suite
-    from gates.run.latency import Schedule
+    from gates.run.latency_schedule import Schedule
     from gates.run.target import Target
 
 
@@ -104,7 +104,7 @@ class UsageError(Exception):
 
 async def _run(args: argparse.Namespace, config: "Config") -> int:
     from deploy.profiles import matrix
-    from gates.run.latency import Schedule
+    from gates.run.latency_schedule import Schedule
     from gates.suite.load import load_suite
 
     specs = chosen(args, config)
@@ -219,26 +219,27 @@ async def _measure(
 ) -> "Sequence[Any]":
     """Send all requests; their readings."""
     from deploy.profiles import matrix
-    from gates.run.ledger import Ledger
-    from gates.run.progress import progress
-    from gates.run.readings import ARM_PREFIX, Shares, readings
-    from gates.run.runner import PATIENT
+    from gates.contracts.sample import LATENCY_PREFIX
+    from gates.run.latency_readings import CacheLimits, latency_readings
+    from gates.run.progress import make_progress
+    from gates.run.runner import LATENCY_PACE
     from gates.run.runner import run as ask
+    from gates.run.sample_store import SampleStore
 
     prompts = matrix.pick(suite, args.prompts)
-    names = {ARM_PREFIX + cell.arm: cell.engine for cell in asked}
+    names = {LATENCY_PREFIX + cell.arm: cell.engine for cell in asked}
     with tempfile.TemporaryDirectory(prefix="manners-bench-") as folder:
         out = args.out or Path(folder)
         out.mkdir(parents=True, exist_ok=True)
-        with Ledger(out / "samples.jsonl", suite=suite.digest) as book:
+        with SampleStore(out / "samples.jsonl", suite=suite.digest) as book:
             for phase in matrix.plan(suite, asked, engines, prompts, schedule):
                 up = dict(engines)
                 if args.apart:
                     name = names[phase[0].key.arm]
                     up[name] = await pool.bring(name)
                 targets = {arm: up[engine] for arm, engine in names.items()}
-                await ask(phase, targets, book, pace=PATIENT, progress=progress("timing"))
-            return readings(book.samples(), shares=Shares(silent=True))
+                await ask(phase, targets, book, pace=LATENCY_PACE, progress=make_progress("timing"))
+            return latency_readings(book.samples(), shares=CacheLimits(silent=True))
 
 
 # ---------------------------------------------------------------------------------------------- show

@@ -1,6 +1,6 @@
-"""`manners gate run` and `manners gate verify`: a verdict with its evidence, and a check of one.
+"""`manners gate run`, `verify` and `seal`: make a report, check one, seal a model folder.
 
-The gate itself is in `gates`; `app.cli.gate_engines` brings engines up and writes down what they are.
+The gate itself is in `gates`; `app.cli.gate_engines` starts engines and identifies them.
 """
 
 import argparse
@@ -20,7 +20,7 @@ EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command and its flags."""
-    gate = commands.add_parser("gate", help="prove, or fail to prove, that a model still behaves")
+    gate = commands.add_parser("gate", help="test whether a model still behaves as its baseline does")
     verbs = gate.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(gate))
     _add_run(verbs.add_parser("run", help="ask both engines, judge, and write a signed report"))
     _add_verify(verbs.add_parser("verify", help="check a report offline: signature, samples, artefact"))
@@ -31,7 +31,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def _add_run(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration")
-    option("--baseline", required=True, metavar="ENGINE", help="the same model before it was changed")
+    option("--baseline", required=True, metavar="ENGINE", help="the same model before quantization")
     option("--control", action="append", default=[], metavar="NAME=ENGINE",
            help="the engine of a negative control (default: [gates.controls])")  # fmt: skip
     option("--suite", metavar="S", help="a shipped suite or a .toml (default: [gates] suite)")
@@ -40,21 +40,26 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     option("--out", type=Path, default=Path("gate"), metavar="DIR",
            help="report.json, report.html, report.md, samples.jsonl (default: %(default)s)")  # fmt: skip
     option("--data", action="append", default=[], type=Path, metavar="FILE",
-           help="training or calibration conversations (JSONL); the suite must not occur in them")  # fmt: skip
+           help="training or calibration conversations (JSONL), in which no prompt of the suite may occur")  # fmt: skip
     option("--no-latency", action="store_true",
-           help="behaviour only; where the policy times, the verdict is then never a pass")  # fmt: skip
+           help="skip latency; if the policy has latency rules, the verdict is then never a pass")  # fmt: skip
     option("--full", action="store_true",
-           help="ask the whole first stage also of a candidate that has failed already")  # fmt: skip
+           help="ask all of stage 1, even if the candidate has failed already")  # fmt: skip
     option("--json", action="store_true", help="the verdict and every rule as JSON on stdout")
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too")
-    option("--artefact", type=Path, metavar="DIR", help="the folder that the report must be about")
+    option("--artefact", type=Path, metavar="DIR", help="the model folder that the report must be about")
     option("--trust", action="append", default=[], type=Path, metavar="KEY",
            help="a public key, or a folder of them (default: this host's own)")  # fmt: skip
-    option("--config", type=Path, metavar="FILE", help="whose state folder holds this host's key")
+    option(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the configuration whose state folder holds this host's key",
+    )
 
 
 def _add_seal(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +68,7 @@ def _add_seal(parser: argparse.ArgumentParser) -> None:
         "folder",
         type=Path,
         metavar="DIR",
-        help="every file in it is hashed; a .gguf lies in a folder of its own",
+        help="every file in it is hashed; a .gguf needs a folder of its own",
     )
     option("--name", required=True, help="the model's name, the same for all its forms")
     option("--format", required=True, metavar="F", help="hf-bf16, hf-nvfp4, gguf-q4_k_m, gguf-f16, ...")
@@ -73,7 +78,7 @@ def _add_seal(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """One verb; its exit code."""
+    """Run one verb and return its exit code."""
     from app.config.config import ConfigError, load
     from deploy.core.errors import DeployError
     from gates.contracts.errors import GatesError, ReportError, RunError
@@ -107,9 +112,9 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
     from gates.report.keys import load_or_make
     from gates.report.write import write_report
     from gates.run.job import run_job
-    from gates.run.ledger import Ledger
-    from gates.run.progress import progress
-    from gates.run.report_builder import compose, summary, texts
+    from gates.run.progress import make_progress
+    from gates.run.report_builder import build_statement, reply_texts, summary
+    from gates.run.sample_store import SampleStore
 
     chosen = dict(config.gates.controls) | gate_engines.pairs(args.control)
     key = load_or_make(config.state_dir / "keys")
@@ -125,23 +130,23 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
             timed=not args.no_latency,
             full=args.full,
         )
-        held = gate_engines.check_wall(job, args.data)
+        checked_data = gate_engines.check_contamination(job, args.data)
         args.out.mkdir(parents=True, exist_ok=True)
-        with Ledger(
+        with SampleStore(
             args.out / "samples.jsonl", suite=job.suite.digest, arms=gate_engines.identities(job)
-        ) as book:
-            judged = await run_job(job, book, track=progress)
+        ) as store:
+            judged = await run_job(job, store, track=make_progress)
             now = datetime.now(UTC)
-            statement = compose(
+            statement = build_statement(
                 job,
                 judged,
-                book,
+                store,
                 harness=gate_engines.harness(),
                 host=gate_engines.host(),
                 now=now,
-                data=held,
+                data=checked_data,
             )
-            written = write_report(args.out, statement, key, texts(book.samples()))
+            written = write_report(args.out, statement, key, reply_texts(store.samples()))
     if args.json:
         print(summary(statement))
     else:
@@ -150,7 +155,8 @@ async def _run(args: argparse.Namespace, config: "Config") -> int:
 
 
 def _seal(args: argparse.Namespace) -> int:
-    from gates.artefact.artefact import Provenance, load, seal
+    from gates.artefact.artefact import load, seal
+    from gates.artefact.manifest import Provenance
 
     source = load(args.source) if args.source else None
     base = args.base_model or (source.provenance.base_model if source else None)

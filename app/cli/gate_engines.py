@@ -1,8 +1,8 @@
-"""Engines for a gate: brought up where they are not, and written down as what they are.
+"""The engines of a gate run: started if needed, and identified for the report.
 
-A report binds its verdict to what served the model. An engine of the `embedded` driver is a child of
-this command with the flags of the configuration; one of the `url` driver is whatever answers there,
-and its build is what it says of itself.
+A report binds its verdict to what served the model. An engine of the `embedded` driver is started as a
+child of this command with the configured arguments; one of the `url` driver is running already, and its
+build is what it reports.
 """
 
 import json
@@ -21,21 +21,20 @@ from rich.table import Table
 
 from app.config.config import Config
 from app.conformance.gateway import configuration, front
-from app.engines.identity import build_of as build_of
-from app.engines.identity import describe as describe
+from app.engines.identity import describe
 from deploy.core.errors import EngineError
 from deploy.drivers.embedded import usable_cores
 from deploy.drivers.factory import make_engine
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import MANIFEST, Artefact
-from gates.contracts.errors import ArtefactError, RunError, SuiteError
+from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.contracts.verdict import Verdict
 from gates.detect.tags import added_tokens
 from gates.policy.check import check_policy
 from gates.policy.load import load_policy
 from gates.report.statement import Harness, Pinned, Statement
-from gates.report.write import Written
-from gates.run.job_spec import Job, Side
+from gates.report.write import WrittenReport
+from gates.run.gate_job import GateJob, ServedModel
 from gates.run.target import Target, Variant
 from gates.suite import contamination
 from gates.suite.load import load_suite
@@ -47,7 +46,7 @@ VARIANTS: Mapping[str, Variant] = {
         system_suffix="Format every answer as Markdown: a heading, then a bulleted list."
     ),
 }
-"""Negative controls that are the baseline asked otherwise; any other name needs an engine."""
+"""Negative controls that are the baseline with other requests; any other control needs an engine."""
 
 _PACKAGES = ("manners", "markdown-it-py", "emoji", "jsonschema", "aiohttp", "cryptography")
 
@@ -63,12 +62,12 @@ async def make_job(
     controls: Mapping[str, str],
     timed: bool,
     full: bool,
-) -> Job:
-    """The job, with every engine that it needs up until the stack is closed.
+) -> GateJob:
+    """The job, with all engines that it needs running until the stack is closed.
 
     Raises:
-        RunError: an engine that is not configured, has no artefact, or does not come up.
-        ArtefactError: a folder that is not what its manifest says. SuiteError, PolicyError.
+        RunError: an engine is not configured, has no artefact, or does not start.
+        ManifestError: a folder differs from its manifest. SuiteError, PolicyError.
     """
     rules, cases = load_policy(policy), load_suite(suite)
     check_policy(rules, cases)
@@ -76,10 +75,10 @@ async def make_job(
     wanted = [candidate, baseline, *(name for name in names.values() if name)]
     sides = {name: await _side(config, name, stack) for name in dict.fromkeys(wanted)}
     known = [side.artefact for side in sides.values()]
-    through = None
+    gateway = None
     if timed and rules.latency:
-        through = await _gateway(sides[candidate].target, config.state_dir, stack)
-    return Job(
+        gateway = await _gateway(sides[candidate].target, config.state_dir, stack)
+    return GateJob(
         suite=cases,
         policy=rules,
         candidate=sides[candidate],
@@ -92,15 +91,15 @@ async def make_job(
         known=(*known, *configured(config)),
         timed=timed,
         full=full,
-        through=through,
+        gateway=gateway,
     )
 
 
 def configured(config: Config) -> tuple[Artefact, ...]:
-    """The manifests of every artefact that the configuration names, and of the folders that lie beside them.
+    """The manifests of all artefacts in the configuration, and of the folders beside them.
 
-    Lineage is found through them: a GGUF file of an NVFP4 folder names that folder as its source, which no
-    engine here may serve.
+    Lineage is found through them: a GGUF file that was made from an NVFP4 folder names that folder as its
+    source, which no engine here may serve.
     """
     named = [artefacts.folder_of(e.artefact) for e in config.engines.values() if e.artefact is not None]
     shelves = [folder.parent for folder in named if folder.parent.is_dir()]
@@ -109,12 +108,12 @@ def configured(config: Config) -> tuple[Artefact, ...]:
     for folder in dict.fromkeys([*named, *beside]):
         try:
             found.append(artefacts.load(folder))
-        except ArtefactError:
-            continue  # it is not part of this job; whoever serves it will say so
+        except ManifestError:
+            continue  # it is not part of this job; an engine that serves it will report the error
     return tuple(found)
 
 
-async def _side(config: Config, name: str, stack: AsyncExitStack) -> Side:
+async def _side(config: Config, name: str, stack: AsyncExitStack) -> ServedModel:
     spec = config.engines.get(name)
     if spec is None:
         raise RunError(f"there is no engine {name!r}; configured are {', '.join(sorted(config.engines))}")
@@ -122,7 +121,7 @@ async def _side(config: Config, name: str, stack: AsyncExitStack) -> Side:
         raise RunError(f"engines.{name}: a gate needs its artefact; name the folder that it serves")
     folder = artefacts.folder_of(spec.artefact)
     if problems := artefacts.verify(folder):
-        raise ArtefactError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
+        raise ManifestError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
     artefact = artefacts.load(folder)
     engine = make_engine(spec, state_dir=config.state_dir)
     stack.push_async_callback(engine.stop)
@@ -139,37 +138,37 @@ async def _side(config: Config, name: str, stack: AsyncExitStack) -> Side:
         artefact=artefact.root,
         engine=described.digest,
     )
-    side = Side(target=target, artefact=artefact, engine=described, tokens=special_tokens(folder))
+    side = ServedModel(target=target, artefact=artefact, engine=described, tokens=special_tokens(folder))
     return replace(side, context=state.abilities.context or side.context)
 
 
 async def _gateway(engine: Target, state: Path, stack: AsyncExitStack) -> Target:
-    """A gateway of this process before an engine, to be timed beside it."""
+    """A gateway in this process in front of an engine, to be timed as well."""
     before = configuration(engine.url, engine.dialect, state / "gate", concurrency=1)
     it = await stack.enter_async_context(front(before, engine.served_model))
     return replace(engine, url=it.url, served_model="annie")
 
 
 def special_tokens(folder: Path) -> frozenset[str]:
-    """The added tokens of a folder's tokenizer; none for a GGUF, whose text detectors know the usual."""
+    """The added tokens of a folder's tokenizer; none for a GGUF, where detectors use their list of usual tags."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         return frozenset()
     try:
         return added_tokens(json.loads(path.read_text("utf-8")))
     except ValueError as error:
-        raise ArtefactError(f"{path}: not a tokenizer ({error})") from None
+        raise ManifestError(f"{path}: not a tokenizer ({error})") from None
 
 
 def harness() -> Harness:
-    """This program, as the report names it."""
+    """This program, as the report states it."""
     commit, dirty = _checkout(Path(__file__).parents[2])
     versions = {name: metadata.version(name) for name in _PACKAGES}
     return Harness(versions["manners"], commit, dirty, {**versions, "python": platform.python_version()})
 
 
 def _checkout(root: Path) -> tuple[str | None, bool]:
-    """The commit of a checkout, and whether it was changed since."""
+    """The commit of a git checkout, and whether it has uncommitted changes."""
     if not (root / ".git").exists():
         return None, False
     try:
@@ -188,7 +187,7 @@ def _checkout(root: Path) -> tuple[str | None, bool]:
 
 
 def host() -> dict[str, str]:
-    """What the figures were measured on."""
+    """The machine on which the run takes place."""
     return {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
@@ -209,7 +208,7 @@ def _processor() -> str:
 
 
 def _accelerator() -> str:
-    """The NVIDIA driver's own list of GPUs, or "none"."""
+    """The names of the GPUs from the NVIDIA driver, or "none"."""
     found = []
     for card in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         lines = card.read_text("utf-8").splitlines()
@@ -221,7 +220,7 @@ def _accelerator() -> str:
 
 
 def pairs(given: Iterable[str]) -> dict[str, str]:
-    """NAME=ENGINE flags. Raises RunError for another form."""
+    """Parse NAME=ENGINE flags. Raises RunError for another form."""
     found = {}
     for text in given:
         name, equals, engine = text.partition("=")
@@ -231,21 +230,21 @@ def pairs(given: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def identities(job: Job) -> dict[str, tuple[str, str]]:
-    """The artefact and the engine of every arm, by digest."""
-    return {arm: (side.target.artefact, side.target.engine) for arm, side in job.sides.items()}
+def identities(job: GateJob) -> dict[str, tuple[str, str]]:
+    """The digests of the artefact and the engine of every arm."""
+    return {arm: (side.target.artefact, side.target.engine) for arm, side in job.served_models.items()}
 
 
-def check_wall(job: Job, data: Iterable[Path]) -> tuple[Pinned, ...]:
-    """The files, by digest, in which no prompt of the suite occurs.
+def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...]:
+    """Check that no prompt of the suite occurs in these files; returns them with their digests.
 
-    Raises SuiteError if one does: the report would prove memory, and not manners.
+    Raises SuiteError if one does: the report would measure memorised answers.
     """
     origin = job.candidate.artefact.provenance
     if contamination.is_own_data(job.suite, origin.data_digest):
         raise SuiteError(f"{job.candidate.artefact.name} was trained on suite {job.suite.name}; use another")
     for path in data:
-        found = contamination.overlaps(job.suite, contamination.read(path))
+        found = contamination.overlaps(job.suite, contamination.read_conversations(path))
         if found:
             raise SuiteError(
                 f"{path}: {len(found)} prompts of suite {job.suite.name} occur in it, the first: {found[0]}; "
@@ -261,8 +260,8 @@ _MARKS = {
 }
 
 
-def show(statement: Statement, written: Written) -> None:
-    """The verdict in a terminal: why, every rule, every control, and where the report lies."""
+def show(statement: Statement, written: WrittenReport) -> None:
+    """Print the verdict with its reasons, every rule, every control, and the path of the report."""
     console = Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("", "gate", "rule", "what was found"):

@@ -51,13 +51,13 @@ def run(args: argparse.Namespace) -> int:
     from app.shadow.runner import NothingRecorded, ReplayRequest, replay
     from deploy.core.errors import DeployError
     from gates.contracts.errors import GatesError
-    from gates.run.progress import progress
+    from gates.run.progress import make_progress
 
     wanted = ReplayRequest(
         candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
     )
     try:
-        found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), progress))
+        found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), make_progress))
     except NothingRecorded as error:
         return _fail(error, EX_NOINPUT)
     except (ConfigError, DeployError) as error:

@@ -5,17 +5,17 @@ from importlib import metadata
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
 from gates.artefact.manifest import Artefact
-from gates.report.statement import Engine
+from gates.report.statement import EngineIdentity
 
 UNKNOWN = "unknown"
 
 
-def describe(spec: EngineSpec, state: EngineState, artefact: Artefact) -> Engine:
+def describe(spec: EngineSpec, state: EngineState, artefact: Artefact) -> EngineIdentity:
     """A running engine."""
     return _engine(spec, artefact, build_of(spec, state))
 
 
-def planned(spec: EngineSpec, artefact: Artefact) -> Engine:
+def planned(spec: EngineSpec, artefact: Artefact) -> EngineIdentity:
     """An engine as the configuration would start it. Its build is known before the start only if it is embedded."""
     return _engine(spec, artefact, build_of(spec, EngineState(name=spec.name)))
 
@@ -27,9 +27,9 @@ def build_of(spec: EngineSpec, state: EngineState) -> str:
     return state.abilities.build or UNKNOWN
 
 
-def _engine(spec: EngineSpec, artefact: Artefact, build: str) -> Engine:
+def _engine(spec: EngineSpec, artefact: Artefact, build: str) -> EngineIdentity:
     weights = [entry for entry in artefact.files if entry.path.endswith(".gguf")]
-    return Engine(
+    return EngineIdentity(
         name=spec.name,
         driver=spec.driver,
         dialect=spec.dialect,

@@ -19,7 +19,8 @@ from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
 from deploy.engine.engine import Engine, EngineState
 from deploy.engine.spec import EngineSpec
-from gates.artefact.artefact import ArtefactError, folder_of, load
+from gates.artefact.artefact import folder_of, load
+from gates.contracts.errors import ManifestError
 
 FRESH_SECONDS = 30.0
 """How long after its last token an engine counts as ready."""
@@ -221,5 +222,5 @@ def artefact_digest(artefact: Path | None) -> str:
         return ""
     try:
         return load(folder_of(artefact)).root
-    except (ArtefactError, OSError):
+    except (ManifestError, OSError):
         return ""

@@ -16,11 +16,11 @@ from typing import Final
 from app.promotion.state_machine import EffectError, FailureReason
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import RunError, SuiteError
-from gates.contracts.sample import Key, Mode, Sample
-from gates.judge.score import examine
+from gates.contracts.sample import Mode, Sample, SampleKey
+from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_reply
-from gates.run.http import Timeouts, Wire
-from gates.run.request import build, digest, encoded
+from gates.run.http import RequestTimeouts, TimedClient
+from gates.run.request import body_digest, build_body, encode_body
 from gates.run.target import Dialect, Target, Variant
 
 QUESTIONS: Final = Path(__file__).parent.parent.parent / "deploy" / "canary.toml"
@@ -30,7 +30,7 @@ ALWAYS: Final = ("leak", "raw_call", "empty", "loop", "no_markdown")
 EXPECTED: Final = ("factual", "reasoning", "tools")
 """The gates that a reply is judged by if its case has an expectation."""
 
-TIMEOUTS: Final = Timeouts(connect=5.0, idle=30.0, total=60.0)
+TIMEOUTS: Final = RequestTimeouts(connect=5.0, idle=30.0, total=60.0)
 _SHOWN: Final = 3
 
 
@@ -78,7 +78,7 @@ async def probe(
     *,
     tokens: Collection[str] = (),
     headers: Mapping[str, str] | None = None,
-    timeouts: Timeouts = TIMEOUTS,
+    timeouts: RequestTimeouts = TIMEOUTS,
 ) -> dict[str, object]:
     """Ask every question, one at a time, and judge the answers; the numbers of good ones by gate.
 
@@ -89,7 +89,7 @@ async def probe(
     """
     answers = []
     try:
-        async with Wire(timeouts) as wire:
+        async with TimedClient(timeouts) as wire:
             target = target_of(url, served_name, dialect, headers)
             for case in canary.cases:
                 reply, _ = await ask(wire, target, case, canary.sampling)
@@ -108,7 +108,7 @@ def judged(case: Case, reply: Reply, tokens: Collection[str]) -> CanaryAnswer:
     gates = (*ALWAYS, *(gate for gate in case.gates if gate in EXPECTED))
     visible = reply.clocks.visible
     lost = f"{reply.fault.kind}: {reply.fault.detail}" if reply.fault else ""
-    bad = {gate: lost or examine(gate, case, reply, tokens) for gate in gates}
+    bad = {gate: lost or failure_reason(gate, case, reply, tokens) for gate in gates}
     return CanaryAnswer(case.id, bad, None if visible is None else visible / 1e9)
 
 
@@ -158,7 +158,7 @@ def target_of(
 
 
 async def ask(
-    wire: Wire,
+    wire: TimedClient,
     target: Target,
     case: Case,
     sampling: Sampling,
@@ -170,9 +170,9 @@ async def ask(
     Raises:
         RunError: the engine's dialect does not know a sampling parameter.
     """
-    body = build(case, sampling, target, variant or Variant(), mode)
-    attempt = await wire.ask(target, encoded(body))
-    key = Key("", target.artefact, target.engine, digest(body), "canary", case.id, 0, mode)
+    body = build_body(case, sampling, target, variant or Variant(), mode)
+    attempt = await wire.ask(target, encode_body(body))
+    key = SampleKey("", target.artefact, target.engine, body_digest(body), "canary", case.id, 0, mode)
     sample = Sample(
         key=key,
         request=body,

@@ -19,10 +19,10 @@ from app.engines.identity import UNKNOWN
 from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
 from app.registry.values import Alias, KnownEngine, Revocation, Thing
 from gates.contracts.errors import ReportError
-from gates.policy.values import Policy
+from gates.policy.policy import Policy
 from gates.report import checks
-from gates.report.statement import Engine, Statement, moment
-from gates.report.verify import Verified, open_report
+from gates.report.statement import EngineIdentity, Statement, parse_time
+from gates.report.verify import VerifiedReport, open_report
 
 Origin = tuple[str | None, Mapping[str, str]]
 """An artefact's base model and its parents by role, as its manifest states them."""
@@ -46,7 +46,7 @@ class EligibilityFacts:
     now: datetime
     max_age_days: float | None
     root: str | None
-    planned: Engine | None
+    planned: EngineIdentity | None
     spec: str
     suite: str
     policy: str
@@ -64,7 +64,7 @@ def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEviden
     lists which of them would have been refused, and why. All other checks apply.
     """
     waivers: dict[str, str] = {}
-    opened: Verified | None = None
+    opened: VerifiedReport | None = None
     try:
         with _waiving(waived, waivers):
             opened = _opened(facts)
@@ -106,7 +106,7 @@ def refusal_of_rollback(
 # ---------------------------------------------------------------------------------- the checks
 
 
-def _opened(facts: EligibilityFacts) -> Verified:
+def _opened(facts: EligibilityFacts) -> VerifiedReport:
     """The report with its signature verified. Raises ReportError."""
     if facts.report is None:
         named = f"there is no report {facts.asked:.80} here" if facts.asked else "no report was named"
@@ -128,7 +128,7 @@ def _waiving(waived: Collection[str], waivers: dict[str, str]) -> Iterator[None]
         waivers[error.code] = str(error)
 
 
-def _named(facts: EligibilityFacts, opened: Verified | None) -> Iterator[tuple[Thing, str | None]]:
+def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[tuple[Thing, str | None]]:
     """Everything that a promotion rests on and that can be revoked.
 
     A report counts by the digest of its envelope and by that of the signed statement: another signature
@@ -157,7 +157,7 @@ def _revoked(
     return None
 
 
-def _checks(facts: EligibilityFacts, opened: Verified | None) -> Iterator[Callable[[], object]]:
+def _checks(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[Callable[[], object]]:
     """Each raises ReportError if it fails. Without a report, only the weights can be checked."""
     yield lambda: _sound(facts)
     if opened is None:
@@ -190,12 +190,12 @@ def _sound(facts: EligibilityFacts) -> None:
         raise checks.refuse("mismatch_artefact", facts.weights or "the engine names no artefact")
 
 
-def _evidence(facts: EligibilityFacts, opened: Verified | None) -> EffectEvidence:
+def _evidence(facts: EligibilityFacts, opened: VerifiedReport | None) -> EffectEvidence:
     known: EffectEvidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy}
     if opened is None:
         return known
     statement = opened.statement
-    age = facts.now - moment(statement.created)
+    age = facts.now - parse_time(statement.created)
     return known | {
         "report": opened.digest,
         "statement": opened.statement_digest,
@@ -207,6 +207,6 @@ def _evidence(facts: EligibilityFacts, opened: Verified | None) -> EffectEvidenc
     }
 
 
-def _with_build(planned: Engine, reported: Engine) -> Engine:
+def _with_build(planned: EngineIdentity, reported: EngineIdentity) -> EngineIdentity:
     """An engine that does not run yet states no build; that is compared once it runs (IDENTIFY)."""
     return planned if planned.build != UNKNOWN else replace(planned, build=reported.build)

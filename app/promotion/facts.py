@@ -18,11 +18,11 @@ from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Artefact
 from gates.contracts.case import Suite
-from gates.contracts.errors import ArtefactError, GatesError, KeyFileError, ReportError
+from gates.contracts.errors import GatesError, KeyFileError, ManifestError, ReportError
 from gates.policy.load import load_policy
-from gates.report.checks import SHOWN
+from gates.report.checks import MAX_SHOWN
 from gates.report.keys import trusted
-from gates.report.statement import Engine
+from gates.report.statement import EngineIdentity
 from gates.report.verify import MAX_REPORT_BYTES, open_report
 from gates.suite.load import load_suite
 
@@ -100,7 +100,7 @@ def collect(
 
 def _manifest(spec: EngineSpec) -> Artefact:
     if spec.artefact is None:
-        raise ArtefactError(f"engines.{spec.name} is a baseline and names no artefact")
+        raise ManifestError(f"engines.{spec.name} is a baseline and names no artefact")
     return artefacts.load(artefacts.folder_of(spec.artefact))
 
 
@@ -112,7 +112,7 @@ def _origins(found: RegistryRecords, candidate: Artefact | None) -> dict[str, Or
     return origins
 
 
-def reported_engine(found: RegistryRecords, state_dir: Path) -> Engine | None:
+def reported_engine(found: RegistryRecords, state_dir: Path) -> EngineIdentity | None:
     """The engine that a report was made on; None without a report whose signature holds."""
     report = _bytes(found.report, state_dir)
     try:
@@ -148,10 +148,10 @@ def _verified(spec: EngineSpec) -> tuple[Artefact | None, str]:
     folder = artefacts.folder_of(spec.artefact)
     try:
         found, problems = artefacts.load(folder), artefacts.verify(folder)
-    except (ArtefactError, OSError) as error:
+    except (ManifestError, OSError) as error:
         return None, str(error)
     if not problems:
         return found, ""
-    more = f" and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    shown = "; ".join(map(str, problems[:SHOWN]))
+    more = f" and {len(problems) - MAX_SHOWN} more" if len(problems) > MAX_SHOWN else ""
+    shown = "; ".join(map(str, problems[:MAX_SHOWN]))
     return None, f"{folder.name} is not what its manifest says: {shown}{more}"

@@ -46,7 +46,7 @@ class ExpectedEngine:
     resolved path that is served; `settings` are those of an embedded engine."""
 
     spec: EngineSpec
-    engine: statement.Engine | None
+    engine: statement.EngineIdentity | None
     settings: Mapping[str, Any] | None
     artefact: str | None
 

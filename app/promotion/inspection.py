@@ -26,16 +26,16 @@ from deploy.engine.engine import Engine
 from deploy.engine.flags import parse_flags
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_gguf
-from gates.artefact.artefact import MANIFEST, Snapshot, folder_of, hash_file, load, snapshot
-from gates.artefact.manifest import Artefact
-from gates.contracts.errors import ArtefactError
+from gates.artefact.artefact import Snapshot, folder_of, hash_file, load, snapshot
+from gates.artefact.manifest import MANIFEST, Artefact
+from gates.contracts.errors import ManifestError
 from gates.report import statement
 
 ASK_SECONDS: Final = 5.0
 
 
 async def identify(
-    engine: Engine, spec: EngineSpec, judged: statement.Engine | None = None
+    engine: Engine, spec: EngineSpec, judged: statement.EngineIdentity | None = None
 ) -> dict[str, object]:
     """Inspect a running engine; its identity as evidence. Hashes the weights, once for each change.
 
@@ -49,7 +49,7 @@ async def identify(
     try:
         wanted = await asyncio.to_thread(expected, spec, judged)
         found = await running(engine, spec)
-    except (ArtefactError, DeployError, OSError) as error:
+    except (ManifestError, DeployError, OSError) as error:
         raise EffectError(
             FailureReason("engine_down", f"{spec.name} cannot be identified: {error}")
         ) from None
@@ -69,7 +69,7 @@ async def identify(
 # ------------------------------------------------------------------------------- what should run
 
 
-def expected(spec: EngineSpec, judged: statement.Engine | None) -> ExpectedEngine:
+def expected(spec: EngineSpec, judged: statement.EngineIdentity | None) -> ExpectedEngine:
     """What should run, by configuration, manifest and report. Raises ArtefactError, FlagError."""
     artefact = _manifest(spec)
     engine = judged or (planned(spec, artefact) if artefact else None)

@@ -18,7 +18,7 @@ from app.promotion.state_machine import OperationPlan
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, AuditEvent, timestamp
-from gates.report.statement import moment, stamp
+from gates.report.statement import format_time, parse_time
 
 VERB: Final = "override.granted"
 WITHDRAWN: Final = "override.withdrawn"
@@ -53,7 +53,7 @@ class Override:
 
     def is_active(self, now: datetime) -> bool:
         """Whether it has begun and not expired; `now` has a time zone."""
-        return moment(self.at) <= now < moment(self.expires)
+        return parse_time(self.at) <= now < parse_time(self.expires)
 
 
 def new_override(
@@ -83,8 +83,8 @@ def new_override(
         waives=tuple(sorted(set(waives))),
         reason=reason,
         by=by,
-        at=stamp(now),
-        expires=stamp(now + timedelta(hours=hours)),
+        at=format_time(now),
+        expires=format_time(now + timedelta(hours=hours)),
     )
 
 
@@ -104,7 +104,7 @@ def active_of(events: Iterable[AuditEvent], now: datetime) -> dict[int, Override
 
 def since(now: datetime) -> str:
     """The time before which every override has expired."""
-    return stamp(now - LONGEST)
+    return format_time(now - LONGEST)
 
 
 def waived_codes(overrides: Iterable[Override], *, model: str, engine: str, now: datetime) -> frozenset[str]:

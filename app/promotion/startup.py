@@ -23,8 +23,9 @@ from deploy.core.tasks import supervise
 from deploy.drivers import factory
 from deploy.drivers.factory import FoundContainer
 from deploy.engine.spec import EngineSpec, spec_text
-from gates.artefact.artefact import ArtefactError, folder_of, load
+from gates.artefact.artefact import folder_of, load
 from gates.artefact.manifest import Artefact
+from gates.contracts.errors import ManifestError
 
 HOLDER = "start"
 """The name under which a start holds the loading lease."""
@@ -164,7 +165,7 @@ def _manifest(spec: EngineSpec) -> Artefact | None:
         return None
     try:
         return load(folder_of(spec.artefact))
-    except (ArtefactError, OSError):
+    except (ManifestError, OSError):
         return None
 
 

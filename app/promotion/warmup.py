@@ -23,8 +23,8 @@ from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode
 from gates.reply.reply import Reply
 from gates.run.calibrate import calibrate
-from gates.run.context import CHARS_PER_TOKEN, buckets_within, grown, marked
-from gates.run.http import Timeouts, Wire
+from gates.run.conversation import CHARS_PER_TOKEN, buckets_within, pad_conversation, with_nonce
+from gates.run.http import RequestTimeouts, TimedClient
 from gates.run.target import Dialect, Target, Variant
 
 LAST: Final = 3
@@ -145,8 +145,8 @@ async def warm(
     began = time.monotonic()
     try:
         target = target_of(url, served_name, dialect, headers)
-        timeouts = Timeouts(connect=5.0, idle=limits.seconds, total=limits.seconds)
-        async with asyncio.timeout(limits.seconds), Wire(timeouts) as wire:
+        timeouts = RequestTimeouts(connect=5.0, idle=limits.seconds, total=limits.seconds)
+        async with asyncio.timeout(limits.seconds), TimedClient(timeouts) as wire:
             work = _Warmup(wire, target, workload, limits, await _chars_per_token(target))
             medians = await work.all(shapes(workload, context or _CONTEXT))
     except TimeoutError:
@@ -181,7 +181,7 @@ class _Warmup:
     """The warm-up of one engine."""
 
     def __init__(
-        self, wire: Wire, target: Target, workload: Workload, limits: WarmupLimits, scale: float
+        self, wire: TimedClient, target: Target, workload: Workload, limits: WarmupLimits, scale: float
     ) -> None:
         self._wire, self._target, self._limits, self._scale = wire, target, limits, scale
         self._variant = Variant(thinking=workload.thinking)
@@ -250,8 +250,8 @@ class _Warmup:
         """A conversation of about that length that is in no cache."""
         number = next(self._numbers)
         tools = _TOOLS if shape.tools else ()
-        talk = grown((_TURN,), tools, shape.tokens, self._scale, number)
-        return Case("warm", (), marked(talk, f"Note {number:08d}."), tools)
+        talk = pad_conversation((_TURN,), tools, shape.tokens, self._scale, number)
+        return Case("warm", (), with_nonce(talk, f"Note {number:08d}."), tools)
 
 
 def _why(reply: Reply) -> str:

@@ -19,9 +19,9 @@ from app.stream.clocks import Clocks
 from app.stream.events import Broken, Event, Text
 from app.stream.pipeline import Pipeline
 from deploy.engine.abilities import Abilities
-from gates.contracts.sample import Key, Sample
-from gates.run.plan import Ask
-from gates.run.request import digest
+from gates.contracts.sample import Sample, SampleKey
+from gates.run.planned_request import PlannedRequest
+from gates.run.request import body_digest
 from gates.run.target import Target
 
 SUITE: Final = f"sha256:{hashlib.sha256(SCHEMA.encode()).hexdigest()}"
@@ -56,7 +56,7 @@ class ReplayedReply:
     lost: bool = False
 
 
-def request_for(record: ShadowRecord, engine: ReplayEngine) -> Ask | None:
+def request_for(record: ShadowRecord, engine: ReplayEngine) -> PlannedRequest | None:
     """The request for an engine; None if the redacted record is not a valid request, or the engine does not
     support it."""
     chat = _chat(record)
@@ -68,13 +68,15 @@ def request_for(record: ShadowRecord, engine: ReplayEngine) -> Ask | None:
     target = engine.target
     thinking = chat.thinking_or(None if record.thinking else 0)
     sent = json.loads(upstream_body(chat, body, target.dialect, target.served_model, thinking))
-    key = Key(SUITE, target.artefact, target.engine, digest(sent), engine.name, record.id, 0, "stream")
-    return Ask(key, sent)
+    key = SampleKey(
+        SUITE, target.artefact, target.engine, body_digest(sent), engine.name, record.id, 0, "stream"
+    )
+    return PlannedRequest(key, sent)
 
 
 def requests_for(
     records: Iterable[ShadowRecord], engines: Sequence[ReplayEngine]
-) -> list[tuple[ShadowRecord, tuple[Ask, ...]]]:
+) -> list[tuple[ShadowRecord, tuple[PlannedRequest, ...]]]:
     """The records that all engines support, each with one request per engine."""
     found = []
     for record in records:

@@ -22,13 +22,13 @@ from deploy.drivers.docker import weights_digest
 from deploy.drivers.factory import make_engine, running
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.contracts.errors import RunError
-from gates.run.ledger import Ledger
-from gates.run.plan import Ask
-from gates.run.progress import Progress
+from gates.run.planned_request import PlannedRequest
+from gates.run.progress import RunProgress
 from gates.run.runner import run
+from gates.run.sample_store import SampleStore
 from gates.run.target import Target
 
-Track = Callable[[str], Progress | None]
+Track = Callable[[str], RunProgress | None]
 
 
 class NothingRecorded(Exception):
@@ -128,7 +128,7 @@ async def _up(
 
 async def _ask(
     store: Store,
-    asks: Sequence[tuple[ShadowRecord, tuple[Ask, ...]]],
+    asks: Sequence[tuple[ShadowRecord, tuple[PlannedRequest, ...]]],
     engines: Sequence[ReplayEngine],
     track: Track,
 ) -> list[ReplayTrio]:
@@ -137,7 +137,7 @@ async def _ask(
     trios: list[ReplayTrio] = []
     for day, group in groupby(asks, key=lambda pair: _day(pair[0])):
         of_day = list(group)
-        with Ledger(store.replay(day), suite=SUITE) as ledger:
+        with SampleStore(store.replay(day), suite=SUITE) as ledger:
             wanted = [ask for _, pair in of_day for ask in pair]
             await run(wanted, targets, ledger, progress=track(f"{day}"))
             keys = {ask.key.digest for ask in wanted}

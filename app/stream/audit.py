@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from app.stream.events import CallArguments, CallStart, Event, Finish, Text, Thought
 from app.stream.pipeline import StreamPolicy
 from app.stream.tags import tag_set
-from gates.detect.live import breaches
+from gates.detect.live import find_violations
 
 CHAT_PATH = "/v1/chat/completions"
 
@@ -54,7 +54,7 @@ class ReplyAudit:
         characters. Of a very long one they read the beginning, or the end (`gates.detect.live`).
         """
         text = "".join(self._text)
-        names = {finding.detector for finding in breaches(text, calls=len(self.calls))}
+        names = {finding.detector for finding in find_violations(text, calls=len(self.calls))}
         if self.reason != "stop":
             names.discard("empty")
         if self.stripped and not self._thinking:

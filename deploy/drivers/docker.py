@@ -33,6 +33,8 @@ from deploy.engine.spec import PINNED_IMAGE, EngineSpec
 from deploy.engine.supervised import SupervisedEngine
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact as artefacts
+from gates.artefact.manifest import MANIFEST
+from gates.contracts.errors import ManifestError
 
 LOAD_SECONDS = 1800.0
 """From a container's start to its first token: FlashInfer may compile for ten minutes without output."""
@@ -49,7 +51,7 @@ def weights_digest(artefact: Path) -> str:
     """The identity of an artefact's weights: the manifest's root digest, or size and mtime of a file without one."""
     try:
         return artefacts.load(artefacts.folder_of(artefact)).root
-    except (artefacts.ArtefactError, OSError):
+    except (ManifestError, OSError):
         seen = artefact.stat()
         return f"file:{seen.st_size}:{seen.st_mtime_ns}"
 
@@ -97,8 +99,8 @@ class DockerEngine(SupervisedEngine):
     def _prepare(self) -> None:
         if self._spec.dialect == "llama-server":
             find_gguf(self._artefact)
-        elif not (self._artefact / artefacts.MANIFEST).is_file():
-            raise WeightsError(f"{self._artefact} has no {artefacts.MANIFEST}: it is not a finished artefact")
+        elif not (self._artefact / MANIFEST).is_file():
+            raise WeightsError(f"{self._artefact} has no {MANIFEST}: it is not a finished artefact")
 
     async def leave(self) -> None:
         """The container lives on; the next `start()` of this spec adopts it. See `Engine.leave`."""

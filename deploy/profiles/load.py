@@ -30,7 +30,7 @@ from deploy.engine.flags import parse_flags
 from deploy.engine.spec import Dialect, Driver, EngineSpec
 from deploy.profiles import vllm_flags
 from gates.policy import decoder
-from gates.policy.decoder import Refused
+from gates.policy.decoder import DecodeError
 
 SHIPPED: Final = Path(__file__).parent
 VERSIONED: Final = (
@@ -64,9 +64,9 @@ class ProfileFlag:
 
     def __post_init__(self) -> None:
         if not self.flag.startswith("-"):
-            raise Refused("flag", f"{self.flag!r} does not begin with a dash")
+            raise DecodeError("flag", f"{self.flag!r} does not begin with a dash")
         if len(self.why) < 10:
-            raise Refused("why", "must say why")
+            raise DecodeError("why", "must say why")
         _check_needs(self.needs)
 
     @property
@@ -95,18 +95,18 @@ class Profile:
     def __post_init__(self) -> None:
         _check_needs(self.needs)
         if (self.driver == "url") != bool(self.command):
-            raise Refused("command", "is for the driver url, which nobody here starts, and only for that")
+            raise DecodeError("command", "is for the driver url, which nobody here starts, and only for that")
         if self.driver == "docker" and not self.image:
-            raise Refused("image", "is missing; the docker driver needs one")
+            raise DecodeError("image", "is missing; the docker driver needs one")
         seen: set[str] = set()
         for at, one in enumerate(self.flags):
             if one.flag in seen:
-                raise Refused(f"flags[{at}].flag", f"{one.flag} is given twice")
+                raise DecodeError(f"flags[{at}].flag", f"{one.flag} is given twice")
             seen.add(one.flag)
         if self.dialect == "llama-server":
             parse_flags(self.name or "profile", self.args, cores=1)
         if self.dialect == "vllm" and (odd := next(vllm_flags.unknown(self.args), None)):
-            raise Refused("flags", odd)
+            raise DecodeError("flags", odd)
 
     @property
     def args(self) -> tuple[str, ...]:
@@ -126,9 +126,9 @@ class Profile:
 def _check_needs(needs: Mapping[str, str]) -> None:
     for program, version in needs.items():
         if program not in VERSIONED:
-            raise Refused(f"needs.{program}", f"unknown program{decoder.nearest(program, VERSIONED)}")
+            raise DecodeError(f"needs.{program}", f"unknown program{decoder.nearest(program, VERSIONED)}")
         if not numbers(version):
-            raise Refused(f"needs.{program}", f"{version!r} is no version")
+            raise DecodeError(f"needs.{program}", f"{version!r} is no version")
 
 
 # -------------------------------------------------------------------------------------------- files
@@ -155,7 +155,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
     try:
         table = tomllib.loads(path.read_text("utf-8"))
         if "name" in table:
-            raise Refused("name", "is the file's name")
+            raise DecodeError("name", "is the file's name")
         return decoder.read(Profile, {**table, "name": path.stem})
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from None

@@ -1,6 +1,6 @@
 """The plan and the table of `manners bench`: engines, thinking on and off, streamed and whole replies. Pure.
 
-Requests are those of the latency gate (`gates.run.latency`): engines take turns, every prompt is new, pauses lie
+Requests are those of the latency gate (`gates.run.latency_schedule`): engines take turns, every prompt is new, pauses lie
 between requests, and engines are warmed up first. A cell is one engine with one setting of thinking and streaming.
 A reply that is not streamed shows its first content when it is complete, so its TTFT is its total time.
 """
@@ -14,10 +14,11 @@ from math import inf, isinf
 from typing import Any, Final
 
 from gates.contracts.case import Case, Sampling, Suite
-from gates.run.latency import Schedule, phases
-from gates.run.plan import Ask
-from gates.run.readings import ARM_PREFIX, Reading
-from gates.run.request import digest
+from gates.contracts.sample import LATENCY_PREFIX
+from gates.run.latency_readings import LatencyReading
+from gates.run.latency_schedule import Schedule, phases
+from gates.run.planned_request import PlannedRequest
+from gates.run.request import body_digest
 from gates.run.target import Arm, Target, Variant
 
 THOUGHT_ROOM: Final = 512
@@ -90,15 +91,15 @@ def plan(
     engines: Mapping[str, Target],
     prompts: Sequence[Case],
     schedule: Schedule,
-) -> tuple[tuple[Ask, ...], ...]:
+) -> tuple[tuple[PlannedRequest, ...], ...]:
     """The requests in phases: one phase, unless the engines cannot run at the same time. Raises RunError."""
     arms = {
-        ARM_PREFIX + cell.arm: Arm(
-            ARM_PREFIX + cell.arm, engines[cell.engine], Variant(thinking=cell.thinking)
+        LATENCY_PREFIX + cell.arm: Arm(
+            LATENCY_PREFIX + cell.arm, engines[cell.engine], Variant(thinking=cell.thinking)
         )
         for cell in asked
     }
-    ways = {ARM_PREFIX + cell.arm: cell for cell in asked}
+    ways = {LATENCY_PREFIX + cell.arm: cell for cell in asked}
     made = phases(suite.digest, list(arms.values()), prompts, _sampling(suite, schedule), schedule)
     return tuple(tuple(_in_its_way(ask, ways[ask.key.arm]) for ask in phase) for phase in made)
 
@@ -107,7 +108,7 @@ def _sampling(suite: Suite, schedule: Schedule) -> Sampling:
     return replace(suite.sampling, max_tokens=schedule.max_tokens)
 
 
-def _in_its_way(ask: Ask, cell: BenchCell) -> Ask:
+def _in_its_way(ask: PlannedRequest, cell: BenchCell) -> PlannedRequest:
     """The request with the cell's setting of streaming and thinking."""
     request: dict[str, Any] = dict(ask.request)
     if cell.thinking:
@@ -115,7 +116,7 @@ def _in_its_way(ask: Ask, cell: BenchCell) -> Ask:
     if not cell.stream:
         request["stream"] = False
         request.pop("stream_options", None)
-    key = replace(ask.key, request=digest(request), mode="stream" if cell.stream else "whole")
+    key = replace(ask.key, request=body_digest(request), mode="stream" if cell.stream else "whole")
     return replace(ask, request=request, key=key, before=_whole(ask.before))
 
 
@@ -131,7 +132,7 @@ def _whole(before: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def rows(
-    asked: Sequence[BenchCell], lengths: Sequence[int], taken: Iterable[Reading]
+    asked: Sequence[BenchCell], lengths: Sequence[int], taken: Iterable[LatencyReading]
 ) -> tuple[BenchRow, ...]:
     """A row for each cell and length, in that order."""
     found = list(taken)
@@ -141,7 +142,7 @@ def rows(
     )
 
 
-def _row(cell: BenchCell, length: int, taken: Sequence[Reading]) -> BenchRow:
+def _row(cell: BenchCell, length: int, taken: Sequence[LatencyReading]) -> BenchRow:
     good = [r for r in taken if not r.void]
     ttft = [inf if r.failed or r.ttft is None else r.ttft for r in good]
     decode = [r.decode for r in good if r.decode is not None]

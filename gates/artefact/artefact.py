@@ -1,28 +1,26 @@
-"""The identity of a model artefact: a folder of files and the `artefact.json` that seals it.
+"""The identity of a model artefact: a folder of files, sealed by its `artefact.json`.
 
-Rules this file keeps:
+* An artefact is identified by its **root digest** alone. Names, paths and dates may change; the root
+  changes when a file's content changes, or when a file is added, removed or renamed.
+* A folder is complete once it has a manifest: `seal` writes the manifest last, by an atomic rename.
+* Symbolic links are not followed; a link inside a folder is reported as a problem.
+* Manifests are read strictly (`gates/artefact/manifest.py`).
 
-* An artefact is known by its **root digest** and by nothing else. Names, paths and dates may
-  change; the root changes when a byte of any file changes, or a file comes, goes or is renamed.
-* A folder is complete when its manifest is there: `seal` writes the manifest last, by rename.
-* No link is followed. A link inside a folder is a fault with a name, never a file.
-* A manifest is read strictly (`gates/artefact/manifest.py`, pure): an unknown key is one clear line.
-
-The root digest, exactly. Take every regular file below the folder except the manifest itself;
+The root digest is defined as follows. Take every regular file below the folder except the manifest;
 write its path relative to the folder with `/` between parts; sort the paths by their UTF-8 bytes;
-for each make one line
+for each file make one line
 
     <64 hex digits of the file's SHA-256><two spaces><path><newline>
 
-and the root is `sha256:` followed by the SHA-256 of those lines together. These are the lines that
-coreutils print, so anyone can check a root without this program:
+The root is `sha256:` followed by the SHA-256 of all lines together. coreutils print the same lines, so
+a root can be checked without this program:
 
     find . -type f ! -path ./artefact.json -printf '%P\\0' | LC_ALL=C sort -z |
         xargs -0 sha256sum | sha256sum
 
 (`sha256sum` escapes a backslash or a line break in a name; such names are refused here.)
 
-It does not sign anything, and it does not judge what a model can do: the report does both.
+Signatures and verdicts about a model are in the report, not here.
 """
 
 from __future__ import annotations
@@ -36,18 +34,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from gates.artefact.manifest import MANIFEST as MANIFEST
-from gates.artefact.manifest import SCHEMA as SCHEMA
-from gates.artefact.manifest import Artefact as Artefact
-from gates.artefact.manifest import FileEntry as FileEntry
-from gates.artefact.manifest import Provenance as Provenance
-from gates.artefact.manifest import parse as parse
-from gates.artefact.manifest import render as render
-from gates.artefact.manifest import root_digest as root_digest
-from gates.artefact.manifest import sound_path as sound_path
-from gates.contracts.errors import ArtefactError as ArtefactError
+from gates.artefact.manifest import (
+    MANIFEST,
+    Artefact,
+    FileEntry,
+    Provenance,
+    parse,
+    render,
+    root_digest,
+    sound_path,
+)
+from gates.contracts.errors import ManifestError
 
-# Largest manifest that will be read, in bytes. A shard list of a thousand files is about 150 kB.
+# Largest manifest that will be read, in bytes. One with a thousand shards takes about 150 kB.
 MAX_MANIFEST_BYTES: Final = 4 * 2**20
 _CHUNK: Final = 2**20  # bytes hashed at a time
 
@@ -67,7 +66,7 @@ class Problem:
 
 
 def hash_file(path: Path) -> tuple[int, str]:
-    """Size in bytes and SHA-256 of a file's content, as they were read; a link is not followed."""
+    """Size in bytes and SHA-256 (hex) of a file's content. Links are not followed."""
     digest, size = hashlib.sha256(), 0
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         while chunk := file.read(_CHUNK):
@@ -77,30 +76,30 @@ def hash_file(path: Path) -> tuple[int, str]:
 
 
 Snapshot = tuple[tuple[str, int, int, int, int, int], ...]
-"""Of each file and folder: its path, device, inode, size in bytes, mtime and ctime in nanoseconds."""
+"""For each file and folder: path, device, inode, size in bytes, mtime and ctime in nanoseconds."""
 
 
 def snapshot(path: Path) -> Snapshot:
-    """What the file system says of an artefact: of its folder and all in it, or of a bare file.
+    """The file system's metadata of an artefact: of its folder and everything in it, or of a single file.
 
-    Two snapshots are equal only if nothing was written, replaced, renamed or linked between them: the
-    kernel sets ctime on each of these, and no call sets it back. So what was loaded after the first
-    is what was hashed before the second. Raises OSError.
+    Two snapshots are equal only if nothing was written, replaced, renamed or linked in between: the
+    kernel updates ctime on each of these, and no system call can set it back. Files that were loaded
+    after the first snapshot are therefore those that were hashed before the second. Raises OSError.
     """
     folder = folder_of(path)
     if not (folder / MANIFEST).is_file():
-        return (_seen(path),)
+        return (_file_facts(path),)
     inside = (Path(root) / name for root, below, files in os.walk(folder) for name in (*below, *files))
-    return (_seen(folder), *map(_seen, sorted(inside)))
+    return (_file_facts(folder), *map(_file_facts, sorted(inside)))
 
 
-def _seen(path: Path) -> tuple[str, int, int, int, int, int]:
+def _file_facts(path: Path) -> tuple[str, int, int, int, int, int]:
     found = path.lstat()
     return (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _walk(folder: Path, below: str = "") -> Iterator[tuple[str, Kind | None]]:
-    """Every path below a folder but the manifest; with a fault if it is no plain file."""
+    """Every path below a folder except the manifest, with its problem if it is not a regular file."""
     for entry in sorted(os.scandir(folder / below), key=lambda item: item.name):
         path = f"{below}{entry.name}"
         mode = entry.stat(follow_symlinks=False).st_mode
@@ -118,23 +117,23 @@ def _walk(folder: Path, below: str = "") -> Iterator[tuple[str, Kind | None]]:
 
 
 def describe_files(folder: Path) -> tuple[FileEntry, ...]:
-    """Hash every file below a folder, in byte order of the paths; refuse links and odd names."""
+    """Hash every file below a folder, in byte order of the paths. Raises ManifestError for links and unusable names."""
     entries = []
     for path, fault in _walk(_checked_folder(folder)):
         if fault:
-            raise ArtefactError(f"{folder}: {path} is a {fault} file; an artefact holds plain files")
+            raise ManifestError(f"{folder}: {path} is a {fault} file; an artefact holds plain files")
         if not sound_path(path):
-            raise ArtefactError(f"{folder}: the file name {path!a} cannot be part of an artefact")
+            raise ManifestError(f"{folder}: the file name {path!a} cannot be part of an artefact")
         entries.append(FileEntry(path, *hash_file(folder / path)))
     if not entries:
-        raise ArtefactError(f"{folder}: there is no file to describe")
+        raise ManifestError(f"{folder}: there is no file to describe")
     return tuple(sorted(entries, key=lambda entry: entry.path.encode()))
 
 
 def describe(
     folder: Path, *, name: str, format: str, created: datetime, provenance: Provenance | None = None
 ) -> Artefact:
-    """The manifest that this folder would get; writes nothing."""
+    """The manifest that this folder would get. Writes nothing. Raises ManifestError."""
     files = describe_files(folder)
     stamp = created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     artefact = Artefact(name, format, root_digest(files), files, stamp, provenance or Provenance())
@@ -144,7 +143,7 @@ def describe(
 def seal(
     folder: Path, *, name: str, format: str, created: datetime, provenance: Provenance | None = None
 ) -> Artefact:
-    """Describe a folder and complete it: files to disk first, the manifest last and by rename."""
+    """Write a folder's manifest: flush the files to disk first, then write the manifest by an atomic rename."""
     (folder / MANIFEST).unlink(missing_ok=True)
     artefact = describe(folder, name=name, format=format, created=created, provenance=provenance)
     for entry in artefact.files:
@@ -173,23 +172,23 @@ def _fsync(path: Path) -> None:
 
 
 def load(folder: Path) -> Artefact:
-    """Read a folder's manifest; does not look at the files (see `verify`)."""
+    """Read a folder's manifest without looking at its files (see `verify`). Raises ManifestError."""
     path = _checked_folder(folder) / MANIFEST
     if path.is_symlink():
-        raise ArtefactError(f"{path}: is a link; a manifest must be a plain file")
+        raise ManifestError(f"{path}: is a link; a manifest must be a plain file")
     if not path.is_file():
-        raise ArtefactError(f"{folder}: no {MANIFEST}; the folder is not sealed, or not complete")
+        raise ManifestError(f"{folder}: no {MANIFEST}; the folder is not sealed, or not complete")
     if path.stat().st_size > MAX_MANIFEST_BYTES:
-        raise ArtefactError(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
+        raise ManifestError(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ArtefactError(f"{path}: is not UTF-8 text") from None
+        raise ManifestError(f"{path}: is not UTF-8 text") from None
     return parse(text, where=str(path))
 
 
 def verify(folder: Path) -> list[Problem]:
-    """Hash the folder again; everything that differs from the manifest, by name. Empty is sound."""
+    """Hash the folder again and return every difference from the manifest; an empty list means that it is intact."""
     expected = {entry.path: entry for entry in load(folder).files}
     problems, seen = [], set()
     for path, fault in _walk(folder):
@@ -213,11 +212,11 @@ def _compare(entry: FileEntry, size: int, sha256: str) -> list[Problem]:
 
 
 def folder_of(path: Path) -> Path:
-    """The artefact's folder for what a configuration names: the folder, or a file in it."""
+    """The artefact's folder for a configured path, which is the folder itself or a file in it."""
     return path if path.is_dir() else path.parent
 
 
 def _checked_folder(folder: Path) -> Path:
     if not folder.is_dir():
-        raise ArtefactError(f"{folder}: no such folder")
+        raise ManifestError(f"{folder}: no such folder")
     return folder

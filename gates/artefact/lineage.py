@@ -1,16 +1,16 @@
-"""Are two artefacts the same model? A comparison with another model says nothing about a quantization.
+"""Whether two artefacts are forms of the same model. Only then does a comparison measure the quantization.
 
-An artefact's provenance names a base model and the artefacts it was made of, by role. `source` is a
-conversion (another format of the same weights) and `teacher` the model it was recovered towards;
-both keep the model what it is. `base` is training from other weights: recovery from a
-quantization's damage is that, and so is teaching something new. What tells them apart is kept here:
+An artefact's provenance names a base model and its parent artefacts by role. `source` is a
+conversion (another format of the same weights) and `teacher` the model that recovery trained towards;
+both keep the model the same. `base` is training that started from other weights; it may be recovery
+from quantization or teaching something new. Two artefacts count as the same model if
 
-* both artefacts name the same base model, and
+* both name the same base model, and
 * one descends from the weights that the other is a conversion of.
 
-A model fine-tuned from a base is not that base, though it descends from it: the base does not name
-itself as its base model. Two fine-tunes of one base are two models. Quantization and recovery hand
-the base model on unchanged.
+A fine-tuned model is not its base, although it descends from it, because the base does not name itself
+as its base model. Two fine-tunes of one base are two models. Quantization and recovery keep the base
+model's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SAME_MODEL: Final = ("source", "teacher")
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Whether two artefacts are one model; true or false by itself. `reason` is one line."""
+    """Whether two artefacts are the same model; usable as a bool. `reason` is one line."""
 
     same: bool
     reason: str
@@ -38,20 +38,20 @@ class Lineage:
 UNCHECKED: Final = Lineage(False, "the baseline's lineage was not checked")
 
 
-def same_lineage(candidate: Artefact, baseline: Artefact, known: Iterable[Artefact] = ()) -> Lineage:
-    """Whether the baseline is the candidate's own model in another form.
+def same_lineage(candidate: Artefact, baseline: Artefact, others: Iterable[Artefact] = ()) -> Lineage:
+    """Whether the baseline is another form of the candidate's model.
 
-    `known` are further artefacts, through which parents of parents are found: a candidate made of a
-    checkpoint that was itself recovered from the baseline's source needs that checkpoint here.
+    `others` are further artefacts through which ancestors are found: for a candidate that was made from a
+    checkpoint recovered from the baseline's source, that checkpoint has to be among them.
     """
     if candidate.root == baseline.root:
         return Lineage(True, f"both are {baseline.root}")
     ours, theirs = candidate.provenance.base_model, baseline.provenance.base_model
     if ours != theirs:
-        return Lineage(False, f"{_says(candidate)}; {_says(baseline)}")
-    shelf = {a.root: a for a in (candidate, baseline, *known)}
+        return Lineage(False, f"{_base_model_text(candidate)}; {_base_model_text(baseline)}")
+    known = {a.root: a for a in (candidate, baseline, *others)}
     for child, parent in ((candidate, baseline), (baseline, candidate)):
-        common = _ancestors(child, shelf) & _ancestors(parent, shelf, _SAME_MODEL)
+        common = _ancestors(child, known) & _ancestors(parent, known, _SAME_MODEL)
         if common:
             return Lineage(True, f"both come from {min(common)}")
     return Lineage(
@@ -61,15 +61,15 @@ def same_lineage(candidate: Artefact, baseline: Artefact, known: Iterable[Artefa
     )
 
 
-def _says(artefact: Artefact) -> str:
+def _base_model_text(artefact: Artefact) -> str:
     base = artefact.provenance.base_model
     return f"{artefact.name} ({artefact.format}) {f'is based on {base}' if base else 'names no base model'}"
 
 
 def _ancestors(
-    artefact: Artefact, shelf: Mapping[str, Artefact], roles: tuple[str, ...] | None = None
+    artefact: Artefact, known: Mapping[str, Artefact], roles: tuple[str, ...] | None = None
 ) -> frozenset[str]:
-    """The artefact's root and the roots it was made of, as far as the shelf knows; of some roles."""
+    """The artefact's root and the roots it was made from, as far as `known` has them; through some roles only if given."""
     found: set[str] = set()
     waiting = [artefact.root]
     while waiting:
@@ -77,7 +77,7 @@ def _ancestors(
         if root in found:
             continue
         found.add(root)
-        if root in shelf:
-            parents = shelf[root].provenance.parents
+        if root in known:
+            parents = known[root].provenance.parents
             waiting += [digest for role, digest in parents.items() if roles is None or role in roles]
     return frozenset(found)

@@ -1,7 +1,7 @@
-"""The text of `artefact.json` and the values it holds: pure, no file is touched here.
+"""The text of `artefact.json` and its values. Pure: no file is touched here.
 
-A manifest is read strictly: an unknown key, a missing key or a wrong type is one clear line. The
-root digest is explained in `gates/artefact/artefact.py`, which does the reading and writing of folders.
+Manifests are read strictly: an unknown key, a missing key or a wrong type raises an error of one line.
+`gates/artefact/artefact.py` defines the root digest and reads and writes folders.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gates.contracts.errors import ArtefactError
+from gates.contracts.errors import ManifestError
 
 SCHEMA: Final = "manners/artefact/v1"
 MANIFEST: Final = "artefact.json"
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
-# A container, a dash, a number format: hf-bf16, hf-nvfp4, gguf-f16, gguf-q4_k_m, gguf-nvfp4, ...
+# A container format, a dash and a number format: hf-bf16, hf-nvfp4, gguf-f16, gguf-q4_k_m, ...
 _FORMAT: Final = re.compile(r"(hf|gguf)-[a-z0-9][a-z0-9_]*")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -41,10 +41,10 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where an artefact comes from; none of it enters the root digest.
+    """Where an artefact comes from. Not covered by the root digest.
 
-    `parents` maps a role ("base", "source", ...) to the root digest of an artefact it was made of;
-    `recipe` is the run's settings as plain JSON values; `tools` maps a program to its version.
+    `parents` maps a role ("base", "source", ...) to the root digest of a parent artefact; `recipe` holds
+    the run's settings as JSON values; `tools` maps a program's name to its version.
     """
 
     base_model: str | None = None
@@ -67,24 +67,24 @@ class Artefact:
 
 
 def root_digest(files: Iterable[FileEntry]) -> str:
-    """The root over file entries, in any order; the formula is in the module's docstring."""
+    """The root digest over file entries in any order, as defined in `gates/artefact/artefact.py`."""
     ordered = sorted(files, key=lambda entry: entry.path.encode())
     lines = "".join(f"{entry.sha256}  {entry.path}\n" for entry in ordered)
     return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
 
 
 def sound_path(path: str) -> bool:
-    """True for a relative path that stays inside the folder and prints on one line."""
+    """Whether a relative path stays inside the folder and is printable on one line."""
     try:
         path.encode()
-    except UnicodeEncodeError:  # a file name that is not UTF-8 arrives with surrogates
+    except UnicodeEncodeError:  # file names that are not UTF-8 contain surrogates
         return False
     parts = path.split("/")
     return path.isprintable() and "\\" not in path and not {"", ".", ".."} & set(parts)
 
 
 def render(artefact: Artefact) -> str:
-    """The manifest's text: JSON, two spaces, one line break at the end; same values, same bytes."""
+    """The manifest as JSON text with an indent of two. The same values always give the same bytes."""
     origin = artefact.provenance
     document = {
         "schema": SCHEMA,
@@ -103,25 +103,25 @@ def render(artefact: Artefact) -> str:
 
 
 def parse(text: str, where: str = MANIFEST) -> Artefact:
-    """Manifest text to value; a fault is an ArtefactError of one line that names its place."""
+    """Read a manifest. Raises ManifestError, one line that names the place of the fault."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ArtefactError(f"{where}: not JSON, cut off or damaged ({error})") from None
+        raise ManifestError(f"{where}: not JSON, cut off or damaged ({error})") from None
     try:
         return _artefact(document)
-    except ArtefactError as error:
-        raise ArtefactError(f"{where}: {error}") from None
+    except ManifestError as error:
+        raise ManifestError(f"{where}: {error}") from None
 
 
 def _artefact(document: object) -> Artefact:
     fields = _object(document, "the manifest", _KEYS)
     if fields["schema"] != SCHEMA:
-        raise ArtefactError(f"schema is {fields['schema']!r}; this program reads {SCHEMA!r}")
+        raise ManifestError(f"schema is {fields['schema']!r}; this program reads {SCHEMA!r}")
     files = _files(fields["files"])
     root = _match(fields["root"], "root", _DIGEST)
     if root != root_digest(files):
-        raise ArtefactError("root does not follow from the listed files; the manifest was edited")
+        raise ManifestError("root does not follow from the listed files; the manifest was edited")
     return Artefact(
         name=_match(fields["name"], "name", _NAME),
         format=_match(fields["format"], "format", _FORMAT),
@@ -136,7 +136,7 @@ def _provenance(fields: Mapping[str, Any]) -> Provenance:
     base, data = fields["base_model"], fields["data_digest"]
     parents = _strings(fields["parents"], "parents")
     if not isinstance(fields["recipe"], dict):
-        raise ArtefactError("recipe must be an object")
+        raise ManifestError("recipe must be an object")
     return Provenance(
         base_model=None if base is None else _text(base, "base_model"),
         parents={k: _match(v, f"parents.{k}", _DIGEST) for k, v in parents.items()},
@@ -148,11 +148,11 @@ def _provenance(fields: Mapping[str, Any]) -> Provenance:
 
 def _files(value: object) -> tuple[FileEntry, ...]:
     if not isinstance(value, list) or not value:
-        raise ArtefactError("files must be a list of at least one file")
+        raise ManifestError("files must be a list of at least one file")
     entries = tuple(_file(item, f"files[{i}]") for i, item in enumerate(value))
     paths = [entry.path.encode() for entry in entries]
     if paths != sorted(set(paths)):
-        raise ArtefactError("files must be in byte order of their paths, each named once")
+        raise ManifestError("files must be in byte order of their paths, each named once")
     return entries
 
 
@@ -160,36 +160,36 @@ def _file(value: object, where: str) -> FileEntry:
     fields = _object(value, where, _FILE_KEYS)
     path, size = _text(fields["path"], f"{where}.path"), fields["size"]
     if not sound_path(path) or path == MANIFEST:
-        raise ArtefactError(f"{where}.path {path!a} is not a plain path inside the folder")
+        raise ManifestError(f"{where}.path {path!a} is not a plain path inside the folder")
     if type(size) is not int or size < 0:
-        raise ArtefactError(f"{where}.size must be a whole number of bytes")
+        raise ManifestError(f"{where}.size must be a whole number of bytes")
     return FileEntry(path, size, _match(fields["sha256"], f"{where}.sha256", _HEX))
 
 
 def _object(value: object, where: str, keys: frozenset[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ArtefactError(f"{where} must be an object")
+        raise ManifestError(f"{where} must be an object")
     for problem, names in (("unknown", value.keys() - keys), ("missing", keys - value.keys())):
         if names:
-            raise ArtefactError(f"{where} has {problem} key {', '.join(map(repr, sorted(names)))}")
+            raise ManifestError(f"{where} has {problem} key {', '.join(map(repr, sorted(names)))}")
     return value
 
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise ArtefactError(f"{where} must be a text that is not empty")
+        raise ManifestError(f"{where} must be a text that is not empty")
     return value
 
 
 def _match(value: object, where: str, pattern: re.Pattern[str]) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ArtefactError(f"{where} is {ascii(value)[:80]}, which does not match {pattern.pattern}")
+        raise ManifestError(f"{where} is {ascii(value)[:80]}, which does not match {pattern.pattern}")
     return value
 
 
 def _strings(value: object, where: str) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise ArtefactError(f"{where} must be an object of texts")
+        raise ManifestError(f"{where} must be an object of texts")
     return {key: _text(item, f"{where}.{key}") for key, item in value.items()}
 
 
@@ -198,5 +198,5 @@ def _time(value: object) -> str:
     try:
         datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
-        raise ArtefactError(f"created is {text!r}; expected UTC as 2026-11-21T09:30:00Z") from None
+        raise ManifestError(f"created is {text!r}; expected UTC as 2026-11-21T09:30:00Z") from None
     return text

@@ -1,4 +1,4 @@
-"""What a suite is made of: cases, the sampling they are asked with, and their digest. Values only."""
+"""The values of a suite: cases, their sampling parameters, and the suite's digest."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Every sampling parameter that a request carries; nothing is left to an engine's defaults.
+    """Every sampling parameter of a request. Nothing is left to an engine's defaults.
 
-    `generation_config.json` and llama-server's own defaults would differ between baseline and
-    candidate, and the gate would compare samplers.
+    Defaults differ between engines and models (`generation_config.json`, llama-server's command line), so
+    a parameter that is left out would make the gate compare samplers instead of weights.
     """
 
     temperature: float = 0.0
     top_p: float = 1.0
-    top_k: int = -1  # all; a dialect that says it otherwise is written so by the request
+    top_k: int = (
+        -1
+    )  # -1 means all tokens; the request builder translates it for engines that write it otherwise
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
@@ -28,22 +30,22 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One prompt with everything that it is asked with, and what is expected of the reply.
+    """One prompt, how it is sent, and what is expected of the reply.
 
-    `gates` are the gates that the case counts for; `named` those of them for which it is one of
-    the seeds' named cases. `stage` is 1, or 2 for the pre-registered extension. `messages` are
-    complete, the system prompt included; `tools` are OpenAI tool objects. `expect` holds only
-    what the case's gates need:
+    `gates` are the gates that the case counts for. `named` are those of them for which it is a named
+    case: one of the hand-picked prompts that a floor rule counts. `stage` is 1, or 2 for the extension
+    that is asked only if stage 1 does not decide. `messages` are complete, with the system prompt;
+    `tools` are OpenAI tool objects. `expect` holds only what the case's gates need:
 
         calls         list of {"name": str, "arguments": {parameter: [accepted values]}};
                       [] means that no call may be made. A parameter whose list holds "" may be absent.
-                      `gates/suite/expect.py` has the forms of an accepted value, and judges by them.
+                      `gates/suite/expect.py` defines accepted values and compares with them.
         answer        {"any": [text, ...]}, one of which must be said, or {"number": x, "tolerance": t};
-                      with both, either will do
-        max_seconds   the longest that the reply may take to speak
+                      with both, one of the two is enough
+        max_seconds   the longest time that the reply may take to speak, in seconds
         script        "Latn" or "Knda"
 
-    `turn` is a label of the kind of prompt, for tables ("greeting", "fact", ...).
+    `turn` is a label for tables ("greeting", "fact", ...).
     """
 
     id: str
@@ -60,7 +62,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A named, versioned set of cases. `digest` is over everything that reaches a model or a judge."""
+    """A named, versioned set of cases. `digest` covers everything that is sent to a model or used to judge it."""
 
     name: str
     version: int
@@ -70,5 +72,5 @@ class Suite:
     digest: str  # sha256:<64 hex digits>
 
     def of(self, gate: str, stage: int | None = None) -> tuple[Case, ...]:
-        """The cases that count for a gate, in the suite's order; of one stage if asked."""
+        """The cases of a gate in the suite's order, of all stages or of one."""
         return tuple(c for c in self.cases if gate in c.gates and stage in (None, c.stage))

@@ -1,7 +1,7 @@
-"""One asked prompt as it was recorded: a line of `samples.jsonl`. Values and their text; pure.
+"""One recorded request and reply: a line of `samples.jsonl`. Pure.
 
-A line holds what went out and every raw byte that came back, each read with its time, so that
-scoring can be done again and differently without asking a model twice.
+A line holds the request and every byte of the reply with the time of each read. Replies can therefore
+be scored again, with other rules, without asking a model twice.
 """
 
 from __future__ import annotations
@@ -16,15 +16,24 @@ from gates.contracts.errors import SamplesError
 
 SCHEMA: Final = "manners/sample/v1"
 
+CANDIDATE: Final = "candidate"
+BASELINE: Final = "baseline"
+AGAIN: Final = "again"
+"""The arm of the baseline that is asked a second time, for A/A."""
+CONTROL_PREFIX: Final = "control:"
+"""The prefix of the arms of negative controls."""
+LATENCY_PREFIX: Final = "latency:"
+"""The prefix of the arms of latency samples, which are timed and not judged."""
+
 Mode = Literal["stream", "whole"]
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """What makes a sample this one and no other; a sample with a key on file is never asked again.
+class SampleKey:
+    """What identifies a sample. A key that is already on file is never asked again.
 
-    `arm` is "candidate", "baseline", "again" (the baseline a second time, for A/A) or
-    "control:NAME". `engine` digests what served it (build, argv, image); `request` the body sent.
+    `arm` is "candidate", "baseline", "again" (the baseline asked a second time, for A/A) or
+    "control:NAME". `engine` is a digest of what served it (build, arguments, image); `request` of the body.
     """
 
     suite: str  # digests, each sha256:...
@@ -38,23 +47,23 @@ class Key:
 
     @property
     def digest(self) -> str:
-        """64 hex digits over all of it."""
-        fields = {name: getattr(self, name) for name in sorted(self.__slots__)}  # asdict copies, and is slow
+        """SHA-256 over all fields, as 64 hex digits."""
+        fields = {name: getattr(self, name) for name in sorted(self.__slots__)}
         text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Bytes that one read of the socket gave, `at_ns` after the request's first byte went out."""
+class TimedRead:
+    """The bytes of one read of the socket, `at_ns` nanoseconds after the request's first byte was sent."""
 
     at_ns: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A transport fault: `kind` is connect, timeout, status, or broken."""
+class TransportFault:
+    """A transport failure. `kind` is connect, timeout, status or broken."""
 
     kind: Literal["connect", "timeout", "status", "broken"]
     detail: str
@@ -65,35 +74,35 @@ class Sample:
     """A key, the request, and what came back.
 
     `status` is None when there was no answer. `headers_ns` and `ended_ns` count from the request's
-    first byte, in nanoseconds of a monotonic clock; `started` is UTC, RFC 3339, for people.
-    `fault` is what ended the last attempt badly; `retries` are the faults of the attempts before.
+    first byte, in nanoseconds of a monotonic clock; `started` is UTC, RFC 3339, for display. `fault` is
+    the failure of the last attempt, None if it succeeded; `retries` are the failures of earlier attempts.
     """
 
-    key: Key
+    key: SampleKey
     request: Mapping[str, Any]
     started: str
     status: int | None = None
     headers_ns: int | None = None
-    reads: tuple[Read, ...] = ()
+    reads: tuple[TimedRead, ...] = ()
     ended_ns: int = 0
-    fault: Fault | None = None
-    retries: tuple[Fault, ...] = field(default=())
+    fault: TransportFault | None = None
+    retries: tuple[TransportFault, ...] = field(default=())
 
 
 def render(sample: Sample) -> str:
-    """One line of JSON, with its line break. Bytes that are no UTF-8 are escaped one by one."""
+    """The sample as one line of JSON with its line break. Bytes that are not UTF-8 are escaped."""
     document = {"schema": SCHEMA, "id": sample.key.digest, **asdict(sample)}
     document["reads"] = [[r.at_ns, r.data.decode("utf-8", "surrogateescape")] for r in sample.reads]
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def parse(line: str, where: str) -> Sample:
-    """The sample on this line. Raises SamplesError with `where` when it is damaged or altered."""
+    """Read one line. Raises SamplesError, which names `where`, for a damaged or edited line."""
     try:
         document = json.loads(line)
         if document["schema"] != SCHEMA:
             raise SamplesError(f"{where}: schema {document['schema']!r}; this program reads {SCHEMA!r}")
-        key = Key(**document["key"])
+        key = SampleKey(**document["key"])
         if document["id"] != key.digest:
             raise SamplesError(f"{where}: the id does not follow from the key; the line was edited")
         return Sample(
@@ -102,10 +111,12 @@ def parse(line: str, where: str) -> Sample:
             started=document["started"],
             status=document["status"],
             headers_ns=document["headers_ns"],
-            reads=tuple(Read(at, text.encode("utf-8", "surrogateescape")) for at, text in document["reads"]),
+            reads=tuple(
+                TimedRead(at, text.encode("utf-8", "surrogateescape")) for at, text in document["reads"]
+            ),
             ended_ns=document["ended_ns"],
-            fault=Fault(**document["fault"]) if document["fault"] else None,
-            retries=tuple(Fault(**fault) for fault in document["retries"]),
+            fault=TransportFault(**document["fault"]) if document["fault"] else None,
+            retries=tuple(TransportFault(**fault) for fault in document["retries"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, SamplesError):

@@ -1,4 +1,4 @@
-"""The values that a decision is made of: three-valued, with the numbers that led to it. No logic."""
+"""The values of a decision: three possible verdicts, with the numbers behind them. No logic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 
 class Verdict(StrEnum):
-    """Nothing measured is never PASS."""
+    """The outcome of a rule or of a run. What was not measured is INCONCLUSIVE, never PASS."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -16,20 +16,20 @@ class Verdict(StrEnum):
 
 
 Tier = Literal["critical", "supporting", "advisory"]
-"""critical and supporting decide (with their margins); advisory is shown and never decides."""
+"""Critical and supporting rules decide. Advisory rules are shown and never decide."""
 
 Rule = Literal["floor", "zero", "rate", "compare", "latency", "ratio"]
-"""The kinds of rules: the seeds' floors, and A (zero) to D (latency, ratio)."""
+"""The kinds of rules: floor (named cases), zero (rule A), rate (B), compare (C), latency and ratio (D)."""
 
 Outcome = Literal["ok", "bad", "lost"]
-"""Of one case in one arm: `lost` is a transport fault that outlived its retries, never a judgement."""
+"""The outcome of one case in one arm. `lost` means that the transport failed after all retries; it is not a judgement."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One case in one arm for one gate: bad if any of its repeats was.
+    """One case in one arm for one gate. It is bad if any of its repeats was bad.
 
-    `why` is one line of evidence a person can check ("markdown: bullet_list at 14: '- milk'").
+    `why` is one line of evidence that a person can check ("markdown: bullet_list at 14: '- milk'").
     """
 
     case: str
@@ -43,7 +43,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A one-sided or two-sided bound at `confidence`; a side that is not bounded is None."""
+    """A confidence interval or a one-sided bound at `confidence`; an unbounded side is None."""
 
     low: float | None
     high: float | None
@@ -52,8 +52,8 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """A point of an operating curve: a model whose true rate is `rate` passes with `chance`."""
+class CurvePoint:
+    """A point of an operating curve: a model whose true rate is `rate` passes with probability `chance`."""
 
     rate: float
     chance: float
@@ -61,7 +61,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A case on which candidate and baseline disagree."""
+    """A case in which candidate and baseline have different outcomes."""
 
     case: str
     candidate: Outcome
@@ -72,11 +72,10 @@ class Flip:
 class GateResult:
     """One rule applied to one gate.
 
-    `rule` is "floor", "zero" (rule A), "rate" (B), "compare" (C), "latency" or "ratio" (D).
-    `estimate` is the measured rate, loss, or quantile (in `unit`); `interval` its bound, `limit`
-    what the policy allows. `extend` asks for the pre-registered second stage: the verdict is then
-    INCONCLUSIVE until it was run. `sentence` says all of it in words; `curve` and `curve_words`
-    are what the rule would let through.
+    `estimate` is the measured rate, loss or quantile (in `unit`), `interval` its bound, and `limit` what
+    the policy allows. `extend` requests the extension (stage 2); until it was run the verdict is
+    INCONCLUSIVE. `sentence` says all of it in words. `curve` and `curve_words` say how often the rule
+    would pass a model that is not good enough.
     """
 
     gate: str
@@ -91,18 +90,18 @@ class GateResult:
     unit: str
     sentence: str
     extend: bool = False
-    curve: tuple[Pass, ...] = ()
+    curve: tuple[CurvePoint, ...] = ()
     curve_words: str = ""
     flips: tuple[Flip, ...] = ()
     alarms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    """A run whose outcome is known beforehand: the gate's own test.
+class ControlResult:
+    """A run whose outcome is known beforehand. It tests the gate itself.
 
-    `expected` is FAIL for a negative control and PASS for the A/A run; `because` are the gates
-    that failed. A control that came out otherwise makes the whole report INCONCLUSIVE.
+    `expected` is FAIL for a negative control and PASS for the A/A run; `because` are the gates that
+    failed. If a control does not come out as expected, the whole report is INCONCLUSIVE.
     """
 
     name: str
@@ -113,15 +112,15 @@ class Control:
 
     @property
     def holds(self) -> bool:
-        """Whether it came out as it had to."""
+        """Whether the control came out as expected."""
         return self.verdict is self.expected
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The whole judgement. `reasons` are the sentences that decided, the worst first."""
+    """The verdict on a run. `reasons` are the sentences that decided, the worst first."""
 
     verdict: Verdict
     gates: tuple[GateResult, ...]
-    controls: tuple[Control, ...] = ()
+    controls: tuple[ControlResult, ...] = ()
     reasons: tuple[str, ...] = field(default=())

@@ -1,9 +1,9 @@
-"""`python -m gates.detect`: what the detectors find and what they take for it, over their corpora.
+"""`python -m gates.detect`: recall and false positives of the detectors over their labelled corpora.
 
     python -m gates.detect [DETECTOR ...] [--json] [--misses]
     python -m gates.detect label URL --source NAME [--out FILE] [--model M] [--max-tokens N]
 
-Exit code 1 when a corpus is below its bar, 64 for a wrong flag or file, 69 when an engine is gone.
+The exit code is 1 if a corpus misses its threshold, 64 for a wrong flag or file, 69 if an engine does not answer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from gates.contracts.errors import GatesError, RunError
-from gates.detect.corpus import FOLDER, RUN, load_all
+from gates.detect.corpus import DETECTORS, FOLDER, load_all
 from gates.detect.label import ask_all, first_model, lines, read_prompts
-from gates.detect.measure import Score, scores, timed
+from gates.detect.measure import CorpusScore, scores, timed
 
-_WIDTH: Final = 140  # characters of the table, also where nobody looks
+_WIDTH: Final = 140  # characters of the table, also without a terminal
 _COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
     ("corpus", "left"), ("found", "right"), ("recall %", "right"), ("mistaken", "right"),
     ("rate %", "right"), ("bar", "left"), ("µs", "right"),
@@ -43,7 +43,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments[:1] == ["label"]:
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m gates.detect", description="Recall and false positives of the detectors."
     )
     parser.add_argument(
-        "detectors", nargs="*", metavar="DETECTOR", help=f"some of {', '.join(RUN)}; all if none"
+        "detectors", nargs="*", metavar="DETECTOR", help=f"some of {', '.join(DETECTORS)}; all if none"
     )
     parser.add_argument("--json", action="store_true", help="for a script")
     parser.add_argument("--misses", action="store_true", help="name every case that came out wrong")
@@ -80,10 +80,10 @@ def _label_parser() -> argparse.ArgumentParser:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    unknown = sorted(set(options.detectors) - RUN.keys())
+    unknown = sorted(set(options.detectors) - DETECTORS.keys())
     if unknown:
-        raise GatesError(f"no detector {', '.join(unknown)}; there are {', '.join(RUN)}")
-    chosen = [line for line in load_all() if line.detector in (options.detectors or RUN)]
+        raise GatesError(f"no detector {', '.join(unknown)}; there are {', '.join(DETECTORS)}")
+    chosen = [line for line in load_all() if line.detector in (options.detectors or DETECTORS)]
     if not chosen:
         raise GatesError(f"{FOLDER} holds no case for {', '.join(options.detectors)}")
     all_ = scores(chosen)
@@ -98,11 +98,11 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def print_json(document: Any) -> None:
-    """One JSON text on standard output."""
+    """Write one JSON text to standard output."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
 
 
-def _document(score: Score, times: dict[str, float | None]) -> dict[str, Any]:
+def _document(score: CorpusScore, times: dict[str, float | None]) -> dict[str, Any]:
     out: dict[str, Any] = {
         "corpus": score.corpus,
         "group": score.group or None,
@@ -123,7 +123,7 @@ def _document(score: Score, times: dict[str, float | None]) -> dict[str, Any]:
     return out
 
 
-def _show(all_: Sequence[Score], times: dict[str, float | None], misses: bool) -> None:
+def _show(all_: Sequence[CorpusScore], times: dict[str, float | None], misses: bool) -> None:
     console = Console(highlight=False)
     console.width = max(console.width, _WIDTH)
     table = Table(box=box.SIMPLE_HEAD)
@@ -139,7 +139,7 @@ def _show(all_: Sequence[Score], times: dict[str, float | None], misses: bool) -
     console.print(_NOTE, style="dim")
 
 
-def _row(score: Score, times: dict[str, float | None]) -> tuple[str, ...]:
+def _row(score: CorpusScore, times: dict[str, float | None]) -> tuple[str, ...]:
     bar = time = ""
     if not score.group:
         told = f"{100 * score.bar.recall:g}, {100 * score.bar.false_positives:g}"

@@ -1,12 +1,11 @@
-"""Whether an expected answer is said: `find_wrong_answer`. Pure, and no model as judge.
+"""Checks whether an expected answer is given: `find_wrong_answer`. Pure, without a model as judge.
 
 An expectation is a case's `expect["answer"]`: {"any": [text, ...]} with names, aliases and wordings,
-{"number": x, "tolerance": t}, or both, of which either will do. Texts are compared word by word
-after folding (case, accents, articles, number words, units, dates; `answer_words.py`), so that
-"Paris" is not found in "Parisian", nor 42 in 142.
+{"number": x, "tolerance": t}, or both, of which one is enough. Texts are compared word by word after
+normalization (`answer_text.py`), so that "Paris" is not found in "Parisian", nor 42 in 142.
 
-Saying it is not enough: "not Paris" and "it isn't 42" deny it, "40 or 42" leaves it open, and "42,
-no, 41" takes it back. An answer that is said once without any of these is right.
+Mentioning the answer is not enough: "not Paris" and "it isn't 42" deny it, "40 or 42" leaves it open,
+and "42, no, 41" takes it back. One mention without any of these is right.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gates.detect.answer_words import Word, readings
-from gates.detect.finding import Finding, found
-from gates.detect.numbers import Number, numbers
+from gates.detect.answer_text import FoldedWord, readings
+from gates.detect.detection import Detection, detection
+from gates.detect.numbers import NumberMention, numbers
 
 _CLAUSE_END: Final = re.compile(r"[.,;:!?—–\n()।]|\bbut\b|\band\b", re.IGNORECASE)
 _NEGATION: Final = re.compile(
@@ -45,11 +44,10 @@ _TAKEN_BACK: Final = re.compile(
 Span = tuple[int, int]
 
 
-def find_wrong_answer(text: str, expect: Mapping[str, Any]) -> list[Finding]:
-    """At most one finding; none where the expected answer is said.
+def find_wrong_answer(text: str, expect: Mapping[str, Any]) -> list[Detection]:
+    """At most one detection; none if the expected answer is given.
 
-    Kinds: missing; denied, hedged or retracted where it is said only so, and the span is the last
-    place where it is.
+    Kinds: missing; denied, hedged or retracted if every mention is so. The span is that of the last mention.
     """
     said = [(span, _denied(text, span)) for answer in expect.get("any", ()) for span in _said(text, answer)]
     if "number" in expect:
@@ -57,9 +55,9 @@ def find_wrong_answer(text: str, expect: Mapping[str, Any]) -> list[Finding]:
     if any(why is None for _, why in said):
         return []
     if not said:
-        return [Finding("answer", "missing", 0, len(text), _wanted(expect))]
+        return [Detection("answer", "missing", 0, len(text), _wanted(expect))]
     (start, end), why = max(said)
-    return [found("answer", why or "missing", text, start, end)]
+    return [detection("answer", why or "missing", text, start, end)]
 
 
 def _wanted(expect: Mapping[str, Any]) -> str:
@@ -69,13 +67,13 @@ def _wanted(expect: Mapping[str, Any]) -> str:
 
 
 def _said(text: str, answer: str) -> Iterator[Span]:
-    """Where an answer's words stand in a row, in any reading of the text (dates whole or in parts)."""
+    """The places where an answer's words stand in sequence, in any reading of the text."""
     for wanted in readings(answer):
         for words in readings(text):
             yield from _in_a_row(words, wanted)
 
 
-def _in_a_row(words: Sequence[Word], wanted: Sequence[Word]) -> Iterator[Span]:
+def _in_a_row(words: Sequence[FoldedWord], wanted: Sequence[FoldedWord]) -> Iterator[Span]:
     if not wanted:
         return
     for i in range(len(words) - len(wanted) + 1):
@@ -113,8 +111,8 @@ def _numbers(text: str, want: float, tolerance: float) -> list[tuple[Span, str |
     ]
 
 
-def _doubtful(text: str, all_: Sequence[Number], right: Sequence[bool], i: int) -> str | None:
-    """Why a right number does not count: denied, beside another one, or taken back."""
+def _doubtful(text: str, all_: Sequence[NumberMention], right: Sequence[bool], i: int) -> str | None:
+    """Why a right number does not count: it is denied, an alternative to another one, or taken back."""
     number = all_[i]
     for j, pattern, why in (
         (i - 1, _OR, "hedged"),

@@ -1,9 +1,9 @@
-"""The labelled corpora that the detectors are measured on: lines, and how a detector reads one.
+"""The labelled corpora on which the detectors are measured.
 
-`gates/corpus/DETECTOR.jsonl` and `gates/corpus/DETECTOR-SOURCE.jsonl`: one JSON object a line, with
-"label" ("hit" or "clean"), "why" (for a person), and the fields that its detector takes, mostly
-"text". "group" sorts lines for the table. A line with "counts": false is measured and shown, and no
-bar is held against it: a label that is true and that nobody could read off the text.
+`gates/corpus/DETECTOR.jsonl` and `gates/corpus/DETECTOR-SOURCE.jsonl` hold one JSON object per line:
+"label" ("hit" or "clean"), "why" (for display), and the arguments of the detector, mostly "text".
+"group" groups lines in the table. A line with "counts": false is measured and shown but does not count
+towards the threshold: its label is true, but cannot be derived from the text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any, Final, Literal
 
 from gates.contracts.errors import SuiteError
 from gates.detect.answers import find_wrong_answer
+from gates.detect.detection import Detection, decide
+from gates.detect.duration import find_too_long
 from gates.detect.empty import find_empty
-from gates.detect.finding import Finding, decide
 from gates.detect.leak import find_leaks
 from gates.detect.loop import find_loops
 from gates.detect.markdown import find_markdown
@@ -26,16 +27,15 @@ from gates.detect.rawcall import find_raw_calls
 from gates.detect.refusal import find_refusal
 from gates.detect.script import find_wrong_script
 from gates.detect.speakable import find_unspeakable
-from gates.detect.spoken import find_too_long
 from gates.detect.toolcall import find_call_faults, find_mismatch
 
 FOLDER: Final = Path(__file__).parent.parent / "corpus"
 
-_OWN: Final = ("label", "why", "group", "counts")
+_LABEL_KEYS: Final = ("label", "why", "group", "counts")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LabelledCase:
     """One labelled case of one detector; `where` names its file and line."""
 
     corpus: str  # the file's name without its ending
@@ -48,17 +48,17 @@ class Line:
 
     @property
     def detector(self) -> str:
-        """Whose case it is."""
+        """The detector that the case is for."""
         return self.corpus.partition("-")[0]
 
     def caught(self) -> bool:
-        """Whether the detector finds something that decides."""
+        """Whether the detector has a detection that decides."""
         return decide(self.findings())
 
-    def findings(self) -> list[Finding]:
-        """What the detector says. Raises SuiteError where the fields are not its own."""
+    def findings(self) -> list[Detection]:
+        """The detector's detections. Raises SuiteError if the line's fields do not fit the detector."""
         try:
-            return RUN[self.detector](dict(self.fields))
+            return DETECTORS[self.detector](dict(self.fields))
         except (KeyError, TypeError, ValueError) as error:
             raise SuiteError(f"{self.where}: {self.detector} cannot read this line ({error})") from None
 
@@ -70,14 +70,14 @@ class _Call:
     arguments: str
 
 
-def _toolcall(fields: dict[str, Any]) -> list[Finding]:
+def _toolcall(fields: dict[str, Any]) -> list[Detection]:
     calls = [_Call(call.get("id"), call["name"], call["arguments"]) for call in fields["calls"]]
     sent = [tools()[name] for name in fields["tools"]]
     findings = find_call_faults(calls, sent, fields.get("finish_reason", "tool_calls" if calls else "stop"))
     return findings + (find_mismatch(calls, fields["expected"]) if "expected" in fields else [])
 
 
-RUN: Final[Mapping[str, Callable[[dict[str, Any]], list[Finding]]]] = {
+DETECTORS: Final[Mapping[str, Callable[[dict[str, Any]], list[Detection]]]] = {
     "leak": lambda fields: find_leaks(fields.pop("text"), **fields),
     "raw_call": lambda fields: find_raw_calls(**fields),
     "empty": lambda fields: find_empty(**fields),
@@ -90,11 +90,11 @@ RUN: Final[Mapping[str, Callable[[dict[str, Any]], list[Finding]]]] = {
     "answer": lambda fields: find_wrong_answer(**fields),
     "refusal": lambda fields: find_refusal(**fields),
 }
-"""Each detector on the fields of a line."""
+"""Each detector, called with the fields of a line."""
 
 
-def parse(text: str, corpus: str, number: int) -> Line:
-    """One line of a corpus. Raises SuiteError that names its place."""
+def parse(text: str, corpus: str, number: int) -> LabelledCase:
+    """One line of a corpus. Raises SuiteError that names the line."""
     where = f"{corpus}.jsonl:{number}"
     try:
         table = json.loads(text)
@@ -105,26 +105,26 @@ def parse(text: str, corpus: str, number: int) -> Line:
         raise (
             error if isinstance(error, SuiteError) else SuiteError(f"{where}: no labelled case ({error})")
         ) from None
-    fields = {key: value for key, value in table.items() if key not in _OWN}
-    return Line(corpus, where, label, why, table.get("group", ""), table.get("counts", True), fields)
+    fields = {key: value for key, value in table.items() if key not in _LABEL_KEYS}
+    return LabelledCase(corpus, where, label, why, table.get("group", ""), table.get("counts", True), fields)
 
 
-def load(path: Path) -> list[Line]:
-    """Every line of one file. Raises SuiteError for a damaged one, or a file of no detector."""
+def load(path: Path) -> list[LabelledCase]:
+    """Every line of a file. Raises SuiteError for a damaged file, or one that is not named after a detector."""
     corpus = path.name.removesuffix(".jsonl")
-    if corpus.partition("-")[0] not in RUN:
-        raise SuiteError(f"{path}: is named after no detector ({', '.join(sorted(RUN))})")
+    if corpus.partition("-")[0] not in DETECTORS:
+        raise SuiteError(f"{path}: is named after no detector ({', '.join(sorted(DETECTORS))})")
     lines = path.read_text(encoding="utf-8").splitlines()
     return [parse(line, corpus, i) for i, line in enumerate(lines, 1) if line.strip()]
 
 
-def load_all(folder: Path = FOLDER) -> list[Line]:
+def load_all(folder: Path = FOLDER) -> list[LabelledCase]:
     """Every corpus of a folder, by name."""
     return [line for path in sorted(folder.glob("*.jsonl")) for line in load(path)]
 
 
 @cache
 def tools() -> Mapping[str, Mapping[str, Any]]:
-    """The tools that the cases of toolcall are made with, by name."""
+    """The tools used by the tool-call cases, by name."""
     document = json.loads((FOLDER / "tools.json").read_text(encoding="utf-8"))
     return {tool["function"]["name"]: tool for tool in document}

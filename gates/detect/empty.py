@@ -1,4 +1,4 @@
-"""A reply in which there is nothing to hear: `find_empty`. Pure."""
+"""Detects replies with nothing to hear: `find_empty`. Pure."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import re
 import unicodedata
 from typing import Final
 
-from gates.detect.finding import Finding, found
+from gates.detect.detection import Detection, detection
 from gates.detect.tags import tags
 
 _HEARD: Final = re.compile(r"[^\W_]")
 
 
-def find_empty(text: str, *, calls: int = 0) -> list[Finding]:
-    """At most one finding; a reply that made tool calls may be silent.
+def find_empty(text: str, *, calls: int = 0) -> list[Detection]:
+    """At most one detection; a reply with tool calls may be silent.
 
-    `nothing`: no character at all. `invisible`: only white space, zero-width and control characters.
-    `tags`: only template tags, with or without a thought between them. `signs`: no letter and no
-    digit ("...", an emoji).
+    `nothing`: no characters. `invisible`: only white space, zero-width and control characters. `tags`:
+    only template tags, with or without a thought between them. `signs`: no letter and no digit ("...", an
+    emoji).
     """
     if calls:
         return []
     if not text:
-        return [Finding("empty", "nothing", 0, 0, "")]
+        return [Detection("empty", "nothing", 0, 0, "")]
     if not _HEARD.search(text):
         kind = "signs" if any(_visible(character) for character in text) else "invisible"
-        return [found("empty", kind, text, 0, len(text))]
+        return [detection("empty", kind, text, 0, len(text))]
     if "<" in text and not _HEARD.search(_outside(text)):
-        return [found("empty", "tags", text, 0, len(text))]
+        return [detection("empty", "tags", text, 0, len(text))]
     return []
 
 
@@ -36,7 +36,7 @@ def _visible(character: str) -> bool:
 
 
 def _outside(text: str) -> str:
-    """What is left when whole thoughts, and then single tags, are taken away."""
+    """The text without whole thoughts, and then without single tags."""
     text = re.sub(r"<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z)", " ", text, flags=re.DOTALL)
     for start, end in sorted(tags(text), reverse=True):
         text = text[:start] + " " + text[end:]

@@ -1,38 +1,37 @@
-"""Labels for the leak detector from a model itself: asked to think, and asked not to.
+"""Generates labelled lines for the leak detector from a model, asked with thinking on and off.
 
-With thinking on an engine sends the thought apart. Put back in front of the answer, with its tags
-and without, cut at several places, it is a leak for certain; the answer alone, and every answer with
-thinking off, is clean for certain. So a model labels its own habit of thinking, free of charge, and
-`python -m gates.detect label URL` does it again for any engine.
+With thinking on, an engine returns the thought separately. A thought that is put back in front of its
+answer, with or without tags, or cut at several places, is certainly a leak; the answer alone, and every
+answer with thinking off, is certainly clean. So a model labels its own way of thinking without manual
+work. `python -m gates.detect label URL` does this for any engine.
 
-Two labels are not held against the detector: a thought shorter than 60 characters and without its
-tags ("It worked.") is a leak that nobody could tell from an answer, so those lines do not count.
-The pure part makes lines from replies; the edge is `ask_all`.
+A thought without tags that is shorter than 60 characters ("It worked.") cannot be told from an answer;
+such lines do not count. All functions but those that send requests are pure.
 """
 
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import httpx2
+
 from gates.contracts.errors import RunError
 from gates.detect.corpus import FOLDER, tools
 
-LEAST_THOUGHT: Final = 60  # characters of a thought without tags that can be told from an answer
-_FORMS_EACH: Final = 3  # lines made of one thought; which ones, changes from prompt to prompt
-_TIMEOUT: Final = 300.0  # seconds
-_AT_ONCE: Final = 4  # requests
+MIN_THOUGHT_CHARS: Final = 60  # minimum characters of a thought without tags that can be told from an answer
+_VARIANTS_PER_THOUGHT: Final = 3  # variants per thought; which ones changes from prompt to prompt
+_TIMEOUT_S: Final = 300.0
+_CONCURRENCY: Final = 4  # requests
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedRequest:
-    """One prompt's two replies: the thought and the answer with thinking on, the answer with it off."""
+class LabelledReplies:
+    """The replies to one prompt: thought and answer with thinking on, and the answer with thinking off."""
 
     thought: str
     answer: str
@@ -42,8 +41,8 @@ class ParsedRequest:
 # ----------------------------------------------------------------------------------- lines, pure
 
 
-def lines(asked: Sequence[ParsedRequest], source: str) -> Iterator[dict[str, Any]]:
-    """Corpus lines of one engine, each text once, hits before clean ones."""
+def lines(asked: Sequence[LabelledReplies], source: str) -> Iterator[dict[str, Any]]:
+    """Corpus lines of one engine without duplicate texts, hits before clean ones."""
     seen: set[str] = set()
     made = [line for i, one in enumerate(asked) for line in _hits(one, i)]
     made += [line for one in asked for line in _clean(one)]
@@ -53,18 +52,18 @@ def lines(asked: Sequence[ParsedRequest], source: str) -> Iterator[dict[str, Any
             yield {**line, "group": f"{source}, {line['group']}"}
 
 
-def _hits(asked: ParsedRequest, number: int) -> Iterator[dict[str, Any]]:
-    forms = list(_forms(asked.thought.strip(), asked.answer.strip()))
-    for k in range(min(_FORMS_EACH, len(forms))):
-        group, why, text = forms[(number * _FORMS_EACH + k) % len(forms)]
+def _hits(asked: LabelledReplies, number: int) -> Iterator[dict[str, Any]]:
+    forms = list(_leak_variants(asked.thought.strip(), asked.answer.strip()))
+    for k in range(min(_VARIANTS_PER_THOUGHT, len(forms))):
+        group, why, text = forms[(number * _VARIANTS_PER_THOUGHT + k) % len(forms)]
         line = {"group": group, "label": "hit", "text": text, "why": why}
         bare = "no tags" in group
-        short = bare and len(asked.thought.strip()) < LEAST_THOUGHT
+        short = bare and len(asked.thought.strip()) < MIN_THOUGHT_CHARS
         yield line | ({"group": "no tags, too short to tell", "counts": False} if short else {})
 
 
-def _forms(thought: str, answer: str) -> Iterator[tuple[str, str, str]]:
-    """(group, why, text) for every way in which this thought might have leaked."""
+def _leak_variants(thought: str, answer: str) -> Iterator[tuple[str, str, str]]:
+    """(group, why, text) for every way in which this thought could leak."""
     if not thought:
         return
     yield "tags", "the whole block", f"<think>\n{thought}\n</think>\n\n{answer}"
@@ -75,24 +74,24 @@ def _forms(thought: str, answer: str) -> Iterator[tuple[str, str, str]]:
         yield "tags", f"cut after {part:.0%} of the thought", f"<think>\n{_cut(thought, part)}"
     for part in (1 / 2, 3 / 4):
         head = _cut(thought, part)
-        if len(head) >= LEAST_THOUGHT:
+        if len(head) >= MIN_THOUGHT_CHARS:
             yield "no tags", f"cut after {part:.0%} of the thought", head
 
 
 def _cut(text: str, part: float) -> str:
-    """The beginning of a text, up to a word's end."""
+    """The first part of a text, up to the end of a word."""
     head = text[: round(len(text) * part)]
     return head.rpartition(" ")[0] or head
 
 
-def _clean(asked: ParsedRequest) -> Iterator[dict[str, Any]]:
+def _clean(asked: LabelledReplies) -> Iterator[dict[str, Any]]:
     for why, text in (("answer after a thought", asked.answer), ("answer, thinking off", asked.plain)):
         if not _is_tagged(text):
             yield {"group": "answers", "label": "clean", "text": text.strip(), "why": why}
 
 
 def _is_tagged(text: str) -> bool:
-    """A reply that leaks by itself labels nothing: an engine that thinks though it may not."""
+    """Whether a reply itself contains a thinking tag; it then cannot serve as a clean line."""
     return "think>" in text
 
 
@@ -100,8 +99,8 @@ def _is_tagged(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
-    """What is asked: a system prompt, prompts without tools, and prompts with them."""
+class LabelPrompts:
+    """What is asked: a system prompt, prompts without tools, and prompts with tools."""
 
     system: str
     tools: tuple[Mapping[str, Any], ...]
@@ -109,7 +108,7 @@ class Prompts:
     with_tools: tuple[str, ...]
 
     def bodies(self, model: str, thinking: bool, max_tokens: int) -> Iterator[dict[str, Any]]:
-        """A request for every prompt, greedy."""
+        """A request body for every prompt, at temperature 0."""
         for i, text in enumerate((*self.plain, *self.with_tools)):
             body: dict[str, Any] = {
                 "model": model,
@@ -121,63 +120,67 @@ class Prompts:
             yield body | ({"tools": list(self.tools)} if i >= len(self.plain) else {})
 
 
-def read_prompts(path: Path = FOLDER / "prompts.json") -> Prompts:
-    """The prompts of a file."""
+def read_prompts(path: Path = FOLDER / "prompts.json") -> LabelPrompts:
+    """The prompts in a file."""
     table = json.loads(path.read_text(encoding="utf-8"))
     sent = tuple(tools()[name] for name in table["tools"])
-    return Prompts(table["system"], sent, tuple(table["prompts"]), tuple(table["tool_prompts"]))
+    return LabelPrompts(table["system"], sent, tuple(table["prompts"]), tuple(table["tool_prompts"]))
 
 
 def ask_all(
-    url: str, prompts: Prompts, *, model: str, max_tokens: int, done: Callable[[], None]
-) -> list[ParsedRequest]:
-    """Ask every prompt twice, `done` after each reply. Raises RunError when the engine does not answer."""
+    url: str, prompts: LabelPrompts, *, model: str, max_tokens: int, done: Callable[[], None]
+) -> list[LabelledReplies]:
+    """Ask every prompt twice; `done` is called after each reply. Raises RunError if the engine does not answer."""
 
-    def send(body: dict[str, Any]) -> Mapping[str, Any]:
-        message = _message(url, body)
-        done()
-        return message
+    with (
+        httpx2.Client(base_url=url, timeout=_TIMEOUT_S) as client,
+        ThreadPoolExecutor(_CONCURRENCY) as pool,
+    ):
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        def send(body: dict[str, Any]) -> Mapping[str, Any]:
+            message = _message(client, body)
+            done()
+            return message
+
         on = list(pool.map(send, prompts.bodies(model, True, max_tokens)))
         off = list(pool.map(send, prompts.bodies(model, False, max_tokens)))
     return [
-        ParsedRequest(_thought(thinking), thinking.get("content") or "", plain.get("content") or "")
+        LabelledReplies(_thought(thinking), thinking.get("content") or "", plain.get("content") or "")
         for thinking, plain in zip(on, off, strict=True)
     ]
 
 
 def first_model(url: str) -> str:
     """The first model that an engine lists. Raises RunError."""
-    listed = _json(urllib.request.Request(f"{url}/v1/models"), url)
+    with httpx2.Client(base_url=url, timeout=_TIMEOUT_S) as client:
+        listed = _json(client, "GET", "/v1/models")
     try:
         return str(listed["data"][0]["id"])
     except (KeyError, IndexError, TypeError):
         raise RunError(f"{url}: lists no model; name one with --model") from None
 
 
-def _message(url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
-    )
-    reply = _json(request, url)
+def _message(client: httpx2.Client, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    reply = _json(client, "POST", "/v1/chat/completions", body)
     try:
         message: Mapping[str, Any] = reply["choices"][0]["message"]
     except (KeyError, IndexError, TypeError):
-        raise RunError(f"{url}: no chat completion, but {reply!r:.200}") from None
+        raise RunError(f"{client.base_url}: no chat completion, but {reply!r:.200}") from None
     return message
 
 
-def _json(request: urllib.request.Request, url: str) -> Any:
+def _json(client: httpx2.Client, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise RunError(f"{url}: {error.code} {error.read()[:200]!r}") from None
-    except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
-        raise RunError(f"{url}: no reply ({error}); is the engine up?") from None
+        response = client.request(method, path, json=body)
+        response.raise_for_status()
+        return response.json()
+    except httpx2.HTTPStatusError as error:
+        answer = error.response
+        raise RunError(f"{client.base_url}: {answer.status_code} {answer.content[:200]!r}") from None
+    except (httpx2.HTTPError, ValueError) as error:
+        raise RunError(f"{client.base_url}: no reply ({error}); is the engine up?") from None
 
 
 def _thought(message: Mapping[str, Any]) -> str:
-    """vLLM says `reasoning`, llama-server and older vLLM `reasoning_content`."""
+    """The reasoning: vLLM has it in `reasoning`, llama-server and older vLLM in `reasoning_content`."""
     return str(message.get("reasoning_content") or message.get("reasoning") or "")

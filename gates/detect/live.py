@@ -1,9 +1,8 @@
-"""What a finished reply is looked at for while people listen: `breaches`. Pure, and cheap on clean speech.
+"""Checks a finished reply in production: `find_violations`. Pure, and fast on ordinary speech.
 
-The detectors that need only a text. About 0.15 ms for a spoken reply of 300 characters and 0.5 ms for
-1,000, on a server's core; at most a few times ten milliseconds, whatever a model makes of it, because
-no detector reads without end.
-`python -m gates.detect` prints what each takes.
+Runs those detectors that need only a text. It takes about 0.15 ms for a spoken reply of 300 characters
+and 0.5 ms for 1,000 on a server's core, and at most some tens of milliseconds for any text, because
+the length that is read is limited. `python -m gates.detect` prints the time of each detector.
 """
 
 from __future__ import annotations
@@ -11,35 +10,35 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from gates.detect.detection import Detection
 from gates.detect.empty import find_empty
-from gates.detect.finding import Finding
 from gates.detect.leak import find_leaks
 from gates.detect.loop import find_loops
 from gates.detect.markdown import find_markdown
 from gates.detect.rawcall import find_raw_calls
 
-READ: Final = 16_384
-"""Characters, from the beginning, in which leaks and raw calls are looked for."""
-READ_AS_MARKDOWN: Final = 1_000
-"""From the beginning, a minute of speech. A parser of Markdown takes 0.7 s for 16,384 times "["."""
-READ_FOR_LOOPS: Final = 4_000
-"""From the end: a model that goes in circles does so until it is cut off."""
+MAX_CHARS: Final = 16_384
+"""How many characters from the beginning are searched for leaks and raw calls."""
+MAX_MARKDOWN_CHARS: Final = 1_000
+"""The same for Markdown: about a minute of speech. The parser takes 0.7 s for 16,384 times "["."""
+MAX_LOOP_CHARS: Final = 4_000
+"""How many characters from the end are searched for loops, which last until the reply is cut off."""
 
 
-def breaches(
+def find_violations(
     text: str, *, calls: int = 0, names: Sequence[str] = (), tokens: Collection[str] = ()
-) -> list[Finding]:
-    """Findings that decide, of leak, raw_call, empty, markdown and loop.
+) -> list[Detection]:
+    """Detections that decide, of leak, raw_call, empty, markdown and loop.
 
-    `calls`: how many tool calls the reply made, for it may be silent then. `names`: the tools that
-    were sent. `tokens`: the model's special tokens.
+    `calls` is the number of tool calls of the reply, which may then be silent; `names` are the tools that
+    were sent, `tokens` the model's special tokens.
     """
-    begins = text[:READ]
+    begins = text[:MAX_CHARS]
     findings = [
         *find_leaks(begins, tokens=tokens),
         *find_raw_calls(begins, names),
         *find_empty(begins, calls=calls),
-        *find_markdown(text[:READ_AS_MARKDOWN]),
-        *find_loops(text[-READ_FOR_LOOPS:]),
+        *find_markdown(text[:MAX_MARKDOWN_CHARS]),
+        *find_loops(text[-MAX_LOOP_CHARS:]),
     ]
     return [finding for finding in findings if finding.decides]

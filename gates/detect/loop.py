@@ -1,9 +1,9 @@
-"""A reply that goes in circles: `find_loops`. Pure, and linear in the length of the text.
+"""Detects replies that repeat themselves: `find_loops`. Pure, and linear in the length of the text.
 
-A model with broken weights says the same again, and that is the signature of a quantization gone
-wrong: one character without end ("!!!!!!!!" is what NaN logits decode to where token 0 is a "!"), a
-phrase over and over, or sentences that return a little changed. What people say twice is no loop:
-"no, no, no", "ha ha ha", a refrain; so each kind has a least number of repeats and a least length.
+Repetition is typical of broken quantizations: one character without end ("!!!!!!!!" is what NaN logits
+decode to if token 0 is "!"), a phrase over and over, or sentences that return slightly changed. People
+repeat things too ("no, no, no", "ha ha ha", a refrain), so each kind has a minimum number of repeats
+and a minimum length.
 """
 
 from __future__ import annotations
@@ -14,42 +14,45 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from gates.detect.finding import Finding, found
+from gates.detect.detection import Detection, detection
 
 _RUN: Final = re.compile(r"(\S)\1{5,}")
-_LEAST_RUN: Final = 10  # of a point or a dash; people write "......"
+_LEAST_RUN: Final = 10  # of points or dashes; people write "......"
 _LEAST_RUN_OF_LETTERS: Final = 8  # "soooo good"
 _LEAST_RUN_OF_SIGNS: Final = 6
 _SIGNS: Final = frozenset("!?#$%&@/\\<>|~^*+=")
-_LONGEST_NUMBER: Final = 15  # zeros: up to a million billions in digits
+_LONGEST_NUMBER: Final = 15  # zeros: a million billions has 15
 _GARBLED: Final = re.compile("[\ufffd\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|<0x[0-9A-F]{2}>|<unk>")
 _WORD: Final = re.compile(r"\S+")
 _BARE: Final = re.compile(r"[^\w]+")
 _SENTENCE: Final = re.compile(r"[^.!?।\n]+[.!?।\n]*")
 
-_GRAM: Final = 3  # words that have to come again for a phrase to be noticed
+_GRAM: Final = 3  # words that must recur for a phrase to be noticed
 _LEAST_REPEATS: Final = 3
-_LEAST_REPEATED: Final = 12  # words that all repeats of a phrase make together
-_LEAST_AGAIN: Final = 4  # grams that a sentence of four words brings back when it is said three times
-_LONG_WORD: Final = 24  # characters from which a word is looked into
+_LEAST_REPEATED: Final = 12  # words that all repeats of a phrase must have together
+_LEAST_AGAIN: Final = 4  # n-grams that recur when a sentence of four words is said three times
+_LONG_WORD: Final = 24  # minimum characters of a word that is searched for repetition inside
 _LEAST_SENTENCE: Final = 4  # words
-_SHARE: Final = 0.4  # of 4-grams that were said before, from 40 words on
+_SHARE: Final = 0.4  # of 4-grams that occurred before, from 40 words on
 _LONG_TEXT: Final = 40
 
 
-def find_loops(text: str) -> list[Finding]:
-    """Every repetition that no person would make, in order; kinds: garbled, char_run, unit, phrase,
-    sentence, ngrams."""
+def find_loops(text: str) -> list[Detection]:
+    """Every repetition that a person would not make, in order. Kinds: garbled, char_run, unit, phrase,
+    sentence, ngrams.
+    """
     spans = [("garbled", *m.span()) for m in _GARBLED.finditer(text)]
     spans += [("char_run", *m.span()) for m in _RUN.finditer(text) if _is_run(m[1], m.end() - m.start())]
     words = text.casefold().split()
-    # Without three words in a row that came again, a few times, there is nothing to find.
+    # Unless some trigrams recur, there is nothing to find.
     grams = len(words) - _GRAM + 1
     if grams - len(set(zip(words, words[1:], words[2:], strict=False))) >= _LEAST_AGAIN:
         spans += _repeated(text)
     if any(len(word) >= _LONG_WORD for word in words):
         spans += _units(text)
-    return [found("loop", kind, text, start, end) for kind, start, end in sorted(spans, key=lambda s: s[1:])]
+    return [
+        detection("loop", kind, text, start, end) for kind, start, end in sorted(spans, key=lambda s: s[1:])
+    ]
 
 
 def _is_run(character: str, length: int) -> bool:
@@ -75,10 +78,10 @@ def _repeated(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _phrases(items: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(first, last) item of every stretch that repeats one phrase without a break.
+    """(first, last) item of every stretch that repeats one phrase without interruption.
 
-    While a phrase repeats with a period of p items, each gram was last seen p items ago; a stretch
-    is a run of equal distances.
+    While a phrase of p items repeats, each n-gram last occurred p items ago, so a stretch is a run of
+    equal distances.
     """
     last: dict[tuple[str, ...], int] = {}
     start, period, previous = 0, 0, -1
@@ -102,7 +105,7 @@ def _is_loop(start: int, last: int, period: int) -> bool:
 
 
 def _units(text: str) -> Iterator[tuple[str, int, int]]:
-    """Long words that repeat a piece ("abcabcabcabc..."): text without spaces loops inside a word."""
+    """Long words that repeat a part ("abcabcabcabc..."), as text without spaces does when it loops."""
     for word in _WORD.finditer(text):
         letters = word.group()
         if len(letters) >= _LONG_WORD and "://" not in letters:
@@ -112,7 +115,7 @@ def _units(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _sentences(text: str) -> tuple[int, int] | None:
-    """From the first to the last of a sentence that was said three times."""
+    """From the first to the last occurrence of a sentence that was said three times."""
     places: dict[str, list[re.Match[str]]] = {}
     for match in _SENTENCE.finditer(text):
         words = match.group().casefold().split()
@@ -125,7 +128,7 @@ def _sentences(text: str) -> tuple[int, int] | None:
 
 
 def _said_before(bare: Sequence[str]) -> float:
-    """The share of four words in a row that had been said before, in [0, 1]."""
+    """The share of 4-grams that had occurred before, in [0, 1]."""
     pairs = list(pairwise(bare))
     grams = Counter(zip(pairs, pairs[2:], strict=False))
     total = sum(grams.values())

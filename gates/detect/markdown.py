@@ -1,17 +1,16 @@
-"""Markdown in a text that is to be spoken: `find_markdown`. CommonMark by its parser, then corrected.
+"""Detects Markdown in text that is to be spoken: `find_markdown`. Uses a CommonMark parser with corrections.
 
-A parser reads any text as Markdown, so what it says about plain speech has to be taken with care:
+A CommonMark parser reads any text as Markdown, so its result on plain speech needs corrections:
 
-* indented code and underlined headings are switched off: four spaces, or a line of `===`, are no
-  sign that anybody hears;
-* stars between words are sums and not emphasis (`5*x and 6*y`);
-* one numbered "item" that does not start at 1 is a sentence about a year (`1986. A great season.`);
-* one `+` or `>` before a number is a sign of arithmetic (`> 4 is bigger`).
+* indented code and underlined headings are disabled: four spaces or a line of `===` cannot be heard;
+* asterisks between words are arithmetic and not emphasis (`5*x and 6*y`);
+* a single numbered item that does not start at 1 is a sentence about a year (`1986. A great season.`);
+* a single `+` or `>` before a number is arithmetic (`> 4 is bigger`).
 
-What the parser never sees is added by `marks.py`. A finding's kind is the parser's token type, or
-the name of the pass's pattern, so that a person can see who said so.
+`symbols.py` adds what the parser does not see. A detection's kind is the parser's token type or the
+name of the symbol pattern.
 
-Speed: a text without a single suspicious character is done after four searches.
+A text without any suspicious character is done after four regex searches.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from typing import Final
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from gates.detect.finding import Finding, found
-from gates.detect.marks import Span, between_words, is_plain, signs
-from gates.detect.spans import Cover
+from gates.detect.detection import Detection, detection
+from gates.detect.spans import SpanSet
+from gates.detect.symbols import Span, between_words, find_symbols, is_plain
 
 _PARSER: Final = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["code", "lheading"])
 _BLOCKS: Final = {
@@ -40,21 +39,21 @@ _NUMBER_FIRST: Final = re.compile(r"=?\s*[-+]?[₹$€£]?\d")
 _LINE_END: Final = re.compile(r"\r\n?|\n")
 
 
-def find_markdown(text: str) -> list[Finding]:
-    """Every sign of Markdown, and every other sign that a voice cannot say, in order."""
+def find_markdown(text: str) -> list[Detection]:
+    """All Markdown, and all other symbols that cannot be spoken, in order."""
     return [] if is_plain(text) else examine(text)
 
 
-def examine(text: str) -> list[Finding]:
-    """The same without the cheap look first: what `find_markdown` is tested against."""
+def examine(text: str) -> list[Detection]:
+    """The same without the quick first check; used to test `find_markdown`."""
     spans = _parsed(text)
-    # A sign inside what the parser named is that finding's own mark; a list's text is not.
-    marks = Cover((start, end) for kind, start, end in spans if kind not in _HOLDING_TEXT)
-    headings = Cover((start, end) for kind, start, end in spans if kind == "heading")
-    for kind, start, end in signs(text):
+    # A symbol inside the parser's own markup is part of it; the text of a list is not markup.
+    marks = SpanSet((start, end) for kind, start, end in spans if kind not in _HOLDING_TEXT)
+    headings = SpanSet((start, end) for kind, start, end in spans if kind == "heading")
+    for kind, start, end in find_symbols(text):
         if not (marks.holds(start, end) or (kind == "heading" and headings.holds(start, end))):
             spans.append((kind, start, end))
-    return [found("markdown", *_told(text, span)) for span in sorted(spans, key=lambda span: span[1:])]
+    return [detection("markdown", *_told(text, span)) for span in sorted(spans, key=lambda span: span[1:])]
 
 
 def _told(text: str, span: Span) -> tuple[str, str, int, int]:
@@ -79,7 +78,7 @@ def _parsed(text: str) -> list[Span]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
-    """Lines and their ends, as the parser counts them: it takes CR LF and a lone CR for one LF."""
+    """Lines and their line breaks as the parser counts them: CR LF and a lone CR count as one LF."""
     at = 0
     for match in _LINE_END.finditer(text):
         yield text[at : match.start()], match.group()
@@ -117,7 +116,7 @@ def _starts_with_number(tokens: Sequence[Token], i: int) -> bool:
 
 
 def _inline(text: str, token: Token, start: int, end: int) -> Iterator[Span]:
-    """The marks inside a paragraph. The parser keeps no columns, so each mark is looked up in order."""
+    """The markup inside a paragraph. The parser keeps no columns, so each mark is searched for in order."""
     at, opened = start, list[tuple[str, int, int]]()
     for child in token.children or ():
         mark = _mark(child)
@@ -138,7 +137,7 @@ def _inline(text: str, token: Token, start: int, end: int) -> Iterator[Span]:
 
 
 def _mark(child: Token) -> str:
-    """The text by which a token is found in the source; "" for one that leaves no trace of its own."""
+    """The text by which a token is found in the source; "" if it has none."""
     if child.type in ("text", "html_inline"):
         return child.content
     if child.type == "image":
@@ -149,7 +148,7 @@ def _mark(child: Token) -> str:
 
 
 def _end_of(child: Token, text: str, place: int, after: int, end: int) -> int:
-    """Where a link, an image or code ends; for a reference link its own brackets."""
+    """Where a link, an image or code ends; for a reference link the end of its brackets."""
     if child.type == "html_inline":
         return after
     close = {"code_inline": child.markup}.get(child.type) or (">" if child.markup == "autolink" else ")")

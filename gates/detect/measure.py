@@ -1,4 +1,4 @@
-"""Recall and false positives of the detectors over their corpora, with exact intervals. Pure but for `timed`."""
+"""Recall and false-positive rates of the detectors over their corpora, with exact intervals."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gates.detect.corpus import Line
+from gates.detect.corpus import LabelledCase
 from gates.stats.binomial import clopper_pearson
 
 CONFIDENCE: Final = 0.95  # of the intervals, two-sided
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """What a corpus must reach: a least recall and a largest rate of false positives."""
+class Threshold:
+    """What a corpus must reach: a minimum recall and a maximum rate of false positives."""
 
     recall: float
     false_positives: float
 
 
-# Cases written by hand are there to be got right; the few that are not are named by the table.
-BARS: Final[Mapping[str, Bar]] = {"leak-nano": Bar(0.99, 0.005)}
-DEFAULT_BAR: Final = Bar(0.97, 0.03)
+# Hand-written cases should all be right; the table names those that are not.
+THRESHOLDS: Final[Mapping[str, Threshold]] = {"leak-nano": Threshold(0.99, 0.005)}
+DEFAULT_THRESHOLD: Final = Threshold(0.97, 0.03)
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """How one group of one corpus came out. A group of "" is the whole corpus."""
+class CorpusScore:
+    """The result of one group of a corpus; the group "" is the whole corpus."""
 
     corpus: str
     group: str
@@ -41,12 +41,12 @@ class Score:
 
     @property
     def recall(self) -> float | None:
-        """The share of hits that were found, or None where there is no hit."""
+        """The share of hits that were found, or None without hits."""
         return self.found / self.hits if self.hits else None
 
     @property
     def false_positives(self) -> float | None:
-        """The share of clean cases that were taken for hits."""
+        """The share of clean cases that were taken for hits, or None without clean cases."""
         return self.wrong / self.clean if self.clean else None
 
     @property
@@ -60,33 +60,33 @@ class Score:
         return clopper_pearson(self.wrong, self.clean, CONFIDENCE) if self.clean else None
 
     @property
-    def bar(self) -> Bar:
-        """What the corpus has to reach."""
-        return BARS.get(self.corpus, DEFAULT_BAR)
+    def bar(self) -> Threshold:
+        """The threshold of the corpus."""
+        return THRESHOLDS.get(self.corpus, DEFAULT_THRESHOLD)
 
     @property
     def reaches(self) -> bool:
-        """Whether the bar is reached; a corpus without hits or without clean cases reaches nothing."""
+        """Whether the threshold is reached; never for a corpus without hits or without clean cases."""
         if self.recall is None or self.false_positives is None:
             return False
         return self.recall >= self.bar.recall and self.false_positives <= self.bar.false_positives
 
 
-def score(corpus: str, group: str, lines: Sequence[Line]) -> Score:
+def score(corpus: str, group: str, lines: Sequence[LabelledCase]) -> CorpusScore:
     """Run the detector over these lines and count."""
     caught = {line.where: line.caught() for line in lines}
     hits = [line for line in lines if line.label == "hit"]
     clean = [line for line in lines if line.label == "clean"]
     missed = tuple(_told(line) for line in hits if not caught[line.where])
     mistaken = tuple(_told(line) for line in clean if caught[line.where])
-    return Score(
+    return CorpusScore(
         corpus, group, len(hits), len(hits) - len(missed), len(clean), len(mistaken), missed, mistaken
     )
 
 
-def scores(lines: Iterable[Line]) -> list[Score]:
-    """One score for every corpus over the lines that count, and one for each of its groups."""
-    by_corpus: dict[str, list[Line]] = {}
+def scores(lines: Iterable[LabelledCase]) -> list[CorpusScore]:
+    """One score per corpus over the lines that count, and one for each of its groups."""
+    by_corpus: dict[str, list[LabelledCase]] = {}
     for line in lines:
         by_corpus.setdefault(line.corpus, []).append(line)
     out = []
@@ -97,8 +97,8 @@ def scores(lines: Iterable[Line]) -> list[Score]:
     return out
 
 
-def timed(lines: Sequence[Line], repeats: int = 20) -> float | None:
-    """Microseconds that the detector takes for a clean case: the least of several means; None without one."""
+def timed(lines: Sequence[LabelledCase], repeats: int = 20) -> float | None:
+    """Microseconds per call on a clean case, the minimum of several means; None without clean cases."""
     clean = [line for line in lines if line.label == "clean"]
     if not clean:
         return None
@@ -111,6 +111,6 @@ def timed(lines: Sequence[Line], repeats: int = 20) -> float | None:
     return best / len(clean) * 1e6
 
 
-def _told(line: Line) -> str:
+def _told(line: LabelledCase) -> str:
     text = line.fields.get("text", line.fields.get("calls", ""))
     return f"{line.where}: {text!r:.100} ({line.why})"

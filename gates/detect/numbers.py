@@ -1,9 +1,9 @@
-"""Numbers as people write and say them, in English and Kannada: `numbers`. Pure.
+"""Finds numbers as they are written and spoken in English and Kannada: `numbers`. Pure.
 
-Digits with Indian or Western groups (1,23,456 and 123,456), decimals, signs, ordinals (42nd), digits
-of Kannada; words up to crores and trillions ("one hundred and two", "nineteen forty seven",
-"two and a half", ನಲವತ್ತೆರಡು); and both together ("2.5 lakh"). What is no number of its own is left
-alone: the 19 of COVID-19, the 12 of B12, the parts of an address or a date are the caller's affair.
+Digits with Indian or Western grouping (1,23,456 and 123,456), decimals, signs, ordinals (42nd) and
+Kannada digits; words up to crores and trillions ("one hundred and two", "nineteen forty seven", "two
+and a half", ನಲವತ್ತೆರಡು); and both together ("2.5 lakh"). Numbers that are part of a name are ignored:
+the 19 of COVID-19, the 12 of B12. Parts of addresses and dates are left to the caller.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _TOKEN: Final = re.compile(
     rf"(?<![\w.])(?<![^\W\d_]-)(?P<digits>(?:{_GROUPED}|\d+)(?:\.\d+)?)(?P<behind>(?:st|nd|rd|th)\b|k\b|(?=[^\W\d_]|\b))"
     r"|(?P<word>[A-Za-z]+|[\u0c80-\u0cff\u200c\u200d]+)"
 )
-_JOINS: Final = frozenset((" ", "-", "\u00a0", " - ", "‑"))  # what may stand between the words of one number
+_JOINS: Final = frozenset((" ", "-", "\u00a0", " - ", "‑"))  # what may stand between the words of a number
 _SIGN_BEFORE: Final = re.compile(r"(?:^|[\s(:=])[-−][₹$€£]?\Z|[₹$€£][-−]\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A value, and where it is said."""
+class NumberMention:
+    """A number and its position in the text."""
 
     value: float
     start: int
@@ -42,19 +42,19 @@ class _Token:
     value: float | None = None  # of digits
 
 
-def numbers(text: str) -> list[Number]:
+def numbers(text: str) -> list[NumberMention]:
     """Every number in a text, in order."""
     tokens = list(_tokens(text.translate(_KANNADA_DIGITS)))
-    found, i = list[Number](), 0
+    found, i = list[NumberMention](), 0
     while i < len(tokens):
-        reader = _Reader(text)
+        reader = _NumberParser(text)
         j = reader.read(tokens, i)
         if reader.value is None:
             i += 1
             continue
         start, end = tokens[i].start, tokens[j - 1].end
         sign = -1 if _is_negative(text, tokens, i, found) else 1
-        found.append(Number(sign * reader.value, start, end))
+        found.append(NumberMention(sign * reader.value, start, end))
         i = j
     return found
 
@@ -69,8 +69,8 @@ def _tokens(text: str) -> Iterator[_Token]:
             yield _Token(match["word"].lower(), *match.span())
 
 
-def _is_negative(text: str, tokens: list[_Token], i: int, before: list[Number]) -> bool:
-    """A minus in front, unless it stands between two numbers and so takes away."""
+def _is_negative(text: str, tokens: list[_Token], i: int, before: list[NumberMention]) -> bool:
+    """Whether there is a minus before the number that does not stand between two numbers."""
     token = tokens[i]
     if token.value is not None and _SIGN_BEFORE.search(text[max(0, token.start - 4) : token.start]):
         return True
@@ -80,8 +80,8 @@ def _is_negative(text: str, tokens: list[_Token], i: int, before: list[Number]) 
     return False
 
 
-class _Reader:
-    """Takes tokens of one number as long as they belong together; `value` is None if none did."""
+class _NumberParser:
+    """Consumes the tokens of one number as long as they belong together; `value` is None if none did."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -98,7 +98,7 @@ class _Reader:
         return self._total + (self._current or 0.0)
 
     def read(self, tokens: list[_Token], i: int) -> int:
-        """The index behind the last token that belongs to the number which starts at `i`."""
+        """The index after the last token of the number that starts at `i`."""
         j = i
         while j < len(tokens) and (j == i or self._touches(tokens[j - 1], tokens[j])):
             taken = self._take(tokens, j)
@@ -111,7 +111,7 @@ class _Reader:
         return self._text[left.end : right.start] in _JOINS
 
     def _take(self, tokens: list[_Token], j: int) -> int:
-        """Tokens taken from here; 0 when this one begins something else."""
+        """The number of tokens consumed here; 0 if this token begins something else."""
         token = tokens[j]
         if token.value is not None:
             return self._digits(token.value)
@@ -143,7 +143,7 @@ class _Reader:
         return 1
 
     def _hundred(self, value: float) -> int:
-        """`value` is 100, or a Kannada word for two to nine hundreds."""
+        """`value` is 100, or 200 to 900 for a Kannada word."""
         if self._current is None or self._last == "scale":
             self._current = value
         elif value == 100 and self._current < 100 and self._last in ("small", "tens", "digits"):
@@ -154,7 +154,7 @@ class _Reader:
         return 1
 
     def _scale(self, value: float) -> int:
-        if self._last == "" and value < 1000:  # a dozen stands alone, a lone "thousand" is one
+        if self._last == "" and value < 1000:  # a dozen stands alone, and "thousand" alone is 1,000
             self._total, self._last = value, "scale"
             return 1
         if self._last == "scale" and value <= self._least_scale:
@@ -168,7 +168,7 @@ class _Reader:
         return 1
 
     def _joined(self, tokens: list[_Token], j: int) -> int:
-        """and, point, a half: words that belong to a number only with what follows them."""
+        """and, point, a half: words that belong to a number only together with the next words."""
         word, after = tokens[j].text, [t.text for t in tokens[j + 1 : j + 3]]
         if word == "half" and not self._last:
             self._current, self._last = 0.5, "small"

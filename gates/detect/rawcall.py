@@ -1,9 +1,9 @@
-"""A tool call that came as text: `find_raw_calls`. Pure.
+"""Detects tool calls that appear as text in a reply: `find_raw_calls`. Pure.
 
-What nobody parsed is spoken: the seeds' models wrote hermes JSON and Qwen's XML into the content,
-and one that cannot call at all talks about the tool instead ("I would use the search_memory tool").
-The last needs the tools' names; without them (training data, live traffic) a name is taken for a
-tool's only where the words "tool" or "function" stand beside it.
+A call that no parser recognised is spoken aloud. Models write Hermes JSON or Qwen's XML into the
+content, and those that cannot call at all talk about the tool ("I would use the search_memory tool").
+The latter needs the tools' names; without them (training data, live traffic) a name counts as a tool's
+only next to the words "tool" or "function".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gates.detect.finding import Finding, found
+from gates.detect.detection import Detection, detection
 
 _TAGS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     (
@@ -33,7 +33,7 @@ _JSON: Final = re.compile(
     rf"\{{\s*{_NAME}\s*,\s*{_ARGUMENTS}|\{{\s*{_ARGUMENTS}[^{{}}]{{0,40}}\{{[^{{}}]{{0,400}}\}}\s*,\s*{_NAME}"
 )
 _WRAPPED: Final = re.compile(r"[\"'](?:tool_calls?|function_call)[\"']\s*:\s*[\[{]")
-# Code that calls by name: snake_case only, for `print(` and `f(x)` are no tools of an assistant.
+# Calls in code: snake_case names only, because `print(` and `f(x)` are not an assistant's tools.
 _CODE: Final = re.compile(r"\b[a-z]+(?:_[a-z]+)+\((?:[^()\n]{0,200}\)|[^()\n]{0,200}$)")
 _NEAR: Final = re.compile(
     r"\b(?:the|a|using|use|call|calling|called)\s+[`\"'*]*(?P<name>[a-z]+(?:_[a-z0-9]+)+)[`\"'*]*\s+(?:tool|function|api)\b"
@@ -42,12 +42,12 @@ _NEAR: Final = re.compile(
 )
 
 
-def find_raw_calls(text: str, names: Sequence[str] = ()) -> list[Finding]:
-    """Calls, pieces of calls, and tools that are talked about, in order. `names` are the tools sent."""
+def find_raw_calls(text: str, names: Sequence[str] = ()) -> list[Detection]:
+    """Calls, parts of calls, and mentions of tools, in order. `names` are the tools that were sent."""
     if not ("<" in text or "[" in text or "{" in text or "_" in text or _speaks(text, names)):
         return []
     spans = sorted({*_spans(text, names)}, key=lambda span: (span[1], -span[2]))
-    return [found("raw_call", kind, text, start, end) for kind, start, end in _outer(spans)]
+    return [detection("raw_call", kind, text, start, end) for kind, start, end in _outer(spans)]
 
 
 def _speaks(text: str, names: Sequence[str]) -> bool:
@@ -71,7 +71,7 @@ def _spans(text: str, names: Sequence[str]) -> Iterator[tuple[str, int, int]]:
 
 
 def _said(name: str) -> re.Pattern[str]:
-    """How a tool's name stands in prose. A name that is a plain word ("play") is one only in marks."""
+    """A pattern for a tool's name in prose. A name that is an ordinary word ("play") needs quotes, brackets or the word "tool"."""
     exact = re.escape(name)
     if "_" in name:
         return re.compile(rf"(?<!\w){exact}(?!\w)")
@@ -79,7 +79,7 @@ def _said(name: str) -> re.Pattern[str]:
 
 
 def _outer(spans: Sequence[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
-    """Spans that do not lie in the one before: a call's name in its own JSON is not said twice."""
+    """Spans that are not inside the previous one, so that a call's name in its own JSON is not reported twice."""
     behind = -1
     for kind, start, end in spans:
         if start >= behind or end > behind:

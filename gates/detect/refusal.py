@@ -1,8 +1,8 @@
-"""A reply that declines: `find_refusal`. Pure; a short list of phrases, in English and Kannada.
+"""Detects replies that decline: `find_refusal`. Pure; a short list of phrases in English and Kannada.
 
-It is made for pairs: where the baseline answers and the candidate declines, something was lost.
-Alone it says little, for an assistant without a taxi rightly says that it cannot call one. What only
-sounds like declining is left alone: "I can't wait", "I can't recommend it enough", "sorry I'm late".
+It is meant for pairs: if the baseline answers and the candidate declines, something was lost. Alone it
+says little, because an assistant without taxi access rightly says that it cannot call one. Phrases
+that only sound similar are excluded: "I can't wait", "I can't recommend it enough", "sorry I'm late".
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gates.detect.finding import Finding, found
+from gates.detect.detection import Detection, detection
 
 _CANNOT: Final = r"(?:can(?:['’]t|not| not)|am (?:not able|unable)|['’]m (?:not able|unable)|(?:am|['’]m) not (?:allowed|permitted|programmed|designed)|don['’]t have (?:the ability|access|a way|any way)|do not have (?:the ability|access|a way|any way)|won['’]t be able|wouldn['’]t be able)"
 _IDIOMS: Final = (
@@ -31,10 +31,10 @@ _PHRASES: Final = (
 )  # fmt: skip
 
 
-def find_refusal(text: str) -> list[Finding]:
-    """At most one finding: the first phrase that declines."""
+def find_refusal(text: str) -> list[Detection]:
+    """At most one detection: the first phrase that declines."""
     matches = [match for match in (phrase.search(text) for phrase in _PHRASES) if match]
     if not matches:
         return []
     first = min(matches, key=lambda match: match.start())
-    return [found("refusal", "declines", text, *first.span())]
+    return [detection("refusal", "declines", text, *first.span())]

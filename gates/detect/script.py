@@ -1,9 +1,9 @@
-"""The script of a reply: `shares` and `find_wrong_script`, by code points alone. Pure.
+"""Checks the script of a reply by code points: `letter_counts` and `find_wrong_script`. Pure.
 
-A reply in Kannada is one whose letters are mostly Kannada's (U+0C80 to U+0CFF); names and terms in
-Latin letters may stand in it, and digits of any kind count for nobody. A third script is a fault in
-either: Chinese in an English answer is how Qwen's quantized models come apart. Kannada that is
-written in Latin letters cannot be told by its script; a short list of words names it for a person.
+A reply in Kannada consists mostly of letters of its block (U+0C80 to U+0CFF); names and terms may be
+in Latin letters, and digits are not counted. A third script is a fault in either language: Chinese in
+an English answer is a typical failure of quantized Qwen models. Romanised Kannada cannot be recognised
+by its script; a short list of words marks it, as evidence only.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gates.detect.finding import Finding, found
+from gates.detect.detection import Detection, detection
 
 Script = Literal["Latn", "Knda"]
 
-LEAST_LATIN: Final = 0.7  # of the letters of an English reply; a Kannada word may be explained in it
-LEAST_KANNADA: Final = 0.5  # of the letters of a Kannada reply; names and terms may be Latin
+LEAST_LATIN: Final = 0.7  # of the letters of an English reply, which may explain a Kannada word
+LEAST_KANNADA: Final = 0.5  # of the letters of a Kannada reply, in which names and terms may be Latin
 MOST_OTHER: Final = 2  # letters of any third script
 
 _LATIN: Final = re.compile("[A-Za-zªºÀ-ÖØ-öø-\u024f\u1e00-\u1eff]")
-# Vowel signs and the virama are parts of letters here: without them a word of two letters weighs one.
+# Vowel signs and the virama count as letters; without them words would weigh too little.
 _KANNADA: Final = re.compile("[\u0c80-\u0ce3\u0cf1-\u0cf3]")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _RUN: Final = {
@@ -38,8 +38,8 @@ _LEAST_ROMANISED: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """Letters of each script; `other` is any third one."""
+class LetterCounts:
+    """The number of letters per script; `other` is any third script."""
 
     latin: int
     kannada: int
@@ -47,24 +47,25 @@ class Shares:
 
     @property
     def letters(self) -> int:
-        """All of them."""
+        """The number of all letters."""
         return self.latin + self.kannada + self.other
 
 
-def shares(text: str) -> Shares:
-    """Letters by script. Digits, punctuation and signs count for none."""
+def letter_counts(text: str) -> LetterCounts:
+    """Count letters by script, without digits, punctuation and symbols."""
     latin, kannada = len(_LATIN.findall(text)), len(_KANNADA.findall(text))
     if text.isascii():
-        return Shares(latin, 0, 0)
+        return LetterCounts(latin, 0, 0)
     letters = [c for c in _LETTER.findall(text) if not (_LATIN.match(c) or _KANNADA.match(c))]
-    return Shares(latin, kannada, len(letters))
+    return LetterCounts(latin, kannada, len(letters))
 
 
-def find_wrong_script(text: str, script: Script) -> list[Finding]:
-    """`wrong_script` where too few letters are of the expected one, `third_script` where another
-    is in it, `romanised` (evidence only) where expected Kannada is written in Latin letters. A text
-    without letters has no script and no fault."""
-    count = shares(text)
+def find_wrong_script(text: str, script: Script) -> list[Detection]:
+    """`wrong_script` if too few letters are of the expected script, `third_script` if another one occurs,
+    `romanised` (evidence only) if expected Kannada is written in Latin letters. A text without letters
+    has no fault.
+    """
+    count = letter_counts(text)
     if not count.letters:
         return []
     findings = []
@@ -72,16 +73,16 @@ def find_wrong_script(text: str, script: Script) -> list[Finding]:
     if share < (LEAST_LATIN if script == "Latn" else LEAST_KANNADA):
         run = _RUN["Knda" if script == "Latn" else "Latn"].search(text)
         span = run.span() if run else (0, len(text))
-        findings.append(found("script", "wrong_script", text, *span))
+        findings.append(detection("script", "wrong_script", text, *span))
         if script == "Knda" and len(_ROMANISED.findall(text)) >= _LEAST_ROMANISED:
-            findings.append(found("script", "romanised", text, *span, decides=False))
+            findings.append(detection("script", "romanised", text, *span, decides=False))
     if count.other > MOST_OTHER:
         start, end = _third(text)
-        findings.append(found("script", "third_script", text, start, end))
+        findings.append(detection("script", "third_script", text, start, end))
     return findings
 
 
 def _third(text: str) -> tuple[int, int]:
-    """The first and the last letter of a third script."""
+    """The positions of the first and the last letter of a third script."""
     places = [m.start() for m in _LETTER.finditer(text) if not (_LATIN.match(m[0]) or _KANNADA.match(m[0]))]
     return places[0], places[-1] + 1

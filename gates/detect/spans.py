@@ -1,4 +1,4 @@
-"""Stretches of a text, and the question which of them lie inside others. Pure, and never quadratic."""
+"""Merging of text spans, and fast lookup of what they contain. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Span = tuple[int, int]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same stretches in order, overlapping ones joined."""
+    """The spans in order, with overlapping ones joined."""
     out: list[Span] = []
     for start, end in sorted(spans):
         if out and start < out[-1][1]:
@@ -19,18 +19,18 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return out
 
 
-class Cover:
-    """Stretches that others are asked about."""
+class SpanSet:
+    """A set of spans for containment and overlap queries."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = merged(spans)
 
     def holds(self, start: int, end: int) -> bool:
-        """Whether this stretch lies inside the covered text."""
+        """Whether this span lies inside the covered text."""
         i = bisect_right(self._spans, (start, float("inf"))) - 1
         return i >= 0 and end <= self._spans[i][1]
 
     def touches(self, start: int, end: int) -> bool:
-        """Whether this stretch has a character in common with the covered text."""
+        """Whether this span overlaps the covered text."""
         i = bisect_right(self._spans, (end, -1)) - 1
         return i >= 0 and start < self._spans[i][1]

@@ -1,8 +1,8 @@
-"""Whether a synthesiser can say a reply well: `find_unspeakable`. Pure.
+"""Checks whether a speech synthesizer can say a reply well: `find_unspeakable`. Pure.
 
-All that `markdown.py` finds, and what is no markup but sounds wrong: bare addresses, emoticons, code,
-enumerations inside a sentence, sentences without breath, digits that a voice reads as one huge
-number, an opening too long to begin with, and an end in the middle of a sentence.
+Finds everything that `markdown.py` finds, and text that sounds wrong without being markup: bare
+addresses, emoticons, code, enumerations inside a sentence, overlong sentences, long digit sequences,
+a first sentence that delays the start, and a reply that ends in the middle of a sentence.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gates.detect.finding import Finding, found
+from gates.detect.detection import Detection, detection
+from gates.detect.duration import spoken_words
 from gates.detect.markdown import find_markdown
-from gates.detect.spans import Cover
-from gates.detect.spoken import spoken_words
+from gates.detect.spans import SpanSet
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a voice can take. A first sentence is what a listener waits for before anything is said."""
+class SpeechLimits:
+    """Limits for speech. The first sentence is what a listener waits for before anything is said."""
 
     sentence_words: int = 30
     first_sentence_characters: int = 160
-    bare_digits: int = 4  # in a row without groups; 1947 is a year, 20482 is not
+    bare_digits: int = 4  # in a row without grouping; 1947 is a year, 20482 is not
 
 
-# The parts of a sentence end at its marks; a point between digits ends nothing.
+# Sentences end at their marks; a point between digits does not end one.
 _SENTENCE: Final = re.compile(r"(?:[^.!?।\n]|(?<=\d)\.(?=\d)|\.(?=[^\s\"'”’)\]]))+[.!?।…\"'”’)\]]*")
 _END: Final = re.compile(r"[.!?।…:;][\"'”’)\]]*\s*$")
 _DOMAIN: Final = re.compile(
@@ -50,21 +50,23 @@ _ABBREVIATION: Final = re.compile(r"\b(?:e\.g\.|i\.e\.|etc\b|approx\.|w/o?\b)", 
 Span = tuple[str, int, int]
 
 
-def find_unspeakable(text: str, limits: Limits = Limits(), *, finished: bool = True) -> list[Finding]:
-    """Everything in a reply that a voice cannot say well, in order.
+def find_unspeakable(
+    text: str, limits: SpeechLimits = SpeechLimits(), *, finished: bool = True
+) -> list[Detection]:
+    """Everything in a reply that cannot be spoken well, in order.
 
     Kinds are those of `find_markdown`, and url, emoticon, enumeration, code, digits, phone, date,
-    abbreviation, long_sentence, long_opening, truncated. `finished` is False for a text that is
-    known to go on (live traffic cut by the caller), so that its end is not judged.
+    abbreviation, long_sentence, long_opening, truncated. Pass `finished=False` for a text that is known to
+    continue, so that its end is not judged.
     """
     findings = [replace(finding, detector="speakable") for finding in find_markdown(text)]
     spans = [*_signs(text), *_digits(text, limits), *_lengths(text, limits)]
-    taken = Cover((finding.start, finding.end) for finding in findings)
+    taken = SpanSet((finding.start, finding.end) for finding in findings)
     for kind, start, end in spans:
         if not taken.holds(start, end):
-            findings.append(found("speakable", kind, text, start, end))
+            findings.append(detection("speakable", kind, text, start, end))
     if finished and text.strip() and not _END.search(text):
-        findings.append(found("speakable", "truncated", text, max(0, len(text.rstrip()) - 40), len(text)))
+        findings.append(detection("speakable", "truncated", text, max(0, len(text.rstrip()) - 40), len(text)))
     return sorted(findings, key=lambda finding: (finding.start, finding.end))
 
 
@@ -77,11 +79,11 @@ def _signs(text: str) -> Iterator[Span]:
             yield kind, *match.span()
 
 
-def _digits(text: str, limits: Limits) -> Iterator[Span]:
-    """Long digits without groups, groups that are no number, and telephone numbers in digits."""
+def _digits(text: str, limits: SpeechLimits) -> Iterator[Span]:
+    """Long digit sequences without grouping, invalid grouping, and telephone numbers in digits."""
     phones = [match.span() for match in _GROUPS.finditer(text) if not _DATE.search(match.group())]
     yield from (("phone", *span) for span in phones)
-    covered = Cover(phones)
+    covered = SpanSet(phones)
     for match in _DIGITS.finditer(text):
         if match.end() - match.start() > limits.bare_digits and not covered.holds(*match.span()):
             yield "digits", *match.span()
@@ -90,7 +92,7 @@ def _digits(text: str, limits: Limits) -> Iterator[Span]:
             yield "digits", *match.span()
 
 
-def _lengths(text: str, limits: Limits) -> Iterator[Span]:
+def _lengths(text: str, limits: SpeechLimits) -> Iterator[Span]:
     for i, match in enumerate(_SENTENCE.finditer(text)):
         start = match.start() + len(match.group()) - len(match.group().lstrip())
         if spoken_words(match.group()) > limits.sentence_words:

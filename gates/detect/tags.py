@@ -1,8 +1,8 @@
-"""Words that belong to a model's template and never to its speech. Pure.
+"""Finds tokens of a chat template, which must never be spoken. Pure.
 
-Two sources: a list of tags that engines and fine-tunes are known to let through, and the tokenizer's
-own added vocabulary, which `added_tokens` reads. The second is the better one where it is known: a
-model that was given a new tag says that tag.
+There are two sources: a list of tags that engines and fine-tuned models are known to let through, and
+the tokenizer's own added vocabulary (`added_tokens`). The latter is better if it is known, because a
+model with new tags leaks those.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-# Names of tags that wrap a thought or a call. `<think` is a leak whether or not its bracket follows:
-# a reply is often cut inside a tag.
+# Names of tags around thoughts and calls. `<think` counts without its closing bracket too, because
+# replies are often cut off inside a tag.
 _THOUGHT: Final = "think|thinking|thought|thoughts|reasoning|reflection|scratchpad|seed:think|inner_monologue"
 _CALL: Final = "tool_call|tool_calls|tool_response|tool_responses|tool_code|tool_use|function_call|tools"
 _TURN: Final = "start_of_turn|end_of_turn|eos|bos|pad|unk|answer|final|start|end|message|channel|analysis"
@@ -30,13 +30,13 @@ _TAGS: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# Harmony, when a detokenizer has hidden its tokens: "analysisWe need to", "assistantfinalHello".
+# Harmony, if a detokenizer has removed its tokens: "analysisWe need to", "assistantfinalHello".
 _HARMONY: Final = re.compile(r"^analysis(?=[A-Z])|assistant(?:final|analysis|commentary)(?=[A-Z<])")
 _STARTS: Final = ("<", "&lt;", "◁", "[")
 
 
 def tags(text: str, tokens: Collection[str] = ()) -> Iterator[tuple[int, int]]:
-    """Spans of known tags, and of the given special tokens, that stand in a text."""
+    """Spans of known tags, and of the given special tokens, in a text."""
     if any(start in text for start in _STARTS):
         for match in _TAGS.finditer(text):
             yield match.span()
@@ -53,8 +53,8 @@ def tags(text: str, tokens: Collection[str] = ()) -> Iterator[tuple[int, int]]:
 def added_tokens(tokenizer: Mapping[str, Any]) -> frozenset[str]:
     """The added vocabulary of a `tokenizer.json`, as texts.
 
-    Tokens that are plain words or white space are left out: some tokenizers add such for
-    compression, and prose is full of them.
+    Plain words and white space are left out: some tokenizers add such tokens for compression, and they
+    are frequent in prose.
     """
     entries = tokenizer.get("added_tokens", ())
     texts = {entry["content"] for entry in entries if isinstance(entry, Mapping) and "content" in entry}

@@ -1,12 +1,12 @@
-"""Tool calls that came as calls: are they sound, and are they the right ones? Pure.
+"""Checks tool calls: whether they are valid, and whether they are the expected ones. Pure.
 
-`find_call_faults` needs no expectation: every call has an id of its own, names a tool that was sent,
-and its arguments are JSON that the tool's schema accepts (Draft 2020-12, unless the schema names
-another). `find_mismatch` compares with what a case expects, in any order (`gates/suite/expect.py`).
+`find_call_faults` needs no expectation: every call must have its own id, name a tool that was sent, and
+have JSON arguments that the tool's schema accepts (Draft 2020-12, unless the schema names another).
+`find_mismatch` compares calls with those that a case expects, in any order (`gates/suite/expect.py`).
 
 The kinds are the error classes of the Berkeley leaderboard's checker (gorilla,
-bfcl_eval/eval_checker/ast_eval/ast_checker.py), with its two type errors and value error kept apart,
-and those of the wire, which that checker never sees because it repairs before it looks.
+bfcl_eval/eval_checker/ast_eval/ast_checker.py), with its two type errors and its value error separate,
+and classes for malformed responses, which that checker repairs before it looks.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from gates.contracts.errors import SuiteError
-from gates.detect.arguments import Unreadable, read_arguments
-from gates.detect.finding import Finding, excerpt
+from gates.detect.arguments import InvalidArguments, read_arguments
+from gates.detect.detection import Detection, excerpt
 from gates.suite.expect import mismatch
 
 
-class Fault(StrEnum):
-    """What can be wrong with calls."""
+class CallFault(StrEnum):
+    """What can be wrong with tool calls."""
 
-    # As the leaderboard has them.
+    # Classes of the leaderboard.
     WRONG_NAME = "wrong_func_name"
     MISSING = "missing_required"
     UNEXPECTED = "unexpected_param"
@@ -39,9 +39,9 @@ class Fault(StrEnum):
     VALUE = "value_error"
     WRONG_COUNT = "wrong_count"
     NO_MATCH = "cannot_find_match"
-    NEEDLESS = "irrelevance"  # a call where none may be made
-    NOT_CALLED = "relevance"  # none where one had to be made
-    # Of the wire.
+    NEEDLESS = "irrelevance"  # a call although none may be made
+    NOT_CALLED = "relevance"  # no call although one had to be made
+    # Malformed responses.
     UNKNOWN_TOOL = "unknown_tool"
     INVALID_JSON = "invalid_json"
     DUPLICATE_KEY = "duplicate_key"
@@ -53,7 +53,7 @@ class Fault(StrEnum):
 
 
 class CallLike(Protocol):
-    """A call as it came: `arguments` is the raw text."""
+    """A tool call; `arguments` is the raw text."""
 
     @property
     def id(self) -> str | None: ...
@@ -63,89 +63,91 @@ class CallLike(Protocol):
     def arguments(self) -> str: ...
 
 
-# gates.suite.expect's words for a mismatch, and ours.
-_MISMATCHES: Final[Mapping[str, Fault]] = {
-    "wrong_count": Fault.WRONG_COUNT, "wrong_name": Fault.WRONG_NAME, "missing": Fault.MISSING,
-    "unexpected": Fault.UNEXPECTED, "value": Fault.VALUE,
+# The classes for the mismatches of gates.suite.expect.
+_MISMATCHES: Final[Mapping[str, CallFault]] = {
+    "wrong_count": CallFault.WRONG_COUNT, "wrong_name": CallFault.WRONG_NAME, "missing": CallFault.MISSING,
+    "unexpected": CallFault.UNEXPECTED, "value": CallFault.VALUE,
 }  # fmt: skip
-_KEYWORDS: Final[Mapping[str, Fault]] = {
-    "required": Fault.MISSING, "dependentRequired": Fault.MISSING, "minProperties": Fault.MISSING,
-    "additionalProperties": Fault.UNEXPECTED, "unevaluatedProperties": Fault.UNEXPECTED,
-    "propertyNames": Fault.UNEXPECTED, "maxProperties": Fault.UNEXPECTED,
+_KEYWORDS: Final[Mapping[str, CallFault]] = {
+    "required": CallFault.MISSING, "dependentRequired": CallFault.MISSING, "minProperties": CallFault.MISSING,
+    "additionalProperties": CallFault.UNEXPECTED, "unevaluatedProperties": CallFault.UNEXPECTED,
+    "propertyNames": CallFault.UNEXPECTED, "maxProperties": CallFault.UNEXPECTED,
 }  # fmt: skip
 
 
 def find_call_faults(
     calls: Sequence[CallLike], tools: Sequence[Mapping[str, Any]], finish_reason: str | None = None
-) -> list[Finding]:
-    """What is unsound about calls, whether or not they are the right ones.
+) -> list[Detection]:
+    """What is invalid about calls, whether or not they are the expected ones.
 
-    `tools` are the OpenAI tool objects that were sent. `finish_reason` must be "tool_calls" when
-    there are calls; None is not judged (an engine's error has no reason). Raises SuiteError for a
-    tool whose schema cannot be used.
+    `tools` are the OpenAI tool objects that were sent. With calls, `finish_reason` must be "tool_calls";
+    None is not judged (an engine's error has no reason). Raises SuiteError for a tool with an unusable
+    schema.
     """
     findings = list(_ids(calls))
     schemas = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
     for i, call in enumerate(calls):
         findings += _call(call, f"calls[{i}]", schemas)
     if calls and finish_reason not in (None, "tool_calls"):
-        findings.append(_fault(Fault.FINISH_REASON, f"{finish_reason}, though there are calls"))
+        findings.append(_fault(CallFault.FINISH_REASON, f"{finish_reason}, though there are calls"))
     if not calls and finish_reason == "tool_calls":
-        findings.append(_fault(Fault.FINISH_REASON, "tool_calls, though there is none"))
+        findings.append(_fault(CallFault.FINISH_REASON, "tool_calls, though there is none"))
     return findings
 
 
-def find_mismatch(calls: Sequence[CallLike], expected: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """At most one finding: why the calls are not the expected ones, in any order; [] expects none.
+def find_mismatch(calls: Sequence[CallLike], expected: Sequence[Mapping[str, Any]]) -> list[Detection]:
+    """At most one detection: why the calls are not the expected ones, in any order; [] expects none.
 
-    Calls whose arguments are no JSON object match nothing.
+    Calls whose arguments are not a JSON object match nothing.
     """
     if calls and not expected:
-        return [_fault(Fault.NEEDLESS, f"{', '.join(call.name for call in calls)}: no call was wanted")]
+        return [_fault(CallFault.NEEDLESS, f"{', '.join(call.name for call in calls)}: no call was wanted")]
     if expected and not calls:
-        return [_fault(Fault.NOT_CALLED, f"{', '.join(want['name'] for want in expected)} was not called")]
+        return [
+            _fault(CallFault.NOT_CALLED, f"{', '.join(want['name'] for want in expected)} was not called")
+        ]
     made = [(call.name, read_arguments(call.arguments)) for call in calls]
     sound = [(name, arguments) for name, arguments in made if isinstance(arguments, dict)]
     if len(sound) < len(made):
-        return [_fault(Fault.NO_MATCH, "arguments that are no JSON object")]
+        return [_fault(CallFault.NO_MATCH, "arguments that are no JSON object")]
     why = mismatch(expected, sound)
     if why is None:
         return []
     kind, _, detail = why.partition(": ")
-    return [_fault(_MISMATCHES.get(kind, Fault.NO_MATCH), detail)]
+    return [_fault(_MISMATCHES.get(kind, CallFault.NO_MATCH), detail)]
 
 
-def _fault(fault: Fault, detail: str, part: str = "calls", at: int = 0) -> Finding:
-    return Finding("toolcall", fault.value, at, at, excerpt(detail), part)
+def _fault(fault: CallFault, detail: str, part: str = "calls", at: int = 0) -> Detection:
+    return Detection("toolcall", fault.value, at, at, excerpt(detail), part)
 
 
-def _ids(calls: Sequence[CallLike]) -> Iterator[Finding]:
+def _ids(calls: Sequence[CallLike]) -> Iterator[Detection]:
     seen: set[str] = set()
     for i, call in enumerate(calls):
         if not call.id:
-            yield _fault(Fault.NO_ID, f"{call.name} has no id", f"calls[{i}]")
+            yield _fault(CallFault.NO_ID, f"{call.name} has no id", f"calls[{i}]")
         elif call.id in seen:
-            yield _fault(Fault.SAME_ID, f"{call.id} is another call's too", f"calls[{i}]")
+            yield _fault(CallFault.SAME_ID, f"{call.id} is another call's too", f"calls[{i}]")
         else:
             seen.add(call.id)
 
 
-def _call(call: CallLike, part: str, schemas: Mapping[str, Any]) -> Iterator[Finding]:
+def _call(call: CallLike, part: str, schemas: Mapping[str, Any]) -> Iterator[Detection]:
     arguments = read_arguments(call.arguments)
-    if isinstance(arguments, Unreadable):
-        yield _fault(Fault(arguments.kind), arguments.detail, part, arguments.at)
+    if isinstance(arguments, InvalidArguments):
+        yield _fault(CallFault(arguments.kind), arguments.detail, part, arguments.at)
     if call.name not in schemas:
-        yield _fault(Fault.UNKNOWN_TOOL, f"{call.name!r} is none of {', '.join(sorted(schemas))}", part)
+        yield _fault(CallFault.UNKNOWN_TOOL, f"{call.name!r} is none of {', '.join(sorted(schemas))}", part)
     elif isinstance(arguments, dict):
-        yield from _against(schemas[call.name], arguments, call, part)
+        yield from _check_schema(schemas[call.name], arguments, call, part)
 
 
-def _against(
+def _check_schema(
     schema: Mapping[str, Any], arguments: Mapping[str, Any], call: CallLike, part: str
-) -> Iterator[Finding]:
-    """What the schema says, and parameters that it does not know though it forbids none."""
+) -> Iterator[Detection]:
+    """Violations of the schema, and parameters that it does not define, even if it does not forbid them."""
     validator = validator_for(schema, default=Draft202012Validator)
-    # An empty registry: a tool's schema never makes us fetch another from the network.
+    # With an empty registry a schema cannot make the validator fetch another one from the network.
     try:
         for error in validator(schema, registry=Registry()).iter_errors(arguments):
             place = ".".join(str(step) for step in error.absolute_path)
@@ -157,11 +159,11 @@ def _against(
         ) from None
     if "additionalProperties" not in schema and "properties" in schema:
         for key in arguments.keys() - schema["properties"].keys():
-            yield _fault(Fault.UNEXPECTED, f"{call.name} has no parameter {key!r}", part)
+            yield _fault(CallFault.UNEXPECTED, f"{call.name} has no parameter {key!r}", part)
 
 
-def _class(error: ValidationError) -> Fault:
-    """The leaderboard's class for a schema's complaint; alternatives (anyOf) are told as values."""
+def _class(error: ValidationError) -> CallFault:
+    """The leaderboard's class for a schema violation; violations of alternatives (anyOf) are value errors."""
     if error.validator == "type":
-        return Fault.TYPE_NESTED if len(error.absolute_path) > 1 else Fault.TYPE
-    return _KEYWORDS.get(str(error.validator), Fault.VALUE)
+        return CallFault.TYPE_NESTED if len(error.absolute_path) > 1 else CallFault.TYPE
+    return _KEYWORDS.get(str(error.validator), CallFault.VALUE)

@@ -1,15 +1,15 @@
-"""The rules that look at the candidate alone: the seeds' named floors, rule A and rule B. Pure."""
+"""Rules that judge the candidate alone: floors over named cases, rule A (zero) and rule B (rate). Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
-from gates.judge.context import Docket
-from gates.judge.curves import of_floor, of_rate, of_zero
-from gates.judge.tally import Count, Settled, State, asked, count, settle
-from gates.judge.words import listed, method, percent, phrase, plural
-from gates.policy.rules import Floor, Gate, Rate, Zero
+from gates.judge.context import JudgingContext
+from gates.judge.curves import floor_curve, rate_curve, zero_curve
+from gates.judge.formatting import interval_method, join_names, outcome_wording, percent, plural
+from gates.judge.tally import CaseState, OutcomeCounts, SettledVerdict, count_outcomes, settle, was_asked
+from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
 from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upper
 from gates.stats.rate import RatePlan
 from gates.stats.zero import ZeroPlan
@@ -17,22 +17,22 @@ from gates.stats.zero import ZeroPlan
 # ------------------------------------------------------------------------------------ named floors
 
 
-def judge_floor(docket: Docket, name: str, gate: Gate, floor: Floor) -> GateResult:
-    """The named cases: so many of so many. No interval decides here; it is shown."""
-    found = count(_named(docket, name).values())
-    found += Count(missing=max(0, floor.of - found.n))
+def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: FloorRule) -> GateResult:
+    """The floor rule: at least `least` named cases must be right. The interval is shown and does not decide."""
+    found = count_outcomes(_named_states(context, name).values())
+    found += OutcomeCounts(missing=max(0, floor.of - found.n))
 
     def judged(good: int) -> Verdict:
         return Verdict.PASS if good >= floor.least else Verdict.FAIL
 
-    # A share of lost answers says nothing of ten cases; that they could decide does.
+    # The limit on lost answers is not applied to so few cases; whether they could decide is.
     settled = settle(
         lambda _: judged(found.ok + found.open), lambda _: judged(found.ok), found, None, max_lost=1.0
     )
-    seen, confidence = found.ok + found.bad, docket.policy.confidence
+    seen, confidence = found.ok + found.bad, context.policy.confidence
     low = clopper_pearson_lower(found.ok, seen, confidence) if seen else None
-    curve, words = of_floor(name, floor)
-    said = f"{found.ok} of the {floor.of} named {phrase(name).good}, and {floor.least} must"
+    curve, curve_words = floor_curve(name, floor)
+    said = f"{found.ok} of the {floor.of} named {outcome_wording(name).good}, and {floor.least} must"
     return GateResult(
         gate=name,
         rule="floor",
@@ -44,43 +44,43 @@ def judge_floor(docket: Docket, name: str, gate: Gate, floor: Floor) -> GateResu
         interval=Interval(low, None, confidence, "Clopper-Pearson") if seen else None,
         limit=floor.least / floor.of,
         unit="share",
-        sentence=f"{said}{_but(settled)}{_which(_named(docket, name))}",
+        sentence=f"{said}{_reason_clause(settled)}{_bad_cases_clause(_named_states(context, name))}",
         curve=curve,
-        curve_words=words,
+        curve_words=curve_words,
     )
 
 
-def _named(docket: Docket, name: str) -> dict[str, State]:
-    named = {case.id for case in docket.outcomes.suite.of(name, 1) if name in case.named}
-    return {case: state for case, state in docket.of(docket.candidate, name, 1).items() if case in named}
+def _named_states(context: JudgingContext, name: str) -> dict[str, CaseState]:
+    named = {case.id for case in context.measurements.suite.of(name, 1) if name in case.named}
+    return {case: state for case, state in context.of(context.candidate, name, 1).items() if case in named}
 
 
-def _but(settled: Settled) -> str:
+def _reason_clause(settled: SettledVerdict) -> str:
     return f"; {settled.why}" if settled.why else ""
 
 
-def _lost(seen: Count) -> str:
+def _lost_clause(seen: OutcomeCounts) -> str:
     return f", and {seen.lost} lost on the way count as the worst" if seen.lost else ""
 
 
-def _which(*found: Mapping[str, State]) -> str:
+def _bad_cases_clause(*found: Mapping[str, CaseState]) -> str:
     bad = [case for stage in found for case, state in stage.items() if state == "bad"]
-    return f" (not {listed(bad)})" if bad else ""
+    return f" (not {join_names(bad)})" if bad else ""
 
 
 # ------------------------------------------------------------------------------- rule A: none may
 
 
-def judge_zero(docket: Docket, name: str, gate: Gate, rule: Zero) -> GateResult:
-    """No failure, by the two-stage plan over the prompts that the suite has."""
-    one, two = (docket.of(docket.candidate, name, stage) for stage in (1, 2))
-    named = _named(docket, name)
-    first = count(one.values())
-    first += Count(missing=max(0, rule.first - first.n))
-    second = count(two.values()) if rule.second else Count()
+def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRule) -> GateResult:
+    """Rule A: no failure, by the two-stage plan over the prompts that the suite has."""
+    one, two = (context.of(context.candidate, name, stage) for stage in (1, 2))
+    named = _named_states(context, name)
+    first = count_outcomes(one.values())
+    first += OutcomeCounts(missing=max(0, rule.first - first.n))
+    second = count_outcomes(two.values()) if rule.second else OutcomeCounts()
     plan = ZeroPlan(first.n, second.n, len(named))
-    more = second if asked(second) else None
-    among = count(named.values())
+    more = second if was_asked(second) else None
+    among = count_outcomes(named.values())
 
     def best(late: bool) -> Verdict:
         return plan.judge(first.bad, among.bad, second.bad if late else None)
@@ -89,9 +89,9 @@ def judge_zero(docket: Docket, name: str, gate: Gate, rule: Zero) -> GateResult:
         unsure = second.bad + second.open if late else None
         return plan.judge(first.bad + first.open, among.bad + among.open, unsure)
 
-    settled = settle(best, worst, first, more, docket.policy.run.max_lost)
+    settled = settle(best, worst, first, more, context.policy.run.max_lost)
     seen = first + more if more else first
-    curve, words = of_zero(name, plan)
+    curve, curve_words = zero_curve(name, plan)
     return GateResult(
         gate=name,
         rule="zero",
@@ -100,21 +100,25 @@ def judge_zero(docket: Docket, name: str, gate: Gate, rule: Zero) -> GateResult:
         n=seen.ok + seen.bad,
         bad=seen.bad,
         estimate=seen.bad / (seen.ok + seen.bad) if seen.ok + seen.bad else None,
-        interval=_zero_interval(docket, plan, first, more, settled),
+        interval=_zero_interval(context, plan, first, more, settled),
         limit=0.0,
         unit="share",
-        sentence=_zero_sentence(docket, name, plan, first, more, settled, (one, two, named)),
+        sentence=_zero_sentence(context, name, plan, first, more, settled, (one, two, named)),
         extend=settled.extend,
         curve=curve,
-        curve_words=words,
+        curve_words=curve_words,
     )
 
 
 def _zero_interval(
-    docket: Docket, plan: ZeroPlan, first: Count, more: Count | None, settled: Settled
+    context: JudgingContext,
+    plan: ZeroPlan,
+    first: OutcomeCounts,
+    more: OutcomeCounts | None,
+    settled: SettledVerdict,
 ) -> Interval | None:
-    """The upper bound of a pass; the lower bound of a failure over a stage that was asked to its end."""
-    confidence = docket.policy.confidence
+    """The upper bound after a pass; the lower bound after a failure in a stage that was completed."""
+    confidence = context.policy.confidence
     if settled.verdict is Verdict.PASS:
         late = None if more is None else more.bad + more.open
         unsure = first.bad + first.open
@@ -127,23 +131,23 @@ def _zero_interval(
 
 
 def _zero_sentence(
-    docket: Docket,
+    context: JudgingContext,
     name: str,
     plan: ZeroPlan,
-    first: Count,
-    more: Count | None,
-    settled: Settled,
-    found: tuple[Mapping[str, State], Mapping[str, State], Mapping[str, State]],
+    first: OutcomeCounts,
+    more: OutcomeCounts | None,
+    settled: SettledVerdict,
+    found: tuple[Mapping[str, CaseState], Mapping[str, CaseState], Mapping[str, CaseState]],
 ) -> str:
     one, two, named = found
     seen = first + more if more else first
-    said = f"{seen.bad} of {seen.ok + seen.bad} {phrase(name).bad}{_lost(seen)}"
+    said = f"{seen.bad} of {seen.ok + seen.bad} {outcome_wording(name).bad}{_lost_clause(seen)}"
     bad = [case for stage in (one, two if more else {}) for case, state in stage.items() if state == "bad"]
-    who = f" ({listed(bad)})" if bad else ""
+    who = f" ({join_names(bad)})" if bad else ""
     if settled.verdict is Verdict.PASS:
-        bound = _zero_interval(docket, plan, first, more, settled)
+        bound = _zero_interval(context, plan, first, more, settled)
         high = percent(bound.high, "up") if bound and bound.high is not None else "?"
-        return f"{said}{who}; with {percent(docket.policy.confidence)} confidence fewer than {high} do"
+        return f"{said}{who}; with {percent(context.policy.confidence)} confidence fewer than {high} do"
     if settled.verdict is Verdict.FAIL:
         worst = [case for case in bad if case in named]
         where = f", {len(worst)} of them among the {len(named)} named" if worst else ""
@@ -156,14 +160,18 @@ def _zero_sentence(
 # --------------------------------------------------------------------------- rule B: enough must
 
 
-def judge_rate(docket: Docket, name: str, gate: Gate, rule: Rate) -> GateResult:
-    """A share at least, by Wilson's bounds."""
-    first = count(docket.of(docket.candidate, name, 1).values())
-    first += Count(missing=max(0, rule.n - first.n))
-    second = count(docket.of(docket.candidate, name, 2).values()) if rule.n_max > rule.n else Count()
-    level = docket.policy.level(rule.n, rule.n_max)
+def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRule) -> GateResult:
+    """Rule B: the share of successes, by Wilson's bounds."""
+    first = count_outcomes(context.of(context.candidate, name, 1).values())
+    first += OutcomeCounts(missing=max(0, rule.n - first.n))
+    second = (
+        count_outcomes(context.of(context.candidate, name, 2).values())
+        if rule.n_max > rule.n
+        else OutcomeCounts()
+    )
+    level = context.policy.level(rule.n, rule.n_max)
     plan = RatePlan(first.n, rule.least, second.n, level)
-    more = second if asked(second) else None
+    more = second if was_asked(second) else None
 
     def best(late: bool) -> Verdict:
         return plan.judge(first.ok + first.open, second.ok + second.open if late else None)
@@ -171,11 +179,11 @@ def judge_rate(docket: Docket, name: str, gate: Gate, rule: Rate) -> GateResult:
     def worst(late: bool) -> Verdict:
         return plan.judge(first.ok, second.ok if late else None)
 
-    settled = settle(best, worst, first, more, docket.policy.run.max_lost)
-    # What stage one decided is told of stage one: the extension was another gate's.
+    settled = settle(best, worst, first, more, context.policy.run.max_lost)
+    # If stage 1 decided, only stage 1 is reported: the extension was asked for another gate.
     decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
     seen = first + more if more and not decided else first
-    curve, words = of_rate(name, plan)
+    curve, curve_words = rate_curve(name, plan)
     n = seen.ok + seen.bad
     return GateResult(
         gate=name,
@@ -185,36 +193,41 @@ def judge_rate(docket: Docket, name: str, gate: Gate, rule: Rate) -> GateResult:
         n=n,
         bad=seen.bad,
         estimate=seen.ok / n if n else None,
-        interval=_rate_interval(docket, rule, seen),
+        interval=_rate_interval(context, rule, seen),
         limit=rule.least,
         unit="share",
-        sentence=_rate_sentence(docket, name, rule, seen, second, settled),
+        sentence=_rate_sentence(context, name, rule, seen, second, settled),
         extend=settled.extend,
         curve=curve,
-        curve_words=words,
+        curve_words=curve_words,
     )
 
 
-def _rate_interval(docket: Docket, rule: Rate, seen: Count) -> Interval | None:
-    """Both one-sided bounds; lost answers count as bad in the lower and as good in the upper."""
-    confidence, level = docket.policy.confidence, docket.policy.level(rule.n, rule.n_max)
+def _rate_interval(context: JudgingContext, rule: RateRule, seen: OutcomeCounts) -> Interval | None:
+    """Both one-sided bounds. Lost answers count as bad in the lower bound and as good in the upper."""
+    confidence, level = context.policy.confidence, context.policy.level(rule.n, rule.n_max)
     n = seen.ok + seen.bad + seen.lost
     if not n:
         return None
     low, high = wilson_lower(seen.ok, n, level), wilson_upper(seen.ok + seen.lost, n, level)
-    return Interval(low, high, confidence, method("Wilson", level, confidence))
+    return Interval(low, high, confidence, interval_method("Wilson", level, confidence))
 
 
 def _rate_sentence(
-    docket: Docket, name: str, rule: Rate, seen: Count, second: Count, settled: Settled
+    context: JudgingContext,
+    name: str,
+    rule: RateRule,
+    seen: OutcomeCounts,
+    second: OutcomeCounts,
+    settled: SettledVerdict,
 ) -> str:
     n, least = seen.ok + seen.bad, percent(rule.least)
     share = f" ({percent(seen.ok / n)})" if n else ""
-    said = f"{seen.ok} of {n} {phrase(name).good}{share}{_lost(seen)}"
-    bound = _rate_interval(docket, rule, seen)
+    said = f"{seen.ok} of {n} {outcome_wording(name).good}{share}{_lost_clause(seen)}"
+    bound = _rate_interval(context, rule, seen)
     if bound is None or bound.low is None or bound.high is None or settled.why:
         return f"{said}; {settled.why}"
-    sure = f"with {percent(docket.policy.confidence)} confidence"
+    sure = f"with {percent(context.policy.confidence)} confidence"
     if settled.verdict is Verdict.PASS:
         return f"{said}; {sure} at least {percent(bound.low, 'down')} do, and {least} must"
     if settled.extend:

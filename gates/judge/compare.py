@@ -1,7 +1,7 @@
-"""Rule C: prompt by prompt against the baseline, and the A/A run that says how noisy that is. Pure.
+"""Rule C: comparison with the baseline, prompt by prompt, and the A/A run that measures its noise. Pure.
 
-A pair counts as a loss if the baseline was right and the candidate wrong, as a win the other way.
-Where an answer is unknown, the best case gives the candidate the pair and the worst case takes it.
+A pair is a loss if the baseline was right and the candidate wrong, and a win the other way round.
+Pairs with an unknown outcome count for the candidate in the best case and against it in the worst.
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gates.contracts.verdict import Control, Flip, GateResult, Interval, Verdict
-from gates.judge.context import Docket
-from gates.judge.curves import of_compare
-from gates.judge.tally import Count, Settled, State, settle
-from gates.judge.words import method, percent, plural, points
-from gates.policy.rules import Compare, Gate
-from gates.policy.values import SAME
+from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Verdict
+from gates.judge.context import JudgingContext
+from gates.judge.curves import compare_curve
+from gates.judge.formatting import interval_method, percent, plural, points
+from gates.judge.tally import CaseState, OutcomeCounts, SettledVerdict, settle
+from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
 from gates.stats.compare import ComparePlan, fails
 from gates.stats.paired import mid_p, tango_lower, tango_upper
 
-_ALARM = 0.05  # of McNemar's mid-p; it warns and does not decide
-_MORE_FLIPS = 2.0  # times as many as the baseline against itself
+_ALARM = 0.05  # of McNemar's mid-p; raises an alarm and does not decide
+_MORE_FLIPS = 2.0  # times the rate of the baseline against itself
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """The pairs of one stage: losses and wins for certain, and the most that the unknown could add."""
+class PairCounts:
+    """The pairs of one stage: certain losses and wins, and how many more the unknown outcomes could add."""
 
-    count: Count
+    count: OutcomeCounts
     lost: int
     won: int
     could_lose: int
@@ -36,11 +35,11 @@ class Pairs:
 
     @property
     def known(self) -> int:
-        """The pairs of which both answers are known."""
+        """The number of pairs with two known outcomes."""
         return self.count.ok + self.count.bad
 
-    def __add__(self, other: Pairs) -> Pairs:
-        return Pairs(
+    def __add__(self, other: PairCounts) -> PairCounts:
+        return PairCounts(
             self.count + other.count,
             self.lost + other.lost,
             self.won + other.won,
@@ -50,40 +49,40 @@ class Pairs:
         )
 
 
-def pairs(candidate: Mapping[str, State], baseline: Mapping[str, State]) -> Pairs:
-    """Both arms' states of the same cases, paired. `count` has a flip as bad, an agreement as ok."""
-    found = Pairs(Count(), 0, 0, 0, 0, ())
+def count_pairs(candidate: Mapping[str, CaseState], baseline: Mapping[str, CaseState]) -> PairCounts:
+    """Pair both arms' states of the same cases. In `count` a flip is bad and an agreement ok."""
+    found = PairCounts(OutcomeCounts(), 0, 0, 0, 0, ())
     for case, ours in candidate.items():
         found += _pair(case, ours, baseline[case])
     return found
 
 
-def _pair(case: str, ours: State, theirs: State) -> Pairs:
+def _pair(case: str, ours: CaseState, theirs: CaseState) -> PairCounts:
     if ours == "missing" or theirs == "missing":
-        count = Count(missing=1)
+        count = OutcomeCounts(missing=1)
     elif ours == "lost" or theirs == "lost":
-        count = Count(lost=1)
+        count = OutcomeCounts(lost=1)
     elif ours == theirs:
-        return Pairs(Count(ok=1), 0, 0, 0, 0, ())
+        return PairCounts(OutcomeCounts(ok=1), 0, 0, 0, 0, ())
     else:
         flip = (Flip(case, ours, theirs),)
-        return Pairs(Count(bad=1), int(ours == "bad"), int(ours == "ok"), 0, 0, flip)
+        return PairCounts(OutcomeCounts(bad=1), int(ours == "bad"), int(ours == "ok"), 0, 0, flip)
     could_lose = ours != "ok" and theirs != "bad"
     could_win = ours != "bad" and theirs != "ok"
-    return Pairs(count, 0, 0, int(could_lose), int(could_win), ())
+    return PairCounts(count, 0, 0, int(could_lose), int(could_win), ())
 
 
 # ------------------------------------------------------------------------------------------ rule C
 
 
-def judge_compare(docket: Docket, name: str, gate: Gate, rule: Compare) -> GateResult:
-    """Not worse than the baseline by more than the margin, by Tango's bounds."""
-    first, second = _stage(docket, name, 1), _stage(docket, name, 2)
+def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: CompareRule) -> GateResult:
+    """Rule C: not worse than the baseline by more than the margin, by Tango's bounds."""
+    first, second = _stage(context, name, 1), _stage(context, name, 2)
     short = max(0, rule.n - first.count.n)
-    first += Pairs(Count(missing=short), 0, 0, short, short, ())
+    first += PairCounts(OutcomeCounts(missing=short), 0, 0, short, short, ())
     extended = rule.n_max > rule.n and second.count.n > second.count.missing
     more = second.count.n if rule.n_max > rule.n else 0
-    level = docket.policy.level(rule.n, rule.n_max)
+    level = context.policy.level(rule.n, rule.n_max)
     plan = ComparePlan(first.count.n, rule.margin, more, level)
 
     def best(late: bool) -> Verdict:
@@ -95,11 +94,11 @@ def judge_compare(docket: Docket, name: str, gate: Gate, rule: Compare) -> GateR
         return plan.judge(lost, first.won, late_lost if late else None, second.won if late else None)
 
     late = second.count if extended else None
-    settled = settle(best, worst, first.count, late, docket.policy.run.max_lost)
-    settled = _usable(docket, name, settled)
+    settled = settle(best, worst, first.count, late, context.policy.run.max_lost)
+    settled = _require_usable_baseline(context, name, settled)
     decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
     seen = first + second if extended and not decided else first
-    curve, words = of_compare(plan)
+    curve, curve_words = compare_curve(plan)
     return GateResult(
         gate=name,
         rule="compare",
@@ -108,64 +107,66 @@ def judge_compare(docket: Docket, name: str, gate: Gate, rule: Compare) -> GateR
         n=seen.known,
         bad=seen.lost,
         estimate=(seen.lost - seen.won) / seen.known if seen.known else None,
-        interval=_interval(docket, rule, seen),
+        interval=_interval(context, rule, seen),
         limit=rule.margin,
         unit="share",
-        sentence=_sentence(docket, rule, seen, more, settled),
+        sentence=_sentence(context, rule, seen, more, settled),
         extend=settled.extend,
         curve=curve,
-        curve_words=words,
+        curve_words=curve_words,
         flips=seen.flips,
-        alarms=_alarms(docket, name, seen),
+        alarms=_alarms(context, name, seen),
     )
 
 
-def _stage(docket: Docket, name: str, stage: int) -> Pairs:
-    return pairs(docket.of(docket.candidate, name, stage), docket.of(docket.baseline, name, stage))
+def _stage(context: JudgingContext, name: str, stage: int) -> PairCounts:
+    return count_pairs(context.of(context.candidate, name, stage), context.of(context.baseline, name, stage))
 
 
-def _usable(docket: Docket, name: str, settled: Settled) -> Settled:
-    """A comparison needs a baseline of the same model and a harness that agrees with itself."""
-    if not docket.outcomes.lineage:
-        why = f"the baseline is another model, or not shown to be the same: {docket.outcomes.lineage.reason}"
-        return Settled(Verdict.INCONCLUSIVE, why=why)
+def _require_usable_baseline(context: JudgingContext, name: str, settled: SettledVerdict) -> SettledVerdict:
+    """Make the verdict inconclusive unless the baseline is the same model and agrees with itself."""
+    if not context.measurements.lineage:
+        why = f"the baseline is another model, or not shown to be the same: {context.measurements.lineage.reason}"
+        return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
     if settled.verdict is Verdict.FAIL:
         return settled
-    if not docket.outcomes.baseline:
-        return Settled(Verdict.INCONCLUSIVE, why="the baseline was not asked")
-    trouble = noise_trouble(docket, name)
+    if not context.measurements.baseline:
+        return SettledVerdict(Verdict.INCONCLUSIVE, why="the baseline was not asked")
+    trouble = noise_problem(context, name)
     if not trouble:
         return settled
-    # Where A/A is still to be asked, an open comparison asks for its extension already.
-    return Settled(Verdict.INCONCLUSIVE, settled.extend and not docket.outcomes.again, trouble)
+    # Before the A/A run, an undecided comparison can already request its extension.
+    return SettledVerdict(Verdict.INCONCLUSIVE, settled.extend and not context.measurements.again, trouble)
 
 
-def _interval(docket: Docket, rule: Compare, seen: Pairs) -> Interval | None:
-    """Both one-sided bounds; unknown pairs count as lost in the upper and as won in the lower."""
-    confidence, level = docket.policy.confidence, docket.policy.level(rule.n, rule.n_max)
+def _interval(context: JudgingContext, rule: CompareRule, seen: PairCounts) -> Interval | None:
+    """Both one-sided bounds. Unknown pairs count as losses in the upper bound and as wins in the lower."""
+    confidence, level = context.policy.confidence, context.policy.level(rule.n, rule.n_max)
     n = seen.count.n - seen.count.missing
     if not n:
         return None
     could_lose, could_win = _unknown(seen)
     high = tango_upper(seen.lost + could_lose, seen.won, n, level)
     low = tango_lower(seen.lost, seen.won + could_win, n, level)
-    return Interval(low, high, confidence, method("Tango", level, confidence))
+    return Interval(low, high, confidence, interval_method("Tango", level, confidence))
 
 
-def _unknown(seen: Pairs) -> tuple[int, int]:
-    """How many of the lost answers (not of the missing) could be losses, and wins, at most."""
+def _unknown(seen: PairCounts) -> tuple[int, int]:
+    """How many of the lost answers (not the missing ones) could be losses, and how many wins."""
     return min(seen.could_lose, seen.count.lost), min(seen.could_win, seen.count.lost)
 
 
-def _sentence(docket: Docket, rule: Compare, seen: Pairs, more: int, settled: Settled) -> str:
+def _sentence(
+    context: JudgingContext, rule: CompareRule, seen: PairCounts, more: int, settled: SettledVerdict
+) -> str:
     said = f"lost {seen.lost} and won {seen.won} of {seen.known} prompts against the baseline"
-    bound = _interval(docket, rule, seen)
+    bound = _interval(context, rule, seen)
     if settled.why or bound is None or bound.low is None or bound.high is None:
         return f"{said}; {settled.why}"
     margin = points(rule.margin)
-    sure = f"with {percent(docket.policy.confidence)} confidence it is"
+    sure = f"with {percent(context.policy.confidence)} confidence it is"
     if settled.verdict is Verdict.PASS:
-        return f"{said}; {sure} {_worse(bound.high)}, and {margin} may be"
+        return f"{said}; {sure} {_at_most_worse(bound.high)}, and {margin} may be"
     if settled.extend:
         decide = f"{plural(more, 'fresh prompt')} decide"
         return f"{said}; whether it is more than {margin} points worse is open, and {decide}"
@@ -175,20 +176,20 @@ def _sentence(docket: Docket, rule: Compare, seen: Pairs, more: int, settled: Se
     return f"{said}; that it is at most {margin} points worse was not shown: {shown}"
 
 
-def _worse(high: float) -> str:
+def _at_most_worse(high: float) -> str:
     return f"at most {points(high, 'up')} points worse" if high > 0 else "not worse"
 
 
-def _alarms(docket: Docket, name: str, seen: Pairs) -> tuple[str, ...]:
-    """What does not decide, and should be looked at."""
+def _alarms(context: JudgingContext, name: str, seen: PairCounts) -> tuple[str, ...]:
+    """Observations that do not decide and deserve a look."""
     alarms = []
     p = mid_p(seen.lost, seen.won)
     if p < _ALARM:
         alarms.append(
             f"{seen.lost} lost against {seen.won} won is more than chance gives (McNemar mid-p {p:.2g})"
         )
-    noise, rate = _noise(docket, name), seen.count.bad / seen.known if seen.known else 0.0
-    # No flip at all among so few is no rate to double; one is taken for the least.
+    noise, rate = _self_comparison(context, name), seen.count.bad / seen.known if seen.known else 0.0
+    # Without any flip there is no rate to double, so at least one flip is assumed.
     if noise.known and rate > _MORE_FLIPS * max(1, noise.count.bad) / noise.known:
         own = percent(noise.count.bad / noise.known)
         alarms.append(f"{percent(rate)} of prompts flipped, and {own} where the baseline met itself")
@@ -198,20 +199,20 @@ def _alarms(docket: Docket, name: str, seen: Pairs) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------- A/A
 
 
-def _noise(docket: Docket, name: str) -> Pairs:
-    """The baseline against itself, over the prompts of stage one that were asked again."""
-    again = docket.of(docket.again, name, 1)
+def _self_comparison(context: JudgingContext, name: str) -> PairCounts:
+    """The baseline against itself, over the prompts of stage 1 that were asked again."""
+    again = context.of(context.again, name, 1)
     asked = {case: state for case, state in again.items() if state != "missing"}
-    return pairs(asked, docket.of(docket.baseline, name, 1))
+    return count_pairs(asked, context.of(context.baseline, name, 1))
 
 
-def noise_trouble(docket: Docket, name: str) -> str:
-    """Why a gate's comparison is not usable, by the A/A run; "" if it is."""
-    same, noise = docket.policy.same, _noise(docket, name)
+def noise_problem(context: JudgingContext, name: str) -> str:
+    """Why the A/A run makes a gate's comparison unusable; "" if it does not."""
+    same, noise = context.policy.same, _self_comparison(context, name)
     asked, lost = noise.known + noise.count.lost, noise.count.lost
     if asked < same.n:
         return f"A/A has {asked} prompts of {name}, and needs {same.n}"
-    if lost > docket.policy.run.max_lost * asked:
+    if lost > context.policy.run.max_lost * asked:
         return f"A/A lost {lost} of {asked} answers of {name} to transport faults"
     flips = (noise.count.bad + lost) / asked
     if flips > same.max_flips:
@@ -222,29 +223,29 @@ def noise_trouble(docket: Docket, name: str) -> str:
     return ""
 
 
-def judge_same(docket: Docket) -> Control | None:
+def judge_self_comparison(context: JudgingContext) -> ControlResult | None:
     """The A/A control: the baseline has to pass against itself. None if it was not asked again."""
-    gates = docket.policy.gates.items()
+    gates = context.policy.gates.items()
     names = [name for name, gate in gates if gate.compare and gate.tier != "advisory"]
-    if not names or not docket.outcomes.again:
+    if not names or not context.measurements.again:
         return None
-    troubles = [noise_trouble(docket, name) for name in names]
-    worse = [name for name in names if _fails_itself(docket, name)]
+    troubles = [noise_problem(context, name) for name in names]
+    worse = [name for name in names if _loses_to_itself(context, name)]
     said = [text for text in troubles if text] + [f"it lost to itself on {name}" for name in worse]
     because = tuple(n for n, trouble in zip(names, troubles, strict=True) if trouble or n in worse)
     if not because:
-        flips = ", ".join(f"{name} {_noise(docket, name).count.bad}" for name in names)
+        flips = ", ".join(f"{name} {_self_comparison(context, name).count.bad}" for name in names)
         sentence = f"the baseline agrees with itself (flips: {flips})"
     else:
         sentence = "; ".join(said)
     verdict = Verdict.FAIL if because else Verdict.PASS
-    return Control(SAME, Verdict.PASS, verdict, because, f"{SAME}: {sentence}")
+    return ControlResult(SELF_COMPARISON, Verdict.PASS, verdict, because, f"{SELF_COMPARISON}: {sentence}")
 
 
-def _fails_itself(docket: Docket, name: str) -> bool:
-    noise, gate = _noise(docket, name), docket.policy.gates[name]
+def _loses_to_itself(context: JudgingContext, name: str) -> bool:
+    noise, gate = _self_comparison(context, name), context.policy.gates[name]
     return bool(
         gate.compare
         and noise.known
-        and fails(noise.lost, noise.won, noise.known, gate.compare.margin, docket.policy.confidence)
+        and fails(noise.lost, noise.won, noise.known, gate.compare.margin, context.policy.confidence)
     )

@@ -1,4 +1,4 @@
-"""What every rule is handed: the policy, what was measured, and the results by gate and case. Pure."""
+"""The input of every rule: the policy, the measurements, and the results by gate and case. Pure."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from dataclasses import dataclass
 from math import inf
 
 from gates.contracts.errors import SamplesError
-from gates.judge.outcomes import Outcomes, Timing
-from gates.judge.tally import Results, State, indexed, states
-from gates.policy.values import METRICS, Policy
+from gates.judge.measurements import Measurements, Timing
+from gates.judge.tally import CaseState, ResultIndex, case_states, index_results
+from gates.policy.policy import METRICS, Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Docket:
-    """One run before the judge."""
+class JudgingContext:
+    """One run's data, indexed for the rules."""
 
     policy: Policy
-    outcomes: Outcomes
-    candidate: Results
-    baseline: Results
-    again: Results
+    measurements: Measurements
+    candidate: ResultIndex
+    baseline: ResultIndex
+    again: ResultIndex
 
-    def of(self, results: Results, gate: str, stage: int) -> dict[str, State]:
+    def of(self, results: ResultIndex, gate: str, stage: int) -> dict[str, CaseState]:
         """The state of every case of a gate in a stage, in the suite's order."""
-        return states(results, self.outcomes.suite, gate, stage)
+        return case_states(results, self.measurements.suite, gate, stage)
 
 
-def docket(policy: Policy, outcomes: Outcomes) -> Docket:
-    """The run, indexed.
+def judging_context(policy: Policy, measurements: Measurements) -> JudgingContext:
+    """Index a run's measurements.
 
     Raises:
-        SamplesError: a result that is there twice or of another suite, or a timing that is none.
+        SamplesError: a duplicate result, a result of another suite, or an invalid timing.
     """
-    suite = outcomes.suite
-    _check(outcomes.timings)
-    return Docket(
+    suite = measurements.suite
+    _check(measurements.timings)
+    return JudgingContext(
         policy,
-        outcomes,
-        indexed(outcomes.candidate, suite),
-        indexed(outcomes.baseline, suite),
-        indexed(outcomes.again, suite),
+        measurements,
+        index_results(measurements.candidate, suite),
+        index_results(measurements.baseline, suite),
+        index_results(measurements.again, suite),
     )
 
 

@@ -1,7 +1,7 @@
-"""Rule D: how fast, by itself and against the baseline. Pure.
+"""Rule D: latency, absolute and against the baseline. Pure.
 
-A request that failed is the slowest of all. Speed decides like any other gate, beside behaviour
-and never against it: a broken model is often a fast one.
+A failed request counts as the slowest of all. Speed decides like any other gate, beside behaviour and
+never instead of it: a broken model is often a fast one.
 """
 
 from __future__ import annotations
@@ -10,34 +10,33 @@ from collections.abc import Iterator, Sequence
 from math import exp, inf, isinf, log, log1p
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
-from gates.judge.context import Docket
-from gates.judge.curves import of_latency
-from gates.judge.outcomes import Timing
-from gates.judge.tally import Settled
-from gates.judge.words import method, percent, plural, rounded
-from gates.policy.rules import Latency, Ratio
-from gates.policy.values import UNITS
+from gates.judge.context import JudgingContext
+from gates.judge.curves import latency_curve
+from gates.judge.formatting import format_number, interval_method, percent, plural
+from gates.judge.measurements import Timing
+from gates.judge.tally import SettledVerdict
+from gates.policy.policy import UNITS, LatencyRule, RatioRule
 from gates.stats.bootstrap import Median, Pair, median_log_ratio
 from gates.stats.quantile import QuantilePlan, lower_rank, upper_rank
 
 _NAMES = {"ttft": "TTFT", "decode": "decode rate", "first_sentence": "time to the first sentence"}
 
 
-def judge_latency(docket: Docket, metric: str, rule: Latency) -> Iterator[GateResult]:
-    """The absolute rule, of each bucket or of all requests together."""
-    ours = [t for t in docket.outcomes.timings if t.metric == metric and t.arm == "candidate"]
+def judge_latency(context: JudgingContext, metric: str, rule: LatencyRule) -> Iterator[GateResult]:
+    """The absolute rule, for each prompt length or for all requests together."""
+    ours = [t for t in context.measurements.timings if t.metric == metric and t.arm == "candidate"]
     if not rule.per_bucket:
-        yield _absolute(docket, metric, metric, rule, ours)
+        yield _absolute(context, metric, metric, rule, ours)
         return
     for bucket in sorted({t.bucket for t in ours}) or [""]:
         label = f"{metric}[{bucket}]"
-        yield _absolute(docket, metric, label, rule, [t for t in ours if t.bucket == bucket])
+        yield _absolute(context, metric, label, rule, [t for t in ours if t.bucket == bucket])
 
 
 def _absolute(
-    docket: Docket, metric: str, label: str, rule: Latency, timings: Sequence[Timing]
+    context: JudgingContext, metric: str, label: str, rule: LatencyRule, timings: Sequence[Timing]
 ) -> GateResult:
-    # Slowness: a time as it is, a rate negated, so that large is slow and a failure is the largest.
+    # Slowness: times as they are, rates negated, so that larger is slower and a failure is the largest.
     sign = -1.0 if metric == "decode" else 1.0
     first, second = (
         sorted(inf if t.value is None else sign * t.value for t in timings if t.stage == stage)
@@ -45,14 +44,14 @@ def _absolute(
     )
     n = max(rule.n, len(first))
     more = max(rule.n_max - n, len(second)) if rule.n_max > rule.n else 0
-    plan = QuantilePlan(n, more, rule.quantile, docket.policy.level(rule.n, rule.n_max))
+    plan = QuantilePlan(n, more, rule.quantile, context.policy.level(rule.n, rule.n_max))
     within, late = (sum(slow <= sign * rule.limit for slow in values) for values in (first, second))
-    settled = _settle(docket, plan, (len(first), within), (len(second), late), timings)
+    settled = _settle(context, plan, (len(first), within), (len(second), late), timings)
     decided = len(first) == n and plan.judge(within) is not Verdict.INCONCLUSIVE
     seen = first if decided else sorted(first + second)
     value = _quantile(seen, rule.quantile)
     keeps = f"{'at least' if metric == 'decode' else 'at most'} {rule.limit:g} {UNITS[metric]}"
-    curve, words = of_latency(keeps, plan)
+    curve, curve_words = latency_curve(keeps, plan)
     return GateResult(
         gate=label,
         rule="latency",
@@ -61,50 +60,52 @@ def _absolute(
         n=len(seen),
         bad=len(seen) - sum(slow <= sign * rule.limit for slow in seen),
         estimate=None if value is None or isinf(value) else sign * value,
-        interval=_interval(docket, rule, seen, sign),
+        interval=_interval(context, rule, seen, sign),
         limit=rule.limit,
         unit=UNITS[metric],
-        sentence=_sentence(docket, metric, rule, seen, settled, more),
+        sentence=_sentence(context, metric, rule, seen, settled, more),
         extend=settled.extend,
         curve=curve,
-        curve_words=words,
+        curve_words=curve_words,
     )
 
 
 def _settle(
-    docket: Docket,
+    context: JudgingContext,
     plan: QuantilePlan,
     first: tuple[int, int],
     second: tuple[int, int],
     timings: Sequence[Timing],
-) -> Settled:
-    """(timed, within the limit) of both stages against the plan; what is not timed is unknown."""
+) -> SettledVerdict:
+    """Compare (timed, within the limit) of both stages with the plan. Requests that were not timed are unknown."""
     extended = second[0] > 0 and plan.more > 0
     missing, late_missing = plan.n - first[0], plan.more - second[0]
     at_best = plan.judge(first[1] + missing, second[1] + late_missing if extended else None)
     if at_best is Verdict.FAIL:
-        return Settled(Verdict.FAIL)
+        return SettledVerdict(Verdict.FAIL)
     if missing:
         told = "; ".join(
-            filter(None, (f"{first[0]} of {plan.n} requests were timed", docket.outcomes.uncounted))
+            filter(None, (f"{first[0]} of {plan.n} requests were timed", context.measurements.uncounted))
         )
-        return Settled(Verdict.INCONCLUSIVE, why=told)
+        return SettledVerdict(Verdict.INCONCLUSIVE, why=told)
     failed = sum(t.value is None for t in timings)
-    if failed > docket.policy.run.max_lost * len(timings):
-        share = percent(docket.policy.run.max_lost)
-        return Settled(
+    if failed > context.policy.run.max_lost * len(timings):
+        share = percent(context.policy.run.max_lost)
+        return SettledVerdict(
             Verdict.INCONCLUSIVE, why=f"{failed} of {len(timings)} requests failed; at most {share} may"
         )
     verdict = plan.judge(first[1], second[1] if extended else None)
     if verdict is Verdict.INCONCLUSIVE:
-        return Settled(verdict, extend=True)
+        return SettledVerdict(verdict, extend=True)
     if extended and late_missing and plan.judge(first[1]) is Verdict.INCONCLUSIVE:
-        return Settled(Verdict.INCONCLUSIVE, why=f"{second[0]} of {plan.more} more requests were timed")
-    return Settled(verdict)
+        return SettledVerdict(
+            Verdict.INCONCLUSIVE, why=f"{second[0]} of {plan.more} more requests were timed"
+        )
+    return SettledVerdict(verdict)
 
 
 def _quantile(slowness: Sequence[float], q: float) -> float | None:
-    """The middle of the two values that hold the q-quantile between them."""
+    """The q-quantile by linear interpolation between the two nearest values."""
     if not slowness:
         return None
     at = q * (len(slowness) - 1)
@@ -114,22 +115,29 @@ def _quantile(slowness: Sequence[float], q: float) -> float | None:
     return slowness[low] * (1.0 - part) + slowness[low + 1] * part
 
 
-def _interval(docket: Docket, rule: Latency, slowness: Sequence[float], sign: float) -> Interval | None:
-    confidence, level = docket.policy.confidence, docket.policy.level(rule.n, rule.n_max)
+def _interval(
+    context: JudgingContext, rule: LatencyRule, slowness: Sequence[float], sign: float
+) -> Interval | None:
+    confidence, level = context.policy.confidence, context.policy.level(rule.n, rule.n_max)
     ranks = [rank(len(slowness), rule.quantile, level) for rank in (lower_rank, upper_rank)]
     fast, slow = (None if r is None or isinf(slowness[r - 1]) else sign * slowness[r - 1] for r in ranks)
     if fast is None and slow is None:
         return None
     low, high = (fast, slow) if sign > 0 else (slow, fast)
-    return Interval(low, high, confidence, method("order statistic", level, confidence))
+    return Interval(low, high, confidence, interval_method("order statistic", level, confidence))
 
 
 def _sentence(
-    docket: Docket, metric: str, rule: Latency, seen: Sequence[float], settled: Settled, more: int
+    context: JudgingContext,
+    metric: str,
+    rule: LatencyRule,
+    seen: Sequence[float],
+    settled: SettledVerdict,
+    more: int,
 ) -> str:
     sign, unit = (-1.0 if metric == "decode" else 1.0), UNITS[metric]
     which = "median" if rule.quantile == 0.5 else f"{percent(rule.quantile)} quantile"
-    value, bound = _quantile(seen, rule.quantile), _interval(docket, rule, seen, sign)
+    value, bound = _quantile(seen, rule.quantile), _interval(context, rule, seen, sign)
     told = "not there" if value is None else "a failure" if isinf(value) else f"{sign * value:.4g} {unit}"
     said = f"the {which} {_NAMES[metric]} of {plural(len(seen), 'request')} is {told}"
     if settled.why:
@@ -138,38 +146,42 @@ def _sentence(
     wanted = f"{'at least' if least else 'at most'} {rule.limit:g} {unit}"
     if settled.extend:
         return f"{said}; whether it is {wanted} is open, and {plural(more, 'more request')} decide"
-    sure = f"with {percent(docket.policy.confidence)} confidence it is"
+    sure = f"with {percent(context.policy.confidence)} confidence it is"
     slow, fast = (
         (None, None) if bound is None else (bound.low, bound.high) if least else (bound.high, bound.low)
     )
     if settled.verdict is Verdict.PASS and slow is not None:
-        return f"{said}; {sure} {_edge(slow, least)}, and {rule.limit:g} is the limit"
+        return f"{said}; {sure} {_bound_text(slow, least)}, and {rule.limit:g} is the limit"
     if fast is not None and sign * fast > sign * rule.limit:
-        return f"{said}; {sure} {_edge(fast, not least)}, and {rule.limit:g} is the limit"
+        return f"{said}; {sure} {_bound_text(fast, not least)}, and {rule.limit:g} is the limit"
     return f"{said}; {wanted} was not shown"
 
 
-def _edge(value: float, from_below: bool) -> str:
-    return f"at least {rounded(value, 1, 'down')}" if from_below else f"at most {rounded(value, 1, 'up')}"
+def _bound_text(value: float, from_below: bool) -> str:
+    return (
+        f"at least {format_number(value, 1, 'down')}"
+        if from_below
+        else f"at most {format_number(value, 1, 'up')}"
+    )
 
 
 # -------------------------------------------------------------------------- against the baseline
 
 
-def judge_ratio(docket: Docket, metric: str, rule: Ratio) -> GateResult:
-    """No slower than the baseline by more than the margin, over pairs, blocks and prompts."""
-    found, lost = _pairs(docket, metric)
+def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateResult:
+    """Not slower than the baseline by more than the margin, over pairs, blocks and prompts."""
+    found, lost = _pairs(context, metric)
     blocks = len({pair.block for pair in found})
     median = None
     if found:
         median = median_log_ratio(
-            found, seed=rule.seed, confidence=docket.policy.confidence, resamples=rule.resamples
+            found, seed=rule.seed, confidence=context.policy.confidence, resamples=rule.resamples
         )
-    settled = _settle_ratio(docket, rule, median, (len(found), blocks, lost))
+    settled = _settle_ratio(context, rule, median, (len(found), blocks, lost))
     interval = None
     if median and not isinf(median.low):
         high = None if isinf(median.high) else exp(median.high) - 1.0
-        interval = Interval(exp(median.low) - 1.0, high, docket.policy.confidence, "bootstrap")
+        interval = Interval(exp(median.low) - 1.0, high, context.policy.confidence, "bootstrap")
     return GateResult(
         gate=metric,
         rule="ratio",
@@ -181,37 +193,41 @@ def judge_ratio(docket: Docket, metric: str, rule: Ratio) -> GateResult:
         interval=interval,
         limit=rule.margin,
         unit="share slower",
-        sentence=_ratio_sentence(docket, metric, rule, median, (len(found), blocks), settled),
+        sentence=_ratio_sentence(context, metric, rule, median, (len(found), blocks), settled),
     )
 
 
-def _settle_ratio(docket: Docket, rule: Ratio, median: Median | None, found: tuple[int, int, int]) -> Settled:
+def _settle_ratio(
+    context: JudgingContext, rule: RatioRule, median: Median | None, found: tuple[int, int, int]
+) -> SettledVerdict:
     count, blocks, lost = found
-    if not docket.outcomes.lineage:
-        why = f"the baseline is another model, or not shown to be the same: {docket.outcomes.lineage.reason}"
-        return Settled(Verdict.INCONCLUSIVE, why=why)
+    if not context.measurements.lineage:
+        why = f"the baseline is another model, or not shown to be the same: {context.measurements.lineage.reason}"
+        return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
     if median is None or count < rule.pairs or blocks < rule.blocks:
         why = f"it needs {rule.pairs} pairs in {rule.blocks} blocks, and has {count} in {blocks}"
-        return Settled(Verdict.INCONCLUSIVE, why=why)
+        return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
     if median.low > log1p(rule.margin):
-        return Settled(Verdict.FAIL)
-    if lost > docket.policy.run.max_lost * (count + lost):
-        return Settled(
+        return SettledVerdict(Verdict.FAIL)
+    if lost > context.policy.run.max_lost * (count + lost):
+        return SettledVerdict(
             Verdict.INCONCLUSIVE, why=f"{lost} of {count + lost} pairs have no answer of the baseline"
         )
     if median.high <= log1p(rule.margin):
-        return Settled(Verdict.PASS)
-    return Settled(Verdict.INCONCLUSIVE, why=f"whether it is more than {percent(rule.margin)} slower is open")
+        return SettledVerdict(Verdict.PASS)
+    return SettledVerdict(
+        Verdict.INCONCLUSIVE, why=f"whether it is more than {percent(rule.margin)} slower is open"
+    )
 
 
-def _pairs(docket: Docket, metric: str) -> tuple[list[Pair], int]:
-    """Log ratios, positive where the candidate is slower, and how many pairs are not whole.
+def _pairs(context: JudgingContext, metric: str) -> tuple[list[Pair], int]:
+    """Log ratios, positive where the candidate is slower, and the number of incomplete pairs.
 
-    A candidate's failure is infinitely slow. A baseline's failure, or an absent half, makes no pair:
-    nobody gets credit for it.
+    A failed request of the candidate is infinitely slow. A failed or missing request of the baseline makes
+    no pair, so that neither arm profits from it.
     """
     sides: tuple[dict[tuple[str, str, int, int], float | None], ...] = ({}, {})
-    for t in docket.outcomes.timings:
+    for t in context.measurements.timings:
         if t.metric == metric:
             side = sides[t.arm == "baseline"]
             key = (t.case, t.bucket, t.block, t.pair)
@@ -229,15 +245,20 @@ def _log_ratio(metric: str, ours: float | None, theirs: float | None) -> float:
 
 
 def _ratio_sentence(
-    docket: Docket, metric: str, rule: Ratio, median: Median | None, found: tuple[int, int], settled: Settled
+    context: JudgingContext,
+    metric: str,
+    rule: RatioRule,
+    median: Median | None,
+    found: tuple[int, int],
+    settled: SettledVerdict,
 ) -> str:
     if median is None:
         return f"the {_NAMES[metric]} was not compared; {settled.why}"
-    told = _slower(median.value)
+    told = _change_text(median.value)
     said = f"the {_NAMES[metric]} is {told} than the baseline's over {found[0]} pairs in {found[1]} blocks"
     if settled.why:
         return f"{said}; {settled.why}"
-    sure = f"with {percent(docket.policy.confidence)} confidence"
+    sure = f"with {percent(context.policy.confidence)} confidence"
     if settled.verdict is Verdict.PASS:
         high = exp(median.high) - 1.0
         most = f"at most {percent(high, 'up')} slower" if high > 0.0 else "not slower"
@@ -245,7 +266,7 @@ def _ratio_sentence(
     return f"{said}; {sure} more than {percent(rule.margin)}, which is the margin"
 
 
-def _slower(value: float) -> str:
+def _change_text(value: float) -> str:
     if isinf(value):
         return "infinitely slower"
     change = exp(value) - 1.0

@@ -1,8 +1,8 @@
-"""From samples to case results: every gate's detector over every reply. Pure.
+"""From samples to case results: runs every gate's detector on every reply. Pure.
 
-Scoring reads samples only, so that it can be done again and differently without asking a model
-twice. A prompt is bad for a gate if any repeat that the policy counts was; it is lost if none was
-bad and one was lost to the transport; with a repeat that was never asked it has no result at all.
+Scoring reads samples only, so it can be repeated with other rules without asking a model twice. A
+prompt is bad for a gate if any repeat that the policy counts was bad; it is lost if none was bad and
+one was lost to the transport. While a repeat is missing it has no result.
 """
 
 from __future__ import annotations
@@ -12,30 +12,27 @@ from dataclasses import dataclass
 from typing import Final
 
 from gates.contracts.case import Case, Suite
-from gates.contracts.sample import Key, Sample
+from gates.contracts.sample import LATENCY_PREFIX, Sample, SampleKey
 from gates.contracts.verdict import CaseResult, Outcome
 from gates.detect.answers import find_wrong_answer
+from gates.detect.detection import Detection
+from gates.detect.duration import find_too_long
 from gates.detect.empty import find_empty
-from gates.detect.finding import Finding
 from gates.detect.leak import find_leaks
 from gates.detect.loop import find_loops
 from gates.detect.markdown import find_markdown
 from gates.detect.rawcall import find_raw_calls
 from gates.detect.script import find_wrong_script
 from gates.detect.speakable import find_unspeakable
-from gates.detect.spoken import find_too_long
 from gates.detect.toolcall import find_call_faults, find_mismatch
-from gates.policy.values import Policy
+from gates.policy.policy import Policy
 from gates.reply.reply import Reply, read_reply
 
-LATENCY: Final = "latency:"
-"""How the arms of latency samples begin; they are timed and not judged."""
-
-Judge = Callable[[Case, Reply, Collection[str]], Sequence[Finding]]
-"""What is wrong with a reply to a case; the tokens are the model's special ones."""
+ReplyDetector = Callable[[Case, Reply, Collection[str]], Sequence[Detection]]
+"""Finds what is wrong with a reply to a case; the collection holds the model's special tokens."""
 
 
-def _leak(case: Case, reply: Reply, tokens: Collection[str]) -> list[Finding]:
+def _leak(case: Case, reply: Reply, tokens: Collection[str]) -> list[Detection]:
     return find_leaks(
         reply.content,
         reasoning=reply.reasoning,
@@ -46,24 +43,24 @@ def _leak(case: Case, reply: Reply, tokens: Collection[str]) -> list[Finding]:
     )
 
 
-def _raw_call(case: Case, reply: Reply, _: Collection[str]) -> list[Finding]:
+def _raw_call(case: Case, reply: Reply, _: Collection[str]) -> list[Detection]:
     return find_raw_calls(reply.content, [tool["function"]["name"] for tool in case.tools])
 
 
-def _empty(case: Case, reply: Reply, _: Collection[str]) -> list[Finding]:
+def _empty(case: Case, reply: Reply, _: Collection[str]) -> list[Detection]:
     return find_empty(reply.content, calls=len(reply.calls))
 
 
-def _tools(case: Case, reply: Reply, _: Collection[str]) -> list[Finding]:
+def _tools(case: Case, reply: Reply, _: Collection[str]) -> list[Detection]:
     faults = find_call_faults(reply.calls, case.tools, reply.finish_reason)
     return [*faults, *find_mismatch(reply.calls, case.expect["calls"])]
 
 
-def _answer(case: Case, reply: Reply, _: Collection[str]) -> list[Finding]:
+def _answer(case: Case, reply: Reply, _: Collection[str]) -> list[Detection]:
     return find_wrong_answer(reply.content, case.expect["answer"])
 
 
-JUDGES: Final[Mapping[str, Judge]] = {
+REPLY_DETECTORS: Final[Mapping[str, ReplyDetector]] = {
     "leak": _leak,
     "raw_call": _raw_call,
     "empty": _empty,
@@ -80,7 +77,7 @@ JUDGES: Final[Mapping[str, Judge]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredSamples:
     """Case results by arm, and the worst outcome of each sample by its key's digest."""
 
     results: Mapping[str, tuple[CaseResult, ...]]
@@ -92,17 +89,17 @@ def score(
     suite: Suite,
     samples: Iterable[Sample],
     tokens: Mapping[str, Collection[str]] | None = None,
-) -> Scored:
-    """Judge every sample of the suite's cases. `tokens` are special tokens by arm.
+) -> ScoredSamples:
+    """Judge every sample of the suite's cases. `tokens` are the special tokens by arm.
 
-    Samples of cases that the suite does not hold, and timed ones, are left alone.
+    Latency samples and samples of cases that are not in the suite are ignored.
     """
     cases = {case.id: case for case in suite.cases}
     judged: dict[tuple[str, str, str], dict[tuple[int, str], tuple[Outcome, str]]] = {}
     worst: dict[str, Outcome] = {}
     for sample in samples:
         key = sample.key
-        if key.arm.startswith(LATENCY) or key.case not in cases:
+        if key.arm.startswith(LATENCY_PREFIX) or key.case not in cases:
             continue
         case, known = cases[key.case], (tokens or {}).get(key.arm, ())
         found: list[Outcome] = ["ok"]
@@ -110,7 +107,7 @@ def score(
             judged.setdefault((key.arm, gate, case.id), {})[key.repeat, key.mode] = outcome, why
             found.append(outcome)
         worst[key.digest] = max(found, key=_SEVERITY.index)
-    return Scored(_results(policy, cases, judged), worst)
+    return ScoredSamples(_results(policy, cases, judged), worst)
 
 
 _SEVERITY: Final[tuple[Outcome, ...]] = ("ok", "lost", "bad")
@@ -126,28 +123,28 @@ def _judged(
         return
     reply = read_reply(sample)
     for gate in gates:
-        why = examine(gate, case, reply, tokens)
+        why = failure_reason(gate, case, reply, tokens)
         yield gate, "bad" if why else "ok", why if not why else f"{_where(sample.key)}{why}"
 
 
-def examine(gate: str, case: Case, reply: Reply, tokens: Collection[str] = ()) -> str:
-    """Why a reply is bad for a gate, in one line; "" when it is not.
+def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] = ()) -> str:
+    """Why a reply is bad for a gate, in one line; "" if it is not.
 
-    An engine that answers with an error, or whose stream has no end, has failed its prompt. So has
-    a reply over which a detector stumbles: what cannot be judged is not taken for good.
+    An error reply and an incomplete stream are failures. So is a reply on which a detector raises an
+    exception, because a reply that cannot be judged must not pass.
     """
     if reply.error is not None:
         return f"error: {reply.error.message}"
     if not reply.complete:
         return f"cut off: HTTP {reply.status}, finish_reason {reply.finish_reason}"
     try:
-        findings = [finding for finding in JUDGES[gate](case, reply, tokens) if finding.decides]
+        findings = [finding for finding in REPLY_DETECTORS[gate](case, reply, tokens) if finding.decides]
     except Exception as error:
         return f"the detector failed on it: {type(error).__name__}: {error}"
     return str(findings[0]) + (f" (and {len(findings) - 1} more)" if findings[1:] else "") if findings else ""
 
 
-def _where(key: Key) -> str:
+def _where(key: SampleKey) -> str:
     if key.mode == "whole":
         return "not streamed: "
     return f"repeat {key.repeat}: " if key.repeat else ""
@@ -158,14 +155,14 @@ def _results(
     cases: Mapping[str, Case],
     judged: Mapping[tuple[str, str, str], Mapping[tuple[int, str], tuple[Outcome, str]]],
 ) -> dict[str, tuple[CaseResult, ...]]:
-    """One result a case, gate and arm: the worst of what counts."""
+    """One result per case, gate and arm: the worst outcome of the repeats that count."""
     results: dict[str, list[CaseResult]] = {}
     for (arm, gate, name), found in judged.items():
         case = cases[name]
         outcome, why = max(found.values(), key=lambda pair: _SEVERITY.index(pair[0]))
         asked = {repeat for repeat, mode in found if mode == "stream"}
         if outcome != "bad" and not asked.issuperset(policy.counted(gate)):
-            continue  # not all of it was asked: a pass would say more than was seen
+            continue  # a repeat is missing: a pass would claim more than was measured
         result = CaseResult(name, gate, outcome, case.stage, gate in case.named, len(found), why)
         results.setdefault(arm, []).append(result)
     return {arm: tuple(found) for arm, found in results.items()}

@@ -1,10 +1,9 @@
-"""Results counted against what should be there, and the verdict that lost answers leave possible.
+"""Counts results, and finds the verdict that holds despite lost answers. Pure.
 
-A lost answer (a transport fault that outlived its retries) is no judgement. Each rule is asked
-twice: as if every lost answer had been good, and as if every one had been bad. What fails even in
-the best case fails; what passes even in the worst case passes; between the two nothing is known. An
-answer that is missing, because nobody asked or nobody wrote it down, can still make a failure
-certain, and never a pass.
+A lost answer (a transport fault after all retries) is not a judgement. Each rule is therefore applied
+twice: as if every lost answer had been good, and as if every one had been bad. If both agree, that is
+the verdict; otherwise it is inconclusive. Missing answers (never asked, or not recorded) can confirm a
+failure and never a pass.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Literal
 from gates.contracts.case import Suite
 from gates.contracts.errors import SamplesError
 from gates.contracts.verdict import CaseResult, Outcome, Verdict
-from gates.judge.words import percent
+from gates.judge.formatting import percent
 
-State = Outcome | Literal["missing"]
-Results = Mapping[tuple[str, str], CaseResult]
+CaseState = Outcome | Literal["missing"]
+ResultIndex = Mapping[tuple[str, str], CaseResult]
 
 
-def indexed(results: Iterable[CaseResult], suite: Suite) -> Results:
-    """Results by (gate, case). Raises SamplesError for one that is there twice, or is not the suite's."""
+def index_results(results: Iterable[CaseResult], suite: Suite) -> ResultIndex:
+    """Results by (gate, case). Raises SamplesError for a duplicate or for a case that is not in the suite."""
     asked = {case.id for case in suite.cases}
     found: dict[tuple[str, str], CaseResult] = {}
     for result in results:
@@ -38,7 +37,7 @@ def indexed(results: Iterable[CaseResult], suite: Suite) -> Results:
     return found
 
 
-def states(results: Results, suite: Suite, gate: str, stage: int) -> dict[str, State]:
+def case_states(results: ResultIndex, suite: Suite, gate: str, stage: int) -> dict[str, CaseState]:
     """The state of every case of a gate in a stage, in the suite's order."""
     return {
         case.id: results[gate, case.id].outcome if (gate, case.id) in results else "missing"
@@ -47,8 +46,8 @@ def states(results: Results, suite: Suite, gate: str, stage: int) -> dict[str, S
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """How many cases came out how."""
+class OutcomeCounts:
+    """The number of cases by outcome."""
 
     ok: int = 0
     bad: int = 0
@@ -57,34 +56,34 @@ class Count:
 
     @property
     def n(self) -> int:
-        """All that there should be."""
+        """The number of cases that there should be."""
         return self.ok + self.bad + self.lost + self.missing
 
     @property
     def open(self) -> int:
-        """Those that nobody knows of."""
+        """The number of cases with an unknown outcome."""
         return self.lost + self.missing
 
-    def __add__(self, other: Count) -> Count:
-        return Count(
+    def __add__(self, other: OutcomeCounts) -> OutcomeCounts:
+        return OutcomeCounts(
             self.ok + other.ok, self.bad + other.bad, self.lost + other.lost, self.missing + other.missing
         )
 
 
-def count(found: Iterable[State]) -> Count:
-    """The states, counted."""
+def count_outcomes(found: Iterable[CaseState]) -> OutcomeCounts:
+    """Count the states."""
     listed = list(found)
-    return Count(*(listed.count(state) for state in ("ok", "bad", "lost", "missing")))
+    return OutcomeCounts(*(listed.count(state) for state in ("ok", "bad", "lost", "missing")))
 
 
-def asked(second: Count) -> bool:
-    """Whether the second stage was asked at all."""
+def was_asked(second: OutcomeCounts) -> bool:
+    """Whether any case of the second stage was asked."""
     return second.n > second.missing
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A verdict; `extend` asks for the second stage; `why` is the clause for an inconclusive one."""
+class SettledVerdict:
+    """A verdict; `extend` requests the second stage; `why` is the reason of an inconclusive one."""
 
     verdict: Verdict
     extend: bool = False
@@ -94,38 +93,38 @@ class Settled:
 def settle(
     best: Callable[[bool], Verdict],
     worst: Callable[[bool], Verdict],
-    first: Count,
-    second: Count | None,
+    first: OutcomeCounts,
+    second: OutcomeCounts | None,
     max_lost: float,
-) -> Settled:
-    """The verdict that holds however the unknown answers would have come out.
+) -> SettledVerdict:
+    """The verdict that holds whatever the unknown answers would have been.
 
-    `best` and `worst` judge as if every unknown answer had been good, or bad; with True they count
-    the second stage too. `second` is None where it was not asked.
+    `best` and `worst` judge as if every unknown answer had been good, or bad; called with True they include
+    the second stage. `second` is None if it was not asked.
     """
     more = second is not None
     if best(more) is Verdict.FAIL:
-        return Settled(Verdict.FAIL)
+        return SettledVerdict(Verdict.FAIL)
     if first.missing:
-        return Settled(Verdict.INCONCLUSIVE, why=f"{first.missing} of {first.n} have no result")
+        return SettledVerdict(Verdict.INCONCLUSIVE, why=f"{first.missing} of {first.n} have no result")
     seen = first + second if second else first
     if seen.lost > max_lost * seen.n:
-        return Settled(Verdict.INCONCLUSIVE, why=_lost(seen, max_lost))
+        return SettledVerdict(Verdict.INCONCLUSIVE, why=_lost(seen, max_lost))
     if worst(False) is Verdict.PASS and worst(more) is Verdict.PASS:
-        return Settled(Verdict.PASS)
+        return SettledVerdict(Verdict.PASS)
     if second is not None and second.missing:
         why = f"{second.missing} of the {second.n} of the extension have no result"
-        return Settled(Verdict.INCONCLUSIVE, why=why)
+        return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
     if worst(more) is Verdict.PASS:
-        return Settled(Verdict.PASS)
+        return SettledVerdict(Verdict.PASS)
     if worst(more) is Verdict.INCONCLUSIVE:
-        return Settled(Verdict.INCONCLUSIVE, extend=True)
-    return Settled(
+        return SettledVerdict(Verdict.INCONCLUSIVE, extend=True)
+    return SettledVerdict(
         Verdict.INCONCLUSIVE, why=f"{seen.lost} of {seen.n} answers were lost, and they could decide"
     )
 
 
-def _lost(seen: Count, max_lost: float) -> str:
+def _lost(seen: OutcomeCounts, max_lost: float) -> str:
     return (
         f"{seen.lost} of {seen.n} answers were lost to transport faults ({percent(seen.lost / seen.n)}); "
         f"at most {percent(max_lost)} may be"

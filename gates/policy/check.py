@@ -1,6 +1,7 @@
-"""Can this policy decide on this suite? Everything that would make a gate unable to pass, or to fail.
+"""Whether a policy can decide on a suite. Pure.
 
-Pure. A fault is one PolicyError that names the key, the number, and the number that would do.
+Finds rules that could never pass or never be fed. Each problem names the key, the number that is
+there, and the number that would be needed.
 """
 
 from __future__ import annotations
@@ -10,43 +11,42 @@ from math import inf
 
 from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
-from gates.policy.rules import Compare, Gate, Latency, Rate
-from gates.policy.values import Policy
+from gates.policy.policy import CompareRule, GateRules, LatencyRule, Policy, RateRule
 from gates.stats import compare, quantile, rate
 
 
 def check_policy(policy: Policy, suite: Suite) -> None:
-    """Raises PolicyError if the policy cannot decide on the suite; says the first fault."""
-    for fault in faults(policy, suite):
+    """Raise PolicyError with the first problem if the policy cannot decide on the suite."""
+    for fault in policy_problems(policy, suite):
         raise PolicyError(f"policy {policy.name}: {fault}")
 
 
-def faults(policy: Policy, suite: Suite) -> Iterator[str]:
-    """Every way in which the policy asks what its numbers, or the suite, cannot give."""
+def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
+    """Every demand of the policy that its own numbers, or the suite's size, cannot meet."""
     for name, gate in policy.gates.items():
         where = f"gates.{name}"
-        yield from _numbers(policy, gate, where)
-        yield from _sizes(gate, where, name, suite)
+        yield from _check_rules(policy, gate, where)
+        yield from _check_sizes(gate, where, name, suite)
         if gate.compare:
-            yield from _same(policy, where, name, suite)
+            yield from _check_self_comparison(policy, where, name, suite)
     for name, latency in policy.latency.items():
         level = policy.level(latency.n, latency.n_max)
-        yield from _order(latency, f"latency.{name}", level)
+        yield from _check_quantile(latency, f"latency.{name}", level)
         if latency.ratio and latency.ratio.blocks > policy.speed.blocks:
             blocks = latency.ratio.blocks
             yield f"latency.{name}.ratio.blocks is {blocks}; speed.blocks runs {policy.speed.blocks}"
 
 
-def _numbers(policy: Policy, gate: Gate, where: str) -> Iterator[str]:
-    """Rules whose own sizes can never let a model pass."""
+def _check_rules(policy: Policy, gate: GateRules, where: str) -> Iterator[str]:
+    """Rules whose sample sizes are too small for any model to pass."""
     if gate.compare:
         level = policy.level(gate.compare.n, gate.compare.n_max)
-        yield from _resolves(gate.compare, f"{where}.compare", level)
+        yield from _check_margin(gate.compare, f"{where}.compare", level)
     if gate.rate:
-        yield from _reaches(gate.rate, f"{where}.rate", policy.level(gate.rate.n, gate.rate.n_max))
+        yield from _check_rate(gate.rate, f"{where}.rate", policy.level(gate.rate.n, gate.rate.n_max))
 
 
-def _resolves(rule: Compare, where: str, confidence: float) -> Iterator[str]:
+def _check_margin(rule: CompareRule, where: str, confidence: float) -> Iterator[str]:
     if not compare.passes(0, 0, rule.n, rule.margin, confidence):
         yield (
             f"{where}: n = {rule.n} cannot resolve a margin of {rule.margin:g}: it would not pass with no "
@@ -54,7 +54,7 @@ def _resolves(rule: Compare, where: str, confidence: float) -> Iterator[str]:
         )
 
 
-def _reaches(rule: Rate, where: str, confidence: float) -> Iterator[str]:
+def _check_rate(rule: RateRule, where: str, confidence: float) -> Iterator[str]:
     if rate.needed(rule.n, rule.least, confidence) == inf:
         n = rule.n
         while rate.needed(n, rule.least, confidence) == inf:
@@ -62,14 +62,14 @@ def _reaches(rule: Rate, where: str, confidence: float) -> Iterator[str]:
         yield f"{where}: {rule.n} of {rule.n} would not show {rule.least:g}; {n} of {n} would"
 
 
-def _order(latency: Latency, where: str, confidence: float) -> Iterator[str]:
+def _check_quantile(latency: LatencyRule, where: str, confidence: float) -> Iterator[str]:
     least = quantile.smallest_n(latency.quantile, confidence)
     if latency.n < least:
         yield f"{where}: n = {latency.n} values do not bound this quantile; {least} do"
 
 
-def _sizes(gate: Gate, where: str, name: str, suite: Suite) -> Iterator[str]:
-    """Stages larger than the suite, and named cases that are not the policy's."""
+def _check_sizes(gate: GateRules, where: str, name: str, suite: Suite) -> Iterator[str]:
+    """Stages that need more prompts than the suite has, and named cases that do not match the policy's count."""
     first, both = len(suite.of(name, 1)), len(suite.of(name))
     wanted = []  # (key, how many, how many there are, of what)
     if gate.zero:
@@ -92,7 +92,7 @@ def _sizes(gate: Gate, where: str, name: str, suite: Suite) -> Iterator[str]:
         )
 
 
-def _same(policy: Policy, where: str, name: str, suite: Suite) -> Iterator[str]:
+def _check_self_comparison(policy: Policy, where: str, name: str, suite: Suite) -> Iterator[str]:
     first = len(suite.of(name, 1))
     if policy.same.n > first:
         yield f"same.n is {policy.same.n}; suite {suite.name} has {first} {name} prompts in stage 1 ({where})"

@@ -1,4 +1,4 @@
-"""Puts tool calls together from their fragments, by index, and repairs nothing. Pure."""
+"""Assembles tool calls from their streamed fragments, by index, without repairing anything. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One tool call as it came: `arguments` is the raw text, whether or not it is JSON."""
+class ReplyCall:
+    """A tool call of a reply: `arguments` is the raw text, whether or not it is JSON."""
 
     index: int
     id: str | None
@@ -18,7 +18,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _PartialCall:
     index: int
     id: str | None = None
     name: str = ""
@@ -30,28 +30,28 @@ class _Draft:
 
 
 class CallAssembler:
-    """`feed` it every delta of `tool_calls`; `made` are the calls in the order they began.
+    """Takes every delta of `tool_calls` by `feed`; `made` are the calls in the order in which they began.
 
-    What is odd but loses nothing is added to `oddities`.
+    Harmless departures from the protocol are added to `oddities`.
     """
 
     def __init__(self, oddities: list[str]) -> None:
         self._oddities = oddities
-        self._drafts: list[_Draft] = []
-        self._open: dict[int, _Draft] = {}
+        self._drafts: list[_PartialCall] = []
+        self._open: dict[int, _PartialCall] = {}
 
     @property
-    def made(self) -> tuple[Call, ...]:
-        """The calls."""
-        return tuple(Call(d.index, d.id, d.name, d.text) for d in self._drafts)
+    def made(self) -> tuple[ReplyCall, ...]:
+        """The calls so far."""
+        return tuple(ReplyCall(d.index, d.id, d.name, d.text) for d in self._drafts)
 
     def feed(self, position: int, delta: dict[str, Any]) -> bool:
-        """One entry of a delta, and its place in it; True if it said a name or an argument."""
+        """Add one entry of a delta, at its position; True if it contained a name or arguments."""
         function = delta.get("function")
         function = function if isinstance(function, dict) else {}
         index = delta.get("index")
         index = index if isinstance(index, int) else position
-        name, call_id = _word(function.get("name")), _word(delta.get("id"))
+        name, call_id = _text_or_none(function.get("name")), _text_or_none(delta.get("id"))
         fragment = self._fragment(function.get("arguments"))
         draft = self._draft(index, name, call_id)
         draft.id = draft.id or call_id
@@ -59,12 +59,12 @@ class CallAssembler:
         draft.arguments.append(fragment)
         return bool(name or fragment)
 
-    def _draft(self, index: int, name: str | None, call_id: str | None) -> _Draft:
+    def _draft(self, index: int, name: str | None, call_id: str | None) -> _PartialCall:
         draft = self._open.get(index)
-        if draft is None or (name and _is_over(draft, name, call_id)):
+        if draft is None or (name and _begins_new_call(draft, name, call_id)):
             if draft is not None:
                 self._oddities.append("two calls have one index")
-            draft = self._open[index] = _Draft(index)
+            draft = self._open[index] = _PartialCall(index)
             self._drafts.append(draft)
         return draft
 
@@ -78,11 +78,11 @@ class CallAssembler:
             return ""
 
 
-def _is_over(draft: _Draft, name: str, call_id: str | None) -> bool:
+def _begins_new_call(draft: _PartialCall, name: str, call_id: str | None) -> bool:
     """Whether a name under an index in use begins a new call.
 
-    Some servers say a call's name again in every delta; others (transformers serve) send each call
-    whole in one delta, always with index 0 and one id.
+    Some servers repeat a call's name in every delta; others (transformers serve) send each call whole in
+    one delta, always with index 0 and the same id.
     """
     other_id = bool(call_id and draft.id and call_id != draft.id)
     return other_id or bool(draft.name and (draft.name != name or _is_whole(draft.text)))
@@ -95,5 +95,5 @@ def _is_whole(text: str) -> bool:
         return False
 
 
-def _word(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None

@@ -1,7 +1,7 @@
-"""What an engine said to one sample, and when. Values, and the way to them: `read_reply`. Pure.
+"""An engine's reply to one sample, with its times. Pure.
 
-Nothing is repaired: arguments stay the text that came, tags stay in the content, and what is not as
-the protocol has it is named in `oddities` or `error`. `gates/reply/reader.py` does the reading.
+Nothing is repaired: arguments stay raw text, tags stay in the content, and departures from the protocol
+are named in `oddities` or `error`. `gates/reply/parser.py` does the parsing.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gates.contracts.sample import Fault, Sample
-from gates.reply.reader import Call as Call
-from gates.reply.reader import EngineError as EngineError
-from gates.reply.reader import Reader
+from gates.contracts.sample import Sample, TransportFault
+from gates.reply.calls import ReplyCall
+from gates.reply.parser import ReplyParser, ReportedError
 from gates.reply.sentence import first_sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
-    """Nanoseconds from the request's first byte; None for what did not happen.
+class ReplyTimes:
+    """Nanoseconds from the request's first byte; None for what did not occur.
 
-    `token` is the first generated text of any kind and `last` the last; `reasoning`, `content` and
-    `tool` are the first of their kind, where content begins with its first visible character;
-    `sentence` is when a voice could begin to speak. A whole reply says everything at once.
+    `token` is the first generated text of any kind and `last` the last; `reasoning`, `content` and `tool`
+    are the first of their kind, content from its first visible character; `sentence` is when speech
+    synthesis could begin. A reply that is not streamed has one time for everything.
     """
 
     headers: int | None = None
@@ -37,58 +36,52 @@ class Clocks:
 
     @property
     def visible(self) -> int | None:
-        """First content or tool call: what the seeds call TTFT."""
+        """The first content or tool call: time to first token (TTFT)."""
         times = [time for time in (self.content, self.tool) if time is not None]
         return min(times, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back for one sample.
+    """The reply to one sample.
 
-    `done`: the stream's [DONE] was there, or the body was one whole JSON reply. `oddities` are
-    departures from the protocol that lost nothing. `cached_tokens` is None where an engine does not
-    say (vLLM says it with --enable-prompt-tokens-details only).
+    `done`: the stream ended with [DONE], or the body was one whole JSON reply. `oddities` are harmless
+    departures from the protocol. `cached_tokens` is None if the engine does not report it (vLLM does with
+    --enable-prompt-tokens-details only).
     """
 
     status: int | None
     content: str = ""
     reasoning: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ReplyCall, ...] = ()
     finish_reason: str | None = None
     done: bool = False
-    error: EngineError | None = None
-    fault: Fault | None = None
+    error: ReportedError | None = None
+    fault: TransportFault | None = None
     usage: Mapping[str, Any] | None = None
     cached_tokens: int | None = None
-    content_chunks: int = 0
-    clocks: Clocks = Clocks()
+    clocks: ReplyTimes = ReplyTimes()
     oddities: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether it came to its end: with a finish_reason, without an error, and not cut off."""
+        """Whether the reply came to its end: with a finish_reason, without an error, and not truncated."""
         return self.finish_reason is not None and self.error is None and (self.done or self.fault is None)
 
     @property
     def completion_tokens(self) -> int | None:
-        """By the engine's own count; the only count there is, for a chunk may hold several."""
+        """As the engine reports; chunks cannot be counted, since one may hold several tokens."""
         return _count(self.usage, "completion_tokens")
 
     @property
     def prompt_tokens(self) -> int | None:
-        """By the engine's own count, the cached ones included."""
+        """As the engine reports, cached tokens included."""
         return _count(self.usage, "prompt_tokens")
-
-    @property
-    def reasoning_tokens(self) -> int | None:
-        """As vLLM counts them when it has a reasoning parser; llama-server does not say."""
-        return _count(self.usage, "completion_tokens_details", "reasoning_tokens")
 
 
 def read_reply(sample: Sample) -> Reply:
-    """The reply in a sample: streamed or whole, and from any of the engines. It never raises."""
-    reader = Reader()
+    """The reply in a sample, streamed or not, of any engine. Never raises."""
+    reader = ReplyParser()
     reader.read(sample.reads)
     if sample.status not in (None, 200):
         reader.refuse(sample.status, b"".join(read.data for read in sample.reads))
@@ -104,14 +97,13 @@ def read_reply(sample: Sample) -> Reply:
         fault=sample.fault,
         usage=reader.usage,
         cached_tokens=reader.cache_n if cached is None else cached,
-        content_chunks=len(reader.content),
-        clocks=_clocks(reader, sample.headers_ns),
+        clocks=_times(reader, sample.headers_ns),
         oddities=tuple(dict.fromkeys(reader.oddities)),
     )
 
 
-def _clocks(reader: Reader, headers_ns: int | None) -> Clocks:
-    return Clocks(
+def _times(reader: ReplyParser, headers_ns: int | None) -> ReplyTimes:
+    return ReplyTimes(
         headers=headers_ns,
         role=reader.first.get("role"),
         token=reader.first.get("token"),
@@ -123,8 +115,8 @@ def _clocks(reader: Reader, headers_ns: int | None) -> Clocks:
     )
 
 
-def _sentence(reader: Reader) -> int | None:
-    """When the first sentence was known to be over; the reply's end is the end of its last one."""
+def _sentence(reader: ReplyParser) -> int | None:
+    """When the first sentence was known to be complete; the end of the reply also ends a sentence."""
     over = first_sentence("".join(text for _, text in reader.content))
     if over is None:
         return reader.finish_ns if "content" in reader.first else None
@@ -136,10 +128,10 @@ def _sentence(reader: Reader) -> int | None:
 
 
 def _text(pieces: list[tuple[int, str]]) -> str:
-    """The pieces as one text that can be written as UTF-8 again.
+    """The pieces as one text that can be encoded as UTF-8.
 
-    JSON's \\uD83D may come in one chunk and \\uDE00 in the next: halves that meet become one
-    character, a half that stays alone becomes U+FFFD.
+    A surrogate pair may be split between two chunks; halves that meet are joined, and a lone half becomes
+    U+FFFD.
     """
     text = "".join(text for _, text in pieces)
     if text.isascii():
@@ -148,7 +140,7 @@ def _text(pieces: list[tuple[int, str]]) -> str:
 
 
 def _count(usage: Mapping[str, Any] | None, *path: str) -> int | None:
-    """A count in the usage; None when it is not there, or no count."""
+    """A count in the usage; None if it is absent or not a count."""
     value: Any = usage
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -1,9 +1,9 @@
-"""Where the first sentence ends that a voice can begin to speak. Pure.
+"""Finds the end of the first sentence, at which speech synthesis can begin. Pure.
 
-A speech synthesiser waits for a sentence mark, closing quotes or brackets, and white space behind
-them: "3.5" does not end at the point, and an ending is known only when the next character is here.
-It is the definition of the gateway's `manners_time_to_first_sentence_seconds`, so that a gate's
-numbers and production's are of one thing.
+A sentence ends with a sentence mark, optional closing quotes or brackets, and white space: "3.5" does
+not end at the point, and an end is known only when the next character has arrived. The gateway's
+`manners_time_to_first_sentence_seconds` uses the same definition, so that the gate and production
+measure the same.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _END: Final = re.compile(r"[.!?।…][\"'”’)\]]{0,4}\s")
 
 
 def first_sentence(text: str) -> int | None:
-    """Characters of `text` that must be here before its first sentence is known to be over.
+    """The number of characters after which the first sentence of `text` is known to be complete.
 
-    None: no sentence is over before the text is.
+    None if that is not known before the end of the text.
     """
     found = _END.search(text)
     return found.end() if found else None

@@ -1,8 +1,8 @@
-"""What a report proves, one question at a time. Pure: promotion and the command ask as they need.
+"""Checks of what a report proves. Pure; promotion and `manners gate verify` call those they need.
 
-Each check returns nothing (or what it found) when the answer is yes, and raises ReportError with
-one of the codes of `Code` when it is no. They do not depend on each other, but for one thing: ask
-`signature` first, and of the bytes that were received, since all others believe what they read.
+Each check returns normally if it passes and raises ReportError with one of the codes of `Code` if it
+fails. The checks are independent of each other, except that `signature` must come first and be made on
+the bytes that were received, because all others rely on the content.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gates.artefact.lineage import same_lineage
 from gates.artefact.manifest import Artefact, Provenance
 from gates.contracts.errors import ReportError
 from gates.contracts.verdict import Verdict
-from gates.policy.values import Policy
+from gates.policy.policy import Policy
 from gates.report.dsse import Envelope, signers
-from gates.report.statement import Engine, Model, Pinned, Samples, Statement, moment
+from gates.report.statement import EngineIdentity, ModelIdentity, Pinned, SampleIndex, Statement, parse_time
 
 Code = Literal[
     "report_missing",
@@ -36,16 +36,16 @@ Code = Literal[
     "mismatch_running",
     "baseline_lineage",
 ]
-"""The codes that a report can be refused with; promotion has two more of its own (revoked, busy)."""
+"""The codes with which a report can be rejected. Promotion has two more of its own (revoked, busy)."""
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
-"""How far ahead another machine's clock may be before its report is from the future."""
+"""How far ahead another machine's clock may be before its report counts as being from the future."""
 
-SHOWN: Final = 3  # faults named one by one in a message; the rest are counted
+MAX_SHOWN: Final = 3  # problems that a message names; the others are counted
 
 
 def refuse(code: Code, message: str) -> ReportError:
-    """The error to raise; its code is one that promotion knows."""
+    """The error to raise, with a code that promotion knows."""
     return ReportError(code, message)
 
 
@@ -57,20 +57,20 @@ def signature(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey], need:
     if not envelope.signatures:
         raise refuse("report_signature", "the report is not signed")
     if any(s.keyid in trusted for s in envelope.signatures):
-        raise refuse("report_signature", _broken_or_few(len(found), need))
+        raise refuse("report_signature", _signature_problem(len(found), need))
     by = envelope.signatures[0].keyid
     raise refuse("report_signature", f"signed by {by:.80}, a key that is not trusted here")
 
 
-def _broken_or_few(found: int, need: int) -> str:
+def _signature_problem(found: int, need: int) -> str:
     if found:
         return f"{found} trusted signature(s); {need} are needed"
     return "the signature does not fit what it signs; the report was changed after it was signed"
 
 
 def age(statement: Statement, now: datetime, max_age_days: float | None) -> timedelta:
-    """How old the report is at `now` (aware); at most `max_age_days` if given, and not expired."""
-    old = now - moment(statement.created)
+    """The report's age at `now` (an aware time); at most `max_age_days` if given, and not expired."""
+    old = now - parse_time(statement.created)
     if old < -CLOCK_SKEW:
         raise refuse(
             "report_stale", f"the report is of {statement.created}, which is in the future; see the clocks"
@@ -80,13 +80,13 @@ def age(statement: Statement, now: datetime, max_age_days: float | None) -> time
         raise refuse(
             "report_stale", f"the report is {days:.1f} days old; at most {max_age_days:g} are allowed"
         )
-    if statement.expires is not None and now > moment(statement.expires):
+    if statement.expires is not None and now > parse_time(statement.expires):
         raise refuse("report_stale", f"the report expired at {statement.expires}")
     return old
 
 
 def verdict(statement: Statement) -> None:
-    """The verdict is pass, and everything that it rests on says so too."""
+    """The verdict is pass, and so are the results that it is based on."""
     decision = statement.decision
     if decision.verdict is not Verdict.PASS:
         why = f": {decision.reasons[0]}" if decision.reasons else ""
@@ -109,21 +109,21 @@ def verdict(statement: Statement) -> None:
 def complete(statement: Statement, policy: Policy) -> None:
     """Every rule of the policy has a result with the policy's tier, and every control was run.
 
-    A report whose verdict is pass says nothing of a gate that it leaves out.
+    A verdict of pass says nothing about gates that the report leaves out.
     """
     found = {(r.gate.partition("[")[0], r.rule, r.tier) for r in statement.decision.gates}
-    if missing := [demand for demand in policy.demands if demand not in found]:
+    if missing := [demand for demand in policy.required_results if demand not in found]:
         gate, rule, tier = missing[0]
         more = f", and of {len(missing) - 1} more" if missing[1:] else ""
         raise refuse(
-            "verdict_not_pass", f"the report has no {tier} result of {gate} ({rule}){more}; {_AGAIN}"
+            "verdict_not_pass", f"the report has no {tier} result of {gate} ({rule}){more}; {_RUN_AGAIN}"
         )
     controls = {(control.name, control.expected) for control in statement.decision.controls}
-    if untried := [name for name, way in policy.wanted_controls.items() if (name, way) not in controls]:
-        raise refuse("verdict_not_pass", f"the report has no control {untried[0]:.80}; {_AGAIN}")
+    if untried := [name for name, way in policy.required_controls.items() if (name, way) not in controls]:
+        raise refuse("verdict_not_pass", f"the report has no control {untried[0]:.80}; {_RUN_AGAIN}")
 
 
-_AGAIN: Final = "run the gate again, whole"
+_RUN_AGAIN: Final = "run the gate again, whole"
 
 
 def artefact(statement: Statement, root: str) -> None:
@@ -154,25 +154,25 @@ def _pinned(stated: Pinned, digest: str, what: str, code: Code) -> None:
 
 def engine(
     statement: Statement,
-    found: Engine,
+    found: EngineIdentity,
     code: Literal["mismatch_engine", "mismatch_running"] = "mismatch_engine",
 ) -> None:
-    """The candidate was measured on this engine: driver, dialect, image, flags, build and file alike.
+    """The candidate was measured on this engine: driver, dialect, image, arguments, build and model file.
 
-    Promotion asks twice: of what the configuration would start (mismatch_engine), and of what says
-    of itself that it runs (mismatch_running).
+    Promotion checks this twice: for the engine that the configuration would start (mismatch_engine), and
+    for the one that is running (mismatch_running).
     """
     stated = statement.candidate.engine
     if stated.digest == found.digest:
         return
     ours, theirs = asdict(found), asdict(stated)
     name = next(key for key in theirs if key != "name" and ours[key] != theirs[key])
-    was, now = _where_they_part(theirs[name], ours[name])
+    was, now = _first_difference(theirs[name], ours[name])
     raise refuse(code, f"the engine's {name} was {was} in the report and is {now} here")
 
 
-def _where_they_part(was: object, now: object) -> tuple[str, str]:
-    """Two values that differ, cut to what a line can show; of argument lists, the first that differs."""
+def _first_difference(was: object, now: object) -> tuple[str, str]:
+    """Two differing values, shortened for a message; of argument lists the first difference."""
     if isinstance(was, tuple) and isinstance(now, tuple):
         size = max(len(was), len(now))
         pairs = zip((*was, *[None] * (size - len(was))), (*now, *[None] * (size - len(now))), strict=True)
@@ -181,9 +181,9 @@ def _where_they_part(was: object, now: object) -> tuple[str, str]:
 
 
 def lineage(statement: Statement) -> None:
-    """Candidate and baseline are formats of one model, so that what differs is the format.
+    """Candidate and baseline are formats of the same model.
 
-    It is worked out again from the digests that are stated, by the rule of `gates/artefact/lineage.py`.
+    This is computed again from the digests in the report, as in `gates/artefact/lineage.py`.
     """
     ours, theirs = statement.candidate.model, statement.baseline.model
     found = same_lineage(_manifest(ours), _manifest(theirs), map(_manifest, statement.ancestors))
@@ -191,10 +191,10 @@ def lineage(statement: Statement) -> None:
         raise refuse("baseline_lineage", f"{found.reason}: the gate would compare models, not formats")
 
 
-def provenance(stated: Model, base_model: str | None, parents: Mapping[str, str]) -> None:
-    """What the report says of an artefact's origin is what its manifest says here.
+def provenance(stated: ModelIdentity, base_model: str | None, parents: Mapping[str, str]) -> None:
+    """The report's origin of an artefact agrees with the manifest here.
 
-    The root digest covers the files and not their origin, which the lineage is worked out from.
+    The root digest covers the files and not their origin, from which the lineage is computed.
     """
     if (stated.base_model, dict(stated.parents)) != (base_model, dict(parents)):
         raise refuse(
@@ -204,9 +204,9 @@ def provenance(stated: Model, base_model: str | None, parents: Mapping[str, str]
 
 
 def baseline(statement: Statement, root: str | None) -> None:
-    """The baseline is not the candidate's own arm, and is the artefact with this root if one is given.
+    """The baseline differs from the candidate and, if a root is given, is the artefact with this root.
 
-    The artefact that is the baseline may itself be compared with any of its lineage.
+    The artefact that is the configured baseline may itself be compared with any of its lineage.
     """
     ours, theirs = statement.candidate, statement.baseline
     if (ours.model.root, ours.engine.digest) == (theirs.model.root, theirs.engine.digest):
@@ -218,13 +218,13 @@ def baseline(statement: Statement, root: str | None) -> None:
         raise refuse("baseline_lineage", f"the report's baseline is {is_}; the configuration names {wanted}")
 
 
-def _manifest(model: Model) -> Artefact:
-    """What of an artefact's manifest a report holds."""
+def _manifest(model: ModelIdentity) -> Artefact:
+    """A manifest with those fields that a report has."""
     return Artefact(model.name, model.format, model.root, (), "", Provenance(model.base_model, model.parents))
 
 
-def samples(stated: Samples, lines: Iterable[bytes]) -> int:
-    """How many samples there are, each as it was when the report was made; faults by name.
+def samples(stated: SampleIndex, lines: Iterable[bytes]) -> int:
+    """The number of samples, each unchanged since the report was made; problems are named.
 
     `lines` are the file's lines with their line breaks, in order.
     """
@@ -247,9 +247,10 @@ def samples(stated: Samples, lines: Iterable[bytes]) -> int:
     if not faults and f"sha256:{whole.hexdigest()}" != stated.digest:
         faults.append("altered: the samples are the same, but in another order")
     if faults:
-        more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+        more = f" and {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
         raise refuse(
-            "report_signature", f"the samples are not those of the report: {'; '.join(faults[:SHOWN])}{more}"
+            "report_signature",
+            f"the samples are not those of the report: {'; '.join(faults[:MAX_SHOWN])}{more}",
         )
     return len(seen)
 

@@ -1,12 +1,13 @@
-"""Frozen dataclasses to plain JSON values and back, strictly, by their type hints. Pure.
+"""Encodes frozen dataclasses as plain JSON values and decodes them strictly, by their type hints. Pure.
 
-A report is evidence: what is read must be what was written. So a key too many, a key too few or a
-value of another type is one clear line that names its place, and nothing is converted in silence.
+A report is evidence, so what is read must be exactly what was written. An unknown key, a missing key
+or a value of another type raises an error of one line that names its place; nothing is converted
+silently.
 
-Known hints: str, int, float, bool, `X | None`, Literal, StrEnum, `tuple[X, ...]`,
-`Mapping[str, X]`, dataclasses (JSON objects) and NamedTuples (JSON arrays, for what comes in
-thousands). An infinite float becomes the text "inf" or "-inf", since JSON has no word for it: a
-latency that never ended is infinite. NaN has no place in a report.
+Supported hints: str, int, float, bool, `X | None`, Literal, StrEnum, `tuple[X, ...]`,
+`Mapping[str, X]`, dataclasses (JSON objects) and NamedTuples (JSON arrays, to keep long lists short).
+Infinite floats are written as the text "inf" or "-inf", because JSON cannot represent them and a
+latency may be infinite. NaN is refused.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _INFINITE: Final = {"inf": math.inf, "-inf": -math.inf}
 
 
 class CodecError(ValueError):
-    """A value that does not fit its hint; the message begins with the place of the fault."""
+    """A value that does not fit its hint. The message begins with the place of the fault."""
 
 
 def canonical(value: Any) -> bytes:
-    """UTF-8 JSON with sorted keys, no spaces and no escapes but the needed: one value, one text.
+    """Canonical JSON as UTF-8: sorted keys, no spaces, only necessary escapes. One value has one text.
 
-    Raises CodecError for NaN, for a lone surrogate, and for what JSON has no form for.
+    Raises CodecError for NaN, for a lone surrogate, and for types that JSON does not have.
     """
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -61,7 +62,7 @@ def _is_named_tuple(hint: Any) -> bool:
 
 
 def encode(value: Any) -> Any:
-    """The plain JSON value of a dataclass, a NamedTuple, or of what they hold."""
+    """The plain JSON value of a dataclass or NamedTuple, or of what they contain."""
     kind: Any = type(value)
     if _is_dataclass(kind):
         return {name: _encode_as(getattr(value, name), hint) for name, hint in _fields(kind).items()}
@@ -79,7 +80,7 @@ def encode(value: Any) -> Any:
 
 
 def _encode_as(value: Any, hint: Any) -> Any:
-    """As `encode`, but a whole number where a float is due is written as one: same value, same text."""
+    """As `encode`, but an int where a float is expected is written as a float: same value, same text."""
     arms = get_args(hint)
     if type(value) is int and float in (hint, *arms):
         return float(value)
@@ -98,12 +99,12 @@ def _no_number(value: float) -> str:
 
 
 def decode(hint: Any, value: Any, where: str) -> Any:
-    """What `hint` says, out of a JSON value. Raises CodecError that names the place."""
+    """A value of type `hint` from a JSON value. Raises CodecError that names the place."""
     return _decode(value, hint, where)
 
 
 def decode_all(kind: type[T], value: Any, where: str) -> tuple[T, ...]:
-    """As `decode`, of a list of them."""
+    """As `decode`, for a list."""
     items = _expect(list, value, where)
     return tuple(_decode(item, kind, f"{where}[{index}]") for index, item in enumerate(items))
 
@@ -151,7 +152,7 @@ def _decode_float(value: Any, where: str) -> float:
         return _INFINITE[value]
     try:
         number = float(value) if type(value) in (int, float) else math.nan
-    except OverflowError:  # an int beyond the largest float
+    except OverflowError:  # an int larger than the largest float
         number = math.nan
     if not math.isfinite(number):
         raise CodecError(f"{where} must be a number, not {value!r:.60}")
@@ -165,7 +166,7 @@ def _one_of(value: Any, allowed: Any, where: str) -> Any:
 
 
 def _expect(kind: type[T], value: Any, where: str) -> T:
-    """`value` if it is exactly a `kind`; bool is no int here."""
+    """`value` if its type is exactly `kind`; a bool is not an int here."""
     if type(value) is not kind:
         raise CodecError(f"{where} must be {_WORDS[kind]}, not {value!r:.60}")
     return value

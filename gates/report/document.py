@@ -1,16 +1,14 @@
-"""A statement's one text: an in-toto Statement v1, written as canonical JSON and read strictly. Pure.
+"""A statement as text: an in-toto Statement v1, written as canonical JSON and read strictly. Pure.
 
-Rules this file keeps:
+* The subject is the artefact, by its root digest. Everything else that the verdict depends on stands
+  under `predicate.configuration` as ResourceDescriptors, as in in-toto's test-result/v0.1.
+* A statement has exactly one text, and no other text is accepted. Derived fields (the result, the
+  lists of tests, an engine's digest) can therefore not be edited separately, and unknown keys are
+  refused.
+* Signing is in `gates/report/dsse.py`, checking in `gates/report/checks.py`.
 
-* The subject is the artefact, by its root digest; everything that was bound beside it stands under
-  `predicate.configuration` as ResourceDescriptors, after in-toto's test-result/v0.1.
-* A value has one text, and a text is read only if it is that text. So what follows from other
-  fields (the result, the lists of tests, an engine's digest) cannot be edited apart from them, and
-  a key that this program does not know is refused.
-* Nothing here is signed (`gates/report/dsse.py`) or judged (`gates/report/checks.py`).
-
-test-result/v0.1 knows PASSED, WARNED and FAILED. A verdict that is inconclusive is FAILED there,
-and `verdict` beside it says what it was: who knows only in-toto must not take it for a pass.
+test-result/v0.1 knows PASSED, WARNED and FAILED. An inconclusive verdict is written as FAILED, so that
+a reader who knows only in-toto cannot take it for a pass; `verdict` beside it says what it was.
 
 Sources: in-toto/attestation spec/v1/statement.md, resource_descriptor.md and digest_set.md, and
 spec/predicates/test-result.md.
@@ -22,27 +20,27 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gates.contracts.verdict import Control, Decision, GateResult, Verdict
+from gates.contracts.verdict import ControlResult, Decision, GateResult, Verdict
 from gates.report.codec import CodecError, canonical, decode, decode_all, encode
 from gates.report.statement import (
-    Arm,
+    CaseFailure,
+    ComparedArm,
     Distribution,
-    Engine,
-    Failure,
+    EngineIdentity,
+    GateTally,
     Harness,
-    Model,
+    ModelIdentity,
     Pinned,
-    SampleLine,
-    Samples,
+    SampleEntry,
+    SampleIndex,
     Statement,
-    Tally,
     digest_of,
-    moment,
+    parse_time,
 )
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:manners:gate-report:v1"
-"""in-toto asks for a URI with a version in it, and not that it leads anywhere."""
+"""in-toto requires a URI with a version; it need not be resolvable."""
 
 SAMPLES_FILE: Final = "samples.jsonl"
 
@@ -51,15 +49,15 @@ SAMPLES_FILE: Final = "samples.jsonl"
 
 
 def render(statement: Statement) -> bytes:
-    """The statement's text, UTF-8. Raises CodecError for what cannot be stated (NaN, an odd time)."""
+    """The statement's text, UTF-8. Raises CodecError for NaN and for an invalid time."""
     for when in (statement.created, statement.expires):
         if when is not None:
-            moment(when)
+            parse_time(when)
     return canonical(document(statement))
 
 
 def document(statement: Statement) -> dict[str, Any]:
-    """The statement as a JSON value: in-toto's Statement, with our predicate."""
+    """The statement as a JSON value: in-toto's Statement with our predicate."""
     model = statement.candidate.model
     return {
         "_type": STATEMENT_TYPE,
@@ -115,7 +113,7 @@ def _configuration(statement: Statement) -> list[dict[str, Any]]:
 
 
 def _digest_set(digest: str) -> dict[str, str]:
-    """in-toto's DigestSet of a digest written `sha256:...`."""
+    """in-toto's DigestSet for a digest written `sha256:...`."""
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256" or len(value) != 64 or value.strip("0123456789abcdef"):
         raise CodecError(f"{digest!r:.80} is no digest of the form sha256:<64 hex digits>")
@@ -123,7 +121,7 @@ def _digest_set(digest: str) -> dict[str, str]:
 
 
 def _tests(gates: tuple[GateResult, ...]) -> dict[str, list[str]]:
-    """test-result's lists. Warned: a pass with an alarm, and an advisory rule that did not pass."""
+    """test-result's lists. Warned are passes with an alarm, and advisory rules that did not pass."""
     lists: dict[str, list[str]] = {"passedTests": [], "warnedTests": [], "failedTests": []}
     for gate in gates:
         if gate.verdict is Verdict.PASS:
@@ -138,7 +136,7 @@ def _tests(gates: tuple[GateResult, ...]) -> dict[str, list[str]]:
 
 
 def parse(text: bytes) -> Statement:
-    """The value whose text this is. Raises CodecError, one line, for any other text."""
+    """The statement with this text. Raises CodecError, one line, for any other text."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -158,7 +156,7 @@ def parse(text: bytes) -> Statement:
 
 
 def _statement(predicate: Mapping[str, Any]) -> Statement:
-    """The value out of the parts that carry information; `parse` sees to it that the rest follows."""
+    """The statement from the fields that carry information; `parse` checks the derived ones."""
     notes = {item["name"]: item["annotations"] for item in predicate["configuration"]}
     return Statement(
         candidate=_arm(notes, "candidate", "engine"),
@@ -168,37 +166,41 @@ def _statement(predicate: Mapping[str, Any]) -> Statement:
         harness=decode(Harness, notes["harness"], "harness"),
         host=decode(Mapping[str, str], notes["host"], "host"),
         decision=_decision(predicate),
-        tallies=decode_all(Tally, predicate["tallies"], "tallies"),
-        failures=decode_all(Failure, predicate["failures"], "failures"),
+        tallies=decode_all(GateTally, predicate["tallies"], "tallies"),
+        failures=decode_all(CaseFailure, predicate["failures"], "failures"),
         distributions=decode_all(Distribution, predicate["distributions"], "distributions"),
         samples=_samples(predicate["samples"]),
         created=decode(str, predicate["timeCreated"], "timeCreated"),
         expires=decode(str | None, predicate["expires"], "expires"),
-        ancestors=decode_all(Model, predicate["ancestors"], "ancestors"),
+        ancestors=decode_all(ModelIdentity, predicate["ancestors"], "ancestors"),
         data=decode_all(Pinned, predicate["data"], "data"),
         speed=tuple(decode_all(str, predicate["speed"], "speed")),
     )
 
 
-def _arm(notes: Mapping[str, Any], model: str, engine: str) -> Arm:
-    return Arm(decode(Model, notes[model], model), decode(Engine, notes[engine], engine))
+def _arm(notes: Mapping[str, Any], model: str, engine: str) -> ComparedArm:
+    return ComparedArm(
+        decode(ModelIdentity, notes[model], model), decode(EngineIdentity, notes[engine], engine)
+    )
 
 
 def _decision(predicate: Mapping[str, Any]) -> Decision:
     return Decision(
         verdict=decode(Verdict, predicate["verdict"], "verdict"),
         gates=decode_all(GateResult, predicate["gates"], "gates"),
-        controls=decode_all(Control, predicate["controls"], "controls"),
+        controls=decode_all(ControlResult, predicate["controls"], "controls"),
         reasons=decode_all(str, predicate["reasons"], "reasons"),
     )
 
 
-def _samples(part: Mapping[str, Any]) -> Samples:
-    return Samples(f"sha256:{part['digest']['sha256']}", decode_all(SampleLine, part["lines"], "samples"))
+def _samples(part: Mapping[str, Any]) -> SampleIndex:
+    return SampleIndex(
+        f"sha256:{part['digest']['sha256']}", decode_all(SampleEntry, part["lines"], "samples")
+    )
 
 
 def _difference(expected: Any, found: Any, where: str) -> str | None:
-    """The place of the first difference between two JSON values; None where they are equal."""
+    """The place of the first difference between two JSON values, or None."""
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted({*expected, *found}):
             if key not in expected or key not in found:

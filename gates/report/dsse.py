@@ -1,15 +1,14 @@
-"""The signed envelope: DSSE v1 with Ed25519. Values and text; no file, no clock. Pure.
+"""The signed envelope: DSSE v1 with Ed25519. Pure.
 
     signature = Ed25519(PAE(payloadType, payload)),
     PAE(type, body) = "DSSEv1" SP LEN(type) SP type SP LEN(body) SP body
 
-An envelope may carry several signatures over the same payload. A key id is a hint and proves
-nothing: what counts is that a trusted key verifies.
+An envelope may carry several signatures over the same payload. A key id is only a hint; what counts is
+that the signature verifies with a trusted key.
 
-Where we are stricter than the protocol: DSSE lets a verifier take either base64 alphabet and any
-layout of the JSON. Here an envelope has one text, and `parse` takes no other. A report is named by
-the digest of its bytes, and one report under many names could be revoked under one of them and
-promoted under another.
+This is stricter than DSSE, which accepts either base64 alphabet and any JSON layout. Here an envelope
+has exactly one text, because a report is identified by the digest of its bytes: with several texts, a
+report could be revoked under one digest and promoted under another.
 
 Sources: secure-systems-lab/dsse v1.0.2, protocol.md and envelope.md; RFC 8032 for Ed25519.
 """
@@ -32,12 +31,12 @@ from gates.report.codec import CodecError, canonical
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
 MAX_SIGNATURES: Final = 16
-"""Each costs a verification; nobody has this many signers, and a caller may send what it likes."""
+"""Every signature costs a verification, so untrusted envelopes are limited; real ones have one or two."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Signature:
-    """A signature of 64 bytes, and the id of the key that is said to have made it."""
+    """A signature of 64 bytes, and the id of the key that claims to have made it."""
 
     keyid: str
     sig: bytes
@@ -45,7 +44,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A payload and the signatures over it, in the order of their key ids, one per key."""
+    """A payload and its signatures, ordered by key id, at most one per key."""
 
     payload: bytes
     signatures: tuple[Signature, ...]
@@ -53,13 +52,13 @@ class Envelope:
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """sha256:... over the public key as DER SubjectPublicKeyInfo."""
+    """`sha256:` and the SHA-256 of the public key as DER SubjectPublicKeyInfo."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
 def pae(payload_type: str, body: bytes) -> bytes:
-    """DSSE's pre-authentication encoding: the bytes that are signed. Lengths count bytes."""
+    """DSSE's pre-authentication encoding: the bytes that are signed. Lengths are in bytes."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(body), body)
 
@@ -70,7 +69,7 @@ def sign(payload: bytes, key: Ed25519PrivateKey, payload_type: str = PAYLOAD_TYP
 
 
 def countersign(envelope: Envelope, key: Ed25519PrivateKey) -> Envelope:
-    """The envelope with one more signature; a key that has signed signs no second time."""
+    """The envelope with one more signature; replaces an existing one by the same key."""
     keyid = key_id(key.public_key())
     added = Signature(keyid, key.sign(pae(envelope.payload_type, envelope.payload)))
     others = [s for s in envelope.signatures if s.keyid != keyid]
@@ -78,10 +77,10 @@ def countersign(envelope: Envelope, key: Ed25519PrivateKey) -> Envelope:
 
 
 def signers(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
-    """The ids of the trusted keys whose signature is there and holds; empty if there is none.
+    """The ids of the trusted keys with a valid signature; empty if there are none.
 
-    A signature that names a trusted key and does not verify under it makes the whole envelope void:
-    somebody has changed it. One by a key that is not trusted counts for nothing and harms nothing.
+    If a signature names a trusted key and does not verify, the envelope was changed and no signature
+    counts. Signatures by other keys are ignored.
     """
     message = pae(envelope.payload_type, envelope.payload)
     named = [s for s in envelope.signatures if s.keyid in trusted]
@@ -102,7 +101,7 @@ def _holds(key: Ed25519PublicKey, sig: bytes, message: bytes) -> bool:
 
 
 def render(envelope: Envelope) -> bytes:
-    """The envelope's one text: canonical JSON, standard base64, a line break at the end."""
+    """The envelope's text: canonical JSON, standard base64, a line break at the end."""
     document = {
         "payload": _base64(envelope.payload),
         "payloadType": envelope.payload_type,
@@ -112,7 +111,7 @@ def render(envelope: Envelope) -> bytes:
 
 
 def parse(text: bytes) -> Envelope:
-    """The envelope whose text this is; verifies nothing. Raises CodecError for any other text."""
+    """The envelope with this text, without verification. Raises CodecError for any other text."""
     try:
         envelope = _envelope(json.loads(text))
     except (ValueError, LookupError, TypeError, RecursionError) as error:

@@ -1,8 +1,7 @@
-"""HTML and SVG as values, escaped by construction. Pure.
+"""Builds HTML and SVG from values, with escaping by construction. Pure.
 
-A child is either `Html`, made here, or text; every text becomes visible and escaped on its way in,
-so there is no place where one can forget it. Nothing makes `Html` out of a given text but `RAW`,
-which is for the style sheet.
+A child of an element is either `Html`, made here, or text, which is escaped and made visible. The only
+way to turn a given text into `Html` is `RAW`, which is for the style sheet.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ class Html(str):
 Child = Html | str | int | None
 Attribute = str | int | float | None | bool
 
-RAW: Final = Html  # for constants of this program; never for anything that came from outside
+RAW: Final = Html  # for constants of this program only
 NOTHING: Final = Html("")
 
 _VOID: Final = frozenset(("br", "hr", "meta", "link", "col", "wbr"))
 
 
 def text(value: str) -> Html:
-    """Any text, harmless: in an element or in a quoted attribute."""
+    """Any text, escaped for an element or a quoted attribute."""
     return Html(html.escape(visible(value), quote=True))
 
 
 def el(tag: str, /, *children: Child, **attributes: Attribute) -> Html:
-    """An element. `_` in a name is `-`; `class_` is `class`; None and False leave an attribute out."""
+    """An element. `_` in an attribute's name becomes `-`, `class_` becomes `class`; None and False omit it."""
     opening = f"<{tag}{''.join(_attribute(k, v) for k, v in attributes.items())}>"
     if tag in _VOID:
         return Html(opening)
@@ -42,7 +41,7 @@ def el(tag: str, /, *children: Child, **attributes: Attribute) -> Html:
 
 
 def join(children: object) -> Html:
-    """Children one after the other; an iterable of them, without None."""
+    """Concatenates children (an iterable); None is skipped."""
     assert not isinstance(children, str)
     return Html("".join(_child(child) for child in children if child is not None))  # type: ignore[attr-defined]
 
@@ -59,5 +58,5 @@ def _attribute(name: str, value: Attribute) -> str:
 
 
 def _number(value: str | int | float | bool) -> str:
-    """Coordinates with one decimal: a page holds thousands of them."""
+    """Coordinates with one decimal, since a page has thousands of them."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

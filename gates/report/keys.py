@@ -1,14 +1,14 @@
-"""Signing keys on disk: made at first use, kept private, named by their public half.
+"""Signing keys on disk: created on first use, kept private, identified by their public key.
 
     FOLDER/report.key    the private key, PKCS #8 PEM, mode 600, its folder mode 700
-    FOLDER/report.pub    the public key, SubjectPublicKeyInfo PEM: give this one to who verifies
+    FOLDER/report.pub    the public key, SubjectPublicKeyInfo PEM, for whoever verifies
 
-A key's id is `sha256:` and the SHA-256 of its public key in DER, so it can be had without us:
+A key's id is `sha256:` and the SHA-256 of its public key in DER. It can be computed without this program:
 
     openssl pkey -pubin -in report.pub -outform DER | sha256sum
 
-Trusted keys are public keys in files: a folder of *.pub, or files one by one. There is no list of
-revoked keys; to stop trusting a key, remove its file.
+Trusted keys are public keys in files: a folder of *.pub, or single files. There is no revocation list;
+to stop trusting a key, remove its file.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _MAX_BYTES: Final = 16 * 1024  # a PEM of an Ed25519 key has about 120
 
 
 def load_or_make(folder: Path) -> Ed25519PrivateKey:
-    """The folder's signing key; makes the folder and the pair at the first use.
+    """The folder's signing key. Creates the folder and the key pair on first use.
 
-    Two processes that come first at once end with the same key. A public key that was lost is
-    written again.
+    Two processes that create it at the same time end with the same key. A missing public key is written
+    again.
 
     Raises:
-        KeyFileError: the key is readable by others, is a link, is no Ed25519 key, or lies beside
-            another's public key.
+        KeyFileError: the key is readable by others, is a link, is not an Ed25519 key, or does not belong
+            to the public key beside it.
     """
     path = folder / PRIVATE
     try:
@@ -66,7 +66,7 @@ def load_or_make(folder: Path) -> Ed25519PrivateKey:
 
 
 def load(path: Path) -> Ed25519PrivateKey:
-    """A private key's file, if nobody else can read it. Raises KeyFileError."""
+    """A private key from a file that only its owner can read. Raises KeyFileError."""
     key = _decode_private(_read_private(path), path)
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyFileError(f"{path}: is a private key, but not an Ed25519 one")
@@ -74,9 +74,9 @@ def load(path: Path) -> Ed25519PrivateKey:
 
 
 def _read_private(path: Path) -> bytes:
-    """The bytes of the file; mode and owner are those of what was opened, not of a name."""
+    """The file's bytes. Mode and owner are checked on the opened file, not on its path."""
     try:
-        # Without O_NONBLOCK, a named pipe would wait here for somebody to write.
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         raise KeyFileError(f"{path}: no such key file") from None
@@ -108,8 +108,8 @@ def _decode_private(data: bytes, path: Path) -> object:
 
 
 def _publish(path: Path, data: bytes, mode: int) -> None:
-    """Write a file whole or not at all; one that is there already wins."""
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # made with mode 600
+    """Write a file atomically; an existing file is kept."""
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -117,7 +117,7 @@ def _publish(path: Path, data: bytes, mode: int) -> None:
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         try:
-            os.link(draft, path)  # unlike a rename, it fails where somebody was first
+            os.link(draft, path)  # unlike a rename, this fails if the file exists
         except FileExistsError:
             return
     finally:
@@ -138,10 +138,10 @@ def _public_pem(key: Ed25519PublicKey) -> bytes:
 
 
 def trusted(places: Iterable[Path]) -> dict[str, Ed25519PublicKey]:
-    """Public keys by their id, from files and from folders of *.pub.
+    """Public keys by id, from files and from folders of *.pub.
 
     Raises:
-        KeyFileError: a place is not there, a file is no Ed25519 public key, or no key was found.
+        KeyFileError: a path does not exist, a file is not an Ed25519 public key, or no key was found.
     """
     places = tuple(places)
     keys = [_load_public(path) for place in places for path in _public_files(place)]

@@ -1,8 +1,8 @@
 """The report as Markdown, short enough for a pull request. Pure.
 
-A reply is hostile here, too: it could close a fence, hold a mention, or look like a table. So text
-of a model stands only in fences and code spans that are longer than any run of backticks in it;
-what else comes from outside is escaped.
+Replies are untrusted: they could close a fence, contain a mention, or look like a table. A model's text
+therefore stands only in fences and code spans that are longer than any run of backticks in it; other
+foreign text is escaped.
 """
 
 from __future__ import annotations
@@ -10,20 +10,30 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gates.contracts.sample import CANDIDATE
 from gates.report import replies
-from gates.report.replies import Entry
-from gates.report.statement import CANDIDATE, Statement
-from gates.report.texts import Texts, nothing, shorten, visible
-from gates.report.words import MARKS, gate_names, gate_verdict, glance, headline, reasons, sentence, title
+from gates.report.labels import (
+    MARKS,
+    gate_names,
+    gate_verdict,
+    headline,
+    overview_cells,
+    reasons,
+    sentence,
+    title,
+)
+from gates.report.replies import ReplyEntry
+from gates.report.statement import Statement
+from gates.report.texts import TextLookup, no_texts, shorten, visible
 
-WORST: Final = 3  # gates of which a reply is quoted
+WORST: Final = 3  # gates for which a reply is quoted
 MAX_TEXT: Final = 400  # characters of it
 
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>#!|~&$])")
 _BACKTICKS: Final = re.compile(r"`+")
 
 
-def markdown(statement: Statement, texts: Texts = nothing, *, statement_digest: str = "") -> str:
+def markdown(statement: Statement, texts: TextLookup = no_texts, *, statement_digest: str = "") -> str:
     """The verdict, a line for each gate, the controls, and the worst reply of the worst gates."""
     parts = [
         f"## {MARKS[statement.verdict]} {statement.verdict.value}: {escape(headline(statement))}",
@@ -46,7 +56,9 @@ def _table(statement: Statement) -> str:
         verdict, decides = gate_verdict(statement, name)
         word = f"{MARKS[verdict]} {verdict.value}{'' if decides else ' (advisory)'}"
         lines.append(
-            "| " + " | ".join(escape(cell) for cell in (title(name), *glance(statement, name), word)) + " |"
+            "| "
+            + " | ".join(escape(cell) for cell in (title(name), *overview_cells(statement, name), word))
+            + " |"
         )
     return "\n".join(lines)
 
@@ -61,17 +73,17 @@ def _controls(statement: Statement) -> str:
     return "\n".join([said, *(["", "Controls that did not:", "", *broken] if broken else [])])
 
 
-def _quotes(statement: Statement, texts: Texts) -> list[str]:
+def _quotes(statement: Statement, texts: TextLookup) -> list[str]:
     """The worst case of each of the first gates that did not pass, and how many more there are."""
     found = replies.entries(statement)
     names = [name for name in found if gate_verdict(statement, name)[0].value != "pass"]
     return [_quote(title(name), found[name], texts) for name in names[:WORST]]
 
 
-def _quote(gate: str, cases: list[Entry], texts: Texts) -> str:
+def _quote(gate: str, cases: list[ReplyEntry], texts: TextLookup) -> str:
     worst = cases[0]
     lines = [
-        f"**{escape(gate)}**: {replies.counted(cases)}. {code(worst.case)}"
+        f"**{escape(gate)}**: {replies.count_by_kind(cases)}. {code(worst.case)}"
         + (f": {code(worst.why)}" if worst.why else "")
     ]
     said = texts(worst.case, CANDIDATE)
@@ -96,12 +108,12 @@ def _bound(statement: Statement, statement_digest: str) -> str:
 
 
 def escape(words: str) -> str:
-    """Words on one line, with nothing in them that Markdown takes for markup."""
+    """Text on one line, with all Markdown syntax escaped."""
     return _SPECIAL.sub(r"\\\1", " ".join(visible(words).split()))
 
 
 def code(words: str) -> str:
-    """A code span on one line, whatever backticks are in it."""
+    """A code span on one line, whatever backticks the text contains."""
     line = " ".join(visible(words).split())
     tick = "`" * (_longest_run(line) + 1)
     pad = " " if line.startswith("`") or line.endswith("`") else ""
@@ -109,7 +121,7 @@ def code(words: str) -> str:
 
 
 def fence(text: str) -> str:
-    """A block of literal text, whatever fences are in it."""
+    """A fenced block, whatever fences the text contains."""
     body = visible(text).rstrip("\n")
     line = "`" * max(3, _longest_run(body) + 1)
     return f"{line}text\n{body}\n{line}"

@@ -1,7 +1,7 @@
-"""The replies that decided: what failed and what flipped, candidate and baseline side by side. Pure.
+"""Selects the replies to show: what failed and what flipped, candidate and baseline side by side. Pure.
 
-Every case that the candidate failed, or that changed between the arms, is named. The worst are
-shown with their texts, as many as a person reads; the rest by name.
+Every case that the candidate failed, or that differs between the arms, is listed. The worst are shown
+with their texts, the others by name.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.contracts.verdict import Outcome
-from gates.report.statement import BASELINE, CANDIDATE, Failure, Statement
+from gates.report.statement import CaseFailure, Statement
 
-SHOWN: Final = 3  # cases per gate that lie open
-FOLDED: Final = 17  # cases per gate behind them, with their texts
-MAX_TEXT: Final = 1500  # characters of a prompt or a reply; a spoken one has 100 to 300
+MAX_OPEN: Final = 3  # cases per gate that are shown open
+MAX_FOLDED: Final = 17  # further cases per gate that are folded away, with their texts
+MAX_TEXT: Final = 1500  # characters of a prompt or a reply; a spoken reply has 100 to 300
 
 Kind = Literal["failed", "lost", "both", "won"]
 
-KINDS: Final[dict[Kind, str]] = {
+KIND_LABELS: Final[dict[Kind, str]] = {
     "failed": "failed",
     "lost": "lost to the baseline",
     "both": "both failed",
@@ -28,8 +29,8 @@ KINDS: Final[dict[Kind, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One case of one gate: how it went for both arms, and the evidence (the candidate's, or the baseline's)."""
+class ReplyEntry:
+    """One case of one gate: its outcome in both arms, and the evidence (the candidate's, else the baseline's)."""
 
     gate: str
     case: str
@@ -40,24 +41,24 @@ class Entry:
     why: str
 
 
-def entries(statement: Statement) -> dict[str, list[Entry]]:
-    """Per gate, in the order of the decision, its entries: what was lost first, the named before others."""
+def entries(statement: Statement) -> dict[str, list[ReplyEntry]]:
+    """The entries of each gate, in the decision's order; losses first, named cases before others."""
     gates = dict.fromkeys(gate.gate for gate in statement.decision.gates)
     failed = {arm: _by_case(statement.failures, arm) for arm in (CANDIDATE, BASELINE)}
     found = {gate: _entries_of(statement, gate, failed[CANDIDATE], failed[BASELINE]) for gate in gates}
     return {gate: entries for gate, entries in found.items() if entries}
 
 
-def _by_case(failures: Iterable[Failure], arm: str) -> dict[tuple[str, str], Failure]:
+def _by_case(failures: Iterable[CaseFailure], arm: str) -> dict[tuple[str, str], CaseFailure]:
     return {(f.gate, f.case): f for f in failures if f.arm == arm}
 
 
 def _entries_of(
     statement: Statement,
     gate: str,
-    ours: dict[tuple[str, str], Failure],
-    theirs: dict[tuple[str, str], Failure],
-) -> list[Entry]:
+    ours: dict[tuple[str, str], CaseFailure],
+    theirs: dict[tuple[str, str], CaseFailure],
+) -> list[ReplyEntry]:
     rules = [g for g in statement.decision.gates if g.gate == gate]
     flips = {flip.case: flip for rule in rules for flip in rule.flips}
     paired = any(rule.rule == "compare" for rule in rules)
@@ -67,8 +68,10 @@ def _entries_of(
     return sorted(made, key=lambda e: (order.index(e.kind), not e.named, e.case))
 
 
-def _entry(gate: str, case: str, ours: Failure | None, theirs: Failure | None, paired: bool) -> Entry:
-    """A case that is in no list of failures was ok; whether a baseline counts is the rule's matter."""
+def _entry(
+    gate: str, case: str, ours: CaseFailure | None, theirs: CaseFailure | None, paired: bool
+) -> ReplyEntry:
+    """A case that is in no list of failures was ok. Whether the baseline counts depends on the rule."""
     candidate = ours.outcome if ours else "ok"
     baseline = theirs.outcome if theirs else "ok"
     if candidate == "ok":
@@ -79,16 +82,16 @@ def _entry(gate: str, case: str, ours: Failure | None, theirs: Failure | None, p
         kind = "lost" if paired else "failed"
     evidence = ours or theirs
     named = evidence.named if evidence else False
-    return Entry(gate, case, kind, named, candidate, baseline, evidence.why if evidence else "")
+    return ReplyEntry(gate, case, kind, named, candidate, baseline, evidence.why if evidence else "")
 
 
-def split(found: list[Entry]) -> tuple[list[Entry], list[Entry], list[Entry]]:
-    """What lies open, what is folded away with its texts, and what is only named."""
-    end = SHOWN + FOLDED
-    return found[:SHOWN], found[SHOWN:end], found[end:]
+def split_for_display(found: list[ReplyEntry]) -> tuple[list[ReplyEntry], list[ReplyEntry], list[ReplyEntry]]:
+    """The entries that are shown open, those that are folded away, and those that are only named."""
+    end = MAX_OPEN + MAX_FOLDED
+    return found[:MAX_OPEN], found[MAX_OPEN:end], found[end:]
 
 
-def counted(found: list[Entry]) -> str:
-    """How many there are of each kind: "120 lost to the baseline, 3 both failed"."""
-    counts = {kind: sum(entry.kind == kind for entry in found) for kind in KINDS}
-    return ", ".join(f"{n} {KINDS[kind]}" for kind, n in counts.items() if n)
+def count_by_kind(found: list[ReplyEntry]) -> str:
+    """The number of entries of each kind: "120 lost to the baseline, 3 both failed"."""
+    counts = {kind: sum(entry.kind == kind for entry in found) for kind in KIND_LABELS}
+    return ", ".join(f"{n} {KIND_LABELS[kind]}" for kind, n in counts.items() if n)

@@ -1,7 +1,7 @@
-"""What a report states, as values: what was judged, what it was bound to, and what was found.
+"""The content of a report as values: what was judged, on what, and what was found.
 
-`gates/report/document.py` gives a Statement its text and reads it back; `gates/report/gather.py`
-makes the parts out of a run's results; `gates/report/checks.py` says what a statement proves.
+`gates/report/document.py` converts a Statement to text and back, `gates/report/collectors.py` makes its
+parts from a run's results, and `gates/report/checks.py` checks what it proves.
 """
 
 from __future__ import annotations
@@ -15,16 +15,12 @@ from typing import Any, Final, NamedTuple
 from gates.contracts.verdict import Decision, Outcome, Verdict
 from gates.report.codec import CodecError, canonical, encode
 
-CANDIDATE: Final = "candidate"
-BASELINE: Final = "baseline"
-"""The two arms that are compared; samples of other arms are "again" and "control:NAME"."""
-
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """An artefact as a report speaks of it; `root`, `base_model` and `parents` as in its manifest."""
+class ModelIdentity:
+    """An artefact as a report states it; `root`, `base_model` and `parents` as in its manifest."""
 
     name: str
     format: str
@@ -34,13 +30,13 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineIdentity:
     """What served an artefact. `image` is NAME@sha256:..., None without a container.
 
-    `argv` and `environment` are canonical: as the driver builds them, without what changes from
-    start to start (ports, host names, paths of the state folder). `build` is the engine's own word
-    for its version; `model_file` the digest of the file it loaded, None where it loads a folder.
-    `name` is the configuration's, for people.
+    `argv` and `environment` are canonical: as the driver builds them, without what changes from start to
+    start (ports, host names, paths of the state folder). `build` is the version that the engine reports;
+    `model_file` is the digest of the file it loaded, None if it loads a folder. `name` is the name in the
+    configuration, for display.
     """
 
     name: str
@@ -54,21 +50,21 @@ class Engine:
 
     @property
     def digest(self) -> str:
-        """sha256:... over the canonical JSON of all but the name: the same engine, the same digest."""
+        """`sha256:` and the SHA-256 of the canonical JSON of all fields but the name."""
         return digest_of(replace(self, name=""))
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """A side of the comparison: an artefact and the engine that served it."""
+class ComparedArm:
+    """One side of the comparison: an artefact and the engine that served it."""
 
-    model: Model
-    engine: Engine
+    model: ModelIdentity
+    engine: EngineIdentity
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A suite or a policy: its name, its version if it has one, and the digest that identifies it."""
+    """A suite, policy or data file: name, version if it has one, and digest."""
 
     name: str
     version: int | None
@@ -85,10 +81,10 @@ class Harness:
     tools: Mapping[str, str]
 
 
-class SampleLine(NamedTuple):
-    """One line of samples.jsonl: the digest of its key and that of the line, its line break included.
+class SampleEntry(NamedTuple):
+    """One line of samples.jsonl: the digests of its key and of the line with its line break, 64 hex digits each.
 
-    Both are 64 hex digits. `outcome` is the worst that any gate made of the sample.
+    `outcome` is the worst outcome of the sample over all gates.
     """
 
     key: str
@@ -99,16 +95,16 @@ class SampleLine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
-    """The samples file: the digest of all of its bytes, and its lines in their order."""
+class SampleIndex:
+    """The samples file: the digest of all its bytes, and its lines in order."""
 
     digest: str
-    lines: tuple[SampleLine, ...]
+    lines: tuple[SampleEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How one arm did in one gate: cases that were ok, bad or lost; all of them, or the named ones."""
+class GateTally:
+    """The number of cases of one arm in one gate by outcome; over all cases, or over the named ones."""
 
     gate: str
     arm: str
@@ -123,8 +119,8 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A case that was not ok in an arm, with its line of evidence."""
+class CaseFailure:
+    """A case that was not ok in an arm, with one line of evidence."""
 
     gate: str
     arm: str
@@ -136,10 +132,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A distribution of one arm: `points` are order statistics, smallest first, in `unit`.
+    """A distribution of one arm: `points` are order statistics in `unit`, smallest first.
 
-    Of `n` measurements there are at most 201 points, evenly spaced in rank from the smallest to the
-    largest. What never came is infinitely late, or has a rate of 0.
+    For `n` measurements there are at most 201 points, evenly spaced in rank from the smallest to the
+    largest. Failed requests have an infinite time, or a rate of 0.
     """
 
     gate: str
@@ -153,27 +149,26 @@ class Distribution:
 class Statement:
     """A whole report. `created` and `expires` are RFC 3339 in UTC, to the second.
 
-    `expires` is the producer's own limit, None without one; how old a report may be is for its
-    reader to say. `ancestors` are further artefacts that the two arms come from, as far as they are
-    needed to show that both are one model. `data` are files of training or calibration
-    conversations in which no prompt of the suite was found; nothing is known of others. `speed` are
-    sentences on what the times depend on: the prompt's length, the gateway between.
+    `expires` is the producer's own limit or None; readers decide how old a report may be. `ancestors` are
+    further artefacts needed to show that both arms are the same model. `data` are training or calibration
+    files in which no prompt of the suite was found; other files were not checked. `speed` are sentences on
+    what the times depend on: the prompt's length, and the gateway.
     """
 
-    candidate: Arm
-    baseline: Arm
+    candidate: ComparedArm
+    baseline: ComparedArm
     suite: Pinned
     policy: Pinned
     harness: Harness
     host: Mapping[str, str]
     decision: Decision
-    tallies: tuple[Tally, ...]
-    failures: tuple[Failure, ...]
+    tallies: tuple[GateTally, ...]
+    failures: tuple[CaseFailure, ...]
     distributions: tuple[Distribution, ...]
-    samples: Samples
+    samples: SampleIndex
     created: str
     expires: str | None = None
-    ancestors: tuple[Model, ...] = ()
+    ancestors: tuple[ModelIdentity, ...] = ()
     data: tuple[Pinned, ...] = ()
     speed: tuple[str, ...] = ()
 
@@ -181,28 +176,28 @@ class Statement:
     def verdict(self) -> Verdict:
         return self.decision.verdict
 
-    def tally(self, gate: str, arm: str, *, named: bool) -> Tally | None:
-        """The tally of a gate in an arm, if there is one."""
+    def tally(self, gate: str, arm: str, *, named: bool) -> GateTally | None:
+        """The tally of a gate in an arm, or None."""
         wanted = (gate, arm, named)
         return next((t for t in self.tallies if (t.gate, t.arm, t.named) == wanted), None)
 
 
 def digest_of(value: Any) -> str:
-    """sha256:... over the canonical JSON of a value."""
+    """`sha256:` and the SHA-256 of a value's canonical JSON."""
     return f"sha256:{hashlib.sha256(canonical(encode(value))).hexdigest()}"
 
 
-def stamp(when: datetime) -> str:
+def format_time(when: datetime) -> str:
     """An aware time as a report writes it: RFC 3339, UTC, to the second."""
     return when.astimezone(UTC).strftime(_TIME)
 
 
-def moment(text: str) -> datetime:
-    """The time that `stamp` wrote. Raises CodecError for any other form."""
+def parse_time(text: str) -> datetime:
+    """The time that `format_time` wrote. Raises CodecError for any other form."""
     try:
         when = datetime.strptime(text, _TIME).replace(tzinfo=UTC)
     except ValueError:
         when = None
-    if when is None or stamp(when) != text:  # strptime takes a month of one digit, too
+    if when is None or format_time(when) != text:  # strptime also accepts a month of one digit
         raise CodecError(f"{text!r:.60} is no time of the form 2026-11-21T09:30:15Z")
     return when

@@ -1,7 +1,7 @@
-"""What was said: the prompts and replies that a report shows, and how a hostile text is made harmless.
+"""Prompts and replies for display, and how untrusted text is made harmless. Pure.
 
-A reply is whatever a model was trained, or talked into, to say. It may hold markup, control
-characters, or marks that turn the direction of the line around and make one text look like another.
+A reply may contain anything: markup, control characters, or marks that reverse the direction of
+text and make one text look like another.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A prompt (its last user turn) and the reply, raw, as the engine gave it; tool calls written out."""
+class PromptAndReply:
+    """A prompt (its last user message) and the raw reply, with tool calls written out."""
 
     prompt: str
     reply: str
 
 
-Texts = Callable[[str, str], Said | None]
-"""What was said in a case (id) by an arm; None where it is not known."""
+TextLookup = Callable[[str, str], PromptAndReply | None]
+"""The prompt and reply of a case (id) and an arm; None if unknown."""
 
 
-def nothing(case: str, arm: str) -> None:
-    """The texts of a report that has none beside it."""
+def no_texts(case: str, arm: str) -> None:
+    """The lookup of a report without texts."""
 
 
 _PLAIN: Final = frozenset("\n\t")
 _UNSAFE: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-# Joiners are letters' business in Indic scripts and in emoji, and turn no line around.
+# Joiners are part of spelling in Indic scripts and of emoji, and do not reorder text.
 _JOINERS: Final = frozenset("\u200c\u200d")
 
 
 def visible(text: str) -> str:
-    """The text with every character that cannot be seen, or that moves others, written as \\u{...}.
+    """The text with every invisible or reordering character written as \\u{...}.
 
-    Line breaks and tabs stay; CR LF becomes LF. The result can be encoded as UTF-8.
+    Line breaks and tabs are kept; CR LF becomes LF. The result can be encoded as UTF-8.
     """
     text = text.replace("\r\n", "\n")
     return "".join(c if _harmless(c) else f"\\u{{{ord(c):x}}}" for c in text)

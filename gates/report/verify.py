@@ -1,7 +1,7 @@
-"""Is this report genuine, and is it about what lies here? Files in, a value or one clear no out.
+"""Verifies that a report is genuine and about the files that are here.
 
-`verify_report` asks the questions of `gates/report/checks.py` in an order that never believes a
-byte before its signature; what was not asked is listed too, so that nobody takes silence for yes.
+`verify_report` makes the checks of `gates/report/checks.py`, the signature first. Checks that were not
+made are listed too, so that nobody takes them for passed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gates.artefact import artefact as artefacts
-from gates.contracts.errors import ArtefactError
+from gates.contracts.errors import ManifestError
 from gates.report import checks, document, dsse
 from gates.report.codec import CodecError
 from gates.report.statement import Statement
@@ -26,12 +26,12 @@ MAX_REPORT_BYTES: Final = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """A genuine report, and what is known of it.
+class VerifiedReport:
+    """A genuine report, and what was checked.
 
-    `digest` names the envelope's bytes (what `promote` calls `report`), `statement_digest` what was
-    signed: a signature added later changes the first and not the second. `checked` and `unchecked`
-    are lines for people.
+    `digest` identifies the envelope's bytes (what `promote` calls `report`), `statement_digest` the signed
+    payload: another signature changes the first and not the second. `checked` and `unchecked` are lines
+    for display.
     """
 
     statement: Statement
@@ -42,11 +42,11 @@ class Verified:
     unchecked: tuple[str, ...] = field(default=())
 
 
-def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -> Verified:
-    """Read a report and verify its signature; judges nothing that it says.
+def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -> VerifiedReport:
+    """Read a report and verify its signature, without judging its content.
 
     Raises:
-        ReportError: report_missing (no such file), report_signature (all else).
+        ReportError: report_missing (no such file) or report_signature (any other problem).
     """
     data = report if isinstance(report, bytes) else _read(report)
     try:
@@ -57,7 +57,7 @@ def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -
         statement = document.parse(envelope.payload)
     except CodecError as error:
         raise checks.refuse("report_signature", str(error)) from None
-    return Verified(
+    return VerifiedReport(
         statement,
         f"sha256:{hashlib.sha256(data).hexdigest()}",
         f"sha256:{hashlib.sha256(envelope.payload).hexdigest()}",
@@ -77,15 +77,15 @@ def verify_report(
     policy: str | None = None,
     max_age_days: float | None = None,
     need_pass: bool = True,
-) -> Verified:
-    """A report that is signed by a trusted key, fresh, a pass, and about what is given here.
+) -> VerifiedReport:
+    """Verify that a report is signed by a trusted key, fresh, a pass, and about what is given here.
 
-    `samples` is the samples.jsonl beside the report, `artefact` a folder (or a file in it) whose
-    every byte is hashed again, `suite` and `policy` the digests in force. `need_pass=False` takes a
-    genuine report of a failure, too.
+    `samples` is the samples.jsonl beside the report; `artefact` is a folder (or a file in it), every file
+    of which is hashed again; `suite` and `policy` are the digests in force. `need_pass=False` also accepts
+    genuine reports of a failure.
 
     Raises:
-        ReportError: with the code of the first question that was answered with no.
+        ReportError: with the code of the first check that failed.
     """
     opened = open_report(report, trusted)
     statement, yes, unasked = opened.statement, list(opened.checked), list[str]()
@@ -114,7 +114,7 @@ def verify_report(
         unasked.append("artefact: no folder was given")
     else:
         yes.append(f"artefact: {_check_artefact(statement, artefact)}, every byte")
-    return Verified(
+    return VerifiedReport(
         statement, opened.digest, opened.statement_digest, opened.signers, tuple(yes), tuple(unasked)
     )
 
@@ -141,16 +141,16 @@ def _check_samples(statement: Statement, path: Path) -> int:
 
 
 def _check_artefact(statement: Statement, path: Path) -> str:
-    """The root of the folder, after every file in it was hashed."""
+    """The folder's root digest, after every file in it was hashed."""
     folder = artefacts.folder_of(path)
     try:
         root = artefacts.load(folder).root
         checks.artefact(statement, root)
         problems = artefacts.verify(folder)
-    except (ArtefactError, OSError) as error:
+    except (ManifestError, OSError) as error:
         raise checks.refuse("mismatch_artefact", str(error)) from None
     if problems:
-        more = f" and {len(problems) - checks.SHOWN} more" if len(problems) > checks.SHOWN else ""
-        shown = "; ".join(map(str, problems[: checks.SHOWN]))
+        more = f" and {len(problems) - checks.MAX_SHOWN} more" if len(problems) > checks.MAX_SHOWN else ""
+        shown = "; ".join(map(str, problems[: checks.MAX_SHOWN]))
         raise checks.refuse("mismatch_artefact", f"{folder} is not what its manifest says: {shown}{more}")
     return root

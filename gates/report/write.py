@@ -1,8 +1,8 @@
 """Signs a statement and writes it: `report.json` for machines, `report.html` and `report.md` for people.
 
-`report.json` comes last, by rename: where it lies, the others lie beside it and show the same
-statement. Everything is made, and read back, before the first byte goes to disk, so that a fault
-on the way leaves an older report as it was.
+`report.json` is written last, by rename, so that where it exists the others exist and show the same
+statement. Everything is built and read back before the first byte is written, so that an error leaves
+an older report as it was.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gates.report import document, dsse
 from gates.report.markdown import markdown
 from gates.report.page import page
 from gates.report.statement import Statement
-from gates.report.texts import Texts, nothing
+from gates.report.texts import TextLookup, no_texts
 from gates.report.verify import open_report
 
 REPORT: Final = "report.json"
@@ -29,8 +29,8 @@ MARKDOWN: Final = "report.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A report on disk. `digest` names it to `promote`; `statement_digest` names what was signed."""
+class WrittenReport:
+    """A report on disk. `digest` identifies it to `promote`; `statement_digest` is of what was signed."""
 
     path: Path
     digest: str
@@ -38,17 +38,17 @@ class Written:
 
 
 def write_report(
-    out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: Texts = nothing
-) -> Written:
-    """Sign and write the three files into `out_dir`, which is made if it is not there.
+    out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: TextLookup = no_texts
+) -> WrittenReport:
+    """Sign and write the three files into `out_dir`, which is created if needed.
 
     Raises:
         RunError: they cannot be written there.
-        CodecError: the statement holds what cannot be stated (NaN); a fault of this program.
+        CodecError: the statement contains NaN, which is a bug of this program.
     """
     data = dsse.render(dsse.sign(document.render(statement), key))
     public = key.public_key()
-    opened = open_report(data, {dsse.key_id(public): public})  # what is written can be read
+    opened = open_report(data, {dsse.key_id(public): public})  # check that what will be written can be read
     digest = opened.statement_digest
     shown = page(statement, texts, statement_digest=digest, signers=opened.signers)
     short = markdown(statement, texts, statement_digest=digest)
@@ -58,11 +58,11 @@ def write_report(
         _publish(out_dir, files)
     except OSError as error:
         raise RunError(f"{out_dir}: the report cannot be written there ({error.strerror or error})") from None
-    return Written(out_dir / REPORT, opened.digest, digest)
+    return WrittenReport(out_dir / REPORT, opened.digest, digest)
 
 
 def _publish(folder: Path, files: dict[str, bytes]) -> None:
-    """All drafts to disk first, then each to its name, in the given order."""
+    """Write all drafts to disk first, then rename each, in the given order."""
     drafts: dict[str, Path] = {}
     try:
         for name, data in files.items():

@@ -1,6 +1,6 @@
-"""What a run shows while it goes on: a bar on a terminal, a line every ten seconds elsewhere.
+"""Progress display of a run: a bar on a terminal, a line every ten seconds elsewhere.
 
-Drawing takes a millisecond or two, which a clock could see: it is done only when a sample is over,
+Drawing takes a millisecond or two, which could show up in latencies. It is done only between samples,
 and never by a thread of its own.
 """
 
@@ -20,46 +20,46 @@ LINE_SECONDS: Final = 10.0
 _DRAW_SECONDS: Final = 0.2
 
 
-class Progress(Protocol):
-    """Is told what a run does."""
+class RunProgress(Protocol):
+    """The interface through which a run reports its progress."""
 
     def start(self, total: int, present: int) -> None:
-        """So many samples are planned, so many of them are on file already."""
+        """The number of planned samples, and of those already on file."""
 
     def sample(self, sample: Sample) -> None:
-        """One more is on file."""
+        """One more sample is on file."""
 
     def stop(self) -> None:
-        """The run is over, or was stopped."""
+        """The run has ended or was stopped."""
 
 
-class Counts:
-    """What was counted so far."""
+class ProgressCounts:
+    """Counts of a run so far."""
 
     def __init__(self) -> None:
         self.total = self.done = self.asked = self.lost = self.retried = 0
 
     def add(self, sample: Sample) -> None:
-        """Count one."""
+        """Count one sample."""
         self.done += 1
         self.asked += 1
         self.lost += sample.fault is not None
         self.retried += bool(sample.retries)
 
     def seconds_left(self, elapsed: float) -> float | None:
-        """At the rate so far; None before the first."""
+        """The estimated time left at the rate so far; None before the first sample."""
         return elapsed / self.asked * (self.total - self.done) if self.asked else None
 
     def __str__(self) -> str:
         return f"{self.lost} lost, {self.retried} retried"
 
 
-class Lines:
+class ProgressLines:
     """A line every ten seconds and one at the end, for logs."""
 
     def __init__(self, label: str, stream: TextIO | None = None) -> None:
         self._label, self._stream = label, stream or sys.stderr
-        self._counts = Counts()
+        self._counts = ProgressCounts()
         self._began = self._told = 0.0
 
     def start(self, total: int, present: int) -> None:
@@ -82,11 +82,11 @@ class Lines:
         print(f"{self._label}: {counts.done}/{counts.total}, {counts}{ahead}", file=self._stream, flush=True)
 
 
-class Bar:
+class ProgressBar:
     """A bar with the time left, for a terminal."""
 
     def __init__(self, label: str, stream: TextIO | None = None) -> None:
-        self._counts = Counts()
+        self._counts = ProgressCounts()
         self._drawn = 0.0
         self._bar = RichProgress(
             TextColumn("{task.description}"),
@@ -117,10 +117,10 @@ class Bar:
         self._bar.stop()
 
 
-def progress(label: str, stream: TextIO | None = None) -> Progress:
-    """The fitting one for standard error, or for another stream."""
+def make_progress(label: str, stream: TextIO | None = None) -> RunProgress:
+    """A bar if the stream (default: standard error) is a terminal, else lines."""
     stream = stream or sys.stderr
-    return Bar(label, stream) if stream.isatty() else Lines(label, stream)
+    return ProgressBar(label, stream) if stream.isatty() else ProgressLines(label, stream)
 
 
 def _span(seconds: float) -> str:

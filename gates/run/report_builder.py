@@ -1,4 +1,4 @@
-"""A job's outcome as a statement, and the texts that its page shows. The ledger is read here; pure else."""
+"""Builds the report's statement, and the texts on its page, from a job's result. Reads the sample store."""
 
 from __future__ import annotations
 
@@ -9,37 +9,41 @@ from statistics import median
 from typing import Final
 
 from gates.artefact.manifest import Artefact
-from gates.contracts.sample import Sample
-from gates.policy.values import UNITS
+from gates.contracts.sample import BASELINE, CANDIDATE, Sample
+from gates.policy.policy import UNITS
 from gates.reply.reply import Reply, read_reply
 from gates.report import statement as stated
-from gates.report.gather import distribution, failures, ledger, tallies
-from gates.report.texts import Said, Texts
-from gates.run.job import Judged
-from gates.run.job_spec import BASELINE, CANDIDATE, GATEWAY, Job
-from gates.run.ledger import Ledger
-from gates.run.readings import Reading, differences, slope
+from gates.report.collectors import distribution, failures, sample_index, tallies
+from gates.report.texts import PromptAndReply, TextLookup
+from gates.run.gate_job import GATEWAY, GateJob
+from gates.run.job import JobResult
+from gates.run.latency_readings import LatencyReading, differences, slope
+from gates.run.sample_store import SampleStore
 
-_NEVER: Final[Mapping[str, float]] = {"ttft": float("inf"), "first_sentence": float("inf"), "decode": 0.0}
-"""What a failed request counts as, by metric."""
+_FAILED_VALUE: Final[Mapping[str, float]] = {
+    "ttft": float("inf"),
+    "first_sentence": float("inf"),
+    "decode": 0.0,
+}
+"""The value of a failed request, by metric."""
 
 
-def compose(
-    job: Job,
-    judged: Judged,
-    book: Ledger,
+def build_statement(
+    job: GateJob,
+    judged: JobResult,
+    store: SampleStore,
     *,
     harness: stated.Harness,
     host: Mapping[str, str],
     now: datetime,
     data: tuple[stated.Pinned, ...] = (),
 ) -> stated.Statement:
-    """Everything that the report states; `data` is what the suite was held against."""
-    with book.path.open("rb") as lines:
-        samples = ledger(lines, judged.scored.outcomes)
+    """Everything that the report states; `data` are the files in which the suite was searched for."""
+    with store.path.open("rb") as lines:
+        samples = sample_index(lines, judged.scored.outcomes)
     return stated.Statement(
-        candidate=stated.Arm(model_of(job.candidate.artefact), job.candidate.engine),
-        baseline=stated.Arm(model_of(job.baseline.artefact), job.baseline.engine),
+        candidate=stated.ComparedArm(model_of(job.candidate.artefact), job.candidate.engine),
+        baseline=stated.ComparedArm(model_of(job.baseline.artefact), job.baseline.engine),
         suite=stated.Pinned(job.suite.name, job.suite.version, job.suite.digest),
         policy=stated.Pinned(job.policy.name, job.policy.version, job.policy.digest),
         harness=harness,
@@ -49,21 +53,23 @@ def compose(
         failures=failures(judged.scored.results),
         distributions=tuple(_distributions(judged.readings)),
         samples=samples,
-        created=stated.stamp(now),
+        created=stated.format_time(now),
         ancestors=tuple(_ancestors(job)),
         data=data,
         speed=tuple(_speed(job, judged.readings)),
     )
 
 
-def model_of(artefact: Artefact) -> stated.Model:
-    """An artefact as a report speaks of it."""
+def model_of(artefact: Artefact) -> stated.ModelIdentity:
+    """An artefact's identity as a report states it."""
     origin = artefact.provenance
-    return stated.Model(artefact.name, artefact.format, artefact.root, origin.base_model, origin.parents)
+    return stated.ModelIdentity(
+        artefact.name, artefact.format, artefact.root, origin.base_model, origin.parents
+    )
 
 
-def _ancestors(job: Job) -> Iterator[stated.Model]:
-    """Those of the known artefacts that the two arms were made of, at any remove."""
+def _ancestors(job: GateJob) -> Iterator[stated.ModelIdentity]:
+    """Those of the known artefacts from which the two arms descend."""
     by_root = {artefact.root: artefact for artefact in job.known}
     arms = (job.candidate.artefact, job.baseline.artefact)
     seen, open_ = {artefact.root for artefact in arms}, [a for artefact in arms for a in _parents(artefact)]
@@ -79,8 +85,8 @@ def _parents(artefact: Artefact) -> list[str]:
     return list(artefact.provenance.parents.values())
 
 
-def _distributions(taken: Iterable[Reading]) -> Iterator[stated.Distribution]:
-    good = [reading for reading in taken if not reading.void]
+def _distributions(readings: Iterable[LatencyReading]) -> Iterator[stated.Distribution]:
+    good = [reading for reading in readings if not reading.void]
     for metric, unit in UNITS.items():
         for arm in (CANDIDATE, BASELINE):
             values = [_value(r, metric) for r in good if r.arm == arm]
@@ -89,25 +95,25 @@ def _distributions(taken: Iterable[Reading]) -> Iterator[stated.Distribution]:
                 yield distribution(metric, arm, unit, known)
 
 
-def _speed(job: Job, taken: tuple[Reading, ...]) -> Iterator[str]:
-    """What time to first token depends on, in words."""
+def _speed(job: GateJob, readings: tuple[LatencyReading, ...]) -> Iterator[str]:
+    """Sentences on what time to first token depends on."""
     regime = job.policy.speed.regime
     for arm in (CANDIDATE, BASELINE):
-        if grown := slope(taken, arm, regime):
+        if grown := slope(readings, arm, regime):
             yield (
                 f"{arm}: {grown.per_1k:.1f} ms more to the first token for every 1,000 tokens of prompt "
                 f"({grown.n} requests)"
             )
-    if shares := differences(taken, GATEWAY, CANDIDATE, regime):
+    if shares := differences(readings, GATEWAY, CANDIDATE, regime):
         yield (
             f"the gateway in between: {median(shares):+.1f} ms to the first token (median of {len(shares)} pairs; "
             "asked from its own process, so rather too much than too little)"
         )
 
 
-def _value(reading: Reading, metric: str) -> float | None:
+def _value(reading: LatencyReading, metric: str) -> float | None:
     if reading.failed:
-        return _NEVER[metric]
+        return _FAILED_VALUE[metric]
     value: float | None = getattr(reading, metric)
     return value
 
@@ -115,11 +121,13 @@ def _value(reading: Reading, metric: str) -> float | None:
 # ------------------------------------------------------------------------------------------- texts
 
 
-def texts(samples: Iterable[Sample]) -> Texts:
-    """What was said in each case by each arm; of several repeats the first that the ledger holds."""
-    said: dict[tuple[str, str], Said] = {}
+def reply_texts(samples: Iterable[Sample]) -> TextLookup:
+    """The prompt and reply of each case and arm; of several repeats the first in the store."""
+    said: dict[tuple[str, str], PromptAndReply] = {}
     for sample in samples:
-        said.setdefault((sample.key.case, sample.key.arm), Said(_prompt(sample), _spoken(read_reply(sample))))
+        said.setdefault(
+            (sample.key.case, sample.key.arm), PromptAndReply(_prompt(sample), _spoken(read_reply(sample)))
+        )
     return lambda case, arm: said.get((case, arm))
 
 

@@ -1,30 +1,31 @@
-"""The request of one ask: a case, the sampling, and the arm's variant, as an engine's body. Pure.
+"""Builds request bodies from a case, its sampling parameters and the arm's variant. Pure.
 
-Every sampling parameter is in it. vLLM takes what is left out from the model's
-`generation_config.json` (a log line in vLLM #43009 shows temperature 0.6 and top_k 20 put in so),
-llama-server from its command line: two arms would then differ by sampler, and not by weights.
+Every sampling parameter is set. For missing ones vLLM uses the model's `generation_config.json` (a log
+line in vLLM #43009 shows temperature 0.6 and top_k 20 from there) and llama-server its command line;
+two arms would then differ in sampling instead of weights.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Mode
-from gates.policy.load import with_system
 from gates.run.target import Dialect, Target, Variant
 
 
-def build(case: Case, sampling: Sampling, target: Target, variant: Variant, mode: Mode) -> dict[str, Any]:
+def build_body(
+    case: Case, sampling: Sampling, target: Target, variant: Variant, mode: Mode
+) -> dict[str, Any]:
     """The body for `POST /v1/chat/completions`.
 
     Raises:
-        RunError: the dialect has no word for a parameter, or the variant's extra fields would
-            replace what is set here.
+        RunError: the dialect has no field for a parameter, or the variant's extra fields would replace
+            a field that is set here.
     """
     body: dict[str, Any] = {
         "model": target.served_model,
@@ -44,14 +45,24 @@ def build(case: Case, sampling: Sampling, target: Target, variant: Variant, mode
     return {**body, **variant.extra}
 
 
-def encoded(body: Mapping[str, Any]) -> bytes:
-    """The bytes that go out. Keys keep their order: a chat template prints a tool's in it."""
+def with_system(messages: Iterable[Mapping[str, Any]], text: str) -> tuple[Mapping[str, Any], ...]:
+    """The messages with `text` appended to their system prompt, or with `text` as the system prompt if there is none."""
+    first, *rest = messages = tuple(messages)
+    if not text:
+        return messages
+    if first["role"] != "system":
+        return ({"role": "system", "content": text}, *messages)
+    return ({**first, "content": f"{first['content']}\n\n{text}"}, *rest)
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """The bytes that are sent. Keys keep their order, because chat templates print tools in it."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def digest(body: Mapping[str, Any]) -> str:
-    """`sha256:` and 64 hex digits over the bytes that go out."""
-    return f"sha256:{hashlib.sha256(encoded(body)).hexdigest()}"
+def body_digest(body: Mapping[str, Any]) -> str:
+    """`sha256:` and 64 hex digits over the bytes that are sent."""
+    return f"sha256:{hashlib.sha256(encode_body(body)).hexdigest()}"
 
 
 # ----------------------------------------------------------------------------------------- dialects
@@ -65,35 +76,36 @@ def _vllm(sampling: Sampling) -> dict[str, Any]:
     }
 
 
-_LLAMA_OFF: Final = {
+_LLAMA_SAMPLERS_OFF: Final = {
     "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dry_multiplier": 0.0,
     "dynatemp_range": 0.0, "mirostat": 0,
 }  # fmt: skip
-"""llama-server's further samplers, which its command line could have switched on."""
+"""Further samplers of llama-server, which its command line could have enabled."""
 
 
-_LAST: Final = 4096
-"""Tokens that penalties look back: a voice's whole conversation. -1, once all of them, is refused
-by builds of 2026, and a very large number is memory that they take."""
+_PENALTY_WINDOW: Final = 4096
+"""The number of tokens that penalties look back: a whole spoken conversation. Builds of 2026 refuse -1,
+which used to mean all tokens, and a very large number costs memory.
+"""
 
 
 def _llama(sampling: Sampling) -> dict[str, Any]:
-    """The same by llama-server's words; its penalties look 64 tokens back unless told, vLLM's at all."""
+    """The same in llama-server's fields. Its penalties look back 64 tokens by default, vLLM's all tokens."""
     return {
-        "top_k": max(sampling.top_k, 0),  # 0 is all of them here
+        "top_k": max(sampling.top_k, 0),  # 0 means all tokens here
         "min_p": sampling.min_p,
         "repeat_penalty": sampling.repetition_penalty,
-        "repeat_last_n": _LAST,
-        **_LLAMA_OFF,
+        "repeat_last_n": _PENALTY_WINDOW,
+        **_LLAMA_SAMPLERS_OFF,
     }
 
 
-_NEUTRAL: Final = {"top_k": (-1, 0), "min_p": (0.0,), "repetition_penalty": (1.0,)}
+_OPENAI_NEUTRAL: Final = {"top_k": (-1, 0), "min_p": (0.0,), "repetition_penalty": (1.0,)}
 
 
 def _openai(sampling: Sampling) -> dict[str, Any]:
-    """OpenAI's API has no word for these, and answers 400 to a word that it does not know."""
-    for name, neutral in _NEUTRAL.items():
+    """OpenAI's API has no fields for these parameters and answers 400 to unknown fields."""
+    for name, neutral in _OPENAI_NEUTRAL.items():
         if getattr(sampling, name) not in neutral:
             raise RunError(
                 f"an engine of dialect 'openai' cannot be asked with {name} = {getattr(sampling, name)}"
@@ -101,7 +113,7 @@ def _openai(sampling: Sampling) -> dict[str, Any]:
     return {}
 
 
-_OWN: Final[Mapping[Dialect, Callable[[Sampling], dict[str, Any]]]] = {
+_DIALECT_FIELDS: Final[Mapping[Dialect, Callable[[Sampling], dict[str, Any]]]] = {
     "vllm": _vllm,
     "llama-server": _llama,
     "openai": _openai,
@@ -116,14 +128,14 @@ def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
         "frequency_penalty": sampling.frequency_penalty,
         "seed": sampling.seed,
         "max_tokens": sampling.max_tokens,
-        **_OWN[dialect](sampling),
+        **_DIALECT_FIELDS[dialect](sampling),
     }
 
 
 def _thinking(dialect: Dialect, on: bool) -> dict[str, Any]:
-    """A JSON boolean: vLLM takes "false" and 0 for on. OpenAI's API has no common word for it.
+    """The thinking switch as a JSON boolean: vLLM reads "false" and 0 as on. OpenAI's API has no common field.
 
-    llama-server is also told where thoughts go, which its command line could have changed.
+    llama-server is also told where to put reasoning, which its command line could have changed.
     """
     if dialect == "openai":
         return {}

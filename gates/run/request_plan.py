@@ -1,4 +1,4 @@
-"""What a gate job asks, part by part: the stages, the baseline again, the controls, the clock. Pure."""
+"""The requests of each part of a gate job: stages, A/A, negative controls, latency. Pure."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from dataclasses import replace
 
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import RunError
-from gates.contracts.sample import Sample
-from gates.policy.values import SAME
+from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, Sample
+from gates.policy.policy import SELF_COMPARISON
 from gates.reply.reply import read_reply
-from gates.run.context import buckets_within
-from gates.run.job_spec import AGAIN, BASELINE, CANDIDATE, CONTROL, Job
-from gates.run.latency import Schedule
-from gates.run.plan import Ask, plan, repeats_at
+from gates.run.conversation import buckets_within
+from gates.run.gate_job import GateJob
+from gates.run.latency_schedule import Schedule
+from gates.run.planned_request import PlannedRequest, plan_requests, repeats_at
 from gates.run.target import Arm
 
 
-def first_stage(job: Job, *, named: bool = False) -> tuple[Ask, ...]:
-    """Both arms, case by case, with every repeat that some gate counts; only the named ones if asked."""
+def first_stage_requests(job: GateJob, *, named: bool = False) -> tuple[PlannedRequest, ...]:
+    """Stage 1 of both arms, case by case, with every repeat that a gate counts; only named cases if `named`."""
     chosen = {case.id: case for case in job.suite.cases if case.named} if named else None
-    return _asks(job, pair(job), stage=1, gates=job.policy.gates, cases=chosen)
+    return _job_requests(job, compared_arms(job), stage=1, gates=job.policy.gates, cases=chosen)
 
 
-def second_stage(job: Job, gates: Collection[str]) -> tuple[Ask, ...]:
-    """The registered extension of these gates."""
-    return _asks(job, pair(job), stage=2, gates=gates)
+def extension_requests(job: GateJob, gates: Collection[str]) -> tuple[PlannedRequest, ...]:
+    """The extension (stage 2) of these gates."""
+    return _job_requests(job, compared_arms(job), stage=2, gates=gates)
 
 
-def again(job: Job) -> tuple[Ask, ...]:
-    """The baseline once more: the first cases of every comparative gate, at temperature 0."""
+def self_comparison_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
+    """The baseline once more (A/A): the first cases of every comparative gate, at temperature 0."""
     policy, chosen = job.policy, dict[str, Case]()
-    if SAME not in policy.wanted_controls:
+    if SELF_COMPARISON not in policy.required_controls:
         return ()
     for gate in (name for name, rules in policy.gates.items() if rules.compare):
         chosen |= {case.id: case for case in job.suite.of(gate, 1)[: policy.same.n]}
-    return _asks(job, [job.arms[AGAIN]], stage=1, gates=policy.gates, cases=chosen, greedy=True)
+    return _job_requests(job, [job.arms[AGAIN]], stage=1, gates=policy.gates, cases=chosen, greedy=True)
 
 
-def controls(job: Job) -> tuple[Ask, ...]:
+def control_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
     """Every negative control, on the gates that it has to fail, at temperature 0."""
     return tuple(
         ask
         for control in job.policy.controls
-        for ask in _asks(
-            job, [job.arms[f"{CONTROL}{control.name}"]], stage=1, gates=control.breaks, greedy=True
+        for ask in _job_requests(
+            job, [job.arms[f"{CONTROL_PREFIX}{control.name}"]], stage=1, gates=control.breaks, greedy=True
         )
     )
 
 
-def speakers(suite: Suite, samples: Iterable[Sample]) -> tuple[Case, ...]:
-    """Prompts to time: those that the baseline answered longest, in words and without a tool.
+def latency_prompts(suite: Suite, samples: Iterable[Sample]) -> tuple[Case, ...]:
+    """Prompts for timing: those with the longest replies of the baseline, without tool calls.
 
-    A decode rate needs tokens to count; time to the first of them does not mind.
+    A decode rate needs long replies; time to first token does not depend on it.
     """
     made: dict[str, int] = {}
     for sample in samples:
@@ -63,8 +63,8 @@ def speakers(suite: Suite, samples: Iterable[Sample]) -> tuple[Case, ...]:
     return tuple(sorted(spoken, key=lambda case: (-made[case.id], case.id)))
 
 
-def speed_schedule(job: Job, chars_per_token: float) -> Schedule:
-    """The policy's schedule, within the context that both engines have."""
+def latency_schedule(job: GateJob, chars_per_token: float) -> Schedule:
+    """The policy's schedule, limited to prompt lengths that fit both engines' contexts."""
     speed = job.policy.speed
     room = min(job.candidate.context, job.baseline.context)
     buckets = buckets_within(room, Schedule().max_tokens, speed.buckets)
@@ -79,20 +79,20 @@ def speed_schedule(job: Job, chars_per_token: float) -> Schedule:
     )
 
 
-def pair(job: Job) -> list[Arm]:
-    """The two arms that are compared."""
+def compared_arms(job: GateJob) -> list[Arm]:
+    """Candidate and baseline."""
     return [job.arms[CANDIDATE], job.arms[BASELINE]]
 
 
-def _asks(
-    job: Job,
+def _job_requests(
+    job: GateJob,
     arms: Sequence[Arm],
     *,
     stage: int,
     gates: Collection[str],
     cases: Mapping[str, Case] | None = None,
     greedy: bool = False,
-) -> tuple[Ask, ...]:
+) -> tuple[PlannedRequest, ...]:
     policy, suite = job.policy, job.suite
     temperatures = policy.run.temperatures
     cold = {temperatures.index(0.0)}
@@ -104,7 +104,7 @@ def _asks(
     kept = suite.cases if cases is None else tuple(cases.values())
     ordered = sorted(kept, key=lambda case: not case.named)
     repeats = repeats_at(temperatures, suite.sampling.seed)
-    return plan(
+    return plan_requests(
         replace(suite, cases=tuple(ordered)), arms, stage=stage, gates=gates, repeats=repeats,
         numbers=numbers, whole=not greedy,
     )  # fmt: skip

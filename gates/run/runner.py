@@ -1,8 +1,8 @@
-"""Asks what was planned and brings every sample to the ledger; stopped at any time, it resumes.
+"""Makes the planned requests and stores every sample; can be stopped at any time and resumed.
 
-Faults of transport are tried again and kept in the sample; a model's answer is taken as it is. A
-sample that stays lost is held back until its arm answers again: an engine that is gone ends the
-run with a RunError and without a row of losses, and what it did not answer is asked when it is back.
+Transport faults are retried and recorded in the sample; a model's answer is never repeated. A sample
+that stays lost is held back until its arm answers again. If an engine is gone, the run therefore ends
+with a RunError instead of a series of lost samples, which are asked again on the next run.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from dataclasses import dataclass
 from typing import Final
 
 from gates.contracts.errors import RunError
-from gates.contracts.sample import Fault, Sample
-from gates.reply.reader import shown
-from gates.run.faults import transport_fault
-from gates.run.http import Attempt, Timeouts, Wire
-from gates.run.ledger import Ledger
-from gates.run.plan import Ask, pending
-from gates.run.progress import Progress
-from gates.run.request import encoded
+from gates.contracts.sample import Sample, TransportFault
+from gates.reply.parser import quote
+from gates.run.http import Attempt, RequestTimeouts, TimedClient
+from gates.run.planned_request import PlannedRequest, pending_requests
+from gates.run.progress import RunProgress
+from gates.run.request import encode_body
+from gates.run.sample_store import SampleStore
 from gates.run.target import Target
+from gates.run.transport_faults import transport_fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a run asks. At a concurrency of 1 an answer at temperature 0 is the same every time.
+    """How requests are made. At a concurrency of 1 replies at temperature 0 are reproducible.
 
-    A fault is tried again `retries` times, after 1, 4, 16 ... times `backoff_s` seconds; after
-    `patience` lost samples in a row the arm's engine is taken for gone.
+    A fault is retried `retries` times, after 1, 4, 16 ... times `backoff_s` seconds. After `patience` lost
+    samples in a row the arm's engine is considered gone.
     """
 
     concurrency: int = 1
     retries: int = 2
     backoff_s: float = 1.0
     patience: int = 5
-    timeouts: Timeouts = Timeouts()
+    timeouts: RequestTimeouts = RequestTimeouts()
 
 
-PATIENT: Final = Pace(retries=0)
-"""The latency gate's pace: one request at a time, and one that failed has failed."""
+LATENCY_PACE: Final = Pace(retries=0)
+"""The pace of the latency part: one request at a time, without retries."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """What a run did: of `planned` samples `present` were on file before, `asked` are new ones."""
+class RunCounts:
+    """Counts of a run: `planned` samples, of which `present` were on file before and `asked` are new."""
 
     planned: int = 0
     present: int = 0
@@ -59,34 +59,34 @@ class Tally:
 
 
 async def run(
-    asks: Iterable[Ask],
+    requests: Iterable[PlannedRequest],
     targets: Mapping[str, Target],
-    ledger: Ledger,
+    store: SampleStore,
     *,
     pace: Pace = Pace(),
-    progress: Progress | None = None,
-) -> Tally:
-    """Ask everything that the ledger does not hold yet. `targets` maps the asks' arms.
+    progress: RunProgress | None = None,
+) -> RunCounts:
+    """Make every request that is not in the store yet. `targets` maps the requests' arms.
 
-    When it is cancelled, what was answered is in the ledger, and what is under way is given up.
+    When cancelled, finished samples are in the store and requests in progress are dropped.
 
     Raises:
-        RunError: an engine is gone or refuses to be asked, or the disk is full.
+        RunError: an engine is gone or rejects all requests, or the disk is full.
     """
-    asks = tuple(asks)
-    if strangers := {a.key.arm for a in asks} - targets.keys():
-        raise RunError(f"no engine is given for {', '.join(sorted(strangers))}")
-    if pace.concurrency > 1 and any(a.wait_s or a.before is not None for a in asks):
+    requests = tuple(requests)
+    if unknown_arms := {a.key.arm for a in requests} - targets.keys():
+        raise RunError(f"no engine is given for {', '.join(sorted(unknown_arms))}")
+    if pace.concurrency > 1 and any(a.wait_s or a.before is not None for a in requests):
         raise RunError("requests with a pause before them are made one at a time; set concurrency to 1")
-    todo = pending(asks, ledger)
-    planned, new = sum(a.recorded for a in asks), sum(a.recorded for a in todo)
-    tally = Tally(planned, planned - new)
+    todo = pending_requests(requests, store)
+    planned, new = sum(a.recorded for a in requests), sum(a.recorded for a in todo)
+    tally = RunCounts(planned, planned - new)
     if progress:
         progress.start(tally.planned, tally.present)
     try:
-        with _still_memory(), _Scribe(ledger) as scribe:
-            async with Wire(pace.timeouts) as wire:
-                await _Run(todo, targets, pace, wire, scribe, tally, progress).all()
+        with _frozen_gc(), _StoreWriter(store) as writer:
+            async with TimedClient(pace.timeouts) as client:
+                await _Run(todo, targets, pace, client, writer, tally, progress).all()
     finally:
         if progress:
             progress.stop()
@@ -94,24 +94,24 @@ async def run(
 
 
 class _Run:
-    """One run: workers that take asks from one iterator."""
+    """One run: workers that take requests from a shared iterator."""
 
     def __init__(
         self,
-        todo: Iterable[Ask],
+        todo: Iterable[PlannedRequest],
         targets: Mapping[str, Target],
         pace: Pace,
-        wire: Wire,
-        scribe: _Scribe,
-        tally: Tally,
-        progress: Progress | None,
+        client: TimedClient,
+        writer: _StoreWriter,
+        tally: RunCounts,
+        progress: RunProgress | None,
     ) -> None:
         self._todo, self._targets, self._pace = iter(todo), targets, pace
-        self._wire, self._scribe, self._tally, self._progress = wire, scribe, tally, progress
+        self._client, self._writer, self._tally, self._progress = client, writer, tally, progress
         self._held: dict[str, list[Sample]] = {}  # by arm: lost since its last answer
 
     async def all(self) -> None:
-        """Until nothing is left."""
+        """Work until no request is left."""
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self._pace.concurrency):
@@ -121,31 +121,33 @@ class _Run:
         await self._keep([sample for held in self._held.values() for sample in held])
 
     async def _work(self) -> None:
-        for ask in self._todo:
-            target = self._targets[ask.key.arm]
-            if ask.before is not None:
-                await self._wire.ask(target, encoded(ask.before))
-            await asyncio.sleep(ask.wait_s)
-            sample = await self._take(ask, target)
-            if ask.recorded:
+        for planned in self._todo:
+            target = self._targets[planned.key.arm]
+            if planned.before is not None:
+                await self._client.ask(target, encode_body(planned.before))
+            await asyncio.sleep(planned.wait_s)
+            sample = await self._take(planned, target)
+            if planned.recorded:
                 await self._settle(sample, target)
             elif sample.fault or (sample.status or 0) >= 400:
-                raise RunError(f"{ask.key.arm}: {target.url} could not be warmed up: {_what(sample)}")
+                raise RunError(
+                    f"{planned.key.arm}: {target.url} could not be warmed up: {_describe_failure(sample)}"
+                )
 
-    async def _take(self, ask: Ask, target: Target) -> Sample:
-        """The sample of an ask, after as many tries as it takes and is allowed."""
-        body, retries = encoded(ask.request), list[Fault]()
+    async def _take(self, planned: PlannedRequest, target: Target) -> Sample:
+        """The sample of a request, after as many attempts as needed and allowed."""
+        body, retries = encode_body(planned.request), list[TransportFault]()
         while True:
-            attempt = await self._wire.ask(target, body)
-            _refuse(attempt, target)
+            attempt = await self._client.ask(target, body)
+            _raise_for_config_error(attempt, target)
             fault = attempt.fault or transport_fault(attempt.status, attempt.reads)
             if fault is None or len(retries) >= self._pace.retries:
                 break
             await asyncio.sleep(self._pace.backoff_s * 4 ** len(retries))
             retries.append(fault)
         return Sample(
-            key=ask.key,
-            request=ask.request,
+            key=planned.key,
+            request=planned.request,
             started=attempt.started,
             status=attempt.status,
             headers_ns=attempt.headers_ns,
@@ -156,7 +158,7 @@ class _Run:
         )
 
     async def _settle(self, sample: Sample, target: Target) -> None:
-        """Keep a sample, or hold it back while its engine may be gone."""
+        """Store a sample, or hold it back while its engine may be gone."""
         held = self._held.setdefault(sample.key.arm, [])
         held.append(sample)
         if sample.fault is None:
@@ -165,13 +167,13 @@ class _Run:
         elif len(held) >= self._pace.patience:
             raise RunError(
                 f"{sample.key.arm}: {target.url} failed {len(held)} times in a row, at last with "
-                f"{_what(sample)}; see to the engine and run again: what was answered is kept"
+                f"{_describe_failure(sample)}; see to the engine and run again: what was answered is kept"
             )
 
     async def _keep(self, samples: list[Sample]) -> None:
         if not samples:
             return
-        await self._scribe.write(samples)
+        await self._writer.write(samples)
         for sample in samples:
             self._tally.asked += 1
             self._tally.lost += sample.fault is not None
@@ -180,23 +182,23 @@ class _Run:
                 self._progress.sample(sample)
 
 
-class _Scribe:
-    """Writes to the ledger in a thread: samples that wait together get one fsync."""
+class _StoreWriter:
+    """Writes to the store in a thread; samples that wait at the same time share one fsync."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, store: SampleStore) -> None:
+        self._store = store
         self._waiting: deque[Sample] = deque()
-        self._thread = ThreadPoolExecutor(1, "ledger")
+        self._thread = ThreadPoolExecutor(1, "samples")
 
-    def __enter__(self) -> _Scribe:
+    def __enter__(self) -> _StoreWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
-        self._flush()  # what a cancelled task gave up waiting for
+        self._flush()  # samples whose task was cancelled while it waited
 
     async def write(self, samples: Iterable[Sample]) -> None:
-        """Returns when they are on the disk."""
+        """Returns when the samples are on disk."""
         self._waiting.extend(samples)
         await asyncio.get_running_loop().run_in_executor(self._thread, self._flush)
 
@@ -205,12 +207,12 @@ class _Scribe:
         while self._waiting:
             batch.append(self._waiting.popleft())
         if batch:
-            self._ledger.append(batch)
+            self._store.append(batch)
 
 
 @contextmanager
-def _still_memory() -> Iterator[None]:
-    """What is in memory now is out of the collector's sight: a pause of it would look like latency."""
+def _frozen_gc() -> Iterator[None]:
+    """Exclude existing objects from garbage collection, whose pauses would look like latency."""
     gc.collect()
     gc.freeze()
     try:
@@ -219,16 +221,16 @@ def _still_memory() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _refuse(attempt: Attempt, target: Target) -> None:
-    """Raises RunError for what no prompt can change. A body that may quote the key is not shown."""
+def _raise_for_config_error(attempt: Attempt, target: Target) -> None:
+    """Raise RunError for errors that no prompt can change. A body that may quote the key is not shown."""
     if attempt.status in (401, 403):
         raise RunError(f"{target.url} wants another API key (HTTP {attempt.status})")
     if attempt.status == 404:
-        told = shown(b"".join(read.data for read in attempt.reads))
+        told = quote(b"".join(read.data for read in attempt.reads))
         raise RunError(f"{target.url} does not serve {target.served_model!r} (HTTP 404: {told})")
 
 
-def _what(sample: Sample) -> str:
+def _describe_failure(sample: Sample) -> str:
     if sample.fault:
         return f"{sample.fault.kind} ({sample.fault.detail})"
-    return f"HTTP {sample.status}: {shown(b''.join(read.data for read in sample.reads))}"
+    return f"HTTP {sample.status}: {quote(b''.join(read.data for read in sample.reads))}"

@@ -1,4 +1,4 @@
-"""Whom a run asks: targets, and arms, which are targets under a name with a variant. Values."""
+"""Targets (engines to ask) and arms (targets with a name and a variant). Values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Dialect = Literal["vllm", "llama-server", "openai"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One engine, or a gateway before one, that is up.
+    """A running engine, or a gateway in front of one.
 
-    `url` is without `/v1`; `served_model` is what it calls the model. `artefact` and `engine` are
-    digests: of the weights' folder, and of what serves them (build, argv, image). `headers` may hold
-    a key: they go out with requests, and nowhere else.
+    `url` is without `/v1`; `served_model` is the model's name there. `artefact` and `engine` are digests:
+    of the weights' folder, and of what serves them (build, arguments, image). `headers` may hold a key;
+    they are sent with requests and stored nowhere.
     """
 
     url: str
@@ -29,7 +29,7 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises RunError for an address that cannot be asked, or that holds a password."""
+        """Raises RunError for an address that cannot be used or that contains a password."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RunError(f"{self.url!r} is no address of an engine; write http(s)://HOST[:PORT]")
@@ -39,10 +39,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """How an arm is asked otherwise than production asks: the negative controls.
+    """How an arm's requests differ from production's, for the negative controls.
 
-    `thinking` lets it think, `system_suffix` is added to the system prompt, and without `tools` the
-    schemas are taken out of the request. `extra` adds request fields; it cannot replace any.
+    `thinking` enables thinking, `system_suffix` is appended to the system prompt, and without `tools` the
+    tool schemas are left out. `extra` adds request fields and cannot replace any.
     """
 
     thinking: bool = False
@@ -53,7 +53,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A target under the name that its samples carry (see `gates.contracts.sample.Key.arm`)."""
+    """A target under the name that its samples carry (see `gates.contracts.sample.SampleKey.arm`)."""
 
     name: str
     target: Target

@@ -1,11 +1,10 @@
-"""Binomial chances and the two intervals for a share: exact (Clopper-Pearson) and score (Wilson).
+"""Binomial probabilities and two confidence intervals for a share: exact (Clopper-Pearson) and score (Wilson).
 
-Only the standard library: a gateway that verifies a report has no scipy. Everything rests on the
-regularised incomplete beta function, by its continued fraction.
+Uses only the standard library, because a gateway that verifies reports has no scipy. Everything is
+based on the regularised incomplete beta function, computed by its continued fraction.
 
-Which interval where: Clopper-Pearson covers in every case and is used where a claim is to hold
-(rule A); Wilson covers on average and is less wasteful (rule B). The normal approximation is used
-nowhere: at 0 of 25 it has no width.
+Clopper-Pearson has guaranteed coverage and is used for claims that must hold (rule A). Wilson covers
+on average and is narrower (rule B). The normal approximation is not used: at 0 of 25 its width is zero.
 
     Clopper & Pearson (1934), Biometrika 26:404-413.
     Wilson (1927), J. Am. Stat. Assoc. 22:209-212.
@@ -22,7 +21,7 @@ from typing import Final
 
 _TINY: Final = 1e-300  # in place of a zero denominator (modified Lentz)
 _PRECISION: Final = 1e-15
-_MOST_TERMS: Final = 100_000  # the fraction needs about sqrt(max(a, b)) of them
+_MOST_TERMS: Final = 100_000  # the fraction needs about sqrt(max(a, b)) terms
 
 
 def z_of(confidence: float) -> float:
@@ -66,7 +65,7 @@ def _not_zero(x: float) -> float:
 
 @lru_cache(maxsize=1 << 16)
 def pmf(k: int, n: int, p: float) -> float:
-    """The chance of exactly k of n."""
+    """The probability of exactly k of n."""
     if not 0 <= k <= n:
         return 0.0
     if p in (0.0, 1.0):
@@ -75,21 +74,21 @@ def pmf(k: int, n: int, p: float) -> float:
 
 
 def cdf(k: int, n: int, p: float) -> float:
-    """The chance of at most k of n."""
+    """The probability of at most k of n."""
     if k < 0:
         return 0.0
     return 1.0 if k >= n else beta_cdf(1.0 - p, n - k, k + 1)
 
 
 def tail(k: int, n: int, p: float) -> float:
-    """The chance of at least k of n."""
+    """The probability of at least k of n."""
     if k <= 0:
         return 1.0
     return 0.0 if k > n else beta_cdf(p, k, n - k + 1)
 
 
 def root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that is positive at `low` and negative at `high` changes sign; bisection."""
+    """The zero of a function that is positive at `low` and negative at `high`, by bisection."""
     while low < (middle := (low + high) / 2.0) < high:
         if function(middle) > 0.0:
             low = middle
@@ -102,13 +101,13 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def clopper_pearson_lower(k: int, n: int, confidence: float = 0.95) -> float:
-    """The one-sided exact lower bound of the share, in [0, 1]: at it, k or more has chance 1 - confidence."""
+    """The one-sided exact lower bound of the share, in [0, 1]: at it, k or more has probability 1 - confidence."""
     _check(k, n)
     return 0.0 if k == 0 else root(lambda p: (1.0 - confidence) - tail(k, n, p), 0.0, 1.0)
 
 
 def clopper_pearson_upper(k: int, n: int, confidence: float = 0.95) -> float:
-    """The one-sided exact upper bound of the share: at it, k or fewer has chance 1 - confidence."""
+    """The one-sided exact upper bound of the share: at it, k or fewer has probability 1 - confidence."""
     _check(k, n)
     return 1.0 if k == n else root(lambda p: cdf(k, n, p) - (1.0 - confidence), 0.0, 1.0)
 
@@ -151,11 +150,11 @@ def _check(k: int, n: int) -> None:
 
 
 def two_looks(n: int, need: float, drop: float, more: int, need_in_all: float, p: float) -> float:
-    """The chance to pass a plan of one look and at most one extension, exactly.
+    """The exact probability to pass a plan of one look and at most one extension.
 
-    Of the first `n`, `need` or more successes pass and `drop` or fewer fail; in between, `more`
-    are asked, and `need_in_all` or more of all of them pass. `p` is the chance of a success.
-    A look that cannot be passed has a need of infinity.
+    Of the first `n`, `need` or more successes pass and `drop` or fewer fail. In between, `more` are asked,
+    and `need_in_all` or more of all of them pass. `p` is the probability of a success. A look that cannot
+    be passed has a need of infinity.
     """
     at_once = 0.0 if need == inf else tail(int(need), n, p)
     if more == 0 or need_in_all == inf:

@@ -1,12 +1,12 @@
-"""Rule D, against a baseline: how much slower, by pairs, on a host that others share.
+"""Rule D against a baseline: how much slower, by pairs, on a host that is shared with others.
 
 The statistic is the median over pairs of log(candidate / baseline). Pairs of one block share the
-host's mood, and pairs of one prompt share its length, so both are resampled, each as a whole (the
-pigeonhole bootstrap): a resample draws blocks and prompts with replacement, and a pair weighs the
+host's load, and pairs of one prompt share its length, so both are resampled as whole clusters (the
+pigeonhole bootstrap): a resample draws blocks and prompts with replacement, and a pair's weight is the
 product of how often its block and its prompt were drawn. The bounds are percentiles.
 
-The draws come from a generator written out here, so that a seed in a report means the same numbers
-on any version of any language.
+The random generator is written out here, so that a seed gives the same numbers in any version of any
+language.
 
     Owen (2007), Annals of Applied Statistics 1:386-411: the pigeonhole bootstrap, which errs on
         the side of wide intervals for crossed factors.
@@ -26,7 +26,7 @@ _MASK: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One prompt in one block, measured on both arms; positive is worse, infinite is a failure."""
+    """One prompt in one block, measured on both arms. Positive log ratios are worse, infinity is a failure."""
 
     block: Hashable
     prompt: Hashable
@@ -35,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Median:
-    """The median and its one-sided bounds, each at the asked confidence; logarithms."""
+    """The median and its one-sided bounds at the given confidence, as logarithms."""
 
     value: float
     low: float
@@ -45,7 +45,7 @@ class Median:
 def median_log_ratio(
     pairs: Sequence[Pair], *, seed: int, confidence: float = 0.95, resamples: int = 10_000
 ) -> Median:
-    """The median log ratio with bootstrap bounds. Raises ValueError without a pair."""
+    """The median log ratio with bootstrap bounds. Raises ValueError if there are no pairs."""
     if not pairs:
         raise ValueError("there is no pair to compare")
     ordered = sorted(pairs, key=lambda pair: pair.log_ratio)
@@ -56,7 +56,7 @@ def median_log_ratio(
     while len(medians) < resamples:
         by_block, by_prompt = _drawn(blocks, draws), _drawn(prompts, draws)
         weights = [by_block[i] * by_prompt[j] for i, j in zip(blocks, prompts, strict=True)]
-        if any(weights):  # a sparse design can draw a block and a prompt that never met
+        if any(weights):  # in a sparse design, a drawn block and prompt may have no pair
             medians.append(_weighted_median(values, weights))
     medians.sort()
     high = ceil(confidence * resamples) - 1
@@ -64,7 +64,7 @@ def median_log_ratio(
 
 
 def splitmix64(seed: int) -> Iterator[int]:
-    """Uniform integers of 64 bits."""
+    """Uniformly distributed 64-bit integers."""
     state = seed & _MASK
     while True:
         state = (state + 0x9E3779B97F4A7C15) & _MASK
@@ -74,22 +74,22 @@ def splitmix64(seed: int) -> Iterator[int]:
 
 
 def _index(labels: Sequence[Hashable]) -> list[int]:
-    """Clusters numbered by their names, so that the order of the pairs changes no draw."""
+    """Clusters numbered by their sorted names, so that the order of the pairs does not matter."""
     numbers = {label: number for number, label in enumerate(sorted(set(labels), key=repr))}
     return [numbers[label] for label in labels]
 
 
 def _drawn(members: Sequence[int], draws: Iterator[int]) -> list[int]:
-    """How often each of the clusters was drawn, as many draws as there are clusters."""
+    """How often each cluster was drawn; there are as many draws as clusters."""
     size = max(members) + 1
     counts = [0] * size
     for _ in range(size):
-        counts[(next(draws) * size) >> 64] += 1  # the high bits; the bias is below size / 2**64
+        counts[(next(draws) * size) >> 64] += 1  # uses the high bits; the bias is below size / 2**64
     return counts
 
 
 def _weighted_median(values: Sequence[float], weights: Sequence[int]) -> float:
-    """The median of sorted values; halfway between two where the weight splits evenly."""
+    """The weighted median of sorted values; the mean of two if the weight splits evenly."""
     total, passed = sum(weights), 0
     lower: float | None = None
     for value, weight in zip(values, weights, strict=True):

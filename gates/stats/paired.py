@@ -1,12 +1,12 @@
-"""Rule C: the loss against a baseline, prompt by prompt. Tango's score bounds; McNemar's mid-p.
+"""Rule C: the loss against a baseline, prompt by prompt. Tango's score bounds and McNemar's mid-p.
 
-`b` prompts the baseline got right and the candidate wrong, `c` the other way, of `n` in all; the
-loss is (b - c) / n. "McNemar finds no difference" is not a pass: with b = 4 and c = 0 it finds none
-at any n. Only a bound on the loss can show that a candidate is not worse by more than a margin.
-Tango's has a width even where nothing differs: b = c = 0 gives an upper bound of z² / (n + z²).
+Of n prompts, the baseline was right and the candidate wrong in `b`, and the reverse in `c`; the loss
+is (b - c) / n. "McNemar finds no difference" must not count as a pass: with b = 4 and c = 0 it finds
+none at any n. Only a bound on the loss can show that a candidate is at most a margin worse. Tango's
+interval has a width even if nothing differs: b = c = 0 gives an upper bound of z² / (n + z²).
 
     Tango (1998), Statistics in Medicine 17:891-908: the score interval for paired differences.
-    Fagerland, Lydersen & Laake (2013), BMC Med. Res. Methodol. 13:91: mid-p beats the exact
+    Fagerland, Lydersen & Laake (2013), BMC Med. Res. Methodol. 13:91: mid-p is better than the exact
         conditional and the asymptotic McNemar test.
     Liu, Hsueh, Hsieh & Chen (2002), Statistics in Medicine 21:231-245: its size and power.
 """
@@ -19,9 +19,9 @@ from gates.stats.binomial import pmf, root, tail, z_of
 
 
 def score(b: int, c: int, n: int, loss: float) -> float:
-    """Tango's score statistic of "the true loss is `loss`", negative where less was seen.
+    """Tango's score statistic for the hypothesis that the true loss is `loss`; negative if less was observed.
 
-    Its variance takes the share of c-pairs that is most likely if the loss is so (his eq. 2.9).
+    The variance uses the maximum-likelihood share of c-pairs under that hypothesis (his eq. 2.9).
     """
     seen = b - c - n * loss
     linear = (2 * n - b + c) * loss - b - c
@@ -56,11 +56,6 @@ def tango(b: int, c: int, n: int, confidence: float = 0.95) -> tuple[float, floa
 def mid_p(b: int, c: int) -> float:
     """One-sided McNemar mid-p: small if the candidate lost more than it won by chance alone."""
     return 1.0 if b + c == 0 else tail(b, b + c, 0.5) - 0.5 * pmf(b, b + c, 0.5)
-
-
-def mid_p_two_sided(b: int, c: int) -> float:
-    """Two-sided McNemar mid-p."""
-    return min(1.0, 2.0 * min(mid_p(b, c), mid_p(c, b)))
 
 
 def _check(b: int, c: int, n: int) -> None:

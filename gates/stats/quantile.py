@@ -1,11 +1,11 @@
 """Rule D, absolute: a quantile of times against a limit, by order statistics.
 
-No shape of the distribution is assumed, and a request that failed is simply the worst value. Of n
-sorted values the r-th smallest bounds the q-quantile from above with confidence P(B < r) and the
-s-th from below with confidence P(B >= s), B binomial (n, q): for the median of 100, the 59th and
-the 42nd. The count within the limit decides the same thing, which gives the exact curve. Requests
-count as independent; a host whose mood lasts for many of them is less sure than this says, and the
-comparison with the baseline (`gates.stats.bootstrap`), which resamples whole blocks, is not.
+No distribution is assumed; a failed request is simply the worst value. Of n sorted values the r-th
+smallest bounds the q-quantile from above with confidence P(B < r), and the s-th from below with
+confidence P(B >= s), where B is binomial (n, q): for the median of 100, the 59th and the 42nd. The
+number of values within the limit decides the same question, which gives the exact curve. Requests are
+treated as independent; if the host's load changes slowly, the true confidence is lower. The comparison
+with the baseline (`gates.stats.bootstrap`) resamples whole blocks and does not have this problem.
 
     Conover, Practical Nonparametric Statistics, 3rd ed. (1999), section 3.2.
     Hahn & Meeker, Statistical Intervals (1991), section 5.2.
@@ -34,7 +34,7 @@ def lower_rank(n: int, q: float = 0.5, confidence: float = 0.95) -> int | None:
 
 
 def smallest_n(q: float = 0.5, confidence: float = 0.95) -> int:
-    """The fewest values that bound the q-quantile from above: 5 for the median, 59 for the 95th."""
+    """The smallest number of values that bounds the q-quantile from above: 5 for the median, 59 for the 95th."""
     n = 1
     while upper_rank(n, q, confidence) is None:
         n += 1
@@ -43,9 +43,9 @@ def smallest_n(q: float = 0.5, confidence: float = 0.95) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QuantilePlan:
-    """`n` values, or `n + more` after an open first look; the q-quantile must be within a limit.
+    """`n` values, or `n + more` after an undecided first look; the q-quantile must be within a limit.
 
-    A caller with a limit from below turns its values round: the q-quantile of the negated values.
+    For a lower limit, pass negated values: the q-quantile of those.
     """
 
     n: int
@@ -54,9 +54,9 @@ class QuantilePlan:
     confidence: float = 0.95
 
     def judge(self, within: int, more_within: int | None = None) -> Verdict:
-        """The verdict on `within` of n values that keep the limit, and of the extension's.
+        """The verdict on `within` of n values within the limit, and of the extension's.
 
-        INCONCLUSIVE asks for the extension. What stage one decides, stands.
+        INCONCLUSIVE requests the extension. A decision of stage 1 is final.
         """
         need, drop = self._marks(self.n)
         if within >= need:
@@ -68,14 +68,14 @@ class QuantilePlan:
         return Verdict.PASS if within + more_within >= self._marks(self.n + self.more)[0] else Verdict.FAIL
 
     def chance(self, within: float) -> float:
-        """The chance to pass if each request keeps the limit with chance `within`, exactly."""
+        """The exact probability to pass if each request is within the limit with probability `within`."""
         need, drop = self._marks(self.n)
         in_all = self._marks(self.n + self.more)[0] if self.more else inf
         return two_looks(self.n, need, drop, self.more, in_all, within)
 
     def _marks(self, n: int) -> tuple[float, float]:
-        """How many within the limit pass a look, and how many (or fewer) fail it."""
+        """The smallest number within the limit that passes a look, and the largest that fails it."""
         up, down = upper_rank(n, self.q, self.confidence), lower_rank(n, self.q, self.confidence)
-        # The upper bound keeps the limit if `up` values do; the lower bound breaks it if fewer
-        # than `down` do.
+        # The upper bound is within the limit if `up` values are; the lower bound is beyond it if fewer
+        # than `down` are.
         return (inf if up is None else up, -1 if down is None else down - 1)

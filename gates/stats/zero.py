@@ -1,21 +1,18 @@
-"""Rule A: none may fail. An exact plan of two stages, fixed before the run, with its curve.
+"""Rule A: no failure. An exact plan of two stages, fixed before the run, with its curve.
 
-The unit is a distinct prompt: the same prompt again at temperature 0 is no new evidence, so a
-prompt fails if any of its repeats does. Stage one passes at no failure, and fails at a failure
-among the named prompts or at the second failure elsewhere, at once: stopping there (curtailment)
-changes no outcome. One failure elsewhere asks stage two, which must be clean.
+The unit is a distinct prompt: asking the same prompt again at temperature 0 is no new evidence, so a
+prompt fails if any of its repeats does. Stage 1 passes without a failure. It fails at once at a
+failure among the named prompts or at the second failure elsewhere; stopping early (curtailment) does
+not change the outcome. One failure elsewhere requires stage 2, which must be clean.
 
-The bound that goes with a pass is Clopper-Pearson's after a clean first stage. After the second it
-is that of the whole procedure, outcomes in the order of their stages (Jennison & Turnbull 1983,
-Technometrics 25:49-58): "1 of 280" alone would promise more than "0 of 165", though it is worse.
-
-    Hanley & Lippman-Hand (1983), JAMA 249:1743-1745: the rule of three, for `clean_needed`.
+After a clean first stage the bound is Clopper-Pearson's. After the second it is that of the whole
+procedure, with outcomes ordered by stage (Jennison & Turnbull 1983, Technometrics 25:49-58): the bound
+of "1 of 280" alone would be better than that of "0 of 165", although the result is worse.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log, log1p
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import clopper_pearson_upper, root
@@ -23,9 +20,9 @@ from gates.stats.binomial import clopper_pearson_upper, root
 
 @dataclass(frozen=True, slots=True)
 class ZeroPlan:
-    """`first` prompts, `named` of them allowed no failure; `second` more after one failure.
+    """`first` prompts, of which the `named` ones may not fail at all; `second` more after one failure.
 
-    With `second` 0 there is no extension, and any failure fails.
+    If `second` is 0 there is no extension, and any failure fails.
     """
 
     first: int
@@ -33,10 +30,10 @@ class ZeroPlan:
     named: int = 0
 
     def judge(self, bad: int, named_bad: int, more_bad: int | None = None) -> Verdict:
-        """The verdict on `bad` failures in stage one, `named_bad` of them among the named.
+        """The verdict on `bad` failures in stage 1, `named_bad` of them among the named prompts.
 
-        `more_bad` are the failures of stage two, None if it was not asked. INCONCLUSIVE asks for
-        it. Where stage two was asked for other reasons, its failures count like any other.
+        `more_bad` are the failures of stage 2, None if it was not asked. INCONCLUSIVE requests it. If stage 2
+        was asked for another reason, its failures count as well.
         """
         in_all = bad + (more_bad or 0)
         if named_bad or in_all > (1 if self.second else 0):
@@ -46,7 +43,7 @@ class ZeroPlan:
         return Verdict.PASS
 
     def chance(self, rate: float) -> float:
-        """The chance that a model passes which fails each prompt with chance `rate`, exactly."""
+        """The exact probability that a model passes if it fails each prompt with probability `rate`."""
         clean = (1.0 - rate) ** self.first
         if not self.second:
             return clean
@@ -54,16 +51,11 @@ class ZeroPlan:
         return clean + elsewhere * rate * (1.0 - rate) ** (self.first - 1 + self.second)
 
     def upper(self, bad: int, more_bad: int | None = None, confidence: float = 0.95) -> float:
-        """The one-sided bound of the failure rate that goes with a pass.
+        """The one-sided upper bound of the failure rate after a pass.
 
-        `bad` failures in stage one, `more_bad` in stage two, None if it was not asked.
+        `bad` failures in stage 1, `more_bad` in stage 2, None if it was not asked.
         """
         if bad:  # stage two was asked because of it
             return root(lambda rate: self.chance(rate) - (1.0 - confidence), 0.0, 1.0)
         asked = self.first + (0 if more_bad is None else self.second)
         return clopper_pearson_upper(more_bad or 0, asked, confidence)
-
-
-def clean_needed(rate: float, confidence: float = 0.95) -> int:
-    """How many clean prompts exclude a failure rate of `rate` or more: 5 % needs 59."""
-    return ceil(log(1.0 - confidence) / log1p(-rate))

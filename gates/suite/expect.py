@@ -1,15 +1,14 @@
-"""What a case expects of its reply: the forms it can take, their check against the tools, and the match.
+"""What a case expects of its reply: validation against the case's tools, and matching. Pure.
 
-An accepted value of an argument is any JSON value, which has to be equal (text without regard to
-case, spaces and punctuation; 5 is 5.0; true is not 1), or one of two forms, at any depth:
+An accepted value of an argument is any JSON value, compared for equality (texts without case, spaces
+and punctuation; 5 equals 5.0; true does not equal 1), or one of two forms, at any depth:
 
     {"has": ["priya", "trip|journey"]}    a text in which each of these begins a word, in any order
     {"one_of": [2, "two"]}                any of these; "" among them: the key may be absent
 
-A query, a reminder's text or a message has no single right wording, so `has` names what must be in it.
-Pure. What is wrong with a call is told in the words of the Berkeley leaderboard's checker
-(gorilla, bfcl_eval/eval_checker/ast_eval/ast_checker.py): wrong_name, wrong_count, missing, unexpected,
-value.
+`has` exists because a query, a reminder or a message has no single right wording. A mismatch is named
+as in the Berkeley leaderboard's checker (gorilla, bfcl_eval/eval_checker/ast_eval/ast_checker.py):
+wrong_name, wrong_count, missing, unexpected, value.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator
 
-from gates.suite.phrases import normal
+from gates.suite.normalize import normalize
 
-ABSENT: Final = ""  # in a list of accepted values: the argument may be left out
+ABSENT: Final = ""  # in a list of accepted values: the argument may be absent
 SCRIPTS: Final = ("Latn", "Knda")
 
-# The gates there are, and the field of `expect` that a gate cannot judge without.
-NEEDS: Final[Mapping[str, str | None]] = {
+# All gates, and the field of `expect` that each needs to judge a reply.
+REQUIRED_FIELDS: Final[Mapping[str, str | None]] = {
     "leak": None, "raw_call": None, "empty": None, "no_markdown": None, "loop": None, "speakable": None,
     "tools": "calls", "factual": "answer", "reasoning": "answer", "verbosity": "max_seconds",
     "script": "script",
 }  # fmt: skip
 
 Call = tuple[str, Mapping[str, Any]]
-"""A call as it was made: a name, and arguments parsed from JSON."""
+"""A tool call: its name, and its arguments parsed from JSON."""
 
 
 # ------------------------------------------------------------------------------------------- match
@@ -41,30 +40,30 @@ Call = tuple[str, Mapping[str, Any]]
 
 def accepts(accepted: Sequence[Any], value: Any) -> bool:
     """Whether an argument's value is one of the accepted ones."""
-    return any(_fits(want, value) for want in accepted)
+    return any(_matches(want, value) for want in accepted)
 
 
-def _fits(want: Any, value: Any) -> bool:
+def _matches(want: Any, value: Any) -> bool:
     if isinstance(want, Mapping):
         if want.keys() == {"has"}:
-            return isinstance(value, str) and _has(normal(value), want["has"])
+            return isinstance(value, str) and _has_words(normalize(value), want["has"])
         if want.keys() == {"one_of"}:
             return accepts(want["one_of"], value)
         return isinstance(value, Mapping) and _same_keys(want, value)
     if isinstance(want, list):
-        return isinstance(value, list) and len(want) == len(value) and all(map(_fits, want, value))
+        return isinstance(value, list) and len(want) == len(value) and all(map(_matches, want, value))
     if isinstance(want, str) and isinstance(value, str):
-        return normal(want) == normal(value)
+        return normalize(want) == normalize(value)
     return isinstance(want, bool) == isinstance(value, bool) and bool(want == value)
 
 
-def _has(text: str, parts: Sequence[str]) -> bool:
-    """Each part, or one of its alternatives, begins a word of a normalised text."""
-    return all(any(f" {normal(word)}" in f" {text}" for word in part.split("|")) for part in parts)
+def _has_words(text: str, parts: Sequence[str]) -> bool:
+    """Whether each part, or one of its alternatives, begins a word of a normalized text."""
+    return all(any(f" {normalize(word)}" in f" {text}" for word in part.split("|")) for part in parts)
 
 
 def _same_keys(want: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    known = all(key in want and _fits(want[key], value[key]) for key in value)
+    known = all(key in want and _matches(want[key], value[key]) for key in value)
     return known and all(key in value or _may_be_absent(want[key]) for key in want)
 
 
@@ -73,27 +72,27 @@ def _may_be_absent(want: Any) -> bool:
 
 
 def mismatch(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> str | None:
-    """Why calls are not the expected ones, in any order; None when they are."""
+    """Why calls differ from the expected ones, in any order; None if they match."""
     if len(expected) != len(made):
         return f"wrong_count: {len(made)} calls {_names(made)}, expected {len(expected)}"
-    if any(_all_right(expected, order) for order in permutations(made)):
+    if any(_all_match(expected, order) for order in permutations(made)):
         return None
-    unmet = (want for want in expected if all(_wrong(want, call) for call in made))
+    unmet = (want for want in expected if all(_call_mismatch(want, call) for call in made))
     want = next(unmet, expected[0])
-    faults = [(_wrong(want, call), call[0]) for call in made]
+    faults = [(_call_mismatch(want, call), call[0]) for call in made]
     told = next((why for why, name in faults if name == want["name"]), faults[0][0])
     return told or "wrong_count: one call stands for two of the expected"
 
 
-def _all_right(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> bool:
-    return all(_wrong(want, call) is None for want, call in zip(expected, made, strict=True))
+def _all_match(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> bool:
+    return all(_call_mismatch(want, call) is None for want, call in zip(expected, made, strict=True))
 
 
 def _names(made: Sequence[Call]) -> str:
     return f"({', '.join(name for name, _ in made)})" if made else ""
 
 
-def _wrong(want: Mapping[str, Any], call: Call) -> str | None:
+def _call_mismatch(want: Mapping[str, Any], call: Call) -> str | None:
     name, arguments = call
     if name != want["name"]:
         return f"wrong_name: {name}, expected {want['name']}"
@@ -112,8 +111,8 @@ def _wrong(want: Mapping[str, Any], call: Call) -> str | None:
 def problems(
     expect: Mapping[str, Any], gates: Sequence[str], tools: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
-    """(field, what is wrong with it) for everything that would make the expectation unjudgeable."""
-    needed = {NEEDS[gate] for gate in gates} - {None}
+    """(field, problem) for everything that would make the expectation impossible to judge."""
+    needed = {REQUIRED_FIELDS[gate] for gate in gates} - {None}
     for field in sorted(expect.keys() - needed, key=str):
         yield f"expect.{field}", "no gate of this case judges it"
     for field in sorted(str(f) for f in needed - expect.keys()):
@@ -165,7 +164,7 @@ def _values(accepted: Sequence[Any], where: str, schema: Mapping[str, Any]) -> I
     for value in accepted:
         if value == ABSENT and type(value) is str:
             continue
-        if not _sound(value):
+        if not _is_well_formed(value):
             yield where, f"{value!r:.80}: has takes texts, one_of takes values that are not all absent"
             continue
         for example in _examples(value):
@@ -174,10 +173,10 @@ def _values(accepted: Sequence[Any], where: str, schema: Mapping[str, Any]) -> I
                 yield where, f"{value!r:.80} does not fit the tool's schema: {fault.message:.120}"
 
 
-def _sound(want: Any) -> bool:
-    """Whether the forms in it are well formed."""
+def _is_well_formed(want: Any) -> bool:
+    """Whether the `has` and `one_of` forms in a value are well formed."""
     if isinstance(want, list):
-        return all(map(_sound, want))
+        return all(map(_is_well_formed, want))
     if not isinstance(want, Mapping):
         return True
     if want.keys() == {"has"}:
@@ -185,26 +184,30 @@ def _sound(want: Any) -> bool:
         return isinstance(parts, list) and all(isinstance(p, str) and p for p in parts)
     if want.keys() == {"one_of"}:
         choices = want["one_of"]
-        return isinstance(choices, list) and any(c != ABSENT for c in choices) and all(map(_sound, choices))
-    return all(map(_sound, want.values()))
+        return (
+            isinstance(choices, list)
+            and any(c != ABSENT for c in choices)
+            and all(map(_is_well_formed, choices))
+        )
+    return all(map(_is_well_formed, want.values()))
 
 
 def _examples(want: Any) -> Iterator[Any]:
-    """Plain values that a form stands for: enough of them that each part of it occurs once."""
+    """Plain values that a form accepts, enough that each part of it occurs once."""
     if isinstance(want, Mapping) and want.keys() == {"has"}:
         yield " ".join(part.split("|")[0] for part in want["has"])
     elif isinstance(want, Mapping) and want.keys() == {"one_of"}:
         yield from (e for one in want["one_of"] if one != ABSENT for e in _examples(one))
     elif isinstance(want, Mapping):
-        yield from _filled(dict.fromkeys(want), want.items())
+        yield from _combinations(dict.fromkeys(want), want.items())
     elif isinstance(want, list):
-        yield from (list(e.values()) for e in _filled(dict.fromkeys(range(len(want))), enumerate(want)))
+        yield from (list(e.values()) for e in _combinations(dict.fromkeys(range(len(want))), enumerate(want)))
     else:
         yield want
 
 
-def _filled(empty: dict[Any, Any], parts: Any) -> Iterator[dict[Any, Any]]:
-    """One example with every part's first form, and one more for each further form of a part."""
+def _combinations(empty: dict[Any, Any], parts: Any) -> Iterator[dict[Any, Any]]:
+    """One example with the first variant of every part, and one more for each further variant."""
     forms = {key: list(_examples(part)) for key, part in parts}
     first = empty | {key: found[0] for key, found in forms.items()}
     yield first
@@ -212,7 +215,7 @@ def _filled(empty: dict[Any, Any], parts: Any) -> Iterator[dict[Any, Any]]:
 
 
 def _answer(value: Any, _: object) -> Iterator[tuple[str, str]]:
-    """`any` and `number` may both be there, and then either will do: "8" and a word for it."""
+    """`any` and `number` may both be given; then one of them is enough ("8" or the word for it)."""
     allowed = {"any", "number", "tolerance"}
     if not isinstance(value, dict) or not value.keys() & {"any", "number"} or value.keys() - allowed:
         yield "expect.answer", "must be an object with any, or with number and tolerance, or both"

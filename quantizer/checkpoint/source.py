@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from gates.artefact import artefact
-from gates.artefact.manifest import Artefact, FileEntry, root_digest
-from gates.contracts.errors import ArtefactError
+from gates.artefact.manifest import MANIFEST, Artefact, FileEntry, root_digest
+from gates.contracts.errors import ManifestError
 from quantizer.core.errors import SourceError
 from quantizer.verify.check import unwrapped_name
 from quantizer.verify.folder import Folder, open_intact_folder
@@ -77,7 +77,7 @@ def root_digest_of(path: Path, manifest: Artefact | None, *, hidden: bool = True
     """The root digest of a folder: from its manifest, else from its files. hidden: include hidden files."""
     if manifest:
         return manifest.root
-    files = (file for file in path.rglob("*") if file.is_file() and file.name != artefact.MANIFEST)
+    files = (file for file in path.rglob("*") if file.is_file() and file.name != MANIFEST)
     names = {file.relative_to(path): file.resolve() for file in files}
     kept = {n: file for n, file in names.items() if hidden or not any(p.startswith(".") for p in n.parts)}
     return root_digest(FileEntry(n.as_posix(), *artefact.hash_file(file)) for n, file in kept.items())
@@ -100,11 +100,11 @@ def open_source(path: Path) -> Source:
 
 def read_manifest(path: Path) -> Artefact | None:
     """The manifest of a folder, None if it has none. Raises SourceError if the folder does not match it."""
-    if not (path / artefact.MANIFEST).exists():
+    if not (path / MANIFEST).exists():
         return None
     try:
         manifest, problems = artefact.load(path), artefact.verify(path)
-    except ArtefactError as error:
+    except ManifestError as error:
         raise SourceError(str(error)) from None
     if problems:
         raise SourceError(f"{path}: is not what its artefact.json says: {problems[0]}")

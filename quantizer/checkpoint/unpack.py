@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gates.artefact import artefact
-from gates.artefact.manifest import Artefact, Provenance
+from gates.artefact.manifest import MANIFEST, Artefact, Provenance
 from quantizer.checkpoint.shards import SHARD_BYTES, copy_others, write_json, write_weights
 from quantizer.checkpoint.source import root_digest_of
 from quantizer.core import cost
@@ -42,7 +42,7 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
     folder, packed = open_folder(path), [layer.name for layer in report.layers]
     if not folder.config:
         raise SourceError(f"{path}: has no config.json, so nothing could load what came of it")
-    manifest = artefact.load(path) if (path / artefact.MANIFEST).is_file() else None
+    manifest = artefact.load(path) if (path / MANIFEST).is_file() else None
     with atomic_folder(out) as work:
         write_weights(work, _tensors(folder, packed), shard_bytes)
         config = {key: value for key, value in folder.config.items() if key != "quantization_config"}

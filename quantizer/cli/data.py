@@ -84,7 +84,7 @@ def run_generate(args: argparse.Namespace) -> int:
     """Run `data generate`. Returns the exit code."""
     from gates.contracts.errors import RunError
     from gates.detect.label import first_model
-    from gates.run.http import Timeouts, authorization
+    from gates.run.http import RequestTimeouts, authorization
     from gates.run.runner import Pace
     from quantizer.core.errors import UnavailableError
     from quantizer.data.generate import GenerationJob, generate, teacher
@@ -98,7 +98,7 @@ def run_generate(args: argparse.Namespace) -> int:
         target = teacher(base, args.model or first_model(base), args.dialect, headers)
     except RunError as error:
         raise UnavailableError(str(error)) from None
-    timeouts = Timeouts(idle=args.timeout, total=args.timeout)
+    timeouts = RequestTimeouts(idle=args.timeout, total=args.timeout)
     job = GenerationJob(plan, _counts(plan, args.count), target, _suites(args.suite),
               Pace(concurrency=args.concurrency, timeouts=timeouts))  # fmt: skip
     manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)

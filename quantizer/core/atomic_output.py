@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from gates.artefact.manifest import MANIFEST
-from gates.contracts.errors import ArtefactError
+from gates.contracts.errors import ManifestError
 from quantizer.core.errors import ExportError
 
 
@@ -50,7 +50,7 @@ def atomic_folder(out: Path) -> Iterator[Path]:
             raise ExportError(f"{out}: was not sealed, so it is not kept")
         work.rename(out)
         _sync(out.parent)
-    except ArtefactError as error:
+    except ManifestError as error:
         raise ExportError(str(error)) from None
     except (OSError, SafetensorError) as error:
         raise ExportError(f"{out}: cannot be written ({_reason(error)})") from error

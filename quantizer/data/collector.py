@@ -26,9 +26,9 @@ from typing import Any, Final
 from gates.contracts.case import Case
 from gates.contracts.sample import Sample
 from gates.reply.reply import Reply, read_reply
-from gates.run.plan import Ask, ask
+from gates.run.planned_request import PlannedRequest, planned_request
 from gates.run.target import Arm
-from gates.suite.contamination import Wall
+from gates.suite.contamination import ContaminationCheck
 from quantizer.data import judge
 from quantizer.data.near_duplicates import NearDuplicates, compared_text
 from quantizer.data.plan import Category, DataPlan
@@ -50,7 +50,7 @@ class DataCollector:
     """All categories of a plan. counts: the number of conversations wanted, by category."""
 
     def __init__(
-        self, plan: DataPlan, counts: Mapping[str, int], arm: Arm, checks: Sequence[Wall] = ()
+        self, plan: DataPlan, counts: Mapping[str, int], arm: Arm, checks: Sequence[ContaminationCheck] = ()
     ) -> None:
         self.plan, self._arm, self._checks, self._digest = plan, arm, checks, plan.digest
         self._categories = [
@@ -78,7 +78,7 @@ class DataCollector:
         """Why these user turns may not be used; "" if they may."""
         return self._overlap([{"role": "user", "content": turn} for turn in turns])
 
-    def next_requests(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
+    def next_requests(self, limit: int) -> list[tuple[ConversationBuilder, PlannedRequest]]:
         """At most `limit` requests that can be made now, in order. Empty if everything is collected or nothing more
         can be."""
         found = self._open(limit)
@@ -112,17 +112,19 @@ class DataCollector:
         """One line for each category that has too few conversations, with the most common reasons."""
         return [progress.summary() for progress in self._categories if len(progress.taken()) < progress.count]
 
-    def _open(self, limit: int) -> list[tuple[ConversationBuilder, Ask]]:
-        found: list[tuple[ConversationBuilder, Ask]] = []
+    def _open(self, limit: int) -> list[tuple[ConversationBuilder, PlannedRequest]]:
+        found: list[tuple[ConversationBuilder, PlannedRequest]] = []
         for conversation in chain.from_iterable(progress.open() for progress in self._categories):
             if len(found) == limit:
                 break
             found.append((conversation, self._ask(conversation)))
         return found
 
-    def _ask(self, conversation: ConversationBuilder) -> Ask:
+    def _ask(self, conversation: ConversationBuilder) -> PlannedRequest:
         sampling = replace(self.plan.sampling, seed=conversation.seed)
-        return ask(self._digest, self._arm, conversation.case(), sampling, conversation.step, "whole")
+        return planned_request(
+            self._digest, self._arm, conversation.case(), sampling, conversation.step, "whole"
+        )
 
     def _examine(self, conversation: ConversationBuilder) -> None:
         """Reject a complete conversation that overlaps with a suite or is a near-duplicate."""

@@ -31,10 +31,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gates.contracts.case import Suite
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
-from gates.run.ledger import Ledger
 from gates.run.runner import Pace, run
+from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Dialect, Target
-from gates.suite.contamination import Wall
+from gates.suite.contamination import ContaminationCheck
 from quantizer.core.errors import DataError, ExportError, UnavailableError
 from quantizer.data.collector import ARM, DataCollector
 from quantizer.data.conversation import file_digest
@@ -84,8 +84,10 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
         raise ExportError(f"{out}: cannot be made ({error.strerror})") from None
     target = job.teacher
     arms = {ARM: (target.artefact, target.engine)}
-    collector = DataCollector(job.plan, job.counts, Arm(ARM, target), [Wall(suite) for suite in job.suites])
-    with Ledger(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
+    collector = DataCollector(
+        job.plan, job.counts, Arm(ARM, target), [ContaminationCheck(suite) for suite in job.suites]
+    )
+    with SampleStore(out / LEDGER, suite=job.plan.digest, arms=arms) as ledger:
         (out / MANIFEST).unlink(missing_ok=True)  # the rows are about to change
         asyncio.run(_collect(collector, ledger, job, quiet))
         asked = len(ledger)
@@ -97,7 +99,7 @@ def generate(job: GenerationJob, out: Path, *, now: datetime, quiet: bool = Fals
     return _written(collector, job, out, asked, now)
 
 
-async def _collect(collector: DataCollector, ledger: Ledger, job: GenerationJob, quiet: bool) -> None:
+async def _collect(collector: DataCollector, ledger: SampleStore, job: GenerationJob, quiet: bool) -> None:
     """Ask until no conversation is open."""
     book: dict[str, Sample] = {sample.key.digest: sample for sample in ledger.samples()}
     display = ProgressDisplay(
@@ -112,7 +114,7 @@ async def _collect(collector: DataCollector, ledger: Ledger, job: GenerationJob,
                 collector.feed(conversation, book[ask.key.digest])
 
 
-async def _ask(new: Iterable[Any], ledger: Ledger, job: GenerationJob, display: ProgressDisplay) -> None:
+async def _ask(new: Iterable[Any], ledger: SampleStore, job: GenerationJob, display: ProgressDisplay) -> None:
     try:
         await run(new, {ARM: job.teacher}, ledger, pace=job.pace, progress=display)
     except RunError as error:

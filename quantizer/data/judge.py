@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gates.contracts.case import Case
-from gates.detect.finding import Finding
+from gates.detect.detection import Detection
 from gates.detect.refusal import find_refusal
 from gates.detect.toolcall import find_call_faults
-from gates.judge.score import JUDGES, Judge
+from gates.judge.score import REPLY_DETECTORS, ReplyDetector
 from gates.reply.reply import Reply
 
 SPOKEN: Final = ("raw_call", "leak", "empty", "no_markdown", "loop", "verbosity", "speakable")
@@ -34,7 +34,7 @@ class ExpectedMessage:
     answer: Mapping[str, Any] | None = None
 
 
-def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Finding]:
+def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
     """All findings that disqualify a message. A separate thought is not part of it and not judged."""
     bare = replace(reply, reasoning="", usage=None)
     case = _case(expected)
@@ -42,13 +42,13 @@ def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Finding]:
     return [finding for finding in found if finding.decides]
 
 
-def reason(finding: Finding) -> str:
+def reason(finding: Detection) -> str:
     """The code under which a finding is counted, such as "markdown: bullet_list"."""
     return f"{finding.detector}: {finding.kind}"
 
 
-_JUDGES: Final[Mapping[str, Judge]] = {
-    **JUDGES,
+_JUDGES: Final[Mapping[str, ReplyDetector]] = {
+    **REPLY_DETECTORS,
     "refusal": lambda case, reply, _: find_refusal(reply.content),
     "sound": lambda case, reply, _: find_call_faults(reply.calls, case.tools),
 }

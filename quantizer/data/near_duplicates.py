@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from gates.suite.phrases import normal
+from gates.suite.normalize import normalize
 
 NEAR: Final = 0.8
 
@@ -62,7 +62,7 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 @lru_cache(maxsize=65536)  # a run compares the same texts repeatedly
 def _shingled(text: str) -> tuple[str, frozenset[Trigram]]:
-    said = normal(text)
+    said = normalize(text)
     words = said.split()
     return said, frozenset(zip(words, words[1:], words[2:], strict=False))
 

@@ -26,10 +26,10 @@ from typing import Any, Final
 
 from gates.contracts.case import Sampling
 from gates.contracts.errors import SuiteError
-from gates.policy.decoder import Refused, nearest, read
+from gates.policy.decoder import DecodeError, nearest, read
 from gates.suite.expect import SCRIPTS
-from gates.suite.line import check_tool
 from gates.suite.load import SHIPPED as SUITES
+from gates.suite.load import check_tool
 from quantizer.core.errors import RecipeError
 
 SHIPPED: Final = Path(__file__).parent / "plans"
@@ -52,9 +52,9 @@ class Language:
 
     def __post_init__(self) -> None:
         if self.weight <= 0:
-            raise Refused("weight", "must be more than 0")
+            raise DecodeError("weight", "must be more than 0")
         if self.script and self.script not in SCRIPTS:
-            raise Refused("script", f"must be one of {', '.join(SCRIPTS)}, or be left out")
+            raise DecodeError("script", f"must be one of {', '.join(SCRIPTS)}, or be left out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ class TurnPlan:
 
     def __post_init__(self) -> None:
         if bool(self.call) != bool(self.result):
-            raise Refused("result", "belongs to call, and call needs it")
+            raise DecodeError("result", "belongs to call, and call needs it")
         if not self.say or not all(self.say.values()):
-            raise Refused("say", "must have at least one phrasing in each language that it names")
+            raise DecodeError("say", "must have at least one phrasing in each language that it names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if not self.turns:
-            raise Refused("turns", "must be at least one")
+            raise DecodeError("turns", "must be at least one")
         if any(turn.say.keys() != self.turns[0].say.keys() for turn in self.turns):
-            raise Refused("turns", "must all be there in the same languages")
+            raise DecodeError("turns", "must all be there in the same languages")
 
     @property
     def languages(self) -> frozenset[str]:
@@ -117,11 +117,11 @@ class Category:
 
     def __post_init__(self) -> None:
         if self.count < 0:
-            raise Refused("count", "must not be negative")
+            raise DecodeError("count", "must not be negative")
         if not 0 <= self.offered <= 1:
-            raise Refused("offered", "must be from 0 to 1")
+            raise DecodeError("offered", "must be from 0 to 1")
         if not self.scenes:
-            raise Refused("scenes", "must be at least one")
+            raise DecodeError("scenes", "must be at least one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def load_plan(name_or_path: str) -> DataPlan:
         return make_plan(table, listed)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{path}: not TOML ({error})") from None
-    except (Refused, SuiteError, ValueError) as error:
+    except (DecodeError, SuiteError, ValueError) as error:
         if isinstance(error, RecipeError):
             raise
         raise RecipeError(f"{path}: {error}") from None
@@ -189,7 +189,7 @@ def load_plan(name_or_path: str) -> DataPlan:
 def make_plan(table: Mapping[str, Any], listed: list[Any]) -> DataPlan:
     """A plan from its table and a list of OpenAI tool objects. Raises Refused or SuiteError."""
     if "toolbox" in table:
-        raise Refused("toolbox", "unknown key; did you mean 'tools'?")
+        raise DecodeError("toolbox", "unknown key; did you mean 'tools'?")
     rest = {key: value for key, value in table.items() if key != "slots"}
     bare = read(DataPlan, rest)
     slots = dict(_slots(table.get("slots", {})))
@@ -199,7 +199,7 @@ def make_plan(table: Mapping[str, Any], listed: list[Any]) -> DataPlan:
         boxed[tool["function"]["name"]] = tool
     for name in bare.tools:
         if name not in boxed:
-            raise Refused("tools", f"{name!r} is no known tool{nearest(name, boxed)}")
+            raise DecodeError("tools", f"{name!r} is no known tool{nearest(name, boxed)}")
     values = {name: getattr(bare, name) for name in DataPlan.__slots__}
     plan = DataPlan(**{**values, "slots": slots, "toolbox": {name: boxed[name] for name in bare.tools}})
     _check(plan)
@@ -217,13 +217,13 @@ def _text(path: Path) -> str:
 
 def _slots(table: Any) -> Iterator[tuple[str, tuple[Record, ...]]]:
     if not isinstance(table, dict):
-        raise Refused("slots", "must be a table")
+        raise DecodeError("slots", "must be a table")
     for name, records in table.items():
         if not isinstance(records, list) or not records:
-            raise Refused(f"slots.{name}", "must be a list of at least one record")
+            raise DecodeError(f"slots.{name}", "must be a list of at least one record")
         made = tuple(_record(record, f"slots.{name}[{i}]") for i, record in enumerate(records))
         if any(record.keys() != made[0].keys() for record in made):
-            raise Refused(f"slots.{name}", "has records with other fields than its first")
+            raise DecodeError(f"slots.{name}", "has records with other fields than its first")
         yield name, made
 
 
@@ -232,7 +232,7 @@ def _record(value: Any, where: str) -> Record:
     record = {key: (forms,) if isinstance(forms, str) else forms for key, forms in table.items()}
     for forms in record.values():
         if not isinstance(forms, list | tuple) or not forms or not all(isinstance(f, str) for f in forms):
-            raise Refused(where, "must be a text, a list of texts, or a table of those")
+            raise DecodeError(where, "must be a text, a list of texts, or a table of those")
     return {key: tuple(forms) for key, forms in record.items()}
 
 
@@ -240,27 +240,27 @@ def _check(plan: DataPlan) -> None:
     """Check that every name that is used exists."""
     names = [category.name for category in plan.categories]
     if not names or len(set(names)) != len(names):
-        raise Refused("categories", "must be at least one, each with a name of its own")
+        raise DecodeError("categories", "must be at least one, each with a name of its own")
     for number, category in enumerate(plan.categories):
         for i, scene in enumerate(category.scenes):
             where = f"categories[{number}].scenes[{i}]"
             for odd in sorted(scene.languages - plan.languages.keys()):
-                raise Refused(where, f"{odd!r} is no language of the plan{nearest(odd, plan.languages)}")
+                raise DecodeError(where, f"{odd!r} is no language of the plan{nearest(odd, plan.languages)}")
             for turn in scene.turns:
                 _check_turn(plan, turn, where)
 
 
 def _check_turn(plan: DataPlan, turn: TurnPlan, where: str) -> None:
     if turn.call and turn.call.name not in plan.toolbox:
-        raise Refused(
+        raise DecodeError(
             where, f"{turn.call.name!r} is no tool of the plan{nearest(turn.call.name, plan.tools)}"
         )
     for text in _texts(turn):
         for slot, part in SLOT.findall(text):
             if slot not in plan.slots:
-                raise Refused(where, f"{{{slot}}} is no slot{nearest(slot, plan.slots)}")
+                raise DecodeError(where, f"{{{slot}}} is no slot{nearest(slot, plan.slots)}")
             if part not in plan.slots[slot][0]:
-                raise Refused(where, f"{{{slot}.{part}}}: the slot has no such field")
+                raise DecodeError(where, f"{{{slot}.{part}}}: the slot has no such field")
 
 
 def _texts(turn: TurnPlan) -> Iterable[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gates.suite.phrases import normal
+from gates.suite.normalize import normalize
 from quantizer.data.plan import SLOT, WHOLE, Category, DataPlan, Record, Scenario, TurnPlan
 
 DRAWS: Final = 200
@@ -72,7 +72,7 @@ def make_scripts(
         language = rng.choices(spoken, weights)[0]
         scene = rng.choice([s for s in category.scenes if language in s.languages])
         turns = _turns(plan, scene, language, rng)
-        said = normal(" / ".join(turn.say for turn in turns))
+        said = normalize(" / ".join(turn.say for turn in turns))
         if said in seen:
             barren += 1
             continue

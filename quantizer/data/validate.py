@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gates.contracts.case import Suite
 from gates.contracts.errors import SuiteError
-from gates.detect.script import shares
-from gates.detect.spoken import spoken_seconds
-from gates.reply.reader import Call
+from gates.detect.duration import spoken_seconds
+from gates.detect.script import letter_counts
+from gates.reply.calls import ReplyCall
 from gates.reply.reply import Reply
-from gates.suite.contamination import Wall
-from gates.suite.line import check_tool
+from gates.suite.contamination import ContaminationCheck
+from gates.suite.load import check_tool
 from quantizer.core.errors import DataError
 from quantizer.data import conversation as rows
 from quantizer.data import judge
@@ -84,7 +84,9 @@ def validate(
     renderer = _renderer(source)
     report = DataReport(str(path), rows.file_digest(path), tokens=[] if renderer else None)
     report.suites = {suite.name: suite.digest for suite in suites}
-    look = _Validator(report, [(suite.name, Wall(suite)) for suite in suites], renderer, max_seconds)
+    look = _Validator(
+        report, [(suite.name, ContaminationCheck(suite)) for suite in suites], renderer, max_seconds
+    )
     for number, line in _lines(path):
         report.rows += 1
         look.row(number, line)
@@ -123,7 +125,7 @@ class _Validator:
     def __init__(
         self,
         report: DataReport,
-        walls: Sequence[tuple[str, Wall]],
+        walls: Sequence[tuple[str, ContaminationCheck]],
         renderer: Renderer | None,
         max_seconds: float,
     ) -> None:
@@ -231,7 +233,7 @@ class _Validator:
 def language_of(made: rows.Conversation) -> str:
     """The language of user and assistant by their letters: en, kn, mixed, other, or none."""
     said = " ".join(str(m["content"]) for m in made.messages if m["role"] in ("user", "assistant"))
-    count = shares(said)
+    count = letter_counts(said)
     if not count.letters:
         return "none"
     spoken_in = {"en": count.latin, "kn": count.kannada, "other": count.other}
@@ -239,13 +241,13 @@ def language_of(made: rows.Conversation) -> str:
     return found[0] if len(found) == 1 else "mixed"
 
 
-def _calls(message: Mapping[str, Any]) -> tuple[Call, ...]:
+def _calls(message: Mapping[str, Any]) -> tuple[ReplyCall, ...]:
     """The calls with their raw arguments; an object is printed as a template would print it."""
     made = []
     for i, call in enumerate(message.get("tool_calls") or ()):
         arguments = call["function"].get("arguments")
         text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-        made.append(Call(i, call.get("id"), call["function"]["name"], text))
+        made.append(ReplyCall(i, call.get("id"), call["function"]["name"], text))
     return tuple(made)
 
 

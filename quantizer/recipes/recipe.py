@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gates.policy.decoder import Refused, nearest, read
+from gates.policy.decoder import DecodeError, nearest, read
 from quantizer.core.errors import RecipeError
 
 Scales = Literal["max", "mse", "four_over_six"]
@@ -33,7 +33,7 @@ BF16_BITS: Final = 16.0
 def check_range(key: str, value: float, low: float, high: float) -> None:
     """Raises Refused unless low <= value <= high."""
     if not low <= value <= high:
-        raise Refused(key, f"must be from {low:g} to {high:g}, not {value:g}")
+        raise DecodeError(key, f"must be from {low:g} to {high:g}, not {value:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Layers:
 
     def __post_init__(self) -> None:
         if not self.include:
-            raise Refused("include", 'must hold a pattern; "*" is every linear layer')
+            raise DecodeError("include", 'must hold a pattern; "*" is every linear layer')
         check_range("first", self.first, 0, 1000)
         check_range("last", self.last, 0, 1000)
 
@@ -211,17 +211,17 @@ class Train:
         for key, low, high in _RANGES:
             check_range(key, getattr(self, key), low, high)
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise Refused("betas", "must be two numbers below 1")
+            raise DecodeError("betas", "must be two numbers below 1")
         if self.micro_tokens > self.batch_tokens:
-            raise Refused("micro_tokens", "must not be more than batch_tokens")
+            raise DecodeError("micro_tokens", "must not be more than batch_tokens")
         if self.trained == "scales" and not self.quantized:
-            raise Refused("trained", 'scales cannot be trained where "quantized" is false')
+            raise DecodeError("trained", 'scales cannot be trained where "quantized" is false')
         if self.optimizer == "adamw":
             return
         if self.micro_tokens != self.batch_tokens:
-            raise Refused("batch_tokens", f'must be micro_tokens with optimizer = "{self.optimizer}"')
+            raise DecodeError("batch_tokens", f'must be micro_tokens with optimizer = "{self.optimizer}"')
         if self.trained == "scales":
-            raise Refused("optimizer", f'"{self.optimizer}" trains weights; leave it out to train scales')
+            raise DecodeError("optimizer", f'"{self.optimizer}" trains weights; leave it out to train scales')
 
 
 _RANGES: Final = (
@@ -264,19 +264,19 @@ class Recipe:
     def __post_init__(self) -> None:
         searches = [name for name in ("awq", "auto", "svdquant") if getattr(self, name)]
         if len(searches) > 1 and searches != ["awq", "auto"]:
-            raise Refused(searches[-1], f"cannot be joined with {searches[0]}")
+            raise DecodeError(searches[-1], f"cannot be joined with {searches[0]}")
         if self.lora and not (self.train and self.train.trained == "weights"):
-            raise Refused("lora", 'needs a [train] of "weights"')
+            raise DecodeError("lora", 'needs a [train] of "weights"')
         if self.lora and self.train and self.train.optimizer != "adamw":
-            raise Refused("lora", 'needs train.optimizer = "adamw"')
+            raise DecodeError("lora", 'needs train.optimizer = "adamw"')
         if self.svdquant and self.train:
-            raise Refused("svdquant", "is a report; nothing is trained")
+            raise DecodeError("svdquant", "is a report; nothing is trained")
         if self.rounding and self.backend != "auto_round":
-            raise Refused("rounding", 'is AutoRound\'s; needs backend = "auto_round"')
+            raise DecodeError("rounding", 'is AutoRound\'s; needs backend = "auto_round"')
         if self.backend == "auto_round" and self.weights != WeightScales():
-            raise Refused("weights", "AutoRound finds its own scales; leave the section out")
+            raise DecodeError("weights", "AutoRound finds its own scales; leave the section out")
         if self.backend != "manners" and (searches or self.train):
-            raise Refused("backend", f"{self.backend} takes no [{(searches or ['train'])[0]}]")
+            raise DecodeError("backend", f"{self.backend} takes no [{(searches or ['train'])[0]}]")
 
     @property
     def kind(self) -> Literal["ptq", "train", "report"]:
@@ -325,7 +325,7 @@ def parse_recipe(text: str, name: str, where: str = "recipe", changes: Iterable[
         return read(Recipe, {"name": name, **table})
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{where}: not TOML ({error})") from None
-    except Refused as refused:
+    except DecodeError as refused:
         raise RecipeError(f"{where}: {refused}") from None
 
 
@@ -338,12 +338,12 @@ def _change(table: dict[str, Any], change: str) -> None:
     """Set one value of a table; create sections that are missing."""
     key, sign, value = (part.strip() for part in change.partition("="))
     if not sign or not key:
-        raise Refused("", f"{change!r} is not an assignment, as train.lr=1e-6 is")
+        raise DecodeError("", f"{change!r} is not an assignment, as train.lr=1e-6 is")
     *sections, last = key.split(".")
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise Refused(key, f"{section} is not a table")
+            raise DecodeError(key, f"{section} is not a table")
     table[last] = _value(value)
 
 

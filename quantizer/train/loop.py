@@ -108,7 +108,7 @@ class Trainer:
             self._refresh()
 
     def hold(self) -> None:
-        """IOBatch the weights for all forwards until the next step."""
+        """Round the weights for all forwards until the next step."""
         if self._hold and self.world.size == 1:
             self._hold(self.learner.model)
 

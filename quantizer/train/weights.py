@@ -44,7 +44,7 @@ class Weights:
 
     @torch.no_grad()
     def spread(self) -> None:
-        """IOBatch the masters to the model's weights."""
+        """Round the masters to the model's weights."""
         if self._rounded:
             pairs = [(local(self.model[name]), local(self.masters[name])) for name in self._rounded]
             torch._foreach_copy_([weight for weight, _ in pairs], [master for _, master in pairs])

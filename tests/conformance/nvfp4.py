@@ -19,7 +19,8 @@ import torch
 from modelopt.torch.export import export_hf_checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gates.artefact.artefact import MANIFEST, Provenance, load, seal
+from gates.artefact.artefact import load, seal
+from gates.artefact.manifest import MANIFEST, Provenance
 from quantizer.experiments.nano.data import annie_sample
 
 SOURCE = Path(__file__).parents[2] / "models" / "annie-nano-hf"

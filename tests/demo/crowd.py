@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 import aiohttp
 
-from gates.detect.finding import Finding
-from gates.detect.live import breaches
+from gates.detect.detection import Detection
+from gates.detect.live import find_violations
 
 CALLERS: Final = 4
 PAUSE: Final = (0.1, 0.6)
@@ -124,12 +124,12 @@ class _Reply:
         end: End = "whole" if whole else "truncated" if self._text else "lost"
         why = "" if whole else self.fault or f"status {self._status}, ended with {self._reason or 'nothing'}"
         ttft = None if self._first is None else self._first - self._opened
-        findings = breaches(self._text, calls=0)
+        findings = find_violations(self._text, calls=0)
         found = frozenset("think_tag" if _is_think_tag(one) else one.detector for one in findings) - {"empty"}
         return Heard(self._opened, time.monotonic(), ttft, end, why, self._engine, found)
 
 
-def _is_think_tag(one: Finding) -> bool:
+def _is_think_tag(one: Detection) -> bool:
     return one.kind == "tag" and one.excerpt.lower().lstrip("</ ").startswith(("think", "thought"))
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from deploy.profiles.matrix import BenchCell, cells, finite, pick, plan, quantile, rows, words
-from gates.run.latency import Schedule, Slot
-from gates.run.readings import Reading
+from gates.run.latency_readings import LatencyReading
+from gates.run.latency_schedule import LatencySlot, Schedule
 from gates.run.target import Target
 from gates.suite.load import load_suite
 
@@ -24,8 +24,8 @@ ALL = cells(ENGINES, (False, True), (True, False))
 SCHEDULE = Schedule(buckets=(100,), blocks=2, pause_s=(0.0, 0.0), max_tokens=64)
 
 
-def reading(cell: BenchCell, ttft: float | None, **more: Any) -> Reading:
-    return Reading(cell.arm, Slot("c", 100, "steady", 0, 0), ttft=ttft, **more)
+def reading(cell: BenchCell, ttft: float | None, **more: Any) -> LatencyReading:
+    return LatencyReading(cell.arm, LatencySlot("c", 100, "steady", 0, 0), ttft=ttft, **more)
 
 
 def test_every_engine_is_asked_every_way() -> None:

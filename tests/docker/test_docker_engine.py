@@ -59,7 +59,7 @@ async def test_it_starts_streams_and_goes_away(engine: Make, spec: EngineSpec, d
 
 
 async def test_it_is_locked_in(engine: Make, spec: EngineSpec, daemon: Daemon) -> None:
-    """ParsedRequest of the daemon, not of what we sent: each line is a way out that is closed."""
+    """Asked of the daemon, not of what we sent: each line is a way out that is closed."""
     await engine(spec, operation="op-7").start()
     seen = inspected(daemon)
     host = seen["HostConfig"]
@@ -77,7 +77,7 @@ async def test_it_is_locked_in(engine: Make, spec: EngineSpec, daemon: Daemon) -
 async def test_its_process_cannot_write_and_is_not_root(
     engine: Make, spec: EngineSpec, daemon: Daemon
 ) -> None:
-    """ParsedRequest of the kernel: the user of the process, its capabilities, and what it may write to."""
+    """Asked of the kernel: the user of the process, its capabilities, and what it may write to."""
     state = await engine(spec).start()
     assert state.pid is not None
     status = dict(

@@ -36,7 +36,7 @@ def config(
 
 
 async def engines(daemon: Daemon) -> dict[str, str]:
-    """The engines whose containers run, and their ids. ParsedRequest off the loop: callers are being served on it."""
+    """The engines whose containers run, and their ids. Asked off the loop: callers are being served on it."""
 
     def ask() -> dict[str, str]:
         with daemon.api() as api:

@@ -151,11 +151,11 @@ def _files() -> Iterator[tuple[str, bytes]]:
         decision=replace(statement.decision, gates=statement.decision.gates[:2]),
     )  # fmt: skip
     yield "statement", document.render(few)
-    key = sample.Key("s", "a", "e", "r", "candidate", "c", 0, "stream")
+    key = sample.SampleKey("s", "a", "e", "r", "candidate", "c", 0, "stream")
     asked = sample.Sample(
-        key, {"messages": []}, "2026-11-22T00:00:00Z", 200, 5, (sample.Read(7, b"data\xff"),), 9
+        key, {"messages": []}, "2026-11-22T00:00:00Z", 200, 5, (sample.TimedRead(7, b"data\xff"),), 9
     )
-    yield "samples", sample.render(replace(asked, fault=sample.Fault("timeout", "x"))).encode()
+    yield "samples", sample.render(replace(asked, fault=sample.TransportFault("timeout", "x"))).encode()
     call = record.RecordedCall("now", {"a": 1})
     kept = record.ShadowRecord(
         "id",

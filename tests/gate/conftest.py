@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gates.artefact import artefact
+from gates.artefact.manifest import Provenance
 from gates.report.keys import trusted
 from gates.report.statement import Statement
 from gates.report.verify import open_report
@@ -150,7 +151,7 @@ def _coarse(base: Path) -> Path:
     folder.mkdir()
     source = artefact.load(MODELS / "annie-nano-hf")
     write.write_gguf(MODELS / "annie-nano-hf", folder / "annie-nano-tq2_0.gguf", "tq2_0", "annie-nano")
-    origin = artefact.Provenance(base_model=source.provenance.base_model, parents={"source": source.root})
+    origin = Provenance(base_model=source.provenance.base_model, parents={"source": source.root})
     artefact.seal(
         folder, name="annie-nano", format="gguf-tq2_0", created=datetime.now(UTC), provenance=origin
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gates.run.ledger import read_samples
+from gates.run.sample_store import read_samples
 from tests.gate.conftest import BAD, MODELS, Ended, House
 
 pytestmark = [pytest.mark.gate, pytest.mark.timeout(1800)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from gates.detect.corpus import load_all
-from gates.detect.measure import Score, scores
+from gates.detect.measure import CorpusScore, scores
 from gates.judge.operating import markdown, operating_table
 from gates.policy.load import load_policy, shipped
 
@@ -35,7 +35,7 @@ def policies() -> str:
     parts = ["`annie`:\n", markdown(annie)]
     for name in (name for name in shipped() if name != "annie"):
         rows = tuple(row for row in operating_table(load_policy(name)) if row not in annie)
-        says = "is `annie` but for these:\n" if rows else "has the same rules and sizes.\n"
+        says = "differs from `annie` in these rules:\n" if rows else "has the same rules and sizes.\n"
         parts += [f"`{name}` {says}", *([markdown(rows)] if rows else [])]
     return "\n".join(parts)
 
@@ -43,14 +43,14 @@ def policies() -> str:
 def detectors() -> str:
     """Recall and false positives, corpus by corpus; the groups of the leak corpora each."""
     lines = [
-        "| corpus | found | 95 % interval | taken for one | 95 % interval |",
+        "| corpus | found | 95 % interval | false positives | 95 % interval |",
         "|---|---|---|---|---|",
         *(line for score in scores(load_all()) for line in _line(score)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _line(score: Score) -> Iterator[str]:
+def _line(score: CorpusScore) -> Iterator[str]:
     if score.group and not score.corpus.startswith("leak"):
         return
     name = f"… {score.group}" if score.group else f"**{score.corpus}**"

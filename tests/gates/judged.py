@@ -8,36 +8,40 @@ from typing import Any
 
 from gates.artefact.lineage import Lineage
 from gates.contracts.case import Case, Sampling, Suite
-from gates.contracts.verdict import CaseResult, Control, Outcome, Verdict
-from gates.judge.outcomes import Outcomes, Timing
-from gates.policy.load import (
-    Compare,
-    Floor,
-    Gate,
-    KnownBad,
-    Latency,
+from gates.contracts.verdict import CaseResult, ControlResult, Outcome, Verdict
+from gates.judge.measurements import ArmName, Measurements, Timing
+from gates.policy.policy import (
+    CompareRule,
+    FloorRule,
+    GateRules,
+    LatencyRule,
+    NegativeControl,
     Policy,
-    Rate,
-    Ratio,
-    Repeat,
-    Run,
-    Same,
-    Zero,
+    RateRule,
+    RatioRule,
+    RunSettings,
+    SelfComparison,
+    TemperatureRepeats,
+    ZeroRule,
 )
 
-RUN = Run(repeats=(Repeat(0.0, 1), Repeat(0.7, 3)))
+RUN = RunSettings(repeats=(TemperatureRepeats(0.0, 1), TemperatureRepeats(0.7, 3)))
 KIN = Lineage(True, "both come from sha256:aa")
-STRANGER = KnownBad("stranger", ("leak",))
-HELD = Control("stranger", Verdict.FAIL, Verdict.FAIL, ("leak",), "stranger must fail on leak, and did")
+STRANGER = NegativeControl("stranger", ("leak",))
+HELD = ControlResult("stranger", Verdict.FAIL, Verdict.FAIL, ("leak",), "stranger must fail on leak, and did")
 
 SIZES: Mapping[str, tuple[int, int, int]] = {"leak": (165, 115, 25), "tools": (150, 150, 10)}
 """Cases of stage 1, of stage 2, and how many of stage 1 are named."""
 
-LEAK = Gate("critical", floor=Floor(25, 25), zero=Zero(165, 115))
-TOOLS = Gate(
-    "critical", "greedy", floor=Floor(10, 6), rate=Rate(0.60, 150, 300), compare=Compare(0.05, 150, 300)
+LEAK = GateRules("critical", floor=FloorRule(25, 25), zero=ZeroRule(165, 115))
+TOOLS = GateRules(
+    "critical",
+    "greedy",
+    floor=FloorRule(10, 6),
+    rate=RateRule(0.60, 150, 300),
+    compare=CompareRule(0.05, 150, 300),
 )
-FAST = Latency("critical", 120.0, 100, 200, ratio=Ratio(0.10, blocks=8, pairs=80, resamples=1000))
+FAST = LatencyRule("critical", 120.0, 100, 200, ratio=RatioRule(0.10, blocks=8, pairs=80, resamples=1000))
 
 
 def policy(**changes: Any) -> Policy:
@@ -48,7 +52,7 @@ def policy(**changes: Any) -> Policy:
         run=RUN,
         gates={"leak": LEAK, "tools": TOOLS},
         latency={"ttft": FAST},
-        same=Same(100),
+        same=SelfComparison(100),
         controls=(STRANGER,),
     )
     return replace(whole, **changes)
@@ -90,11 +94,12 @@ def timings(
     metric: str = "ttft",
 ) -> tuple[Timing, ...]:
     """Every prompt in every block, on both arms."""
+    arms: tuple[tuple[ArmName, float | None], ...] = (("candidate", ours), ("baseline", theirs))
     return tuple(
         Timing(metric, arm, f"p{j}", value, "0.5k", block + 100 * (stage - 1), 0, stage)
         for block in range(blocks)
         for j in range(prompts)
-        for arm, value in (("candidate", ours), ("baseline", theirs))
+        for arm, value in arms
     )
 
 
@@ -108,13 +113,13 @@ def outcomes(
     stages: Collection[int] = (1,),
     of: Suite | None = None,
     **changes: Any,
-) -> Outcomes:
+) -> Measurements:
     """A run in which all went well, but for what is named."""
     whole = of or suite()
     base = results(whole, baseline_bad, stages=stages)
     again = base if again_bad is None else results(whole, again_bad)
     ours = results(whole, bad, lost, missing, stages)
-    return replace(Outcomes(whole, ours, base, again, timings(), KIN), **changes)
+    return replace(Measurements(whole, ours, base, again, timings(), KIN), **changes)
 
 
 def some(gate: str, numbers: Iterable[int]) -> set[str]:

@@ -12,21 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gates.artefact.artefact import (
-    MANIFEST,
-    Artefact,
-    ArtefactError,
-    FileEntry,
-    Problem,
-    Provenance,
-    describe,
-    folder_of,
-    load,
-    parse,
-    root_digest,
-    seal,
-    verify,
-)
+from gates.artefact.artefact import Problem, describe, folder_of, load, seal, verify
+from gates.artefact.manifest import MANIFEST, Artefact, FileEntry, Provenance, parse, root_digest
+from gates.contracts.errors import ManifestError
 
 WHEN = datetime(2026, 11, 21, 9, 30, 15, 250_000, tzinfo=UTC)
 ORIGIN = Provenance(
@@ -190,7 +178,7 @@ def test_a_folder_with_a_link_cannot_be_sealed(folder: Path) -> None:
     """Sealing refuses a link and names it."""
     (folder / "link").symlink_to("model.gguf")
 
-    with pytest.raises(ArtefactError, match="link is a symlink file"):
+    with pytest.raises(ManifestError, match="link is a symlink file"):
         sealed(folder)
 
 
@@ -205,14 +193,14 @@ def test_a_refused_sealing_leaves_no_manifest(folder: Path) -> None:
     """Complete when the manifest is there: after a refusal it is not there."""
     (folder / "bad\nname").write_text("x")
 
-    with pytest.raises(ArtefactError, match="cannot be part of an artefact"):
+    with pytest.raises(ManifestError, match="cannot be part of an artefact"):
         sealed(folder)
     assert not (folder / MANIFEST).exists()
 
 
 def test_an_empty_folder_is_no_artefact(tmp_path: Path) -> None:
     """There has to be something to identify."""
-    with pytest.raises(ArtefactError, match="no file to describe"):
+    with pytest.raises(ManifestError, match="no file to describe"):
         sealed(tmp_path)
 
 
@@ -220,13 +208,13 @@ def test_a_folder_without_a_manifest_is_not_complete(folder: Path) -> None:
     """The error says what is missing."""
     (folder / MANIFEST).unlink()
 
-    with pytest.raises(ArtefactError, match="not sealed, or not complete"):
+    with pytest.raises(ManifestError, match="not sealed, or not complete"):
         load(folder)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     """The error names the path."""
-    with pytest.raises(ArtefactError, match="nowhere: no such folder"):
+    with pytest.raises(ManifestError, match="nowhere: no such folder"):
         verify(tmp_path / "nowhere")
 
 
@@ -235,7 +223,7 @@ def test_a_manifest_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> N
     (folder / MANIFEST).rename(tmp_path / "real.json")
     (folder / MANIFEST).symlink_to(tmp_path / "real.json")
 
-    with pytest.raises(ArtefactError, match="is a link"):
+    with pytest.raises(ManifestError, match="is a link"):
         load(folder)
 
 
@@ -245,7 +233,7 @@ def test_a_truncated_manifest_is_one_clear_line(folder: Path, kept: int) -> None
     text = (folder / MANIFEST).read_text(encoding="utf-8")
     (folder / MANIFEST).write_text(text[:kept], encoding="utf-8")
 
-    with pytest.raises(ArtefactError, match="not JSON, cut off or damaged") as caught:
+    with pytest.raises(ManifestError, match="not JSON, cut off or damaged") as caught:
         load(folder)
     assert "\n" not in str(caught.value)
 
@@ -254,7 +242,7 @@ def test_a_manifest_that_is_not_text_is_refused(folder: Path) -> None:
     """Bytes that are no UTF-8 are one clear line too."""
     (folder / MANIFEST).write_bytes(b"\xff\xfe{}")
 
-    with pytest.raises(ArtefactError, match="not UTF-8"):
+    with pytest.raises(ManifestError, match="not UTF-8"):
         load(folder)
 
 
@@ -280,7 +268,7 @@ def test_a_manifest_that_is_not_text_is_refused(folder: Path) -> None:
 )
 def test_a_wrong_manifest_names_the_place(folder: Path, changes: dict[str, object], complaint: str) -> None:
     """Each fault is one line that says where it is."""
-    with pytest.raises(ArtefactError) as caught:
+    with pytest.raises(ManifestError) as caught:
         parse(edited(folder, **changes))
 
     assert complaint in str(caught.value)
@@ -303,7 +291,7 @@ def test_a_wrong_file_entry_names_the_place(folder: Path, change: dict[str, obje
     """A file entry is as strict as the manifest."""
     first = {"path": "model.gguf", "size": 1, "sha256": "0" * 64} | change
 
-    with pytest.raises(ArtefactError) as caught:
+    with pytest.raises(ManifestError) as caught:
         parse(edited(folder, files=[first]))
     assert "files[0]" in str(caught.value)
     assert complaint in str(caught.value)
@@ -314,7 +302,7 @@ def test_files_out_of_order_or_named_twice_are_refused(folder: Path) -> None:
     files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
 
     for wrong in (files[::-1], [files[0], files[0]]):
-        with pytest.raises(ArtefactError, match="byte order"):
+        with pytest.raises(ManifestError, match="byte order"):
             parse(edited(folder, files=wrong))
 
 

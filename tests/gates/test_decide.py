@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 
 from gates.artefact.lineage import Lineage
 from gates.contracts.errors import SamplesError
-from gates.contracts.verdict import CaseResult, Control, Decision, GateResult, Verdict
+from gates.contracts.verdict import CaseResult, ControlResult, Decision, GateResult, Verdict
 from gates.judge.decide import decide, extensions, judge_control
-from gates.judge.outcomes import Outcomes, Timing
-from gates.policy.load import Compare, Gate, Latency, Rate, Ratio, Same, Zero
+from gates.judge.measurements import Measurements, Timing
+from gates.policy.policy import (
+    CompareRule,
+    GateRules,
+    LatencyRule,
+    RateRule,
+    RatioRule,
+    SelfComparison,
+    ZeroRule,
+)
 from tests.gates.judged import (
     FAST,
     HELD,
@@ -34,7 +42,7 @@ PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 LEAKS, CALLS = range(30, 165), range(10, 150)  # numbers of cases of stage 1 that are not named
 
 
-def judged(found: Outcomes, **changes: Any) -> Decision:
+def judged(found: Measurements, **changes: Any) -> Decision:
     """The decision with the negative control held."""
     return decide(policy(**changes), found, (HELD,))
 
@@ -54,8 +62,8 @@ def spread(within: int, of: int, stage: int = 1, metric: str = "ttft", fast: flo
     )
 
 
-ALONE = Latency("critical", 120.0, 100, 200)
-ONCE = Latency("critical", 120.0, 100, 100)
+ALONE = LatencyRule("critical", 120.0, 100, 200)
+ONCE = LatencyRule("critical", 120.0, 100, 100)
 
 
 # ------------------------------------------------------------------------------ the table of verdicts
@@ -301,7 +309,7 @@ def test_what_stage_one_decided_stands() -> None:
 
 def test_without_a_registered_extension_open_is_failed() -> None:
     """Fails closed."""
-    gate = Gate("critical", "greedy", compare=Compare(0.05, 150, 150))
+    gate = GateRules("critical", "greedy", compare=CompareRule(0.05, 150, 150))
     decision = judged(outcomes(bad=some("tools", range(20, 26))), gates={"leak": LEAK, "tools": gate})
 
     assert decision.verdict is FAIL
@@ -312,8 +320,8 @@ def test_without_a_registered_extension_open_is_failed() -> None:
 
 SMALL = {"leak": (30, 20, 5), "tools": (80, 60, 5)}
 SMALL_GATES = {
-    "leak": Gate("critical", zero=Zero(30, 20)),
-    "tools": Gate("critical", "greedy", rate=Rate(0.6, 80, 140), compare=Compare(0.10, 80, 140)),
+    "leak": GateRules("critical", zero=ZeroRule(30, 20)),
+    "tools": GateRules("critical", "greedy", rate=RateRule(0.6, 80, 140), compare=CompareRule(0.10, 80, 140)),
 }
 IDS = [case.id for case in suite(SMALL).cases]
 RANK = {FAIL: 0, OPEN: 1, PASS: 2}
@@ -337,8 +345,8 @@ def run_of(ours: dict[str, str], theirs: dict[str, str], extended: bool) -> Deci
         return results(whole, by["bad"], by["lost"], by["missing"], stages)
 
     base = results(whole, stages=stages)
-    found = Outcomes(whole, arm(ours), arm(theirs), base, spread(100, 100), KIN)
-    law = policy(gates=SMALL_GATES, latency={"ttft": ONCE}, same=Same(40))
+    found = Measurements(whole, arm(ours), arm(theirs), base, spread(100, 100), KIN)
+    law = policy(gates=SMALL_GATES, latency={"ttft": ONCE}, same=SelfComparison(40))
     return decide(law, found, (HELD,))
 
 
@@ -518,7 +526,7 @@ def test_a_suite_that_names_fewer_cases_is_inconclusive() -> None:
 
 def test_a_lost_answer_does_not_count_as_good() -> None:
     """102 of 150 are needed; 101 and a lost one are open."""
-    gates = {"leak": LEAK, "tools": Gate("critical", rate=Rate(0.60, 150, 300))}
+    gates = {"leak": LEAK, "tools": GateRules("critical", rate=RateRule(0.60, 150, 300))}
     bad = some("tools", range(10, 58))
     enough, short = (judged(outcomes(bad=bad, lost=lost), gates=gates) for lost in ((), some("tools", [100])))
 
@@ -571,7 +579,7 @@ def test_a_timing_that_is_none_is_refused(timing: Timing, why: str) -> None:
 # --------------------------------------------------------------------------------------------- speed
 
 
-def speed(rule: Latency, found: tuple[Timing, ...], metric: str = "ttft") -> GateResult:
+def speed(rule: LatencyRule, found: tuple[Timing, ...], metric: str = "ttft") -> GateResult:
     """The absolute rule's result."""
     decision = judged(outcomes(timings=found), latency={metric: rule})
     return of(decision, metric, "latency")
@@ -591,7 +599,7 @@ def speed(rule: Latency, found: tuple[Timing, ...], metric: str = "ttft") -> Gat
     ],
 )
 def test_the_median_keeps_the_limit_by_order_statistics(
-    rule: Latency, within: int, more: int | None, verdict: Verdict, extend: bool
+    rule: LatencyRule, within: int, more: int | None, verdict: Verdict, extend: bool
 ) -> None:
     """The 59th of 100 at one look; the 60th, then the 114th of 200, where there may be two."""
     late = () if more is None else spread(more, 100, stage=2)
@@ -612,7 +620,7 @@ def test_speed_says_its_median_and_its_bound() -> None:
 
 def test_a_rate_is_bounded_from_below() -> None:
     """Decode: at least 25 tokens a second."""
-    rule = Latency("critical", 25.0, 100, 100)
+    rule = LatencyRule("critical", 25.0, 100, 100)
     good = speed(rule, spread(59, 100, metric="decode", fast=33.0, slow=20.0), "decode")
     bad = speed(rule, spread(20, 100, metric="decode", fast=33.0, slow=20.0), "decode")
 
@@ -672,7 +680,7 @@ def test_each_bucket_may_be_asked_to_pass() -> None:
     }
 
 
-RATIO = Ratio(0.10, blocks=8, pairs=80, resamples=1000)
+RATIO = RatioRule(0.10, blocks=8, pairs=80, resamples=1000)
 
 
 @pytest.mark.parametrize(
@@ -728,7 +736,7 @@ def test_pairs_that_the_baseline_failed_are_lost() -> None:
 
 def test_of_a_rate_fewer_is_slower() -> None:
     """20 tokens a second against 30."""
-    rule = Latency("critical", 10.0, 100, 100, ratio=RATIO)
+    rule = LatencyRule("critical", 10.0, 100, 100, ratio=RATIO)
     slow, fast = (
         of(
             judged(outcomes(timings=timings(ours, 30.0, metric="decode")), latency={"decode": rule}),
@@ -770,6 +778,6 @@ def test_the_same_measurements_give_the_same_decision() -> None:
 
 def test_a_control_of_the_wrong_expectation_is_not_the_wanted_one() -> None:
     """A control that was to pass does not stand in for one that was to fail."""
-    friendly = Control("stranger", PASS, PASS, (), "stranger passed")
+    friendly = ControlResult("stranger", PASS, PASS, (), "stranger passed")
 
     assert decide(policy(), outcomes(), (friendly,)).verdict is OPEN

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.suite.expect import accepts, mismatch
-from gates.suite.phrases import normal, words
+from gates.suite.normalize import normalize, words
 
 ACCEPTED: list[tuple[list[Any], Any, bool]] = [
     (["Hassan"], "hassan", True),
@@ -114,11 +114,11 @@ WORDS = [
 @pytest.mark.parametrize("text, expected", WORDS)
 def test_text_is_compared_without_its_dress(text: str, expected: str) -> None:
     """Case, stops, widths and apostrophes go; letters, vowel signs and digits stay."""
-    assert normal(text) == expected
+    assert normalize(text) == expected
 
 
 @given(st.text())
 def test_normal_text_stays_as_it_is(text: str) -> None:
     """Normalising twice is normalising once, and the words are its words."""
-    assert normal(normal(text)) == normal(text)
-    assert " ".join(words(text)) == normal(text)
+    assert normalize(normalize(text)) == normalize(text)
+    assert " ".join(words(text)) == normalize(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gates.artefact import artefact
-from gates.judge.decide import same_lineage
+from gates.artefact.lineage import same_lineage
 from gates.policy.load import load_policy, shipped
 from tests.gates.handbook import DOCUMENT, END, begin, written
 
@@ -35,7 +35,9 @@ def test_every_shipped_policy_and_every_gate_of_it_is_named() -> None:
 
 
 def test_exit_codes_are_those_of_the_command() -> None:
-    from app.cli.gate import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE, EXIT_CODES
+    from os import EX_CONFIG, EX_DATAERR, EX_UNAVAILABLE
+
+    from app.cli.gate import EXIT_CODES
 
     for code in (*EXIT_CODES.values(), EX_DATAERR, EX_UNAVAILABLE, EX_CONFIG):
         assert re.search(rf"^\| {code} \|", TEXT, re.M), code

@@ -4,25 +4,32 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gates.artefact.manifest import Artefact, FileEntry, Provenance
 from gates.contracts.case import Case
 from gates.contracts.errors import RunError
-from gates.contracts.sample import Read, Sample
+from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, Sample, TimedRead
 from gates.policy.load import load_policy
-from gates.policy.rules import Compare, Rate, Zero
-from gates.policy.values import Same
-from gates.report.statement import Engine
-from gates.run.job import Judged, judge, run_job
-from gates.run.job_spec import AGAIN, BASELINE, CANDIDATE, Job, Side
-from gates.run.ledger import Ledger
-from gates.run.plan import Ask
-from gates.run.request_plan import again, controls, first_stage, second_stage, speakers, speed_schedule
+from gates.policy.policy import CompareRule, RateRule, SelfComparison, ZeroRule
+from gates.report.statement import EngineIdentity
+from gates.run.gate_job import GateJob, ServedModel
+from gates.run.job import JobResult, judge, run_job
+from gates.run.planned_request import PlannedRequest
+from gates.run.request_plan import (
+    control_requests,
+    extension_requests,
+    first_stage_requests,
+    latency_prompts,
+    latency_schedule,
+    self_comparison_requests,
+)
+from gates.run.sample_store import SampleStore
 from gates.run.target import Target, Variant
 from gates.suite.load import load_suite
-from tests.gates.run.test_readings import spoken, taken
+from tests.gates.run.test_latency_readings import spoken, taken
 
 SUITE, POLICY = load_suite("annie-nano"), load_policy("annie-nano")
 CASES = {case.id: case for case in SUITE.cases}
@@ -30,18 +37,18 @@ COLD = POLICY.run.temperatures.index(0.0)
 FILES = (FileEntry("model.gguf", 1, "0" * 64),)
 
 
-def side(name: str, letter: str) -> Side:
+def side(name: str, letter: str) -> ServedModel:
     """An engine that is up, in name."""
-    engine = Engine(name, "embedded", "llama-server", None, (), {}, "b1", None)
+    engine = EngineIdentity(name, "embedded", "llama-server", None, (), {}, "b1", None)
     artefact = Artefact(name, "gguf-f16", "sha256:" + letter * 64, FILES, "2026-11-21T00:00:00Z",
                         Provenance("base", {"source": "sha256:" + "f" * 64}))  # fmt: skip
     target = Target(url="http://127.0.0.1:1", served_model="m", dialect="llama-server",
                     artefact=artefact.root, engine=engine.digest)  # fmt: skip
-    return Side(target=target, artefact=artefact, engine=engine)
+    return ServedModel(target=target, artefact=artefact, engine=engine)
 
 
 BASE = side("annie", "b")
-JOB = Job(
+JOB = GateJob(
     suite=SUITE,
     policy=POLICY,
     candidate=side("annie", "a"),
@@ -55,11 +62,11 @@ JOB = Job(
 )
 
 
-def arms(asks: Iterable[Ask]) -> set[str]:
+def arms(asks: Iterable[PlannedRequest]) -> set[str]:
     return {ask.key.arm for ask in asks}
 
 
-def cases(asks: Iterable[Ask]) -> set[str]:
+def cases(asks: Iterable[PlannedRequest]) -> set[str]:
     return {ask.key.case for ask in asks}
 
 
@@ -69,24 +76,24 @@ def test_a_job_without_the_engine_of_a_control_is_refused_by_its_name() -> None:
 
 
 def test_the_first_stage_asks_both_arms_the_same() -> None:
-    asks = first_stage(JOB)
+    asks = first_stage_requests(JOB)
     by_arm = {arm: [a.request for a in asks if a.key.arm == arm] for arm in arms(asks)}
     assert by_arm.keys() == {CANDIDATE, BASELINE} and by_arm[CANDIDATE] == by_arm[BASELINE]
 
 
 def test_the_first_stage_holds_no_case_of_the_extension() -> None:
-    assert {CASES[name].stage for name in cases(first_stage(JOB))} == {1}
-    assert {CASES[name].stage for name in cases(second_stage(JOB, {"leak"}))} == {2}
+    assert {CASES[name].stage for name in cases(first_stage_requests(JOB))} == {1}
+    assert {CASES[name].stage for name in cases(extension_requests(JOB, {"leak"}))} == {2}
 
 
 def test_the_named_cases_are_a_beginning_of_the_first_stage() -> None:
-    named, whole = first_stage(JOB, named=True), first_stage(JOB)
+    named, whole = first_stage_requests(JOB, named=True), first_stage_requests(JOB)
     assert cases(named) == {case.id for case in SUITE.cases if case.named}
     assert {a.key for a in named} < {a.key for a in whole}
 
 
 def test_a_case_is_asked_as_often_as_its_gates_count() -> None:
-    asks = [a for a in first_stage(JOB) if a.key.arm == CANDIDATE and a.key.mode == "stream"]
+    asks = [a for a in first_stage_requests(JOB) if a.key.arm == CANDIDATE and a.key.mode == "stream"]
     for case in SUITE.cases:
         if case.stage == 1:
             numbers = [a.key.repeat for a in asks if a.key.case == case.id]
@@ -94,20 +101,20 @@ def test_a_case_is_asked_as_often_as_its_gates_count() -> None:
 
 
 def test_the_baseline_is_asked_again_at_temperature_zero_only() -> None:
-    asks = again(JOB)
+    asks = self_comparison_requests(JOB)
     assert arms(asks) == {AGAIN}
     assert {a.key.repeat for a in asks} == {COLD} and {a.request["temperature"] for a in asks} == {0.0}
 
 
 def test_the_baseline_again_covers_every_comparative_gate() -> None:
-    asked = cases(again(JOB))
+    asked = cases(self_comparison_requests(JOB))
     for name, gate in POLICY.gates.items():
         if gate.compare:
             assert len(asked & {c.id for c in SUITE.of(name, 1)}) >= POLICY.same.n, name
 
 
 def test_each_control_is_asked_the_gates_that_it_has_to_fail() -> None:
-    asks = controls(JOB)
+    asks = control_requests(JOB)
     assert arms(asks) == {"control:stranger", "control:thinking-on", "control:tools-removed"}
     for control in POLICY.controls:
         wanted = {c.id for gate in control.breaks for c in SUITE.of(gate, 1)}
@@ -115,7 +122,7 @@ def test_each_control_is_asked_the_gates_that_it_has_to_fail() -> None:
 
 
 def test_the_controls_are_what_they_are_called() -> None:
-    asks = controls(JOB)
+    asks = control_requests(JOB)
     thinking = [a.request for a in asks if a.key.arm == "control:thinking-on"]
     bare = [a.request for a in asks if a.key.arm == "control:tools-removed"]
     assert all(request["chat_template_kwargs"] == {"enable_thinking": True} for request in thinking)
@@ -124,9 +131,9 @@ def test_the_controls_are_what_they_are_called() -> None:
 
 def test_prompts_that_are_timed_fit_both_contexts() -> None:
     small = replace(JOB, candidate=replace(JOB.candidate, context=700))
-    assert speed_schedule(small, 3.0).buckets == (250,)
+    assert latency_schedule(small, 3.0).buckets == (250,)
     with pytest.raises(RunError, match="context of 100 tokens"):
-        speed_schedule(replace(JOB, baseline=replace(BASE, context=100)), 3.0)
+        latency_schedule(replace(JOB, baseline=replace(BASE, context=100)), 3.0)
 
 
 # ------------------------------------------------------------------------------ with replies
@@ -140,15 +147,17 @@ SMALL = replace(SUITE, cases=tuple(case for case in SUITE.cases if case.id in _F
 RULES = replace(
     POLICY,
     gates={
-        "leak": replace(POLICY.gates["leak"], zero=Zero(len(SMALL.of("leak", 1)), len(SMALL.of("leak", 2)))),
+        "leak": replace(
+            POLICY.gates["leak"], zero=ZeroRule(len(SMALL.of("leak", 1)), len(SMALL.of("leak", 2)))
+        ),
         "tools": replace(
-            POLICY.gates["tools"], floor=None, rate=Rate(0.6, 60, 60), compare=Compare(0.2, 60, 60)
+            POLICY.gates["tools"], floor=None, rate=RateRule(0.6, 60, 60), compare=CompareRule(0.2, 60, 60)
         ),
     },
     controls=tuple(
         replace(c, breaks=tuple(g for g in c.breaks if g in ("leak", "tools"))) for c in POLICY.controls
     ),
-    same=Same(n=40),
+    same=SelfComparison(n=40),
 )
 """The nano policy in small: the same rules over fewer prompts."""
 
@@ -172,19 +181,19 @@ def _value(accepted: list[object]) -> object:
     return first
 
 
-Model = Callable[[Case, Ask], dict[str, object]]
+Model = Callable[[Case, PlannedRequest], dict[str, object]]
 
 
-def answered(ask: Ask, model: Model) -> Sample:
+def answered(ask: PlannedRequest, model: Model) -> Sample:
     """The sample of an ask, by a model that is a function."""
     message = model(CASES[ask.key.case], ask)
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     body = {"choices": [{"message": message, "finish_reason": reason}], "usage": {"completion_tokens": 3}}
-    reads = (Read(10, json.dumps(body).encode()),)
+    reads = (TimedRead(10, json.dumps(body).encode()),)
     return Sample(ask.key, ask.request, "2026-11-21T00:00:00Z", 200, 5, reads, 20)
 
 
-def mannered(case: Case, ask: Ask) -> dict[str, object]:
+def mannered(case: Case, ask: PlannedRequest) -> dict[str, object]:
     """Annie; but not where she is let to think, or has no tools."""
     if ask.key.arm == "control:thinking-on":
         return {"content": "Yes.", "reasoning_content": "hm"}
@@ -194,16 +203,16 @@ def mannered(case: Case, ask: Ask) -> dict[str, object]:
 
 
 async def _run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model, **more: object
-) -> tuple[Judged, list[str]]:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model, **more: Any
+) -> tuple[JobResult, list[str]]:
     titles: list[str] = []
 
-    async def run(asks: Iterable[Ask], targets: object, ledger: Ledger, **_: object) -> None:
+    async def run(asks: Iterable[PlannedRequest], targets: object, ledger: SampleStore, **_: object) -> None:
         ledger.append([answered(a, model) for a in asks if a.key not in ledger])
 
     monkeypatch.setattr("gates.run.job.run", run)
     job = replace(JOB, suite=SMALL, policy=RULES, **more)
-    with Ledger(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
+    with SampleStore(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
         judged = await run_job(job, ledger, track=lambda title: titles.append(title))
         assert judge(job, ledger).decision == judged.decision  # scoring can be done again
     return judged, titles
@@ -220,7 +229,7 @@ async def test_a_mannered_candidate_is_asked_everything_but_the_extension(
 
 def test_a_speed_rule_that_is_open_says_what_a_silent_engine_should_be_told(tmp_path: Path) -> None:
     heard = taken(*spoken(cached=None), arm=CANDIDATE)
-    with Ledger(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
+    with SampleStore(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
         ledger.append([replace(heard, key=replace(heard.key, suite=SMALL.digest))])
         decision = judge(replace(JOB, suite=SMALL), ledger).decision
     (ttft,) = (r for r in decision.gates if (r.gate, r.rule) == ("ttft", "latency"))
@@ -228,7 +237,7 @@ def test_a_speed_rule_that_is_open_says_what_a_silent_engine_should_be_told(tmp_
 
 
 def leaks_in(arm: str, names: set[str]) -> Model:
-    def model(case: Case, ask: Ask) -> dict[str, object]:
+    def model(case: Case, ask: PlannedRequest) -> dict[str, object]:
         leaks = ask.key.arm == arm and case.id in names
         return {"content": "<think>hm</think>Yes."} if leaks else mannered(case, ask)
 
@@ -269,7 +278,7 @@ async def test_a_second_leak_in_the_extension_fails(tmp_path: Path, monkeypatch:
 async def test_a_control_that_does_not_fail_leaves_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def model(case: Case, ask: Ask) -> dict[str, object]:
+    def model(case: Case, ask: PlannedRequest) -> dict[str, object]:
         return good(case) if ask.key.arm == "control:stranger" else mannered(case, ask)
 
     judged, _ = await _run(tmp_path, monkeypatch, model)
@@ -285,15 +294,15 @@ async def test_without_its_clocks_a_policy_that_times_never_passes(
 
 
 def test_prompts_with_the_longest_spoken_answers_are_timed_first() -> None:
-    asks = [a for a in first_stage(JOB) if a.key.arm == BASELINE and a.key.mode == "stream"]
+    asks = [a for a in first_stage_requests(JOB) if a.key.arm == BASELINE and a.key.mode == "stream"]
     favourite = SUITE.of("empty", 1)[7].id
 
-    def model(case: Case, ask: Ask) -> dict[str, object]:
+    def model(case: Case, ask: PlannedRequest) -> dict[str, object]:
         return {"content": "Once upon a time."} if case.id == favourite else mannered(case, ask)
 
     samples = [answered(a, model) for a in asks]
-    long = [replace(s, reads=(Read(10, s.reads[0].data.replace(b'tokens": 3', b'tokens": 90')),))
+    long = [replace(s, reads=(TimedRead(10, s.reads[0].data.replace(b'tokens": 3', b'tokens": 90')),))
             if s.key.case == favourite else s for s in samples]  # fmt: skip
-    first, *rest = speakers(SUITE, long)
+    first, *rest = latency_prompts(SUITE, long)
     assert first.id == favourite
     assert not any(case.expect.get("calls") for case in rest)

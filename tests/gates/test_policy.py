@@ -12,25 +12,22 @@ import pytest
 
 from gates.contracts.errors import PolicyError
 from gates.contracts.verdict import Verdict
-from gates.policy.check import check_policy, faults
-from gates.policy.load import (
-    POLICIES,
-    Compare,
-    Floor,
-    Gate,
-    Latency,
+from gates.policy.check import check_policy, policy_problems
+from gates.policy.load import POLICIES, load_policy, parse, shipped
+from gates.policy.policy import (
+    CompareRule,
+    FloorRule,
+    GateRules,
+    LatencyRule,
     Policy,
-    Rate,
-    Ratio,
-    Repeat,
-    Run,
-    Same,
-    Zero,
-    load_policy,
-    parse,
-    shipped,
-    with_system,
+    RateRule,
+    RatioRule,
+    RunSettings,
+    SelfComparison,
+    TemperatureRepeats,
+    ZeroRule,
 )
+from gates.run.request import with_system
 from gates.stats.compare import ComparePlan
 from gates.stats.quantile import QuantilePlan
 from gates.stats.rate import RatePlan
@@ -64,8 +61,8 @@ def test_a_policy_of_four_lines_takes_the_rest_by_default() -> None:
     small = parse(SMALLEST)
 
     assert (small.confidence, small.look, small.run.retries, small.run.max_lost) == (0.95, 0.97, 2, 0.02)
-    assert small.gates["leak"] == Gate("critical", "every", zero=Zero(165, 0))
-    assert small.same == Same(100, 0.08)
+    assert small.gates["leak"] == GateRules("critical", "every", zero=ZeroRule(165, 0))
+    assert small.same == SelfComparison(100, 0.08)
 
 
 def test_annie_is_what_the_seeds_ask_for() -> None:
@@ -74,12 +71,12 @@ def test_annie_is_what_the_seeds_ask_for() -> None:
     floors = {name: gate.floor for name, gate in annie.gates.items() if gate.floor}
 
     assert floors == {
-        "leak": Floor(25, 25),
-        "empty": Floor(50, 50),
-        "tools": Floor(10, 6),
-        "no_markdown": Floor(15, 12),
-        "factual": Floor(10, 10),
-        "reasoning": Floor(5, 5),
+        "leak": FloorRule(25, 25),
+        "empty": FloorRule(50, 50),
+        "tools": FloorRule(10, 6),
+        "no_markdown": FloorRule(15, 12),
+        "factual": FloorRule(10, 10),
+        "reasoning": FloorRule(5, 5),
     }
     assert (annie.latency["ttft"].limit, annie.latency["decode"].limit) == (120.0, 25.0)
     assert {annie.gates[name].tier for name in floors} == {"critical"}
@@ -127,11 +124,11 @@ def test_every_key_is_used_in_annies_file() -> None:
         return {field.name for field in fields(cls)}
 
     assert set(document) == known(Policy)
-    assert set(document["run"]) == known(Run) and set(document["same"]) == known(Same)
+    assert set(document["run"]) == known(RunSettings) and set(document["same"]) == known(SelfComparison)
     assert set(document["speed"]) == known(type(load_policy("annie").speed))
-    assert used(gates) == known(Gate) and used(latency) == known(Latency)
-    assert used(t["ratio"] for t in latency if "ratio" in t) == known(Ratio)
-    assert used(t["zero"] for t in gates if "zero" in t) == known(Zero)
+    assert used(gates) == known(GateRules) and used(latency) == known(LatencyRule)
+    assert used(t["ratio"] for t in latency if "ratio" in t) == known(RatioRule)
+    assert used(t["zero"] for t in gates if "zero" in t) == known(ZeroRule)
     assert used(document["controls"]) == {"name", "breaks"}
 
 
@@ -278,7 +275,7 @@ def test_which_repeats_a_gate_counts() -> None:
 
 def test_temperature_zero_is_found_wherever_it_stands() -> None:
     """By its value."""
-    run = Run(repeats=(Repeat(0.7, 2), Repeat(0.0, 1)))
+    run = RunSettings(repeats=(TemperatureRepeats(0.7, 2), TemperatureRepeats(0.0, 1)))
 
     assert policy(run=run).counted("tools") == (2,)
 
@@ -287,8 +284,8 @@ def test_the_controls_that_a_report_must_hold() -> None:
     """The known bad must fail; where something is compared the baseline must pass against itself."""
     compares = {"leak": LEAK, "tools": TOOLS}
 
-    assert policy(gates=compares).wanted_controls == {"A/A": Verdict.PASS, "stranger": Verdict.FAIL}
-    assert policy(gates={"leak": LEAK}).wanted_controls == {"stranger": Verdict.FAIL}
+    assert policy(gates=compares).required_controls == {"A/A": Verdict.PASS, "stranger": Verdict.FAIL}
+    assert policy(gates={"leak": LEAK}).required_controls == {"stranger": Verdict.FAIL}
 
 
 def test_a_systems_text_goes_behind_the_prompt() -> None:
@@ -320,17 +317,17 @@ UNFIT: list[tuple[dict[str, Any], dict[str, tuple[int, int, int]], str]] = [
     ({}, {"tools": (149, 151, 10)}, "gates.tools.rate.n is 150; suite test has 149 tools prompts in stage 1"),
     ({}, {"tools": (150, 149, 10)}, "gates.tools.rate.n_max is 300; suite test has 299 tools prompts in all"),
     ({}, {"tools": (0, 0, 0)}, "gates.tools.rate.n is 150; suite test has 0 tools prompts in stage 1"),
-    ({"gates": {"tools": Gate("critical", "greedy", compare=Compare(0.05, 50, 50))}}, {},
+    ({"gates": {"tools": GateRules("critical", "greedy", compare=CompareRule(0.05, 50, 50))}}, {},
      "gates.tools.compare: n = 50 cannot resolve a margin of 0.05: it would not pass with no prompt lost; 52 prompts can"),
-    ({"gates": {"tools": Gate("critical", "greedy", compare=Compare(0.05, 60, 120))}}, {},
+    ({"gates": {"tools": GateRules("critical", "greedy", compare=CompareRule(0.05, 60, 120))}}, {},
      "gates.tools.compare: n = 60 cannot resolve a margin of 0.05: it would not pass with no prompt lost; 68 prompts can"),
-    ({"gates": {"tools": Gate("critical", rate=Rate(0.95, 40, 40))}}, {},
+    ({"gates": {"tools": GateRules("critical", rate=RateRule(0.95, 40, 40))}}, {},
      "gates.tools.rate: 40 of 40 would not show 0.95; 52 of 52 would"),
-    ({"latency": {"ttft": Latency("critical", 120.0, 4, 4)}}, {}, "latency.ttft: n = 4 values do not bound this quantile; 5 do"),
-    ({"latency": {"ttft": Latency("critical", 120.0, 50, 50, 0.95)}}, {}, "latency.ttft: n = 50 values do not bound this quantile; 59 do"),
-    ({"latency": {"ttft": Latency("critical", 120.0, 9, 9, ratio=Ratio(0.1, blocks=9))}}, {},
+    ({"latency": {"ttft": LatencyRule("critical", 120.0, 4, 4)}}, {}, "latency.ttft: n = 4 values do not bound this quantile; 5 do"),
+    ({"latency": {"ttft": LatencyRule("critical", 120.0, 50, 50, 0.95)}}, {}, "latency.ttft: n = 50 values do not bound this quantile; 59 do"),
+    ({"latency": {"ttft": LatencyRule("critical", 120.0, 9, 9, ratio=RatioRule(0.1, blocks=9))}}, {},
      "latency.ttft.ratio.blocks is 9; speed.blocks runs 8"),
-    ({"same": Same(151)}, {}, "same.n is 151; suite test has 150 tools prompts in stage 1 (gates.tools)"),
+    ({"same": SelfComparison(151)}, {}, "same.n is 151; suite test has 150 tools prompts in stage 1 (gates.tools)"),
 ]  # fmt: skip
 
 
@@ -342,7 +339,7 @@ def test_a_policy_that_cannot_decide_on_a_suite_is_refused_by_name(
     whole = {"leak": (165, 115, 25), "tools": (150, 150, 10)} | sizes
     law = replace(policy(**{"controls": (), **changes}))
 
-    assert why in list(faults(law, suite(whole)))
+    assert why in list(policy_problems(law, suite(whole)))
     with pytest.raises(PolicyError, match="^policy test: "):
         check_policy(law, suite(whole))
 
@@ -353,7 +350,7 @@ def test_a_named_case_of_the_second_stage_is_refused() -> None:
     late = tuple(replace(case, named=("leak",)) if case.id == "leak-200" else case for case in whole.cases)
     early = tuple(replace(case, named=()) if case.id == "leak-0" else case for case in late)
 
-    assert list(faults(policy(), replace(whole, cases=early))) == [
+    assert list(policy_problems(policy(), replace(whole, cases=early))) == [
         "gates.leak.floor: leak-200 is named and in stage 2; named cases are asked first"
     ]
 

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.contracts.sample import Fault, Key, Read, Sample
-from gates.reply.reply import Call, EngineError, Reply, read_reply
+from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
+from gates.reply.calls import ReplyCall
+from gates.reply.parser import ReportedError
+from gates.reply.reply import Reply, read_reply
 from tests.script import DONE, call, chunk, event, finish, role, text, thought, usage
 
 STREAMS = Path(__file__).parents[1] / "data" / "streams"
@@ -27,12 +29,12 @@ PARSED = [
 ]
 """Where the engine tells thoughts and calls from text; of the others the gateway does."""
 
-KEY = Key("sha256:s", "sha256:a", "sha256:e", "sha256:r", "candidate", "hello", 0, "stream")
+KEY = SampleKey("sha256:s", "sha256:a", "sha256:e", "sha256:r", "candidate", "hello", 0, "stream")
 
 
-def sample(reads: Iterable[bytes], status: int | None = 200, fault: Fault | None = None) -> Sample:
+def sample(reads: Iterable[bytes], status: int | None = 200, fault: TransportFault | None = None) -> Sample:
     """The nth read came at n ms."""
-    timed = tuple(Read(at * 1_000_000, data) for at, data in enumerate(reads, start=1))
+    timed = tuple(TimedRead(at * 1_000_000, data) for at, data in enumerate(reads, start=1))
     return Sample(KEY, {}, "2026-11-21T09:30:00.000+00:00", status, 500_000, timed, 0, fault)
 
 
@@ -238,7 +240,7 @@ def test_a_call_is_put_together_by_its_index() -> None:
         finish("tool_calls"),
     )
 
-    assert reply.calls == (Call(0, "x", "f", '{"a": 1'), Call(1, "y", "g", '{"b": 1.50}'))
+    assert reply.calls == (ReplyCall(0, "x", "f", '{"a": 1'), ReplyCall(1, "y", "g", '{"b": 1.50}'))
 
 
 CALL_SHAPES = {
@@ -298,14 +300,7 @@ def test_the_last_usage_counts_where_every_chunk_has_one() -> None:
         chunk({"content": "Hi"}, usage={"completion_tokens": 1}), event({"choices": [], "usage": last})
     )
 
-    assert (reply.prompt_tokens, reply.completion_tokens, reply.reasoning_tokens) == (7, 9, 4)
-
-
-def test_content_chunks_are_counted_and_are_no_tokens() -> None:
-    """Under speculative decoding one chunk holds several."""
-    reply = heard(role(), text("One two"), text(" three"), chunk({"content": ""}), finish(), usage(5))
-
-    assert (reply.content_chunks, reply.completion_tokens) == (2, 5)
+    assert (reply.prompt_tokens, reply.completion_tokens) == (7, 9)
 
 
 def test_halves_of_a_character_that_meet_become_one() -> None:
@@ -337,7 +332,7 @@ def test_a_reply_with_its_end_is_complete() -> None:
     assert heard(whole({"content": "Hi."})).complete
 
 
-BROKEN = Fault("broken", "the connection was closed")
+BROKEN = TransportFault("broken", "the connection was closed")
 ENDS = {
     "cut": ([text("Hi")], BROKEN),
     "cut-before-done": ([text("Hi."), finish()], BROKEN),
@@ -353,7 +348,7 @@ ENDS = {
 
 @pytest.mark.parametrize("reads, fault", ENDS.values(), ids=ENDS)
 def test_a_reply_that_broke_off_is_not_complete_and_keeps_what_came(
-    reads: list[bytes], fault: Fault | None
+    reads: list[bytes], fault: TransportFault | None
 ) -> None:
     """In each of the ways in which engines break off."""
     reply = heard(*reads, fault=fault)
@@ -370,14 +365,14 @@ def test_a_reply_that_said_done_is_complete_whatever_came_of_its_connection() ->
 @pytest.mark.parametrize(
     "body, error",
     [
-        (event({"error": {"code": 500, "message": "boom"}}), EngineError("boom", 500)),
-        (event({"error": "boom"}), EngineError("boom")),
-        (event({"error": {"detail": "boom", "code": "bad_thing"}}), EngineError("boom")),
-        (event({"error": ["boom"]}), EngineError("['boom']")),
-        (b"error: boom\n\n", EngineError('not a JSON object: {"error":boom}')),
+        (event({"error": {"code": 500, "message": "boom"}}), ReportedError("boom", 500)),
+        (event({"error": "boom"}), ReportedError("boom")),
+        (event({"error": {"detail": "boom", "code": "bad_thing"}}), ReportedError("boom")),
+        (event({"error": ["boom"]}), ReportedError("['boom']")),
+        (b"error: boom\n\n", ReportedError('not a JSON object: {"error":boom}')),
     ],
 )
-def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: EngineError) -> None:
+def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: ReportedError) -> None:
     """An object, a text, and something else."""
     assert heard(body).error == error
 
@@ -385,18 +380,18 @@ def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: EngineErro
 @pytest.mark.parametrize(
     "status, body, error",
     [
-        (400, b'{"error":{"message":"too long","code":400}}', EngineError("too long", 400)),
+        (400, b'{"error":{"message":"too long","code":400}}', ReportedError("too long", 400)),
         (
             502,
             b"<html>\n Bad Gateway</html>",
-            EngineError("not a JSON object: <html> Bad Gateway</html>", 502),
+            ReportedError("not a JSON object: <html> Bad Gateway</html>", 502),
         ),
-        (503, b"overloaded", EngineError("overloaded", 503)),
-        (500, b"", EngineError("HTTP 500 without a word", 500)),
+        (503, b"overloaded", ReportedError("overloaded", 503)),
+        (500, b"", ReportedError("HTTP 500 without a word", 500)),
     ],
 )
 def test_a_status_that_is_not_200_is_an_error_with_its_text(
-    status: int, body: bytes, error: EngineError
+    status: int, body: bytes, error: ReportedError
 ) -> None:
     """From an engine, and from a proxy before it."""
     assert heard(body, status=status).error == error

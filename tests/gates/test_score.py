@@ -2,16 +2,17 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gates.contracts.case import Case, Sampling, Suite
-from gates.contracts.sample import Fault, Key, Read, Sample
+from gates.contracts.sample import Mode, Sample, SampleKey, TimedRead, TransportFault
 from gates.contracts.verdict import CaseResult
-from gates.judge.score import JUDGES, examine, score
+from gates.judge.score import REPLY_DETECTORS, failure_reason, score
 from gates.policy.load import load_policy
 from gates.reply.reply import read_reply
-from gates.suite.expect import NEEDS
+from gates.suite.expect import REQUIRED_FIELDS
 
 POLICY = load_policy("annie-nano")
 TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
@@ -27,19 +28,19 @@ REPEATS = len(POLICY.run.temperatures)
 
 
 def sample(
-    case: Case = HELLO, said: str = "Hello.", repeat: int = 0, arm: str = "candidate", mode: str = "stream",
-    reason: str | None = "stop", fault: Fault | None = None, **message: object,
+    case: Case = HELLO, said: str = "Hello.", repeat: int = 0, arm: str = "candidate", mode: Mode = "stream",
+    reason: str | None = "stop", fault: TransportFault | None = None, **message: Any,
 ) -> Sample:  # fmt: skip
     """One reply, in one piece: how it came is another file's business."""
-    key = Key(SUITE.digest, "a", "e", "r", arm, case.id, repeat, mode)  # type: ignore[arg-type]
+    key = SampleKey(SUITE.digest, "a", "e", "r", arm, case.id, repeat, mode)
     body = {"choices": [{"message": {"content": said, **message}, "finish_reason": reason}]}
-    reads = () if fault else (Read(5, json.dumps(body).encode()),)
+    reads = () if fault else (TimedRead(5, json.dumps(body).encode()),)
     return Sample(key, {}, "2026-11-21T00:00:00Z", 200, 1, reads, 9, fault)
 
 
-def every(case: Case = HELLO, **more: object) -> list[Sample]:
+def every(case: Case = HELLO, **more: Any) -> list[Sample]:
     """All repeats of a case."""
-    return [sample(case, repeat=number, **more) for number in range(REPEATS)]  # type: ignore[arg-type]
+    return [sample(case, repeat=number, **more) for number in range(REPEATS)]
 
 
 def result(samples: list[Sample], gate: str, arm: str = "candidate") -> CaseResult | None:
@@ -49,7 +50,7 @@ def result(samples: list[Sample], gate: str, arm: str = "candidate") -> CaseResu
     return found[0] if found else None
 
 
-def call(arguments: str = "{}") -> dict[str, object]:
+def call(arguments: str = "{}") -> dict[str, Any]:
     """A message with one call."""
     return {
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "find", "arguments": arguments}}]
@@ -57,7 +58,7 @@ def call(arguments: str = "{}") -> dict[str, object]:
 
 
 def test_every_gate_there_is_has_a_detector() -> None:
-    assert JUDGES.keys() == NEEDS.keys()
+    assert REPLY_DETECTORS.keys() == REQUIRED_FIELDS.keys()
 
 
 def test_a_prompt_is_good_when_every_repeat_was() -> None:
@@ -91,13 +92,13 @@ def test_a_greedy_gate_looks_at_the_greedy_repeat_only() -> None:
 
 
 def test_a_lost_answer_is_no_judgement_and_no_pass() -> None:
-    lost = sample(repeat=1, fault=Fault("timeout", "no answer in 30 s"))
+    lost = sample(repeat=1, fault=TransportFault("timeout", "no answer in 30 s"))
     found = result([sample(), lost, *every()[2:]], "leak")
     assert found is not None and found.outcome == "lost" and "timeout" in found.why
 
 
 def test_bad_outweighs_lost() -> None:
-    lost = sample(repeat=1, fault=Fault("broken", "reset"))
+    lost = sample(repeat=1, fault=TransportFault("broken", "reset"))
     found = result([sample(said="<think>hm"), lost, *every()[2:]], "leak")
     assert found is not None and found.outcome == "bad"
 
@@ -118,13 +119,13 @@ def test_a_call_that_is_right_streamed_and_wrong_whole_is_wrong() -> None:
     [
         (sample(reason=None), "cut off"),
         (
-            replace(sample(), status=400, reads=(Read(5, b'{"error":{"message":"too long"}}'),)),
+            replace(sample(), status=400, reads=(TimedRead(5, b'{"error":{"message":"too long"}}'),)),
             "error: too long",
         ),
     ],
 )
 def test_a_reply_that_broke_has_failed_its_prompt(reply: Sample, why: str) -> None:
-    assert examine("leak", HELLO, read_reply(reply)).startswith(why)
+    assert failure_reason("leak", HELLO, read_reply(reply)).startswith(why)
 
 
 def test_a_detector_that_stumbles_passes_nothing() -> None:
@@ -132,7 +133,7 @@ def test_a_detector_that_stumbles_passes_nothing() -> None:
         FIND, tools=({"type": "function", "function": {"name": "find", "parameters": {"type": 7}}},)
     )
     reply = read_reply(sample(broken, "", reason="tool_calls", **call()))
-    assert "the detector failed on it" in examine("tools", broken, reply)
+    assert "the detector failed on it" in failure_reason("tools", broken, reply)
 
 
 def test_the_worst_that_any_gate_made_of_a_sample_is_its_outcome() -> None:

@@ -18,8 +18,8 @@ from gates.detect.answers import find_wrong_answer
 from gates.suite.contamination import prompt_of
 from gates.suite.expect import mismatch
 from gates.suite.load import load_suite, shipped
-from gates.suite.phrases import normal
-from gates.suite.split import drawn
+from gates.suite.normalize import normalize
+from gates.suite.shuffle import seeded_shuffle
 
 NAMES = shipped()
 suite = cache(load_suite)
@@ -93,7 +93,7 @@ def test_the_stages_are_drawn_by_lot(name: str, pool: str) -> None:
     """Draw again with the suite's seed: the same cases come first, for stages and for lent gates."""
     share, lent = POOLS[pool]
     unnamed = {case.id: case for case in in_pool(suite(name), pool) if not case.named}
-    order, first = drawn(f"{name} 1", unnamed), round(share * len(unnamed))
+    order, first = seeded_shuffle(f"{name} 1", unnamed), round(share * len(unnamed))
 
     for place, case in enumerate(unnamed[i] for i in order):
         stage, rank = (1, place) if place < first else (2, place - first)
@@ -153,7 +153,7 @@ def test_a_kannada_prompt_wants_a_kannada_reply() -> None:
 def test_no_two_of_annies_prompts_differ_by_a_number_only() -> None:
     """ "Five minutes" after "six minutes" would be hardly any new evidence."""
     counts = Counter(
-        re.sub(r"\d+", "#", normal(" ".join(m["content"] for m in case.messages if m["role"] == "user")))
+        re.sub(r"\d+", "#", normalize(" ".join(m["content"] for m in case.messages if m["role"] == "user")))
         for case in suite("annie").cases
     )
 
@@ -163,7 +163,7 @@ def test_no_two_of_annies_prompts_differ_by_a_number_only() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_two_cases_end_in_the_same_words(name: str) -> None:
     """The wall looks at what the user says last, so that has to tell a case."""
-    counts = Counter(normal(prompt_of(case)) for case in suite(name).cases)
+    counts = Counter(normalize(prompt_of(case)) for case in suite(name).cases)
 
     assert [text for text, n in counts.items() if n > 1] == []
 

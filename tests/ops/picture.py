@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from deploy.dashboards.panel import Dashboard, HeatmapPanel, Panel, StatPanel, TimeSeriesPanel
-from gates.report.figures import nice, scale
+from gates.report.charts import axis_ticks, linear_scale
 
 Line = tuple[str, list[tuple[float, float]]]
 """A legend, and points of Unix time and value."""
@@ -104,7 +104,7 @@ def _axes(width: float, height: float, ticks: Iterable[tuple[float, str]], start
         f'<text x="{LEFT - 6:.0f}" y="{y + 3:.1f}" text-anchor="end" class="s">{escape(word)}</text>'
         for y, word in ticks
     ]
-    across = scale(start, end, LEFT, right)
+    across = linear_scale(start, end, LEFT, right)
     for i in range(1, 4):
         moment = start + (end - start) * i / 4
         word = f"{datetime.fromtimestamp(moment, UTC):%H:%M:%S}"
@@ -116,7 +116,7 @@ def _axes(width: float, height: float, ticks: Iterable[tuple[float, str]], start
 
 def _marks(marked: Sequence[Moment], width: float, height: float, start: float, end: float) -> str:
     """Across the whole plot, over all else in it."""
-    across, bottom = scale(start, end, LEFT, width - 12), height - BOTTOM - 18
+    across, bottom = linear_scale(start, end, LEFT, width - 12), height - BOTTOM - 18
     return "".join(
         f'<path d="M{across(moment):.1f} {TOP - 2:.0f}V{bottom:.0f}" class="m"/>'
         f'<text x="{across(moment):.1f}" y="{TOP - 4:.0f}" text-anchor="middle" class="p">{escape(text.split()[0])}</text>'
@@ -131,9 +131,9 @@ def _lines(
     most = max(value for _, points in stacked for _, value in points)
     if panel.limit is not None and panel.limit < 4 * most:
         most = max(most, panel.limit * 1.05)
-    ticks = nice(most or 1.0)
+    ticks = axis_ticks(most or 1.0)
     bottom = height - BOTTOM - 18
-    across, up = scale(start, end, LEFT, width - 12), scale(0, ticks[-1], bottom, TOP)
+    across, up = linear_scale(start, end, LEFT, width - 12), linear_scale(0, ticks[-1], bottom, TOP)
     parts = [_axes(width, height, [(up(tick), amount(tick, panel.unit)) for tick in ticks], start, end)]
     for number, (_, points) in reversed(list(enumerate(stacked))):
         colour = COLOURS[number % len(COLOURS)]
@@ -190,7 +190,7 @@ def _heat(lines: Sequence[Line], width: float, height: float, start: float, end:
     held = [i for i, cell in enumerate(cells) if any(v > 1e-9 for v in cell.values())] or [0]
     first, last = held[0], held[-1]
     bottom, right = height - BOTTOM - 18, width - 12
-    across, up = scale(start, end, LEFT, right), scale(first, last + 1, bottom, TOP)
+    across, up = linear_scale(start, end, LEFT, right), linear_scale(first, last + 1, bottom, TOP)
     most = max((v for cell in cells for v in cell.values()), default=1.0) or 1.0
     times = sorted({t for cell in cells for t in cell})
     wide = (right - LEFT) / max(1, len(times) - 1)

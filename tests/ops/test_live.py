@@ -120,7 +120,7 @@ async def test_every_recorded_series_is_recorded(watched: Watched, name: str, ex
 
 @pytest.mark.parametrize("name, expr", rules(ALERTS, "alert"))
 async def test_every_alert_asks_for_what_is_there(watched: Watched, name: str, expr: str) -> None:
-    """ParsedRequest for the comparison's result instead of for what passes it, it gives data."""
+    """Asked for the comparison's result instead of for what passes it, it gives data."""
     without = re.sub(r" (==|[<>]=?) ", r" \1 bool ", expr)
     assert bool(await watched.prometheus.ask(without)) != (name in ABSENT), ABSENT.get(name, without)
 

@@ -15,7 +15,7 @@ import pytest
 
 from app.config.config import Config, parse
 from gates.contracts.verdict import Verdict
-from gates.report.statement import Model, Pinned, stamp
+from gates.report.statement import ModelIdentity, Pinned, format_time
 from tests.app.promotion.stage import FP4, MODELS, Stage, stage, statement, tables
 from tests.gates.report import examples
 from tests.gates.report.examples import sha
@@ -84,7 +84,7 @@ async def argument(it: Stage) -> tuple[str, str]:
 
 
 async def old(it: Stage) -> tuple[str, str]:
-    return "fp4", await it.report("fp4", "small", created=stamp(datetime.now(UTC) - timedelta(days=8)))
+    return "fp4", await it.report("fp4", "small", created=format_time(datetime.now(UTC) - timedelta(days=8)))
 
 
 async def suite(it: Stage) -> tuple[str, str]:
@@ -93,7 +93,7 @@ async def suite(it: Stage) -> tuple[str, str]:
 
 async def base_model(it: Stage) -> tuple[str, str]:
     made = statement(it.config, "fp4", "small").baseline
-    other = Model("other", "hf-bf16", sha("other"), "somebody/else", {})
+    other = ModelIdentity("other", "hf-bf16", sha("other"), "somebody/else", {})
     return "fp4", await it.report("fp4", "small", baseline=replace(made, model=other))
 
 

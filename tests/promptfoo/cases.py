@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.contracts.case import Case, Suite
-from gates.run.request import build
+from gates.run.request import build_body
 from gates.run.target import Target, Variant
 
 JUDGE: Final = Path(__file__).with_name("judge.js")
@@ -61,7 +61,9 @@ def config(suite: Suite, cases: Sequence[Case], url: str) -> dict[str, Any]:
             {"id": f"openai:chat:{MODEL}", "config": {"apiBaseUrl": f"{url}/v1", "apiKey": "none"}},
         ],
         "prompts": ["{{messages}}"],
-        "tests": [_test(case, build(case, suite.sampling, target, Variant(), "whole")) for case in cases],
+        "tests": [
+            _test(case, build_body(case, suite.sampling, target, Variant(), "whole")) for case in cases
+        ],
     }
 
 

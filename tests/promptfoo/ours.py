@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from gates.contracts.case import Case, Suite
-from gates.judge.score import examine
+from gates.judge.score import failure_reason
 from gates.reply.reply import read_reply
-from gates.run.ledger import Ledger, read_samples
-from gates.run.plan import plan
+from gates.run.planned_request import plan_requests
 from gates.run.runner import run
+from gates.run.sample_store import SampleStore, read_samples
 from gates.run.target import Arm, Target
 from tests.promptfoo.cases import MODEL, SIZES
 from tests.promptfoo.peer import Judged
@@ -18,9 +18,9 @@ from tests.promptfoo.peer import Judged
 async def judge(suite: Suite, cases: Sequence[Case], url: str, folder: Path) -> Judged:
     """Every case streamed, and those of `tools` once more in one piece; bad if either was."""
     target = Target(url=url, served_model=MODEL, dialect="openai", artefact="gateway", engine="gateway")
-    asks = plan(replace(suite, cases=tuple(cases)), [Arm("gateway", target)])
+    asks = plan_requests(replace(suite, cases=tuple(cases)), [Arm("gateway", target)])
     path = folder / "samples.jsonl"
-    with Ledger(path, suite=suite.digest) as book:
+    with SampleStore(path, suite=suite.digest) as book:
         tally = await run(asks, {"gateway": target}, book)
     assert tally.lost == 0, f"{tally.lost} answers were lost on the way"
     found: Judged = {}
@@ -28,6 +28,6 @@ async def judge(suite: Suite, cases: Sequence[Case], url: str, folder: Path) -> 
     for sample in read_samples(path):
         case = by_id[sample.key.case]
         for gate in SIZES.keys() & set(case.gates):
-            why = examine(gate, case, read_reply(sample))
+            why = failure_reason(gate, case, read_reply(sample))
             found[case.id, gate] = found.get((case.id, gate)) or why
     return found

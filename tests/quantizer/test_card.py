@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gates.artefact import artefact
+from gates.artefact.manifest import Provenance
 from gates.contracts.errors import ReportError
 from gates.contracts.verdict import Verdict
 from gates.report.keys import trusted
@@ -87,7 +88,7 @@ def test_without_a_report_nothing_is_claimed() -> None:
 
 
 def test_what_the_manifest_leaves_out_is_said_to_be_unknown() -> None:
-    bare = replace(artefact.load(FOLDER), provenance=artefact.Provenance())
+    bare = replace(artefact.load(FOLDER), provenance=Provenance())
     text = card(bare)
 
     assert "The manifest does not say how." in text and "The manifest names no data." in text

@@ -215,8 +215,8 @@ def test_an_unsound_result_is_not_kept(
     sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the independent check: neighbours under two scales."""
-    monkeypatch.setattr("quantizer.ptq.calibrate.tie", lambda model: [])
-    monkeypatch.setattr("quantizer.layers.attach.tie", lambda model: [])
+    monkeypatch.setattr("quantizer.ptq.calibrate.share_scales", lambda model: [])
+    monkeypatch.setattr("quantizer.layers.attach.share_scales", lambda model: [])
 
     with (
         folders.nothing_left(tmp_path),

@@ -15,6 +15,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 from safetensors.torch import save_file  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
+from gates.artefact.manifest import MANIFEST  # noqa: E402
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -75,7 +76,7 @@ def without_weights(folder: Path) -> None:
 
 
 def bad_manifest(folder: Path) -> None:
-    (folder / artefact.MANIFEST).write_text("{}")
+    (folder / MANIFEST).write_text("{}")
 
 
 REFUSED = [

@@ -9,9 +9,9 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("jinja2", reason=INSTALL)
 
-from gates.suite.contamination import GRAM, overlaps, prompt_of  # noqa: E402
+from gates.suite.contamination import NGRAM_WORDS, overlaps, prompt_of  # noqa: E402
 from gates.suite.load import SHIPPED, load_suite  # noqa: E402
-from gates.suite.phrases import normal, words  # noqa: E402
+from gates.suite.normalize import normalize, words  # noqa: E402
 from quantizer.experiments.nano.__main__ import wall  # noqa: E402
 from quantizer.experiments.nano.recipe import NANO, TINY  # noqa: E402
 from quantizer.experiments.nano.suite import SEED, SOURCES, learned, text  # noqa: E402
@@ -67,8 +67,8 @@ def test_every_prompt_is_held_out_from_data_of_any_seed() -> None:
     for case in load_suite("annie-nano").cases:
         prompt = prompt_of(case)
         assert split_of(prompt) == "test", case.id
-        assert len(words(prompt)) < GRAM, case.id
-        assert not prompt.isascii() or normalise(prompt) == normal(prompt) or "." in prompt, case.id
+        assert len(words(prompt)) < NGRAM_WORDS, case.id
+        assert not prompt.isascii() or normalise(prompt) == normalize(prompt) or "." in prompt, case.id
 
 
 def test_cases_without_a_tool_message_end_with_the_held_out_prompt() -> None:

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 from safetensors.torch import load_file  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
+from gates.artefact.manifest import Provenance  # noqa: E402
 from quantizer.cli import main, surgery  # noqa: E402
 from quantizer.core.errors import ExportError, SourceError  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
@@ -358,7 +359,7 @@ def test_an_owner_is_given_to_every_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_result_is_sealed_and_names_its_source(tmp_path: Path) -> None:
     """Lineage follows: base model and data are handed on."""
     source = save(made(**QWEN35), tmp_path / "in")
-    origin = artefact.Provenance("annie", {"base": f"sha256:{'0' * 64}"}, {}, f"sha256:{'1' * 64}", {})
+    origin = Provenance("annie", {"base": f"sha256:{'0' * 64}"}, {}, f"sha256:{'1' * 64}", {})
     sealed = artefact.seal(source, name="annie", format="hf-nvfp4", created=NOW, provenance=origin)
     out = operated(source, parse_server("vllm-0.24"))
 

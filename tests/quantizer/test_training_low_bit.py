@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 pytest.importorskip("torchao", reason=INSTALL)
 
-from gates.policy.decoder import Refused  # noqa: E402
+from gates.policy.decoder import DecodeError  # noqa: E402
 from quantizer.core.errors import CheckpointError  # noqa: E402
 from quantizer.recipes.recipe import Train  # noqa: E402
 from quantizer.train import optimizer_in_backward  # noqa: E402
@@ -257,7 +257,7 @@ def test_what_the_teacher_said_may_lie_in_a_file(tmp_path: Path) -> None:
 )
 def test_what_low_bit_training_cannot_do_is_refused(more: dict[str, Any], words: str) -> None:
     """When the recipe is read."""
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(DecodeError, match=words):
         Train(**{"optimizer": "adamw_8bit", **more})
 
 

@@ -24,7 +24,7 @@ class Cut(Exception):
         self.reset = reset
 
 
-class ModelRoute:
+class Connection:
     """The way of one reply back to the gateway; a fault writes to it, waits, or raises Cut."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -44,11 +44,11 @@ class ModelRoute:
         raise Cut(reset=False)
 
 
-Fault = Callable[[ModelRoute, bytes], Awaitable[None]]
+Fault = Callable[[Connection, bytes], Awaitable[None]]
 """What becomes of some bytes of a reply."""
 
 
-async def nothing(way: ModelRoute, data: bytes) -> None:
+async def nothing(way: Connection, data: bytes) -> None:
     """No fault."""
     await way.write(data)
 
@@ -82,7 +82,7 @@ class Proxy:
         self.open += 1
         reset = False
         engine_in, engine_out = await asyncio.open_connection(*self._target)
-        way = ModelRoute(writer)
+        way = Connection(writer)
         asking = asyncio.create_task(self._ask(reader, engine_out, way))
         try:
             while data := await engine_in.read(65_536):
@@ -102,7 +102,7 @@ class Proxy:
             self.open -= 1
             self._tasks.discard(task)
 
-    async def _ask(self, reader: asyncio.StreamReader, engine: asyncio.StreamWriter, way: ModelRoute) -> None:
+    async def _ask(self, reader: asyncio.StreamReader, engine: asyncio.StreamWriter, way: Connection) -> None:
         """Requests go on as they are."""
         while data := await reader.read(65_536):
             way.passed = b""
@@ -114,52 +114,52 @@ class Proxy:
 # ------------------------------------------------------------------------------------------ faults
 
 
-async def late(way: ModelRoute, data: bytes) -> None:
+async def late(way: Connection, data: bytes) -> None:
     await asyncio.sleep(0.1)
     await way.write(data)
 
 
-async def byte_by_byte(way: ModelRoute, data: bytes) -> None:
+async def byte_by_byte(way: Connection, data: bytes) -> None:
     for byte in data:
         await way.write(bytes([byte]))
         await asyncio.sleep(0)
 
 
-async def split_characters(way: ModelRoute, data: bytes) -> None:
+async def split_characters(way: Connection, data: bytes) -> None:
     """Two letters of each piece become one character of two bytes, which come one after the other."""
     for piece in re.split(rb"(?<=\xc3)", _SPLIT.sub(ACCENTED.encode(), data)):
         await way.write(piece)
         await asyncio.sleep(0.005)
 
 
-async def refuse(way: ModelRoute, data: bytes) -> None:
+async def refuse(way: Connection, data: bytes) -> None:
     raise Cut(reset=False)
 
 
-async def reset_at_once(way: ModelRoute, data: bytes) -> None:
+async def reset_at_once(way: Connection, data: bytes) -> None:
     raise Cut(reset=True)
 
 
-async def silent(way: ModelRoute, data: bytes) -> None:
+async def silent(way: Connection, data: bytes) -> None:
     await way.silence()
 
 
-async def _head_only(way: ModelRoute, data: bytes) -> None:
+async def _head_only(way: Connection, data: bytes) -> None:
     head, end, _ = data.partition(b"\r\n\r\n")
     await way.write(head + end)
 
 
-async def head_then_close(way: ModelRoute, data: bytes) -> None:
+async def head_then_close(way: Connection, data: bytes) -> None:
     await _head_only(way, data)
     raise Cut(reset=False)
 
 
-async def head_then_silence(way: ModelRoute, data: bytes) -> None:
+async def head_then_silence(way: Connection, data: bytes) -> None:
     await _head_only(way, data)
     await way.silence()
 
 
-async def _after_text(way: ModelRoute, data: bytes, into: int) -> bytes | None:
+async def _after_text(way: Connection, data: bytes, into: int) -> bytes | None:
     """What of a reply is to be hurt: all that comes `into` bytes behind the first chunk that has text.
 
     What comes before has gone on, and has had its time; None while there is nothing behind it. However
@@ -178,28 +178,28 @@ async def _after_text(way: ModelRoute, data: bytes, into: int) -> bytes | None:
     return data[max(cut, 0) :] or None
 
 
-async def reset_in_a_chunk(way: ModelRoute, data: bytes) -> None:
+async def reset_in_a_chunk(way: Connection, data: bytes) -> None:
     if await _after_text(way, data, INSIDE) is not None:
         raise Cut(reset=True)
 
 
-async def close_in_a_chunk(way: ModelRoute, data: bytes) -> None:
+async def close_in_a_chunk(way: Connection, data: bytes) -> None:
     if await _after_text(way, data, INSIDE) is not None:
         raise Cut(reset=False)
 
 
-async def silence_in_a_chunk(way: ModelRoute, data: bytes) -> None:
+async def silence_in_a_chunk(way: Connection, data: bytes) -> None:
     if await _after_text(way, data, INSIDE) is not None:
         await way.silence()
 
 
-async def noise_between_chunks(way: ModelRoute, data: bytes) -> None:
+async def noise_between_chunks(way: Connection, data: bytes) -> None:
     rest = await _after_text(way, data, 0)
     if rest is not None:
         await way.write(b"\xff\xfe\r\n" + rest)
 
 
-async def pause_in_a_chunk(way: ModelRoute, data: bytes) -> None:
+async def pause_in_a_chunk(way: Connection, data: bytes) -> None:
     half = len(data) // 2
     await way.write(data[:half])
     await asyncio.sleep(0.05)

@@ -84,7 +84,7 @@ def soak_table(found: dict[str, Any]) -> str:
         f"(load average {found['load_average']}). **{found['wrong']} replies lost or wrong, "
         f"{found['internal_errors']} internal errors: {'passed' if found['passed'] else 'failed'}.**",
         "",
-        f"ParsedRequest: {asked}.",
+        f"Asked: {asked}.",
         "",
         "| held by the gateway | median | highest | slope, a minute | at rest before | at rest after | flat |",
         "|---|---|---|---|---|---|---|",

@@ -13,7 +13,8 @@ from deploy.doctor.evidence import FileFacts, GgufFacts, ModelFacts
 from deploy.memory.gguf import Value, read_metadata
 from deploy.memory.sizing import kv_values
 from gates.artefact import artefact
-from gates.contracts.errors import ArtefactError
+from gates.artefact.manifest import MANIFEST
+from gates.contracts.errors import ManifestError
 
 _JSON: Final = ("config.json", "hf_quant_config.json", "tokenizer_config.json", "generation_config.json")
 _MOST: Final = 4 * 2**20  # bytes of a JSON that is read
@@ -87,14 +88,14 @@ def _sealed(folder: Path, hashes: bool) -> tuple[str, tuple[str, ...]]:
     try:
         held = artefact.load(folder)
         problems = artefact.verify(folder) if hashes else []
-    except ArtefactError as error:
-        missing = not (folder / artefact.MANIFEST).exists()
+    except ManifestError as error:
+        missing = not (folder / MANIFEST).exists()
         return ("", ()) if missing else ("unreadable", (str(error),))
     if hashes:
         return held.root, tuple(map(str, problems))
     wanted = {entry.path: entry.size for entry in held.files}
     there = {str(p.relative_to(folder)): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
-    there.pop(artefact.MANIFEST, None)
+    there.pop(MANIFEST, None)
     apart = [f"missing: {name}" for name in sorted(wanted.keys() - there.keys())]
     apart += [f"extra: {name}" for name in sorted(there.keys() - wanted.keys())]
     apart += [

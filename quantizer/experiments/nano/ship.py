@@ -27,7 +27,8 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer
 
-from gates.artefact.artefact import Artefact, Provenance, seal
+from gates.artefact.artefact import seal
+from gates.artefact.manifest import Artefact, Provenance
 from quantizer.experiments.nano import hf
 from quantizer.experiments.nano.recipe import NanoRecipe
 from quantizer.experiments.nano.rows import write

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gates.suite.contamination import GRAM
-from gates.suite.phrases import normal
-from gates.suite.split import drawn
+from gates.suite.contamination import NGRAM_WORDS
+from gates.suite.normalize import normalize
+from gates.suite.shuffle import seeded_shuffle
 from quantizer.experiments.nano import annie
 from quantizer.experiments.nano.conversation import Dialogue, DialogueTurn
 from quantizer.experiments.nano.generate import conversation
@@ -135,7 +135,7 @@ def text() -> str:
 
 def _sorted_out(pool: CasePool, drafts: list[Line]) -> Iterator[Line]:
     """Assign gates and stages to the cases of a pool."""
-    unnamed = drawn(SPLIT_SEED, (d["id"] for d in drafts if not d["named"]))
+    unnamed = seeded_shuffle(SPLIT_SEED, (d["id"] for d in drafts if not d["named"]))
     place = {name: i for i, name in enumerate(unnamed)}
     for draft in drafts:
         if draft["named"]:
@@ -176,8 +176,8 @@ def _draft(source: CaseSource, taken: set[str]) -> Iterator[Line]:
 def _lessons(source: CaseSource, taken: set[str]) -> Iterator[Dialogue]:
     for index in range(LOOKED_AT):
         talk = conversation(SEED, "test", index, source.category)
-        prompt = normal(talk.lesson.user)
-        core, short = _DRESS.sub("", prompt), len(prompt.split()) < GRAM
+        prompt = normalize(talk.lesson.user)
+        core, short = _DRESS.sub("", prompt), len(prompt.split()) < NGRAM_WORDS
         if short and _fits(source, talk) and core not in taken and not _SIGNS.search(talk.lesson.user):
             taken.add(core)
             yield talk
@@ -205,8 +205,8 @@ def _expected(pool: str, talk: Dialogue) -> Line:
 def _answer(lesson: DialogueTurn) -> str:
     """What has to be said, as whole words: the key, or the whole answer if the key is in the question."""
     (key,) = lesson.must
-    said, asked = (f" {normal(text)} " for text in (lesson.answer, lesson.user))
-    word = f" {normal(key)} "
+    said, asked = (f" {normalize(text)} " for text in (lesson.answer, lesson.user))
+    word = f" {normalize(key)} "
     return key.rstrip(".") if word in said and word not in asked else lesson.answer.rstrip(".")
 
 

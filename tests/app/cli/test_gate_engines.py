@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from app.cli import gate_engines
-from app.cli.gate_engines import build_of, configured, describe, make_job, pairs, special_tokens
+from app.cli.gate_engines import configured, make_job, pairs, special_tokens
 from app.config.config import load
+from app.engines.identity import build_of, describe
 from deploy.engine.abilities import Abilities
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact
-from gates.contracts.errors import ArtefactError, RunError, SuiteError
+from gates.contracts.errors import ManifestError, RunError, SuiteError
 from tests.gates.test_job import JOB
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -42,13 +43,13 @@ def test_data_that_holds_a_prompt_of_the_suite_is_refused_by_its_name(tmp_path: 
         conversation("Something else entirely, about boats.") + "\n" + conversation(prompt)
     )
     with pytest.raises(SuiteError, match=r"train\.jsonl: 1 prompts"):
-        gate_engines.check_wall(JOB, [tmp_path / "train.jsonl"])
+        gate_engines.check_contamination(JOB, [tmp_path / "train.jsonl"])
 
 
 def test_data_that_is_clean_is_named_by_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(conversation("Something else entirely, about boats."))
-    (pinned,) = gate_engines.check_wall(JOB, [path])
+    (pinned,) = gate_engines.check_contamination(JOB, [path])
     assert (pinned.name, pinned.digest) == ("train.jsonl", f"sha256:{artefact.hash_file(path)[1]}")
 
 
@@ -89,7 +90,7 @@ def test_special_tokens_come_from_the_tokenizer() -> None:
 
 def test_a_broken_tokenizer_is_an_error_of_the_artefact(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(ArtefactError, match="not a tokenizer"):
+    with pytest.raises(ManifestError, match="not a tokenizer"):
         special_tokens(tmp_path)
 
 
@@ -118,6 +119,6 @@ async def test_a_folder_that_was_changed_is_not_judged(tmp_path: Path) -> None:
         f'[engines.a]\ndialect = "llama-server"\ndriver = "embedded"\nartefact = "{copy}"\n[models.annie]\nlive = "a"\n'
     )
     async with AsyncExitStack() as stack:
-        with pytest.raises(ArtefactError, match="changed"):
+        with pytest.raises(ManifestError, match="changed"):
             await make_job(load(tmp_path / "c.toml"), stack, candidate="a", baseline="a", suite="annie-nano",
                            policy="annie-nano", controls={"stranger": "a"}, timed=False, full=False)  # fmt: skip

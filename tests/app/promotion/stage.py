@@ -22,7 +22,7 @@ from gates.artefact.manifest import Artefact
 from gates.policy.load import load_policy
 from gates.report import document, dsse
 from gates.report.keys import load_or_make
-from gates.report.statement import Arm, Model, Pinned, Statement, stamp
+from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, format_time
 from tests.app.house import TOKEN, House, run
 from tests.gates.report import examples
 
@@ -72,19 +72,19 @@ def settings(state: Path, **model: Any) -> Config:
     return parse(tables(state, **model), state)
 
 
-def _model(found: Artefact) -> Model:
+def _model(found: Artefact) -> ModelIdentity:
     origin = found.provenance
-    return Model(found.name, found.format, found.root, origin.base_model, dict(origin.parents))
+    return ModelIdentity(found.name, found.format, found.root, origin.base_model, dict(origin.parents))
 
 
 def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) -> Statement:
     """What a gate would state of a pass of these two engines, now."""
 
-    def arm(name: str) -> Arm:
+    def arm(name: str) -> ComparedArm:
         spec = config.engines[name]
         assert spec.artefact is not None
         found = load(folder_of(spec.artefact))
-        return Arm(_model(found), planned(spec, found))
+        return ComparedArm(_model(found), planned(spec, found))
 
     suite, policy = suite_in_force(config.gates.suite), load_policy(config.gates.policy)
     made = replace(
@@ -94,7 +94,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
         suite=Pinned(suite.name, None, suite.digest),
         policy=Pinned(policy.name, None, policy.digest),
         decision=examples.passed(policy),
-        created=stamp(datetime.now(UTC)),
+        created=format_time(datetime.now(UTC)),
         expires=None,
         ancestors=(_model(load(MODELS / f"{FP4}-hf")),),
     )

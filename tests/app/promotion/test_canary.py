@@ -10,7 +10,7 @@ from app.promotion import canary
 from app.promotion.canary import ALWAYS, QUESTIONS, Canary, CanaryAnswer, canary_for
 from app.promotion.state_machine import EffectError
 from gates.contracts.errors import SuiteError
-from gates.run.http import Timeouts
+from gates.run.http import RequestTimeouts
 from gates.suite.load import load_suite
 from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
 from tests.script import CloseNow, Hang, Head, Say, reply, role, text
@@ -75,7 +75,7 @@ async def test_each_bad_habit_is_named(said: str, gate: str) -> None:
 async def test_an_engine_that_goes_or_hangs_is_not_waited_for_again(steps: tuple[object, ...]) -> None:
     async with ScriptedEngine() as engine:
         engine.play(*steps)  # type: ignore[arg-type]
-        quick = Timeouts(connect=1.0, idle=0.1, total=1.0)
+        quick = RequestTimeouts(connect=1.0, idle=0.1, total=1.0)
         with pytest.raises(EffectError, match="1 of 1 bad"):
             await canary.probe(engine.url, "x", "vllm", few(5), timeouts=quick)
 

@@ -18,12 +18,13 @@ from app.registry.registry import Registry
 from app.registry.values import Alias, AuditEntry, KnownEngine, KnownReport, Revocation, Thing
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact
+from gates.artefact.manifest import Provenance
 from gates.contracts.verdict import Verdict
 from gates.policy.load import load_policy
-from gates.policy.values import Demand
+from gates.policy.policy import RequiredResult
 from gates.report import document, dsse
 from gates.report.keys import load_or_make
-from gates.report.statement import Arm, Model, Pinned, Statement, digest_of
+from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, digest_of
 from gates.report.verify import open_report
 from gates.suite.load import load_suite
 from tests.gates.report import examples
@@ -60,8 +61,8 @@ def revoked(thing: Thing, identity: str) -> EligibilityFacts:
 
 
 def of_another_base() -> EligibilityFacts:
-    other = Model("other", "hf-bf16", examples.sha("other"), "somebody/else", {})
-    return stating(baseline=Arm(other, GOOD.baseline.engine))
+    other = ModelIdentity("other", "hf-bf16", examples.sha("other"), "somebody/else", {})
+    return stating(baseline=ComparedArm(other, GOOD.baseline.engine))
 
 
 def test_a_sound_report_lets_the_candidate_in_with_its_evidence() -> None:
@@ -83,7 +84,7 @@ def deciding(**changes: object) -> EligibilityFacts:
     return replace(facts, policy=POLICY.digest, rules=POLICY)
 
 
-def without_rule(demand: Demand) -> EligibilityFacts:
+def without_rule(demand: RequiredResult) -> EligibilityFacts:
     return deciding(gates=tuple(r for r in WHOLE.gates if (r.gate, r.rule) != demand[:2]))
 
 
@@ -91,7 +92,7 @@ def without_control(name: str) -> EligibilityFacts:
     return deciding(controls=tuple(c for c in WHOLE.controls if c.name != name))
 
 
-def knowing(model: Model, **changes: object) -> EligibilityFacts:
+def knowing(model: ModelIdentity, **changes: object) -> EligibilityFacts:
     """The facts where an artefact's manifest says something else than the report."""
     seen = replace(model, **changes)  # type: ignore[arg-type]
     return replace(FACTS, origins={model.root: (seen.base_model, seen.parents)})
@@ -121,8 +122,8 @@ REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
     ("baseline_lineage", lambda: knowing(GOOD.candidate.model, parents={"source": examples.sha("else")})),
     ("baseline_lineage", lambda: knowing(GOOD.baseline.model, base_model="somebody/else")),
     ("revoked", lambda: revoked("artefact", GOOD.baseline.model.root)),
-    *(("verdict_not_pass", partial(without_rule, demand)) for demand in POLICY.demands),
-    *(("verdict_not_pass", partial(without_control, name)) for name in POLICY.wanted_controls),
+    *(("verdict_not_pass", partial(without_rule, demand)) for demand in POLICY.required_results),
+    *(("verdict_not_pass", partial(without_control, name)) for name in POLICY.required_controls),
     (
         "verdict_not_pass",
         lambda: deciding(gates=tuple(replace(r, tier="advisory") for r in WHOLE.gates[:1]) + WHOLE.gates[1:]),
@@ -251,13 +252,13 @@ class Place:
         self.base, self.folder, self.state = base, base / "model", base / "state"
         self.folder.mkdir()
         (self.folder / "model.gguf").write_bytes(b"GGUF" + bytes(100))
-        origin = artefact.Provenance(base_model="base")
+        origin = Provenance(base_model="base")
         made = artefact.seal(self.folder, name="a", format="gguf-f16", created=WHEN, provenance=origin)
         self.spec = EngineSpec(
             name="annie", dialect="llama-server", driver="embedded", artefact=self.folder / "model.gguf"
         )
         key = load_or_make(self.state / "keys")
-        side = Arm(Model("a", "gguf-f16", made.root, "base", {}), planned(self.spec, made))
+        side = ComparedArm(ModelIdentity("a", "gguf-f16", made.root, "base", {}), planned(self.spec, made))
         other = replace(side, engine=replace(side.engine, argv=("--other",)))
         suite, policy = load_suite("annie-nano"), load_policy("annie-nano")
         report = dsse.render(
@@ -358,7 +359,7 @@ def test_the_configured_baseline_is_known_by_its_manifest(place: Place) -> None:
 
 
 def test_a_manifest_with_another_origin_than_the_reports_is_refused(place: Place) -> None:
-    origin = artefact.Provenance(base_model="another base")
+    origin = Provenance(base_model="another base")
     artefact.seal(place.folder, name="a", format="gguf-f16", created=WHEN, provenance=origin)
     assert code(place.facts()) == "baseline_lineage"
 

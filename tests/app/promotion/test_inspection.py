@@ -21,7 +21,7 @@ from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact
-from gates.report.statement import Engine
+from gates.report.statement import EngineIdentity
 from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
 from tests.scripted_engine import ScriptedEngine
 
@@ -29,7 +29,9 @@ SHA = "sha256:" + "1" * 64
 
 # ------------------------------------------------------------------------------------- by table
 
-JUDGED = Engine("annie", "embedded", "llama-server", None, ("--ctx-size", "64"), {}, "xllamacpp 1", SHA)
+JUDGED = EngineIdentity(
+    "annie", "embedded", "llama-server", None, ("--ctx-size", "64"), {}, "xllamacpp 1", SHA
+)
 CHILD = ExpectedEngine(
     spec=EngineSpec(
         name="annie", dialect="llama-server", driver="embedded", artefact=Path("/m/a.gguf"), args=("--ctx-size", "64")
@@ -45,7 +47,7 @@ CONTAINER = ExpectedEngine(
     spec=EngineSpec(
         name="spark", dialect="vllm", driver="docker", artefact=Path("/m/nvfp4"), image=IMAGE, args=("--max-model-len", "9")
     ),
-    engine=Engine("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
+    engine=EngineIdentity("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
     settings=None, artefact="/m/nvfp4",
 )  # fmt: skip
 SERVES = RunningEngine(
@@ -106,7 +108,7 @@ async def place(tmp_path: Path) -> AsyncIterator[tuple[EmbeddedEngine, EngineSpe
 Place = tuple[EmbeddedEngine, EngineSpec]
 
 
-async def refusal(engine: EmbeddedEngine, spec: EngineSpec, judged: Engine | None = None) -> str:
+async def refusal(engine: EmbeddedEngine, spec: EngineSpec, judged: EngineIdentity | None = None) -> str:
     with pytest.raises(RefusalError) as caught:
         await identify(engine, spec, judged)
     assert caught.value.fault.code == "mismatch_running"
@@ -174,7 +176,7 @@ async def test_a_strangers_engine_is_asked_for_its_build() -> None:
         spec = EngineSpec(name="far", dialect="openai", driver="url", url=there.url)
         engine = UrlEngine(spec)
         await engine.start()
-        judged = Engine("far", "url", "openai", None, (), {}, "unknown", None)
+        judged = EngineIdentity("far", "url", "openai", None, (), {}, "unknown", None)
         assert (await identify(engine, spec, judged))["build"] == "unknown"
         with pytest.raises(RefusalError, match="build"):
             await identify(engine, spec, replace(judged, build="vllm 0.24.0"))

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gates.contracts.verdict import Verdict
 from gates.report import dsse
-from gates.report.statement import Engine, Model, Pinned, stamp
+from gates.report.statement import EngineIdentity, ModelIdentity, Pinned, format_time
 from tests.app.promotion.stage import OPERATOR, Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
 from tests.gates.report import examples
@@ -31,7 +31,7 @@ async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
 
 
 async def old(it: Stage) -> str:
-    return await it.report("large", "small", created=stamp(datetime.now(UTC) - timedelta(days=8)))
+    return await it.report("large", "small", created=format_time(datetime.now(UTC) - timedelta(days=8)))
 
 
 async def failed(it: Stage) -> str:
@@ -54,7 +54,7 @@ async def of_other_weights(it: Stage) -> str:
 
 async def of_another_engine(it: Stage) -> str:
     made = statement(it.config, "large", "small")
-    engine: Engine = replace(made.candidate.engine, argv=("--ctx-size", "1024"))
+    engine: EngineIdentity = replace(made.candidate.engine, argv=("--ctx-size", "1024"))
     return await it.report("large", "small", candidate=replace(made.candidate, engine=engine))
 
 
@@ -68,12 +68,12 @@ async def under_another_policy(it: Stage) -> str:
 
 async def beside_another_model(it: Stage) -> str:
     made = statement(it.config, "large", "small")
-    other = Model("other", "hf-bf16", sha("other"), "somebody/else", {})
+    other = ModelIdentity("other", "hf-bf16", sha("other"), "somebody/else", {})
     return await it.report("large", "small", baseline=replace(made.baseline, model=other))
 
 
 async def revoked(it: Stage) -> str:
-    report = await it.report("large", "small", created=stamp(datetime.now(UTC) - timedelta(hours=1)))
+    report = await it.report("large", "small", created=format_time(datetime.now(UTC) - timedelta(hours=1)))
     status, _ = await it.post("/admin/revoke", {"thing": "report", "id": report, "reason": "made by mistake"})
     assert status == 201
     return report

@@ -10,7 +10,7 @@ from app.promotion import overrides
 from app.promotion.overrides import VERB, WAIVABLE, WITHDRAWN, Override, OverrideError, new_override
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry
-from gates.report.statement import stamp
+from gates.report.statement import format_time
 
 NOW = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
 ENGINE = "sha256:" + "5" * 64
@@ -72,7 +72,7 @@ def test_a_reason_is_one_line_whatever_was_typed() -> None:
 
 
 def entry(verb: str, detail: dict[str, object]) -> AuditEntry:
-    return AuditEntry(at=stamp(NOW), actor="operator", verb=verb, subject="annie", detail=detail)
+    return AuditEntry(at=format_time(NOW), actor="operator", verb=verb, subject="annie", detail=detail)
 
 
 def test_the_audit_is_where_overrides_are_kept_and_found_again(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from app.shadow.compare import as_json
 from app.shadow.runner import NothingRecorded, ReplayRequest, replay
 from app.shadow.store import Store
 from gates.contracts.errors import RunError
-from gates.run.ledger import read_samples
+from gates.run.sample_store import read_samples
 from tests.app.house import run
 
 MODELS = Path(__file__).parents[3] / "models"

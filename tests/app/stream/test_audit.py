@@ -5,7 +5,7 @@ import pytest
 from app.stream.audit import ReplyAudit
 from app.stream.events import CallStart, Event, Finish, Text, Thought
 from app.stream.tags import FAMILIES
-from gates.detect.live import READ_AS_MARKDOWN
+from gates.detect.live import MAX_MARKDOWN_CHARS
 from gates.detect.tags import tags
 
 PLAIN = "The train leaves at ten past nine, and it takes about three hours."
@@ -56,7 +56,7 @@ def test_a_cut_reply_is_not_empty() -> None:
 
 
 def test_what_stands_far_behind_is_not_read() -> None:
-    far = "".join(f"Sentence number {n} says something else. " for n in range(READ_AS_MARKDOWN // 20))
+    far = "".join(f"Sentence number {n} says something else. " for n in range(MAX_MARKDOWN_CHARS // 20))
     assert "markdown" not in breaches(Text(0, far + "\n\n* one\n* two"), Finish(0, "stop"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from deploy.doctor.evidence import Evidence, parse, render
 from deploy.doctor.examine import IDS, examine, silent
 from deploy.doctor.result import CheckState, worst
-from gates.policy.decoder import Refused
+from gates.policy.decoder import DecodeError
 
 DATA = Path(__file__).parents[2] / "data" / "doctor"
 HEALTHY = "healthy-spark.json"
@@ -109,7 +109,7 @@ def test_evidence_survives_its_file(healthy: Evidence) -> None:
 
 
 def test_a_file_with_an_unknown_fact_names_the_nearest() -> None:
-    with pytest.raises(Refused, match="host.memory_totl: unknown key; did you mean 'memory_total'"):
+    with pytest.raises(DecodeError, match="host.memory_totl: unknown key; did you mean 'memory_total'"):
         parse('{"host": {"memory_totl": 3}}')
 
 

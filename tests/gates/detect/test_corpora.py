@@ -11,15 +11,15 @@ import pytest
 from gates.contracts.errors import SuiteError
 from gates.detect import corpus as corpora
 from gates.detect.__main__ import main
-from gates.detect.corpus import FOLDER, RUN, Line, load, load_all, parse
-from gates.detect.measure import BARS, Bar, Score, score, scores, timed
+from gates.detect.corpus import DETECTORS, FOLDER, LabelledCase, load, load_all, parse
+from gates.detect.measure import THRESHOLDS, CorpusScore, Threshold, score, scores, timed
 
 LINES = load_all()
 SCORES = {s.corpus: s for s in scores(LINES) if not s.group}
 
 
 def test_every_detector_has_a_corpus() -> None:
-    assert {line.detector for line in LINES} == set(RUN)
+    assert {line.detector for line in LINES} == set(DETECTORS)
 
 
 @pytest.mark.parametrize("name", sorted(SCORES))
@@ -35,7 +35,7 @@ def test_a_detector_is_over_the_bar_of_its_corpus(name: str) -> None:
 
 
 def test_the_leak_detector_is_held_to_what_the_gate_demands_of_it() -> None:
-    assert BARS["leak-nano"] == Bar(recall=0.99, false_positives=0.005)
+    assert THRESHOLDS["leak-nano"] == Threshold(recall=0.99, false_positives=0.005)
 
 
 def test_no_case_is_there_twice() -> None:
@@ -54,8 +54,8 @@ def test_kannada_is_in_every_corpus_by_hand(name: str) -> None:
 # ----------------------------------------------------------------------------------------- measuring
 
 
-def case(label: str, text: str, group: str = "", counts: bool = True) -> Line:
-    return Line("markdown", f"{label} {text}", label, "why", group, counts, {"text": text})  # type: ignore[arg-type]
+def case(label: str, text: str, group: str = "", counts: bool = True) -> LabelledCase:
+    return LabelledCase("markdown", f"{label} {text}", label, "why", group, counts, {"text": text})  # type: ignore[arg-type]
 
 
 def test_a_score_counts_and_names_what_came_out_wrong() -> None:
@@ -69,14 +69,14 @@ def test_a_score_counts_and_names_what_came_out_wrong() -> None:
     one = score("markdown", "", lines)
     assert (one.found, one.hits, one.wrong, one.clean) == (1, 2, 1, 3)
     assert [told.split(":")[0] for told in (*one.missed, *one.mistaken)] == ["hit a", "clean - b"]
-    assert (one.recall, one.false_positives) == (0.5, pytest.approx(1 / 3))
+    assert one.recall == 0.5 and one.false_positives == pytest.approx(1 / 3)
     assert not one.reaches
-    assert one.recall_interval == (pytest.approx(0.0126, abs=1e-4), pytest.approx(0.9874, abs=1e-4))
+    assert one.recall_interval == pytest.approx((0.0126, 0.9874), abs=1e-4)
 
 
 def test_nothing_measured_reaches_no_bar() -> None:
-    assert not Score("markdown", "", 0, 0, 5, 0, (), ()).reaches
-    assert not Score("markdown", "", 5, 5, 0, 0, (), ()).reaches
+    assert not CorpusScore("markdown", "", 0, 0, 5, 0, (), ()).reaches
+    assert not CorpusScore("markdown", "", 5, 5, 0, 0, (), ()).reaches
 
 
 def test_lines_that_do_not_count_are_in_their_group_and_not_in_the_whole() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from gates.detect.__main__ import main
-from gates.detect.label import LEAST_THOUGHT, ParsedRequest, lines, read_prompts
+from gates.detect.label import MIN_THOUGHT_CHARS, LabelledReplies, lines, read_prompts
 
 THOUGHT = "Okay, the user is asking for a capital. That is Bengaluru, and one sentence is enough."
-ASKED = ParsedRequest(THOUGHT, "The capital is Bengaluru.", "It is Bengaluru.")
+ASKED = LabelledReplies(THOUGHT, "The capital is Bengaluru.", "It is Bengaluru.")
 
 
-def made(*asked: ParsedRequest) -> list[dict[str, Any]]:
+def made(*asked: LabelledReplies) -> list[dict[str, Any]]:
     return list(lines(asked, "annie"))
 
 
@@ -42,7 +42,9 @@ def test_over_some_prompts_every_form_of_a_leak_is_made() -> None:
 
 def test_a_short_thought_without_tags_is_shown_and_does_not_count() -> None:
     short = [
-        line for line in made(*[ParsedRequest("It worked.", "Done.", "Done.")] * 8) if line["label"] == "hit"
+        line
+        for line in made(*[LabelledReplies("It worked.", "Done.", "Done.")] * 8)
+        if line["label"] == "hit"
     ]
     assert {line["text"] for line in short if line.get("counts") is False} == {
         "It worked.\n\nDone.",
@@ -54,11 +56,11 @@ def test_a_short_thought_without_tags_is_shown_and_does_not_count() -> None:
 def test_a_cut_without_tags_leaves_enough_to_be_told() -> None:
     for line in made(*[ASKED] * 8):
         if line["label"] == "hit" and "cut" in line["why"] and "<think>" not in line["text"]:
-            assert len(line["text"]) >= LEAST_THOUGHT
+            assert len(line["text"]) >= MIN_THOUGHT_CHARS
 
 
 def test_a_reply_that_leaks_by_itself_labels_nothing() -> None:
-    leaky = ParsedRequest("", "<think>x</think>Yes.", "No.</think>")
+    leaky = LabelledReplies("", "<think>x</think>Yes.", "No.</think>")
     assert made(leaky) == []
 
 

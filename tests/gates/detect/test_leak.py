@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.corpus import load_all
-from gates.detect.finding import decide
-from gates.detect.leak import find_leaks, hidden
-from gates.detect.leak_words import PATTERNS, SURE, candidates, folded, matches
+from gates.detect.detection import decide
+from gates.detect.leak import find_leaks, hidden_tokens
+from gates.detect.leak_patterns import DECISIVE_WEIGHT, PATTERNS, candidates, fold, matches
 from gates.detect.tags import added_tokens
 
 PLAIN = "The capital of Karnataka is Bengaluru."
@@ -127,7 +127,7 @@ def test_wording_counts_only_at_the_start_of_a_sentence_where_it_says_so() -> No
 def test_tokens_that_nobody_sees_are_counted_generously(
     content: str, called: str, tokens: int, unseen: int
 ) -> None:
-    assert hidden(content, called, "", tokens) == unseen
+    assert hidden_tokens(content, called, "", tokens) == unseen
     kinds = {f.kind for f in find_leaks(content, called=called, completion_tokens=tokens)}
     assert ("hidden_tokens" in kinds) == (unseen > 0)
 
@@ -144,12 +144,12 @@ def test_running_into_the_limit_is_evidence_for_a_short_answer_only() -> None:
 
 @given(st.text())
 def test_a_folded_text_keeps_its_places(text: str) -> None:
-    assert len(folded(text)) == len(text)
+    assert len(fold(text)) == len(text)
 
 
 def test_the_cheap_look_hides_no_pattern_in_any_corpus() -> None:
     """What is not a candidate would not have matched."""
-    texts = {folded(line.fields["text"]) for line in load_all() if isinstance(line.fields.get("text"), str)}
+    texts = {fold(line.fields["text"]) for line in load_all() if isinstance(line.fields.get("text"), str)}
     for low in texts:
         chosen = {id(pattern) for pattern in candidates(low)}
         for pattern in PATTERNS:
@@ -159,10 +159,10 @@ def test_the_cheap_look_hides_no_pattern_in_any_corpus() -> None:
 
 def test_no_pattern_is_dead() -> None:
     """Every pattern matches something in the corpora of the leak detector."""
-    texts = [folded(line.fields["text"]) for line in load_all() if line.detector == "leak"]
+    texts = [fold(line.fields["text"]) for line in load_all() if line.detector == "leak"]
     dead = [p.regex.pattern for p in PATTERNS if not any(next(matches(p, low), None) for low in texts)]
     assert not dead
 
 
 def test_weights_are_small_whole_numbers() -> None:
-    assert {pattern.weight for pattern in PATTERNS} <= {1, 2, SURE}
+    assert {pattern.weight for pattern in PATTERNS} <= {1, 2, DECISIVE_WEIGHT}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gates.detect.leak_words import PATTERNS
+from gates.detect.leak_patterns import PATTERNS
 
 REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 WIDE = (code.SUBPATTERN, code.BRANCH, code.ANY, code.NOT_LITERAL, *REPEATS)

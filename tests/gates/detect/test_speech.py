@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.answers import find_wrong_answer
+from gates.detect.detection import LONGEST_EXCERPT
+from gates.detect.duration import find_too_long, spoken_seconds, spoken_words
 from gates.detect.empty import find_empty
-from gates.detect.finding import LONGEST_EXCERPT
 from gates.detect.leak import find_leaks
-from gates.detect.live import breaches
+from gates.detect.live import find_violations
 from gates.detect.number_words import spoken_length
 from gates.detect.refusal import find_refusal
-from gates.detect.script import Shares, find_wrong_script, shares
-from gates.detect.speakable import Limits, find_unspeakable
-from gates.detect.spoken import find_too_long, spoken_seconds, spoken_words
+from gates.detect.script import LetterCounts, find_wrong_script, letter_counts
+from gates.detect.speakable import SpeechLimits, find_unspeakable
 
 # -------------------------------------------------------------------------------------------- empty
 
@@ -106,7 +106,9 @@ def test_what_a_voice_can_say_is_left_alone(text: str) -> None:
 
 def test_lengths_are_limits_that_can_be_set() -> None:
     text = "This is a sentence of eight whole words. And another."
-    kinds = [f.kind for f in find_unspeakable(text, Limits(sentence_words=7, first_sentence_characters=20))]
+    kinds = [
+        f.kind for f in find_unspeakable(text, SpeechLimits(sentence_words=7, first_sentence_characters=20))
+    ]
     assert sorted(kinds) == ["long_opening", "long_sentence"]
     assert find_unspeakable(text) == []
 
@@ -120,7 +122,7 @@ def test_an_end_without_a_mark_is_cut_off_unless_more_is_to_come() -> None:
 
 
 def test_letters_are_counted_by_script_and_digits_by_none() -> None:
-    assert shares("Anil ಜೊತೆ 42 你") == Shares(latin=4, kannada=4, other=1)
+    assert letter_counts("Anil ಜೊತೆ 42 你") == LetterCounts(latin=4, kannada=4, other=1)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +168,14 @@ def test_an_idiom_declines_nothing(text: str) -> None:
 
 def test_a_finished_reply_is_looked_at_by_all_that_need_only_a_text() -> None:
     text = "Okay, the user wants milk.\n\n- milk 😊\n<tool_call>" + "!" * 20
-    assert {finding.detector for finding in breaches(text)} == {"leak", "markdown", "raw_call", "loop"}
-    assert [finding.detector for finding in breaches("")] == ["empty"]
-    assert breaches("", calls=1) == []
-    assert breaches("The timer is set, and I'll ring in ten minutes.") == []
+    assert {finding.detector for finding in find_violations(text)} == {"leak", "markdown", "raw_call", "loop"}
+    assert [finding.detector for finding in find_violations("")] == ["empty"]
+    assert find_violations("", calls=1) == []
+    assert find_violations("The timer is set, and I'll ring in ten minutes.") == []
 
 
 def test_evidence_that_does_not_decide_is_no_breach() -> None:
-    assert breaches("Hmm, I'm not sure about that one, sorry.") == []
+    assert find_violations("Hmm, I'm not sure about that one, sorry.") == []
 
 
 # --------------------------------------------------------------------------------------- any text
@@ -210,7 +212,7 @@ ANY = st.lists(
 def test_no_text_that_an_engine_may_send_breaks_a_detector(text: str) -> None:
     answer = {"any": ["15 August 1947"], "number": 4, "tolerance": 0}
     findings = [
-        *breaches(text, names=["play", "set_timer"], tokens=["<x>"]),
+        *find_violations(text, names=["play", "set_timer"], tokens=["<x>"]),
         *find_leaks(text, completion_tokens=9, called="{}", finish_reason="length", short=True),
         *find_unspeakable(text),
         *find_too_long(text, 1.0),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.contracts.errors import SuiteError
-from gates.detect.arguments import Unreadable, read_arguments
-from gates.detect.toolcall import Fault, find_call_faults, find_mismatch
+from gates.detect.arguments import InvalidArguments, read_arguments
+from gates.detect.toolcall import CallFault, find_call_faults, find_mismatch
 
 
 @dataclass
@@ -56,7 +56,7 @@ def test_every_json_object_is_read_back(value: dict[str, Any], ascii_only: bool)
 @given(JSON_OBJECTS)
 def test_a_cut_object_is_never_read(value: dict[str, Any]) -> None:
     text = json.dumps(value)
-    assert all(isinstance(read_arguments(text[:n]), Unreadable) for n in range(len(text)))
+    assert all(isinstance(read_arguments(text[:n]), InvalidArguments) for n in range(len(text)))
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_a_cut_object_is_never_read(value: dict[str, Any]) -> None:
 )
 def test_what_a_strict_parser_refuses_is_refused_here(raw: str, kind: str) -> None:
     refused = read_arguments(raw)
-    assert isinstance(refused, Unreadable)
+    assert isinstance(refused, InvalidArguments)
     assert refused.kind == kind
-    assert kind in set(Fault)
+    assert kind in set(CallFault)
 
 
 # ------------------------------------------------------------------------------------------- faults
@@ -101,24 +101,29 @@ def test_a_sound_call_has_no_fault() -> None:
 @pytest.mark.parametrize(
     "name, arguments, kind",
     [
-        ("set_timer", "{}", Fault.MISSING),
-        ("set_timer", '{"minutes": "10"}', Fault.TYPE),
-        ("set_timer", '{"minutes": true}', Fault.TYPE),
-        ("set_timer", '{"minutes": 0}', Fault.VALUE),
-        ("set_timer", '{"minutes": 1, "loud": true}', Fault.UNEXPECTED),
-        ("play", '{"artists": [1]}', Fault.TYPE_NESTED),
-        ("play", '{"who": "Raghu"}', Fault.UNEXPECTED),
-        ("open_door", "{}", Fault.UNKNOWN_TOOL),
+        ("set_timer", "{}", CallFault.MISSING),
+        ("set_timer", '{"minutes": "10"}', CallFault.TYPE),
+        ("set_timer", '{"minutes": true}', CallFault.TYPE),
+        ("set_timer", '{"minutes": 0}', CallFault.VALUE),
+        ("set_timer", '{"minutes": 1, "loud": true}', CallFault.UNEXPECTED),
+        ("play", '{"artists": [1]}', CallFault.TYPE_NESTED),
+        ("play", '{"who": "Raghu"}', CallFault.UNEXPECTED),
+        ("open_door", "{}", CallFault.UNKNOWN_TOOL),
     ],
 )
-def test_a_fault_has_the_class_that_the_leaderboard_gives_it(name: str, arguments: str, kind: Fault) -> None:
+def test_a_fault_has_the_class_that_the_leaderboard_gives_it(
+    name: str, arguments: str, kind: CallFault
+) -> None:
     assert faults(Made(name, arguments)) == [kind]
 
 
 def test_ids_are_there_and_differ() -> None:
     ten = '{"minutes": 10}'
-    assert faults(Made("set_timer", ten, None), Made("set_timer", ten, "")) == [Fault.NO_ID, Fault.NO_ID]
-    assert faults(Made("set_timer", ten, "a"), Made("set_timer", ten, "a")) == [Fault.SAME_ID]
+    assert faults(Made("set_timer", ten, None), Made("set_timer", ten, "")) == [
+        CallFault.NO_ID,
+        CallFault.NO_ID,
+    ]
+    assert faults(Made("set_timer", ten, "a"), Made("set_timer", ten, "a")) == [CallFault.SAME_ID]
     assert faults(Made("set_timer", ten, "a"), Made("set_timer", ten, "b")) == []
 
 
@@ -130,7 +135,7 @@ def test_a_finish_reason_tells_of_calls_when_there_are_some(
     calls: int, reason: str | None, wrong: int
 ) -> None:
     made = [Made("get_date", "{}")] * calls
-    assert faults(*made, reason=reason) == [Fault.FINISH_REASON] * wrong
+    assert faults(*made, reason=reason) == [CallFault.FINISH_REASON] * wrong
 
 
 def test_a_fault_names_the_call_it_is_in() -> None:
@@ -159,19 +164,19 @@ def mismatch(expected: list[dict[str, Any]], *calls: Made) -> list[str]:
     [
         (EXPECTED, [Made("set_timer", '{"minutes": 10}')], []),
         (EXPECTED, [Made("set_timer", '{"minutes": 10, "label": "Tea"}')], []),
-        (EXPECTED, [Made("set_timer", '{"minutes": 11}')], [Fault.VALUE]),
-        (EXPECTED, [Made("set_timer", '{"label": "tea"}')], [Fault.MISSING]),
-        (EXPECTED, [Made("set_timer", '{"minutes": 10, "x": 1}')], [Fault.UNEXPECTED]),
-        (EXPECTED, [Made("get_date", "{}")], [Fault.WRONG_NAME]),
-        (EXPECTED, [Made("set_timer", "{")], [Fault.NO_MATCH]),
-        (EXPECTED, [], [Fault.NOT_CALLED]),
+        (EXPECTED, [Made("set_timer", '{"minutes": 11}')], [CallFault.VALUE]),
+        (EXPECTED, [Made("set_timer", '{"label": "tea"}')], [CallFault.MISSING]),
+        (EXPECTED, [Made("set_timer", '{"minutes": 10, "x": 1}')], [CallFault.UNEXPECTED]),
+        (EXPECTED, [Made("get_date", "{}")], [CallFault.WRONG_NAME]),
+        (EXPECTED, [Made("set_timer", "{")], [CallFault.NO_MATCH]),
+        (EXPECTED, [], [CallFault.NOT_CALLED]),
         (TWO, [Made("get_date", "{}"), Made("set_timer", '{"minutes": 10}')], []),
-        (TWO, [Made("get_date", "{}")], [Fault.WRONG_COUNT]),
-        ([], [Made("get_date", "{}")], [Fault.NEEDLESS]),
+        (TWO, [Made("get_date", "{}")], [CallFault.WRONG_COUNT]),
+        ([], [Made("get_date", "{}")], [CallFault.NEEDLESS]),
         ([], [], []),
     ],
 )
 def test_calls_are_matched_in_any_order(
-    expected: list[dict[str, Any]], calls: list[Made], kinds: list[Fault]
+    expected: list[dict[str, Any]], calls: list[Made], kinds: list[CallFault]
 ) -> None:
     assert mismatch(expected, *calls) == kinds

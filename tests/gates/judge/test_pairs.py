@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 
 from gates.contracts.verdict import Flip
-from gates.judge.compare import pairs
-from gates.judge.tally import Count, State
+from gates.judge.compare import count_pairs
+from gates.judge.tally import CaseState, OutcomeCounts
 
-OK, BAD, LOST, MISSING = Count(ok=1), Count(bad=1), Count(lost=1), Count(missing=1)
+OK, BAD, LOST, MISSING = (
+    OutcomeCounts(ok=1),
+    OutcomeCounts(bad=1),
+    OutcomeCounts(lost=1),
+    OutcomeCounts(missing=1),
+)
 
 # candidate, baseline: the count, lost, won, could be lost, could be won
-TABLE: list[tuple[State, State, Count, int, int, int, int]] = [
+TABLE: list[tuple[CaseState, CaseState, OutcomeCounts, int, int, int, int]] = [
     ("ok", "ok", OK, 0, 0, 0, 0),
     ("bad", "bad", OK, 0, 0, 0, 0),
     ("bad", "ok", BAD, 1, 0, 0, 0),
@@ -33,10 +38,16 @@ TABLE: list[tuple[State, State, Count, int, int, int, int]] = [
 
 @pytest.mark.parametrize("ours, theirs, count, lost, won, could_lose, could_win", TABLE)
 def test_a_pair_is_this_table(
-    ours: State, theirs: State, count: Count, lost: int, won: int, could_lose: int, could_win: int
+    ours: CaseState,
+    theirs: CaseState,
+    count: OutcomeCounts,
+    lost: int,
+    won: int,
+    could_lose: int,
+    could_win: int,
 ) -> None:
     """A side that is known says what the other could still make of it."""
-    found = pairs({"a": ours}, {"a": theirs})
+    found = count_pairs({"a": ours}, {"a": theirs})
 
     assert (found.count, found.lost, found.won) == (count, lost, won)
     assert (found.could_lose, found.could_win) == (could_lose, could_win)
@@ -45,9 +56,9 @@ def test_a_pair_is_this_table(
 
 def test_pairs_add_up() -> None:
     """Over all cases of the candidate's."""
-    ours: dict[str, State] = {"a": "ok", "b": "bad", "c": "ok", "d": "lost"}
-    theirs: dict[str, State] = {"a": "ok", "b": "ok", "c": "bad", "d": "ok", "e": "bad"}
-    found = pairs(ours, theirs)
+    ours: dict[str, CaseState] = {"a": "ok", "b": "bad", "c": "ok", "d": "lost"}
+    theirs: dict[str, CaseState] = {"a": "ok", "b": "ok", "c": "bad", "d": "ok", "e": "bad"}
+    found = count_pairs(ours, theirs)
 
-    assert (found.count, found.known) == (Count(ok=1, bad=2, lost=1), 3)
+    assert (found.count, found.known) == (OutcomeCounts(ok=1, bad=2, lost=1), 3)
     assert (found.lost, found.won, found.could_lose, found.could_win) == (1, 1, 1, 0)

@@ -9,40 +9,40 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gates.contracts.sample import Key, Sample, render
+from gates.contracts.sample import Sample, SampleKey, render
 from gates.contracts.verdict import (
     CaseResult,
-    Control,
+    ControlResult,
+    CurvePoint,
     Decision,
     Flip,
     GateResult,
     Interval,
     Outcome,
-    Pass,
     Tier,
     Verdict,
 )
-from gates.policy.values import Policy
-from gates.report import gather
+from gates.policy.policy import Policy
+from gates.report import collectors
 from gates.report.statement import (
-    Arm,
+    ComparedArm,
     Distribution,
-    Engine,
+    EngineIdentity,
     Harness,
-    Model,
+    ModelIdentity,
     Pinned,
-    Samples,
+    SampleIndex,
     Statement,
-    stamp,
+    format_time,
 )
-from gates.report.texts import Said
+from gates.report.texts import PromptAndReply
 
 WHEN = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -63,17 +63,17 @@ ARGV = (
 )  # fmt: skip
 
 
-def model(name: str, format: str) -> Model:
-    return Model(name, format, sha(name + format), "Qwen/Qwen3.5-9B", {"source": SOURCE})
+def model(name: str, format: str) -> ModelIdentity:
+    return ModelIdentity(name, format, sha(name + format), "Qwen/Qwen3.5-9B", {"source": SOURCE})
 
 
-CANDIDATE = Arm(
+CANDIDATE = ComparedArm(
     model("annie-9b-nvfp4", "hf-nvfp4"),
-    Engine("spark-nvfp4", "docker", "vllm", IMAGE, ARGV, {"VLLM_USE_V1": "1"}, "vLLM 0.25.1", None),
+    EngineIdentity("spark-nvfp4", "docker", "vllm", IMAGE, ARGV, {"VLLM_USE_V1": "1"}, "vLLM 0.25.1", None),
 )
-BASELINE = Arm(
+BASELINE = ComparedArm(
     model("annie-9b-q4", "gguf-q4_k_m"),
-    Engine(
+    EngineIdentity(
         "spark-q4", "embedded", "llama-server", None, ("-c", "32768", "--jinja", "--reasoning-budget", "0"), {},
         "llama.cpp b7611", sha("annie-9b-q4_k_m.gguf"),
     ),
@@ -121,12 +121,18 @@ def flips(gate: str, lost: Iterable[int], won: Iterable[int] = ()) -> tuple[Flip
 
 # ------------------------------------------------------------------------------------------ gates
 
-ZERO_CURVE = (Pass(0.03, 0.008), Pass(0.02, 0.047), Pass(0.01, 0.29), Pass(0.005, 0.64), Pass(0.0025, 0.87), Pass(0.001, 0.97))  # fmt: skip
+ZERO_CURVE = (CurvePoint(0.03, 0.008), CurvePoint(0.02, 0.047), CurvePoint(0.01, 0.29), CurvePoint(0.005, 0.64), CurvePoint(0.0025, 0.87), CurvePoint(0.001, 0.97))  # fmt: skip
 ZERO_WORDS = "would pass a model that {} 2 % of the time in 1 run of 21, one at 0.1 % in 97 runs of 100"
-RATE_CURVE = tuple(Pass(r / 100, min(1.0, max(0.0, (r - 55) / 30))) for r in range(50, 100, 5))
-COMPARE_CURVE = (Pass(0.0, 0.92), Pass(0.02, 0.61), Pass(0.04, 0.19), Pass(0.05, 0.05), Pass(0.08, 0.002))
+RATE_CURVE = tuple(CurvePoint(r / 100, min(1.0, max(0.0, (r - 55) / 30))) for r in range(50, 100, 5))
+COMPARE_CURVE = (
+    CurvePoint(0.0, 0.92),
+    CurvePoint(0.02, 0.61),
+    CurvePoint(0.04, 0.19),
+    CurvePoint(0.05, 0.05),
+    CurvePoint(0.08, 0.002),
+)
 COMPARE_WORDS = "would pass a candidate that is 5 points worse in 1 run of 20, an equal one in 92 runs of 100"
-FLOOR_CURVE = tuple(Pass(r / 10, (r / 10) ** 3) for r in range(3, 11))
+FLOOR_CURVE = tuple(CurvePoint(r / 10, (r / 10) ** 3) for r in range(3, 11))
 
 
 def pct(share: float) -> str:
@@ -204,10 +210,10 @@ def ratio(
 
 
 CONTROLS = (
-    Control("A/A", P, P, (), "A/A must pass, and did: 3 of 150 prompts flipped (2 %)"),
-    Control("thinking on", F, F, ("leak",), "thinking on must fail on leak, and did: leak: 61 of 165 prompts leaked, and none may"),
-    Control("asked for markdown", F, F, ("no_markdown", "speakable"), "asked for markdown must fail on no_markdown, and did: no_markdown: 2 of 150 stayed free of markdown"),
-    Control("tools taken away", F, F, ("tools",), "tools taken away must fail on tools, and did: tools: 0 of the 10 named made the right call, and 6 must"),
+    ControlResult("A/A", P, P, (), "A/A must pass, and did: 3 of 150 prompts flipped (2 %)"),
+    ControlResult("thinking on", F, F, ("leak",), "thinking on must fail on leak, and did: leak: 61 of 165 prompts leaked, and none may"),
+    ControlResult("asked for markdown", F, F, ("no_markdown", "speakable"), "asked for markdown must fail on no_markdown, and did: no_markdown: 2 of 150 stayed free of markdown"),
+    ControlResult("tools taken away", F, F, ("tools",), "tools taken away must fail on tools, and did: tools: 0 of the 10 named made the right call, and 6 must"),
 )  # fmt: skip
 
 
@@ -220,7 +226,7 @@ def times(
     """A skewed distribution around a median, with some that never came."""
     dice = random.Random(seed)
     values = [centre * dice.lognormvariate(0.0, spread) for _ in range(n - tail)] + [float("inf")] * tail
-    return gather.distribution(gate, arm, unit, values)
+    return collectors.distribution(gate, arm, unit, values)
 
 
 def timings(
@@ -244,19 +250,24 @@ def sample_lines(arms: dict[str, list[CaseResult]]) -> list[bytes]:
     lines = []
     for arm, results in arms.items():
         for name in dict.fromkeys(result.case for result in results):
-            key = Key(sha("suite"), sha(arm), sha("engine"), sha(name), arm, name, 0, "stream")
-            lines.append(render(Sample(key, {"model": "m"}, stamp(WHEN), 200)).encode())
+            key = SampleKey(sha("suite"), sha(arm), sha("engine"), sha(name), arm, name, 0, "stream")
+            lines.append(render(Sample(key, {"model": "m"}, format_time(WHEN), 200)).encode())
     return lines
 
 
-def ledger(arms: dict[str, list[CaseResult]]) -> Samples:
+def ledger(arms: dict[str, list[CaseResult]]) -> SampleIndex:
     lines = sample_lines(arms)
-    worst = gather.worst((f"{arm}/{r.case}", r.outcome) for arm, results in arms.items() for r in results)
+    order: tuple[Outcome, ...] = ("ok", "lost", "bad")
+    worst: dict[str, Outcome] = {}
+    for arm, results in arms.items():
+        for r in results:
+            name = f"{arm}/{r.case}"
+            worst[name] = max(worst.get(name, "ok"), r.outcome, key=order.index)
     outcomes = {}
     for line in lines:
         found = json.loads(line)
         outcomes[found["id"]] = worst[f"{found['key']['arm']}/{found['key']['case']}"]
-    return gather.ledger(lines, outcomes)
+    return collectors.sample_index(lines, outcomes)
 
 
 def statement(
@@ -270,16 +281,16 @@ def statement(
         harness=HARNESS,
         host=HOST,
         decision=decision,
-        tallies=gather.tallies(arms),
-        failures=gather.failures(arms),
+        tallies=collectors.tallies(arms),
+        failures=collectors.failures(arms),
         distributions=times,
         samples=ledger(arms),
-        created=stamp(WHEN),
+        created=format_time(WHEN),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def all_cases(bad: dict[str, tuple[Iterable[int], str]] | None = None) -> list[CaseResult]:
+def all_cases(bad: Mapping[str, tuple[Iterable[int], str]] | None = None) -> list[CaseResult]:
     bad = bad or {}
     return [r for gate in SIZES for r in cases(gate, *bad.get(gate, ((), "")))]
 
@@ -321,9 +332,11 @@ def passing() -> Statement:
 def passed(policy: Policy) -> Decision:
     """A pass in which every rule and every control of a policy is there."""
     one = floor("leak", P, 25, 0, 25)
-    gates = tuple(replace(one, gate=gate, rule=rule, tier=tier) for gate, rule, tier in policy.demands)
+    gates = tuple(
+        replace(one, gate=gate, rule=rule, tier=tier) for gate, rule, tier in policy.required_results
+    )
     controls = tuple(
-        replace(CONTROLS[0], name=n, expected=way, verdict=way) for n, way in policy.wanted_controls.items()
+        replace(CONTROLS[0], name=n, expected=way, verdict=way) for n, way in policy.required_controls.items()
     )
     return Decision(P, gates, controls, ("all passed",))
 
@@ -398,7 +411,7 @@ def inconclusive() -> Statement:
         "leak": ([31], "tag: '</think>' at 118"),
     }
     arms = {"candidate": all_cases(bad), "baseline": all_cases(BASELINE_FEW)}
-    weak = Control(
+    weak = ControlResult(
         "asked for markdown", F, P, (), "asked for markdown must fail on no_markdown, and came out as pass"
     )
     gates = (
@@ -434,9 +447,11 @@ BAD = {
 """What a model without manners says, by what it does wrong."""
 
 
-def said(case: str, arm: str) -> Said:
+def said(case: str, arm: str) -> PromptAndReply:
     """A prompt and a reply for any case and arm, good ones of the baseline."""
     gate, _, digits = case.rpartition("-")
     number = int(digits)
     bad = BAD.get(gate, BAD["no_markdown"]) * (6 if number % 5 == 2 else 1)
-    return Said(PROMPTS[number % len(PROMPTS)], GOOD[number % len(GOOD)] if arm == "baseline" else bad)
+    return PromptAndReply(
+        PROMPTS[number % len(PROMPTS)], GOOD[number % len(GOOD)] if arm == "baseline" else bad
+    )

@@ -12,7 +12,7 @@ import pytest
 
 from gates.report.codec import CodecError, canonical
 from gates.report.document import PREDICATE_TYPE, document, parse, render
-from gates.report.statement import Distribution, Samples, Statement
+from gates.report.statement import Distribution, SampleIndex, Statement
 from tests.gates.report import examples
 
 EXAMPLES = (examples.passing, examples.failing, examples.inconclusive)
@@ -131,7 +131,7 @@ def test_a_digest_of_another_form_cannot_be_stated() -> None:
     """An artefact is named by sha256 and 64 hex digits, or the report is not written."""
     statement = examples.passing()
     with pytest.raises(CodecError, match="no digest"):
-        render(replace(statement, samples=Samples("md5:0", ())))
+        render(replace(statement, samples=SampleIndex("md5:0", ())))
 
 
 def test_nan_cannot_be_stated() -> None:
@@ -154,6 +154,6 @@ def test_three_thousand_samples_stay_near_a_megabyte() -> None:
     """Every sample is a line of about 200 bytes: the whole evidence can be uploaded to promote."""
     statement = examples.passing()
     lines = statement.samples.lines
-    many = replace(statement, samples=Samples(statement.samples.digest, (*lines, *lines)[:3000]))
+    many = replace(statement, samples=SampleIndex(statement.samples.digest, (*lines, *lines)[:3000]))
 
     assert len(render(many)) < 600_000

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gates.artefact.manifest import parse as parse_manifest
-from gates.contracts.errors import ArtefactError, PolicyError
-from gates.detect.arguments import Unreadable, read_arguments
+from gates.contracts.errors import ManifestError, PolicyError
+from gates.detect.arguments import InvalidArguments, read_arguments
 from gates.policy.load import parse as parse_policy
 from gates.report import document, dsse
 from gates.report.codec import CodecError
@@ -48,7 +48,7 @@ MANIFEST = (MODELS / "annie-nano-f16" / "artefact.json").read_bytes()
 READERS: list[tuple[str, Callable[[bytes], object], bytes, type[Exception]]] = [
     ("envelope", dsse.parse, ENVELOPE, CodecError),
     ("statement", document.parse, PAYLOAD, CodecError),
-    ("manifest", lambda text: parse_manifest(text.decode("utf-8", "replace")), MANIFEST, ArtefactError),
+    ("manifest", lambda text: parse_manifest(text.decode("utf-8", "replace")), MANIFEST, ManifestError),
 ]
 NAMES = [name for name, *_ in READERS]
 
@@ -102,10 +102,10 @@ def test_a_policy_that_nests_without_end_or_holds_a_huge_number_is_refused(text:
 def test_arguments_that_nest_almost_too_deep_are_read_or_refused() -> None:
     for depth in range(800, 1100, 3):
         found = read_arguments('{"a":' * depth + "1" + "}" * depth)
-        assert isinstance(found, dict | Unreadable)
+        assert isinstance(found, dict | InvalidArguments)
 
 
 def test_the_key_that_is_said_twice_is_found_among_many() -> None:
     keys = [f"k{n}" for n in range(100_000)]
     found = read_arguments("{" + ",".join(f'"{key}":1' for key in (*keys, keys[-1])) + "}")
-    assert isinstance(found, Unreadable) and found.kind == "duplicate_key"
+    assert isinstance(found, InvalidArguments) and found.kind == "duplicate_key"

@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from gates.report.labels import headline
 from gates.report.markdown import code, escape, fence, markdown
 from gates.report.statement import Statement
-from gates.report.texts import Said, visible
-from gates.report.words import headline
+from gates.report.texts import PromptAndReply, visible
 from tests.gates.report import examples
 
 PARSER = MarkdownIt("commonmark").enable("table")
@@ -50,7 +50,7 @@ def test_every_gate_has_a_row(example: Callable[[], Statement]) -> None:
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_it_fits_a_pull_request(example: Callable[[], Statement]) -> None:
     """A screen or two, however bad it is."""
-    assert len(markdown(example(), lambda case, arm: Said("p" * 9000, "r" * 9000))) < 6000
+    assert len(markdown(example(), lambda case, arm: PromptAndReply("p" * 9000, "r" * 9000))) < 6000
 
 
 def test_a_control_that_did_not_hold_is_told() -> None:
@@ -70,7 +70,9 @@ def test_no_reply_changes_the_shape_of_the_text(words: str) -> None:
 
     def shown(reply: str) -> list[str]:
         failures = (replace(base.failures[0], why=f"said {reply}"), *base.failures[1:])
-        return shape(markdown(replace(base, failures=failures), lambda case, arm: Said(reply, reply)))
+        return shape(
+            markdown(replace(base, failures=failures), lambda case, arm: PromptAndReply(reply, reply))
+        )
 
     assert shown(words) == shown("words")
 
@@ -90,8 +92,9 @@ def test_a_code_span_holds_its_text(words: str) -> None:
     """One span in one paragraph, on one line."""
     (inline,) = PARSER.parseInline(f"a {code(words)} b")
 
-    assert [child.type for child in inline.children or ()] == ["text", "code_inline", "text"]
-    assert (inline.children or ())[1].content.strip(" ") == " ".join(visible(words).split())
+    children = inline.children or []
+    assert [child.type for child in children] == ["text", "code_inline", "text"]
+    assert children[1].content.strip(" ") == " ".join(visible(words).split())
 
 
 @given(TEXT)

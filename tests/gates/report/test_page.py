@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from gates.contracts.verdict import Decision, Verdict
 from gates.report import replies
 from gates.report.html import RAW, el, join, text
+from gates.report.labels import headline, interval_bound, required
 from gates.report.page import page
-from gates.report.statement import Engine, Failure, Statement
-from gates.report.texts import Said, shorten, visible
-from gates.report.words import bound, headline, required
+from gates.report.statement import CaseFailure, EngineIdentity, Statement
+from gates.report.texts import PromptAndReply, shorten, visible
 from tests.gates.report import examples
 
 EXAMPLES = (examples.passing, examples.failing, examples.inconclusive)
@@ -55,7 +55,7 @@ class Reader(HTMLParser):
         return sum(name == tag for name, _ in self.tags)
 
 
-def read(statement: Statement, texts: Callable[[str, str], Said | None] = examples.said) -> Reader:
+def read(statement: Statement, texts: Callable[[str, str], PromptAndReply | None] = examples.said) -> Reader:
     return Reader(page(statement, texts))
 
 
@@ -115,8 +115,8 @@ HOSTILE = [
 def test_a_hostile_reply_stays_a_text(words: str) -> None:
     """Prompt, reply, evidence and names: the page has the same tags as with a harmless one."""
 
-    def said(reply: str) -> Callable[[str, str], Said | None]:
-        return lambda case, arm: Said(reply, reply)
+    def said(reply: str) -> Callable[[str, str], PromptAndReply | None]:
+        return lambda case, arm: PromptAndReply(reply, reply)
 
     def with_evidence(why: str) -> Statement:
         base = examples.inconclusive()
@@ -172,7 +172,7 @@ def test_every_rule_of_every_gate_is_there(example: Callable[[], Statement]) -> 
     for gate in example().decision.gates:
         assert gate.sentence[1:] in said
         assert required(gate) in said
-        assert bound(gate) in said
+        assert interval_bound(gate) in said
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -231,7 +231,7 @@ def test_lost_and_won_replies_stand_side_by_side() -> None:
     assert examples.BAD["tools"] in said
     assert [e.named for e in found["leak"][:5]] == [True] * 5
     assert {e.kind for e in found["leak"]} == {"failed"}
-    assert replies.counted(found["tools"]) == "96 lost to the baseline, 4 both failed"
+    assert replies.count_by_kind(found["tools"]) == "96 lost to the baseline, 4 both failed"
     assert {e.kind for e in replies.entries(examples.passing())["tools"]} == {"lost", "both", "won"}
 
 
@@ -245,7 +245,7 @@ def test_every_case_that_failed_is_named() -> None:
 
 def test_thousands_of_long_replies_make_no_endless_page() -> None:
     """The worst are shown, cut; the page of a hopeless candidate still opens on a phone."""
-    huge = page(examples.failing(), lambda case, arm: Said("p" * 50_000, "r" * 50_000))
+    huge = page(examples.failing(), lambda case, arm: PromptAndReply("p" * 50_000, "r" * 50_000))
 
     assert len(huge) < 2_000_000
 
@@ -257,7 +257,7 @@ def test_a_report_without_texts_says_so() -> None:
 
 def test_an_empty_reply_is_seen() -> None:
     """Silence is a finding, and looks like one."""
-    assert "(empty)" in read(examples.failing(), lambda case, arm: Said("Hello?", "")).said
+    assert "(empty)" in read(examples.failing(), lambda case, arm: PromptAndReply("Hello?", "")).said
 
 
 def test_a_report_of_nothing_is_still_a_page() -> None:
@@ -284,14 +284,16 @@ def test_only_the_first_reasons_are_in_the_first_sight() -> None:
 def test_a_case_with_no_words_of_evidence_is_shown() -> None:
     """A gate may fail a case without a line of evidence."""
     base = examples.inconclusive()
-    silent = Failure("leak", "candidate", "leak-031", "lost", False, "")
+    silent = CaseFailure("leak", "candidate", "leak-031", "lost", False, "")
 
     assert "leak-031" in read(replace(base, failures=(silent,))).said
 
 
 def test_flags_stand_one_a_line() -> None:
     """A flag with its value; a value that begins with no dash stays with its flag."""
-    engine = Engine("e", "embedded", "llama-server", None, ("--a", "1", "-b", "--c", "2", "3"), {}, "b", None)
+    engine = EngineIdentity(
+        "e", "embedded", "llama-server", None, ("--a", "1", "-b", "--c", "2", "3"), {}, "b", None
+    )
     statement = replace(examples.passing(), candidate=replace(examples.CANDIDATE, engine=engine))
 
     assert "--a 1\n-b\n--c 2\n3" in read(statement).said

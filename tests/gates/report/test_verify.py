@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from gates.artefact.artefact import seal
 from gates.contracts.errors import ReportError
-from gates.contracts.verdict import Control, Decision, Verdict
+from gates.contracts.verdict import ControlResult, Decision, Verdict
 from gates.report import checks, document, dsse
-from gates.report.statement import Arm, Model, Pinned, Statement
+from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement
 from gates.report.verify import open_report, verify_report
 from tests.gates.report import examples
 from tests.gates.report.examples import BASELINE, CANDIDATE, KEY, OTHER_KEY, WHEN
@@ -238,7 +238,7 @@ def test_a_pass_that_rests_on_nothing_is_none() -> None:
 def test_a_pass_over_a_failed_gate_or_control_is_none() -> None:
     """Whoever made the verdict: it is read against what it stands on."""
     gates = examples.passing().decision.gates
-    failed = Control("thinking on", Verdict.FAIL, Verdict.PASS, (), "")
+    failed = ControlResult("thinking on", Verdict.FAIL, Verdict.PASS, (), "")
 
     assert "leak" in str(judged(gates=(replace(gates[0], verdict=Verdict.FAIL), *gates[1:])))
     assert "leak" in str(judged(gates=(replace(gates[0], verdict=Verdict.INCONCLUSIVE), *gates[1:])))
@@ -347,12 +347,12 @@ def compared(
     ours: dict[str, str], base: str | None, theirs: dict[str, str], their_base: str | None
 ) -> Statement:
     """The passing report, with other parents for its arms."""
-    candidate = Model("c", "hf-nvfp4", CANDIDATE.model.root, base, ours)
-    baseline = Model("b", "gguf-q4_k_m", BASELINE.model.root, their_base, theirs)
+    candidate = ModelIdentity("c", "hf-nvfp4", CANDIDATE.model.root, base, ours)
+    baseline = ModelIdentity("b", "gguf-q4_k_m", BASELINE.model.root, their_base, theirs)
     return replace(
         examples.passing(),
-        candidate=Arm(candidate, CANDIDATE.engine),
-        baseline=Arm(baseline, BASELINE.engine),
+        candidate=ComparedArm(candidate, CANDIDATE.engine),
+        baseline=ComparedArm(baseline, BASELINE.engine),
     )
 
 
@@ -373,7 +373,7 @@ def test_the_baseline_is_of_the_same_model(
 def test_a_lineage_over_a_checkpoint_in_between_is_stated_with_it() -> None:
     """The candidate was made of a recovered checkpoint; the report holds that one's parents, too."""
     statement = compared({"source": STRANGER}, "Qwen", {"source": SOURCE}, "Qwen")
-    between = Model("recovered", "hf-bf16", STRANGER, "Qwen", {"base": SOURCE})
+    between = ModelIdentity("recovered", "hf-bf16", STRANGER, "Qwen", {"base": SOURCE})
 
     assert refusal(lambda: checks.lineage(statement)).code == "baseline_lineage"
     checks.lineage(replace(statement, ancestors=(between,)))
@@ -381,7 +381,7 @@ def test_a_lineage_over_a_checkpoint_in_between_is_stated_with_it() -> None:
 
 def test_a_report_against_another_model_is_refused() -> None:
     """The whole verification asks it too."""
-    stranger = Arm(replace(BASELINE.model, parents={"source": STRANGER}), BASELINE.engine)
+    stranger = ComparedArm(replace(BASELINE.model, parents={"source": STRANGER}), BASELINE.engine)
 
     assert (
         refusal(lambda: verified(signed(replace(examples.passing(), baseline=stranger)))).code
@@ -459,7 +459,7 @@ def test_any_byte_of_the_samples_counts(data: st.DataObject) -> None:
 
 
 def test_samples_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    """ParsedRequest for and not found is no."""
+    """Asked for and not found is no."""
     error = refusal(lambda: verified(signed(examples.passing()), samples=tmp_path / "samples.jsonl"))
 
     assert "samples.jsonl" in str(error)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from gates.contracts.case import Case, Sampling, Suite
-from gates.contracts.sample import Key, Read, Sample
-from gates.run.ledger import Ledger
-from gates.run.plan import Ask, plan
-from gates.run.request import digest
-from gates.run.runner import Pace, Tally, run
+from gates.contracts.sample import Sample, SampleKey, TimedRead
+from gates.run.planned_request import PlannedRequest, plan_requests
+from gates.run.request import body_digest
+from gates.run.runner import Pace, RunCounts, run
+from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Dialect, Target, Variant
 from tests.scripted_engine import ScriptedEngine
 
@@ -21,17 +21,15 @@ ARTEFACT = f"sha256:{'a' * 64}"
 ENGINE = f"sha256:{'e' * 64}"
 
 SYSTEM = {"role": "system", "content": "You are Annie."}
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "web_search",
-        "parameters": {
-            "type": "object",
-            "properties": {"query": {"type": "string"}},
-            "required": ["query"],
-        },
+FUNCTION: dict[str, Any] = {
+    "name": "web_search",
+    "parameters": {
+        "type": "object",
+        "properties": {"query": {"type": "string"}},
+        "required": ["query"],
     },
 }
+TOOL = {"type": "function", "function": FUNCTION}
 QUICK = Pace(backoff_s=0.001)
 
 
@@ -59,17 +57,17 @@ def arm(name: str = "candidate", where: Target | None = None, **variant: Any) ->
     return Arm(name, where or target("http://127.0.0.1:1"), Variant(**variant))
 
 
-def asks_of(engine: ScriptedEngine | str, *cases: Case, **more: Any) -> tuple[Ask, ...]:
+def asks_of(engine: ScriptedEngine | str, *cases: Case, **more: Any) -> tuple[PlannedRequest, ...]:
     """The plan of one arm, "candidate", before this engine."""
-    return plan(suite(*cases), [arm(where=target(engine))], **more)
+    return plan_requests(suite(*cases), [arm(where=target(engine))], **more)
 
 
 async def asked(
-    engine: ScriptedEngine | str, path: Path, asks: Sequence[Ask], pace: Pace = QUICK
-) -> tuple[Tally, list[Sample]]:
+    engine: ScriptedEngine | str, path: Path, asks: Sequence[PlannedRequest], pace: Pace = QUICK
+) -> tuple[RunCounts, list[Sample]]:
     """Run the asks against one engine, whatever their arms; the tally, and all that is on file."""
     everyone = {a.key.arm: target(engine) for a in asks}
-    with Ledger(path, suite=SUITE) as ledger:
+    with SampleStore(path, suite=SUITE) as ledger:
         tally = await run(asks, everyone, ledger, pace=pace)
         return tally, list(ledger.samples())
 
@@ -78,7 +76,13 @@ def sample(name: str = "hello", said: bytes = b"data: [DONE]\n\n", **more: Any) 
     """A sample that was never asked. `more` are fields of its key."""
     request = {"model": "annie", "messages": [{"role": "user", "content": name}], "temperature": 0.0}
     fields: dict[str, Any] = {"suite": SUITE, "artefact": ARTEFACT, "engine": ENGINE, "arm": "candidate"}
-    fields |= {"request": digest(request), "case": name, "repeat": 0, "mode": "stream"} | more
+    fields |= {"request": body_digest(request), "case": name, "repeat": 0, "mode": "stream"} | more
     return Sample(
-        Key(**fields), request, "2026-11-21T09:30:00.000+00:00", 200, 5, (Read(7, said),), ended_ns=9
+        SampleKey(**fields),
+        request,
+        "2026-11-21T09:30:00.000+00:00",
+        200,
+        5,
+        (TimedRead(7, said),),
+        ended_ns=9,
     )

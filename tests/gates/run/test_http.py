@@ -9,12 +9,12 @@ import pytest
 
 from gates.contracts.errors import RunError
 from gates.run import http
-from gates.run.http import Timeouts, Wire, authorization
+from gates.run.http import RequestTimeouts, TimedClient, authorization
 from tests.gates.run.parts import target
 from tests.script import CloseNow, Hang, Head, Raw, Say, Step, Wait, reply, role, text
 from tests.scripted_engine import ScriptedEngine
 
-SHORT = Timeouts(connect=0.5, idle=0.15, total=0.4)
+SHORT = RequestTimeouts(connect=0.5, idle=0.15, total=0.4)
 DRIP = tuple(step for _ in range(8) for step in (Say(text("x")), Wait(0.1)))
 
 KINDS: dict[str, tuple[tuple[Step, ...], str, str]] = {
@@ -32,9 +32,9 @@ async def test_every_foreign_error_is_a_fault_of_its_kind(
     steps: tuple[Step, ...], kind: str, detail: str
 ) -> None:
     """What had come until then is kept."""
-    async with ScriptedEngine() as engine, Wire(SHORT) as wire:
+    async with ScriptedEngine() as engine, TimedClient(SHORT) as client:
         engine.play(*steps)
-        attempt = await wire.ask(target(engine), b"{}")
+        attempt = await client.ask(target(engine), b"{}")
 
     assert attempt.fault is not None and attempt.fault.kind == kind
     assert any(word in attempt.fault.detail for word in detail.split("|")), attempt.fault
@@ -45,18 +45,18 @@ async def test_every_foreign_error_is_a_fault_of_its_kind(
 async def test_the_clock_starts_when_the_request_goes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that ticks when it is looked at: connecting and warming up have looked at it before."""
     ticks = count(1)
-    monkeypatch.setattr(http.time, "perf_counter_ns", lambda: next(ticks))
-    async with ScriptedEngine() as engine, Wire(Timeouts()) as wire:
+    monkeypatch.setattr("gates.run.http.time.perf_counter_ns", lambda: next(ticks))
+    async with ScriptedEngine() as engine, TimedClient(RequestTimeouts()) as client:
         engine.play(Head(), Say(text("Hi.")))
-        attempt = await wire.ask(target(engine), b"{}")
+        attempt = await client.ask(target(engine), b"{}")
 
     assert attempt.headers_ns == 1 and attempt.reads[0].at_ns == 2
 
 
 async def test_nobody_at_the_address_is_a_fault_of_the_connection() -> None:
     """Before a byte went out."""
-    async with Wire(SHORT) as wire:
-        attempt = await wire.ask(target("http://127.0.0.1:1"), b"{}")
+    async with TimedClient(SHORT) as client:
+        attempt = await client.ask(target("http://127.0.0.1:1"), b"{}")
 
     assert attempt.fault is not None and attempt.fault.kind == "connect" and attempt.status is None
 
@@ -64,27 +64,31 @@ async def test_nobody_at_the_address_is_a_fault_of_the_connection() -> None:
 async def test_a_reply_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory has one."""
     monkeypatch.setattr(http, "MAX_REPLY_BYTES", 1000)
-    async with ScriptedEngine() as engine, Wire(Timeouts()) as wire:
+    async with ScriptedEngine() as engine, TimedClient(RequestTimeouts()) as client:
         engine.play(*reply(*["word "] * 50))
-        attempt = await wire.ask(target(engine), b"{}")
+        attempt = await client.ask(target(engine), b"{}")
 
     assert attempt.fault is not None and "more than 1000 bytes" in attempt.fault.detail
 
 
 async def test_a_body_that_lasts_until_the_connection_ends_is_whole() -> None:
     """Old proxies frame so."""
-    async with ScriptedEngine() as engine, Wire(Timeouts()) as wire:
+    async with ScriptedEngine() as engine, TimedClient(RequestTimeouts()) as client:
         engine.play(Head(framing="close"), Say(text("Hi.")))
-        attempt = await wire.ask(target(engine), b"{}")
+        attempt = await client.ask(target(engine), b"{}")
 
     assert attempt.fault is None and b"".join(r.data for r in attempt.reads) == text("Hi.")
 
 
 async def test_no_redirect_is_followed() -> None:
     """The engine under test is the one at the address."""
-    async with ScriptedEngine() as engine, ScriptedEngine() as other, Wire(Timeouts()) as wire:
+    async with (
+        ScriptedEngine() as engine,
+        ScriptedEngine() as other,
+        TimedClient(RequestTimeouts()) as client,
+    ):
         engine.play(Head(307, framing="length", more=(("location", f"{other.url}/v1/chat/completions"),)))
-        attempt = await wire.ask(target(engine), b"{}")
+        attempt = await client.ask(target(engine), b"{}")
 
     assert attempt.status == 307 and other.requests == []
 

@@ -13,7 +13,7 @@ import pytest
 
 from gates.contracts.sample import Sample
 from gates.reply.reply import Reply, read_reply
-from gates.run.ledger import read_samples
+from gates.run.sample_store import read_samples
 from gates.run.target import Dialect, Target
 from tests.conformance.engines import KINDS, MODELS, serving
 from tests.gates.run.child import asks_for, complete

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from gates.contracts.sample import Fault
-from gates.run import progress as shown
-from gates.run.progress import Bar, Lines, progress
+from gates.contracts.sample import TransportFault
+from gates.run.progress import ProgressBar, ProgressLines, make_progress
 from tests.gates.run.parts import sample
 
-LOST = replace(sample(), fault=Fault("timeout", "x"), retries=(Fault("timeout", "x"),))
+LOST = replace(sample(), fault=TransportFault("timeout", "x"), retries=(TransportFault("timeout", "x"),))
 
 
 class Terminal(io.StringIO):
@@ -22,16 +21,16 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_gets_a_bar_and_a_log_gets_lines() -> None:
     """By what the stream is."""
-    assert isinstance(progress("gate", Terminal()), Bar)
-    assert isinstance(progress("gate", io.StringIO()), Lines)
+    assert isinstance(make_progress("gate", Terminal()), ProgressBar)
+    assert isinstance(make_progress("gate", io.StringIO()), ProgressLines)
 
 
 def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """With counts, and the time left at the rate so far, what was on file before left out of it."""
     clock = {"now": 100.0}
-    monkeypatch.setattr(shown.time, "monotonic", lambda: clock["now"])
+    monkeypatch.setattr("gates.run.progress.time.monotonic", lambda: clock["now"])
     log = io.StringIO()
-    told = Lines("gate", log)
+    told = ProgressLines("gate", log)
     told.start(total=90, present=10)
     for now in (104.0, 110.0, 111.0, 119.0):
         clock["now"] = now
@@ -47,7 +46,7 @@ def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch: pyt
 def test_a_run_that_asked_nothing_has_no_time_left() -> None:
     """And does not divide by it."""
     log = io.StringIO()
-    told = Lines("gate", log)
+    told = ProgressLines("gate", log)
     told.start(total=5, present=5)
     told.stop()
 
@@ -57,7 +56,7 @@ def test_a_run_that_asked_nothing_has_no_time_left() -> None:
 def test_the_bar_shows_counts_and_draws_only_when_it_is_told_something() -> None:
     """No thread of its own disturbs a clock."""
     terminal = Terminal()
-    bar = Bar("gate", terminal)
+    bar = ProgressBar("gate", terminal)
     bar.start(total=3, present=1)
     bar.sample(LOST)
     before = terminal.getvalue()

@@ -9,9 +9,9 @@ import pytest
 
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
-from gates.run.request import build, digest, encoded
+from gates.run.request import body_digest, build_body, encode_body
 from gates.run.target import Dialect, Target, Variant
-from tests.gates.run.parts import SYSTEM, TOOL, case, target
+from tests.gates.run.parts import FUNCTION, SYSTEM, TOOL, case, target
 
 COOL = Sampling(
     temperature=0.7, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, seed=7, max_tokens=64
@@ -27,7 +27,7 @@ def body(
     **variant: Any,
 ) -> dict[str, Any]:
     where = target("http://127.0.0.1:1", dialect)
-    return build(what or case("hello"), sampling, where, Variant(**variant), mode)
+    return build_body(what or case("hello"), sampling, where, Variant(**variant), mode)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,18 @@ def test_the_digest_is_over_the_bytes_that_go_out_and_survives_json() -> None:
     """A body that was read back from the ledger has the digest in its key."""
     sent = body(case("ನಮಸ್ಕಾರ", tools=True), sampling=COOL)
 
-    assert digest(json.loads(encoded(sent))) == digest(json.loads(json.dumps(sent))) == digest(sent)
+    assert (
+        body_digest(json.loads(encode_body(sent)))
+        == body_digest(json.loads(json.dumps(sent)))
+        == body_digest(sent)
+    )
 
 
 def test_the_order_of_a_tools_keys_is_part_of_the_request() -> None:
     """A chat template prints them in it, and the model reads another prompt."""
-    turned = {"type": "function", "function": dict(reversed(TOOL["function"].items()))}
+    turned = {"type": "function", "function": dict(reversed(FUNCTION.items()))}
 
-    assert digest({"tools": [TOOL]}) != digest({"tools": [turned]})
+    assert body_digest({"tools": [TOOL]}) != body_digest({"tools": [turned]})
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://", "http://me:key@host"])

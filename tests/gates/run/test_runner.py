@@ -13,11 +13,11 @@ import pytest
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample
 from gates.reply.reply import read_reply
-from gates.run.http import Timeouts
-from gates.run.ledger import Ledger, read_samples
-from gates.run.plan import plan
-from gates.run.request import encoded
-from gates.run.runner import PATIENT, Pace, run
+from gates.run.http import RequestTimeouts
+from gates.run.planned_request import plan_requests
+from gates.run.request import encode_body
+from gates.run.runner import LATENCY_PACE, Pace, run
+from gates.run.sample_store import SampleStore, read_samples
 from tests.gates.run.parts import QUICK, SUITE, arm, asked, asks_of, case, suite, target
 from tests.script import (
     DONE,
@@ -66,7 +66,7 @@ async def test_a_sample_is_what_went_out_and_every_byte_that_came(engine: Script
     asks = asks_of(engine, HELLO)
     _, (sample,) = await asked(engine, path, asks)
 
-    assert engine.requests[0].raw == encoded(asks[0].request) and sample.request == asks[0].request
+    assert engine.requests[0].raw == encode_body(asks[0].request) and sample.request == asks[0].request
     assert (
         b"".join(r.data for r in sample.reads) == role() + b"data: \xff\n\n" + text("Hi.") + finish() + DONE
     )
@@ -111,7 +111,7 @@ async def test_a_fault_of_transport_is_tried_again_and_stays_visible(
 ) -> None:
     """The sample holds the answer that came then, and what went before it."""
     engine.play(*steps)
-    pace = replace(QUICK, timeouts=Timeouts(idle=0.2))
+    pace = replace(QUICK, timeouts=RequestTimeouts(idle=0.2))
     tally, (sample,) = await asked(engine, path, asks_of(engine, HELLO), pace)
 
     assert (tally.retried, tally.lost, len(engine.requests)) == (1, 0, 2)
@@ -266,9 +266,9 @@ async def test_a_run_that_is_cancelled_keeps_what_was_answered_and_lets_go_of_th
 async def test_a_key_goes_out_with_the_request_and_into_no_file(engine: ScriptedEngine, path: Path) -> None:
     """Not even when the engine does not answer."""
     secret = target(engine, headers={"authorization": "Bearer sk-secret"})
-    asks = plan(suite(HELLO, FACT), [arm(where=secret)])
+    asks = plan_requests(suite(HELLO, FACT), [arm(where=secret)])
     engine.play(*status(503), *[])
-    with Ledger(path, suite=SUITE) as ledger:
+    with SampleStore(path, suite=SUITE) as ledger:
         await run(asks, {"candidate": secret}, ledger, pace=QUICK)
 
     assert {seen.headers["authorization"] for seen in engine.requests} == {"Bearer sk-secret"}
@@ -318,7 +318,9 @@ async def test_the_turn_before_is_asked_right_before_its_sample(engine: Scripted
     """Its reply is thrown away, whatever it is."""
     engine.play(*status(500))
     (ask,) = asks_of(engine, HELLO)
-    _, samples = await asked(engine, path, [replace(ask, before={"model": "annie", "messages": []})], PATIENT)
+    _, samples = await asked(
+        engine, path, [replace(ask, before={"model": "annie", "messages": []})], LATENCY_PACE
+    )
 
     assert [seen.body["messages"] == [] for seen in engine.requests] == [True, False]
     assert len(samples) == 1 and samples[0].retries == ()
@@ -335,9 +337,9 @@ async def test_an_arm_without_an_engine_is_named_before_anything_is_asked(
     engine: ScriptedEngine, path: Path
 ) -> None:
     """Not after half a run."""
-    asks = plan(suite(HELLO), [arm("candidate"), arm("baseline")])
+    asks = plan_requests(suite(HELLO), [arm("candidate"), arm("baseline")])
     with (
-        Ledger(path, suite=SUITE) as ledger,
+        SampleStore(path, suite=SUITE) as ledger,
         pytest.raises(RunError, match="no engine is given for baseline"),
     ):
         await run(asks, {"candidate": target(engine)}, ledger)
@@ -349,10 +351,10 @@ async def test_a_full_disk_ends_the_run_with_one_line(
 ) -> None:
     """Not with a group of errors."""
 
-    def full(ledger: Ledger, samples: object) -> None:
+    def full(ledger: SampleStore, samples: object) -> None:
         raise RunError("the disk is full")
 
-    monkeypatch.setattr(Ledger, "append", full)
+    monkeypatch.setattr(SampleStore, "append", full)
     with pytest.raises(RunError, match="the disk is full"):
         await asked(engine, path, asks_of(engine, *MANY), replace(QUICK, concurrency=3))
 

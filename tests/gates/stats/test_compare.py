@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.contracts.verdict import Verdict
@@ -17,7 +17,6 @@ from gates.stats.compare import (
     passes,
     resolving_n,
     smallest_failing_b,
-    smallest_n,
 )
 from gates.stats.paired import tango_lower, tango_upper
 
@@ -154,13 +153,3 @@ def test_the_resolving_n_is_the_first_that_can_pass(margin: float, confidence: f
 
     assert passes(0, 0, n, margin, confidence) and not passes(0, 0, n - 1, margin, confidence)
     assert square / (n + square) <= margin < square / (n - 1 + square)
-
-
-@settings(max_examples=5)
-@given(st.sampled_from((0.01, 0.02, 0.04)))
-def test_the_smallest_n_has_the_power(churn: float) -> None:
-    """To pass an equal model at that churn; ten pairs fewer do not, or cannot resolve the margin."""
-    n = smallest_n(0.05, churn)
-
-    assert ComparePlan(n, 0.05).chance(0.0, churn) >= 0.8
-    assert n - 10 < resolving_n(0.05) or ComparePlan(n - 10, 0.05).chance(0.0, churn) < 0.8

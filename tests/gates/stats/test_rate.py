@@ -6,12 +6,12 @@ from math import inf
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import wilson_lower, wilson_upper
-from gates.stats.rate import RatePlan, dropped, needed, smallest_n
+from gates.stats.rate import RatePlan, dropped, needed
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 
@@ -88,19 +88,3 @@ def test_two_looks_at_95_percent_are_more_than_5_percent_wrong() -> None:
 
     assert once == pytest.approx(0.055, abs=0.002)
     assert twice == pytest.approx(0.088, abs=0.002)
-
-
-@settings(max_examples=20)
-@given(st.sampled_from((0.6, 0.8, 0.85, 0.9)))
-def test_the_smallest_n_is_the_smallest(least: float) -> None:
-    """It has the power, and one prompt fewer has not."""
-    true = (1.0 + least) / 2.0
-    n = smallest_n(least, true)
-
-    assert RatePlan(n, least).chance(true) >= 0.8 > RatePlan(n - 1, least).chance(true)
-
-
-def test_no_n_shows_that_a_model_on_the_floor_is_above_it() -> None:
-    """ParsedRequest for, it is refused and not searched for."""
-    with pytest.raises(ValueError, match="cannot be shown to be above"):
-        smallest_n(0.8, 0.8)

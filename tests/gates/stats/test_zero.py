@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import clopper_pearson_upper, pmf
-from gates.stats.zero import ZeroPlan, clean_needed
+from gates.stats.zero import ZeroPlan
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 PLAN = ZeroPlan(165, 115, 25)
@@ -117,10 +117,3 @@ def test_the_bound_of_a_pass_misses_in_5_of_100_runs_at_most(rate: float) -> Non
     missed = clean * (PLAN.upper(0) < rate) + second * (PLAN.upper(1, 0) < rate)
 
     assert missed <= 0.05
-
-
-def test_how_many_clean_prompts_exclude_a_rate() -> None:
-    """The rule of three, exactly: one prompt fewer does not do."""
-    for rate in (0.05, 0.02, 0.01):
-        n = clean_needed(rate)
-        assert clopper_pearson_upper(0, n) <= rate < clopper_pearson_upper(0, n - 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gates.suite.contamination import Wall
+from gates.suite.contamination import ContaminationCheck
 from gates.suite.load import load_suite, shipped
 from quantizer.core.errors import RecipeError
 from quantizer.data.near_duplicates import NearDuplicates
@@ -40,7 +40,7 @@ def test_the_shipped_plan_has_the_five_kinds() -> None:
 def test_the_shipped_plan_can_say_four_times_what_is_wanted() -> None:
     """New phrasings, in three kinds of language, and none of them in a suite."""
     plan = load_plan("annie")
-    walls = [Wall(load_suite(name)) for name in shipped()]
+    walls = [ContaminationCheck(load_suite(name)) for name in shipped()]
     for category in plan.categories:
         found = list(islice(make_scripts(plan, category, lambda turns: ""), 4 * category.count))
         said = ["\n".join(part.say for part in script.turns) for script in found]

@@ -1,0 +1,91 @@
+"""Formats numbers and gate outcomes for reports. A bound is rounded away from the value that it bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, isinf
+from typing import Final, Literal
+
+Rounding = Literal["near", "up", "down"]
+_NOISE: Final = 1e-9  # floating-point error: 5.000000000000001 must not be rounded up to 5.1
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeWording:
+    """The words for a gate's outcomes: of answers in the past tense, of a model in the present."""
+
+    bad: str
+    bads: str
+    good: str
+    goods: str
+
+
+OUTCOME_WORDING: Final = {
+    "leak": OutcomeWording("leaked", "leaks", "did not leak", "does not leak"),
+    "raw_call": OutcomeWording("spoke a raw tool call", "speaks raw tool calls", "spoke no tool call",
+                       "speaks no tool calls"),
+    "empty": OutcomeWording("came empty", "answers with nothing", "said something", "says something"),
+    "tools": OutcomeWording("made a wrong call", "makes the wrong call", "made the right call",
+                    "makes the right call"),
+    "no_markdown": OutcomeWording("held markdown", "writes markdown", "stayed free of markdown",
+                          "stays free of markdown"),
+    "factual": OutcomeWording("gave a wrong answer", "is wrong", "gave the right answer", "is right"),
+    "reasoning": OutcomeWording("reasoned wrongly", "reasons wrongly", "reasoned rightly", "reasons rightly"),
+    "loop": OutcomeWording("went in a loop", "goes in a loop", "stayed out of loops", "stays out of loops"),
+    "verbosity": OutcomeWording("ran too long", "runs too long", "kept to their time", "keeps to its time"),
+    "speakable": OutcomeWording("could not be spoken", "cannot be spoken", "could be spoken", "can be spoken"),
+    "script": OutcomeWording("left their script", "leaves its script", "kept to their script",
+                     "keeps to its script"),
+}  # fmt: skip
+_ANY: Final = OutcomeWording("failed", "fails", "passed", "passes")
+
+
+def outcome_wording(gate: str) -> OutcomeWording:
+    """The words for a gate's outcomes."""
+    return OUTCOME_WORDING.get(gate, _ANY)
+
+
+def format_number(value: float, digits: int, way: Rounding = "near") -> str:
+    """A number with `digits` decimals, rounded to the nearest, up or down."""
+    if isinf(value):
+        return "infinity"
+    scale = 10**digits
+    scaled = value * scale
+    if way == "up":
+        scaled = ceil(scaled - _NOISE)
+    elif way == "down":
+        scaled = floor(scaled + _NOISE)
+    return f"{scaled / scale:.{digits}f}"
+
+
+def points(share: float, way: Rounding = "near") -> str:
+    """A share in percent, without the sign: 0.018 is "1.8", 0.87 is "87", 0.0004 is "0.04"."""
+    value = 100.0 * share
+    size = abs(value)
+    if size < 1e-9 or abs(value - round(value)) < _NOISE:
+        return f"{round(value)}"
+    digits = 0 if 9.95 <= size < 90 else 1 if size >= 0.995 else 2
+    text = format_number(value, digits, way)
+    return text.rstrip("0").rstrip(".") if digits == 2 else text
+
+
+def percent(share: float, way: Rounding = "near") -> str:
+    """A share in percent: 0.018 is "1.8 %"."""
+    return f"{points(share, way)} %"
+
+
+def join_names(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def plural(count: int, noun: str) -> str:
+    """A number and its noun."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def interval_method(name: str, level: float, confidence: float) -> str:
+    """The name of an interval's method; with the level of each look if that is stricter than the confidence."""
+    return name if level == confidence else f"{name}, {percent(level)} each look"

@@ -1,0 +1,362 @@
+"""The policy: what a model must show before it may serve, as frozen values. Pure.
+
+The keys of a policy file are the fields of these classes. A value is checked when it is created, so a
+policy that exists is well formed and has at least one deciding gate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from gates.contracts.verdict import Rule, Tier, Verdict
+from gates.policy.decoder import DecodeError, nearest
+from gates.suite.expect import REQUIRED_FIELDS
+
+SELF_COMPARISON: Final = "A/A"
+BEHAVIOUR: Final[tuple[Rule, ...]] = ("floor", "zero", "rate", "compare")
+UNITS: Final = {"ttft": "ms", "decode": "tokens/s", "first_sentence": "ms"}
+"""The unit of each latency metric."""
+METRICS: Final = tuple(UNITS)
+BUCKETS: Final = (500, 2000, 4000, 8000)
+"""Prompt lengths in tokens. TTFT is first flat and then linear in the length (vLLM #7635)."""
+
+
+def require_between(key: str, value: float, low: float, high: float) -> None:
+    """Raise DecodeError for a number outside [low, high]; NaN is outside."""
+    if not low <= value <= high:
+        raise DecodeError(key, f"must be from {low:g} to {high:g}, not {value:g}")
+
+
+def require_share(key: str, value: float) -> None:
+    """Raise DecodeError unless 0 < value < 1."""
+    if not 0.0 < value < 1.0:
+        raise DecodeError(key, f"must be above 0 and below 1, not {value:g}")
+
+
+def _require_stage_sizes(n: int, n_max: int) -> None:
+    if n < 1:
+        raise DecodeError("n", f"must be at least 1, not {n}")
+    if n_max < n:
+        raise DecodeError("n_max", f"must be at least n, which is {n}; equal means no extension")
+
+
+@dataclass(frozen=True, slots=True)
+class FloorRule:
+    """At least `least` of the `of` named cases must succeed."""
+
+    of: int
+    least: int
+
+    def __post_init__(self) -> None:
+        if self.of < 1:
+            raise DecodeError("of", "must be at least 1")
+        require_between("least", self.least, 1, self.of)
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroRule:
+    """Rule A: no failure in `first` prompts. One failure outside the named cases requires `second` clean ones."""
+
+    first: int
+    second: int = 0
+
+    def __post_init__(self) -> None:
+        if self.first < 1:
+            raise DecodeError("first", "must be at least 1")
+        if self.second < 0:
+            raise DecodeError("second", "must be 0 (no second stage) or more")
+
+
+@dataclass(frozen=True, slots=True)
+class RateRule:
+    """Rule B: Wilson's one-sided lower bound must be at least `least`, over n prompts or n_max after one extension."""
+
+    least: float
+    n: int
+    n_max: int
+
+    def __post_init__(self) -> None:
+        require_share("least", self.least)
+        _require_stage_sizes(self.n, self.n_max)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRule:
+    """Rule C: Tango's one-sided upper bound of the loss against the baseline must be at most `margin`."""
+
+    margin: float
+    n: int
+    n_max: int
+
+    def __post_init__(self) -> None:
+        require_share("margin", self.margin)
+        _require_stage_sizes(self.n, self.n_max)
+
+
+@dataclass(frozen=True, slots=True)
+class GateRules:
+    """The rules of one gate. `asks` says which repeats of a prompt count.
+
+    With "every" a prompt is bad if any repeat at any temperature was bad; "greedy" counts only the one at
+    temperature 0. Sizes are minimum numbers of prompts; a suite may have more.
+    """
+
+    tier: Tier
+    asks: Literal["every", "greedy"] = "every"
+    floor: FloorRule | None = None
+    zero: ZeroRule | None = None
+    rate: RateRule | None = None
+    compare: CompareRule | None = None
+
+    def __post_init__(self) -> None:
+        if not any((self.floor, self.zero, self.rate, self.compare)):
+            raise DecodeError("", "has no rule; give it floor, zero, rate or compare")
+        if self.compare and self.asks != "greedy":
+            raise DecodeError("asks", 'must be "greedy" beside compare; pairs are made at temperature 0')
+
+
+@dataclass(frozen=True, slots=True)
+class RatioRule:
+    """Rule D against the baseline: at most `margin` slower (0.10 is 10 %), by a cluster bootstrap.
+
+    Needs at least `blocks` alternating blocks of both arms and `pairs` pairs in all. `seed` seeds the
+    resampling, so that a report can be recomputed.
+    """
+
+    margin: float
+    tier: Tier = "supporting"
+    blocks: int = 8
+    pairs: int = 100
+    resamples: int = 10_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_share("margin", self.margin)
+        require_between(
+            "blocks", self.blocks, 4, 10_000
+        )  # with fewer clusters the bootstrap has no usable distribution
+        require_between("pairs", self.pairs, self.blocks, 1_000_000)
+        require_between("resamples", self.resamples, 1_000, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyRule:
+    """Rule D: a quantile of a metric must be within `limit`, by order statistics, over n requests or n_max.
+
+    Times (ttft, first_sentence), in milliseconds, must be at most the limit; decode, in tokens per second,
+    at least. Its quantile counts from the slow end, so that 0.5 is the median for all metrics. With
+    `per_bucket` every prompt length needs n requests and has to pass.
+    """
+
+    tier: Tier
+    limit: float
+    n: int
+    n_max: int
+    quantile: float = 0.5
+    per_bucket: bool = False
+    ratio: RatioRule | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.limit < math.inf:
+            raise DecodeError("limit", f"must be a number above 0, not {self.limit:g}")
+        require_share("quantile", self.quantile)
+        _require_stage_sizes(self.n, self.n_max)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySettings:
+    """How latency is measured; `gates.run.latency_schedule` gives the reasons.
+
+    `buckets` are prompt lengths in tokens; those that fit both engines' contexts are used. `pause` is the
+    shortest and longest silence before a request, in seconds. `cache_unsaid` accepts engines that do not
+    report how much of a prompt was cached.
+    """
+
+    buckets: tuple[int, ...] = BUCKETS
+    regime: Literal["cold", "steady"] = "steady"
+    blocks: int = 8
+    pause: tuple[float, ...] = (5.0, 10.0)
+    cache_unsaid: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.buckets:
+            raise DecodeError("buckets", "must hold a prompt length at least")
+        for bucket in self.buckets:
+            require_between("buckets", bucket, 1, 1_000_000)
+        require_between("blocks", self.blocks, 1, 1_000)
+        if len(self.pause) != 2 or not 0.0 <= self.pause[0] <= self.pause[1] <= 600.0:
+            raise DecodeError("pause", "must be two numbers of seconds, the shortest and the longest silence")
+
+
+@dataclass(frozen=True, slots=True)
+class TemperatureRepeats:
+    """`n` repeats of a prompt at one temperature."""
+
+    temperature: float
+    n: int
+
+    def __post_init__(self) -> None:
+        require_between("temperature", self.temperature, 0.0, 2.0)
+        require_between("n", self.n, 1, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How requests are made. `max_lost` is the share of prompts that may be lost to transport faults.
+
+    `system` is text that is appended to every system prompt, or "".
+    """
+
+    repeats: tuple[TemperatureRepeats, ...]
+    concurrency: int = 1
+    retries: int = 2
+    max_lost: float = 0.02
+    system: str = ""
+
+    def __post_init__(self) -> None:
+        if not any(r.temperature == 0.0 for r in self.repeats):
+            raise DecodeError(
+                "repeats", "must hold one at temperature 0; the paired comparison is made there"
+            )
+        require_between("concurrency", self.concurrency, 1, 256)
+        require_between("retries", self.retries, 0, 2)
+        require_between("max_lost", self.max_lost, 0.0, 0.1)
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """The temperature of every repeat, by its index."""
+        return tuple(r.temperature for r in self.repeats for _ in range(r.n))
+
+
+@dataclass(frozen=True, slots=True)
+class SelfComparison:
+    """A/A: the baseline against itself, on `n` prompts of each comparative gate.
+
+    If more than the share `max_flips` of them have different outcomes, noise makes the comparison unusable.
+    """
+
+    n: int = 100
+    max_flips: float = 0.08
+
+    def __post_init__(self) -> None:
+        require_between("n", self.n, 1, 1_000_000)
+        require_share("max_flips", self.max_flips)
+
+
+@dataclass(frozen=True, slots=True)
+class NegativeControl:
+    """A candidate that is known to be bad and must fail every gate in `breaks`."""
+
+    name: str
+    breaks: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.breaks:
+            raise DecodeError("breaks", "must name the gates that this control has to fail")
+
+
+class RequiredResult(NamedTuple):
+    """A result that every report under a policy must hold. A latency gate's name may end in `[BUCKET]` in the report."""
+
+    gate: str
+    rule: Rule
+    tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A whole policy.
+
+    `confidence` is one-sided and holds for each gate. All gates must pass, so no correction for multiple
+    tests is needed (an intersection-union test: Berger 1982, Technometrics 24:295-300). A rule with an
+    extension looks at its data twice, and each look could pass a bad model by chance. Both are therefore
+    made at the stricter level `look`, so that together they keep `confidence`. 0.97 keeps 0.95: the exact
+    probability to pass at the limit is then at most 5.1 % over the rules and sizes shipped here; with 0.95
+    at each look it would be 6 to 9 % (Pocock 1977, Biometrika 64:191-199, for normal data: 0.9696).
+    """
+
+    name: str
+    version: int
+    run: RunSettings
+    gates: Mapping[str, GateRules]
+    latency: Mapping[str, LatencyRule] = field(default_factory=dict)
+    speed: LatencySettings = field(default_factory=LatencySettings)
+    same: SelfComparison = field(default_factory=SelfComparison)
+    controls: tuple[NegativeControl, ...] = ()
+    confidence: float = 0.95
+    look: float = 0.97
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        require_between("confidence", self.confidence, 0.8, 0.999)
+        require_between("look", self.look, self.confidence, 0.9999)
+        for table, names, known in (
+            ("gates", self.gates, REQUIRED_FIELDS),
+            ("latency", self.latency, METRICS),
+        ):
+            for name in names:
+                if name not in known:
+                    raise DecodeError(f"{table}.{name}", f"there is no such gate{nearest(name, known)}")
+        if not any(gate.tier != "advisory" for gate in self.gates.values()):
+            raise DecodeError(
+                "gates", "nothing is gated; one critical or supporting gate at least must decide"
+            )
+        for number, control in enumerate(self.controls):
+            for name in control.breaks:
+                if name not in self.gates:
+                    raise DecodeError(f"controls[{number}].breaks", f"{name!r} is no gate of this policy")
+
+    @property
+    def digest(self) -> str:
+        """`sha256:` and 64 hex digits over the canonical JSON, without the description."""
+        document = {key: value for key, value in asdict(self).items() if key != "description"}
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def counted(self, gate: str) -> tuple[int, ...]:
+        """The indices of the repeats that a gate counts."""
+        every = self.gates[gate].asks == "every"
+        return tuple(i for i, t in enumerate(self.run.temperatures) if every or t == 0.0)
+
+    def asked(self, gates: Iterable[str]) -> tuple[int, ...]:
+        """The indices of the repeats that a case of these gates is asked with."""
+        return tuple(sorted({i for gate in gates if gate in self.gates for i in self.counted(gate)}))
+
+    def level(self, n: int, n_max: int) -> float:
+        """The one-sided confidence of each look of a rule that may be extended from n to n_max."""
+        return self.look if n_max > n else self.confidence
+
+    @property
+    def required_results(self) -> tuple[RequiredResult, ...]:
+        """Every result that a report must hold, in the order in which `gates.judge.decide` makes them."""
+        behaviour = (
+            RequiredResult(name, rule, gate.tier)
+            for rule in BEHAVIOUR
+            for name, gate in self.gates.items()
+            if getattr(gate, rule) is not None
+        )
+        return (
+            *behaviour,
+            *(
+                demand
+                for name, rule in self.latency.items()
+                for demand in _required_latency_results(name, rule)
+            ),
+        )
+
+    @property
+    def required_controls(self) -> dict[str, Verdict]:
+        """Every control that a report must hold, and its expected verdict."""
+        compares = any(gate.compare and gate.tier != "advisory" for gate in self.gates.values())
+        bad = {control.name: Verdict.FAIL for control in self.controls}
+        return ({SELF_COMPARISON: Verdict.PASS} if compares else {}) | bad
+
+
+def _required_latency_results(metric: str, rule: LatencyRule) -> tuple[RequiredResult, ...]:
+    absolute = RequiredResult(metric, "latency", rule.tier)
+    return (absolute, RequiredResult(metric, "ratio", rule.ratio.tier)) if rule.ratio else (absolute,)

@@ -1,0 +1,78 @@
+"""Collects parts of a statement from a run's results: tallies, failures, distributions, samples. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from gates.contracts.errors import SamplesError
+from gates.contracts.verdict import CaseResult, Outcome
+from gates.report.statement import CaseFailure, Distribution, GateTally, SampleEntry, SampleIndex
+
+MAX_WHY: Final = 240  # characters of evidence; the whole reply is in samples.jsonl
+MAX_POINTS: Final = 201  # a resolution of half a percent
+
+
+def tallies(results: Mapping[str, Iterable[CaseResult]]) -> tuple[GateTally, ...]:
+    """The number of ok, bad and lost cases per gate and arm, over all cases and over the named ones.
+
+    `results` maps an arm to its case results; gates are in the order of their first result.
+    """
+    counts: dict[tuple[str, str, bool], Counter[Outcome]] = {}
+    for arm, cases in results.items():
+        for case in cases:
+            for named in (False, True) if case.named else (False,):
+                counts.setdefault((case.gate, arm, named), Counter())[case.outcome] += 1
+    return tuple(GateTally(*key, c["ok"], c["bad"], c["lost"]) for key, c in counts.items())
+
+
+def failures(results: Mapping[str, Iterable[CaseResult]]) -> tuple[CaseFailure, ...]:
+    """Every case that was not ok, with its evidence on one line of at most `MAX_WHY` characters."""
+    return tuple(
+        CaseFailure(case.gate, arm, case.case, case.outcome, case.named, _one_line(case.why))
+        for arm, cases in results.items()
+        for case in cases
+        if case.outcome != "ok"
+    )
+
+
+def _one_line(text: str) -> str:
+    # Evidence quotes a model's output, which may not be valid UTF-8.
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
+    return line if len(line) <= MAX_WHY else line[: MAX_WHY - 1] + "…"
+
+
+def distribution(gate: str, arm: str, unit: str, values: Sequence[float]) -> Distribution:
+    """A distribution of measured values, reduced to at most `MAX_POINTS` order statistics.
+
+    Point i of m is the value of rank round(i (n-1) / (m-1)), which keeps the smallest and the largest.
+    """
+    ordered, n = sorted(values), len(values)
+    if n > MAX_POINTS:
+        step = (n - 1) / (MAX_POINTS - 1)
+        ordered = [ordered[round(i * step)] for i in range(MAX_POINTS)]
+    return Distribution(gate, arm, unit, n, tuple(round(value, 3) for value in ordered))
+
+
+def sample_index(lines: Iterable[bytes], outcomes: Mapping[str, Outcome]) -> SampleIndex:
+    """The index of a samples file: its lines (with line breaks), and each sample's worst outcome.
+
+    `outcomes` maps a key's digest to an outcome. A sample that no gate judged (for example a latency
+    sample) is "ok" unless it has a fault. Raises SamplesError for a damaged or duplicate line.
+    """
+    whole, found = hashlib.sha256(), dict[str, SampleEntry]()
+    for number, data in enumerate(lines, start=1):
+        whole.update(data)
+        try:
+            document = json.loads(data)
+            key, case, arm = document["id"], document["key"]["case"], document["key"]["arm"]
+            outcome = outcomes.get(key) or ("lost" if document["fault"] else "ok")
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise SamplesError(f"line {number} of the samples is not whole ({error})") from None
+        if key in found:
+            raise SamplesError(f"line {number} of the samples: {case} ({arm}) is there twice, with one key")
+        found[key] = SampleEntry(key, case, arm, outcome, hashlib.sha256(data).hexdigest())
+    return SampleIndex(f"sha256:{whole.hexdigest()}", tuple(found.values()))

@@ -1,0 +1,233 @@
+"""Labels and formatted values of a report, shared by the page and the Markdown. Pure.
+
+Nothing is computed here; everything is taken from the statement.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gates.contracts.sample import BASELINE, CANDIDATE
+from gates.contracts.verdict import GateResult, Verdict
+from gates.judge.formatting import Rounding, format_number, percent, points
+from gates.report.statement import GateTally, Statement
+
+TITLES: Final = {
+    "leak": "No thought aloud",
+    "raw_call": "No raw tool call in speech",
+    "empty": "Never silent",
+    "tools": "The right tool call",
+    "no_markdown": "No markdown",
+    "factual": "Facts",
+    "reasoning": "Reasoning",
+    "loop": "No loops",
+    "verbosity": "Brevity",
+    "speakable": "Can be spoken",
+    "script": "The right script",
+    "ttft": "Time to first token",
+    "first_sentence": "Time to first sentence",
+    "decode": "Decode speed",
+}
+
+RULES: Final = {
+    "floor": "named prompts",
+    "zero": "no failure",
+    "rate": "rate",
+    "compare": "against the baseline",
+    "latency": "limit",
+    "ratio": "against the baseline",
+}
+
+MARKS: Final = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.INCONCLUSIVE: "?"}
+
+
+def title(gate: str) -> str:
+    """A gate's title, or its name if it has none. `ttft[2k]` is of one prompt length."""
+    name, _, bucket = gate.partition("[")
+    return TITLES.get(name, name) + (f", prompts of {bucket.rstrip(']')}" if bucket else "")
+
+
+def sentence(words: str) -> str:
+    """A sentence of the judge with a capital letter and a full stop."""
+    return words[:1].upper() + words[1:] + ("" if words.endswith((".", "?")) else ".")
+
+
+def higher_is_better(gate: GateResult) -> bool:
+    """Whether a higher value is better."""
+    return gate.rule in ("floor", "rate") or (gate.rule == "latency" and is_rate(gate.gate))
+
+
+def is_rate(gate: str) -> bool:
+    """Whether a latency gate measures a rate instead of a time."""
+    return gate.partition("[")[0] == "decode"
+
+
+def headline(statement: Statement) -> str:
+    """The verdict in one sentence."""
+    deciding = [gate for gate in statement.decision.gates if gate.tier != "advisory"]
+    models = (statement.candidate.model, statement.baseline.model)
+    new, old = (model.name for model in models)
+    if new == old:  # one model in two forms: the forms tell them apart
+        new, old = (f"{model.name} ({model.format})" for model in models)
+    match statement.verdict:
+        case Verdict.PASS:
+            return f"{new} may take over from {old}: all {count_noun(len(deciding), 'deciding rule')} passed."
+        case Verdict.FAIL:
+            failed = sum(gate.verdict is Verdict.FAIL for gate in deciding)
+            return (
+                f"{new} must not take over: {failed} of {count_noun(len(deciding), 'deciding rule')} failed."
+            )
+        case Verdict.INCONCLUSIVE:
+            return f"It is not known whether {new} may take over: {_why_inconclusive(statement, deciding)}."
+
+
+def _why_inconclusive(statement: Statement, deciding: list[GateResult]) -> str:
+    opened = sum(gate.verdict is Verdict.INCONCLUSIVE for gate in deciding)
+    broken = sum(not control.holds for control in statement.decision.controls)
+    parts = []
+    if opened:
+        parts.append(
+            f"{opened} of {count_noun(len(deciding), 'deciding rule')} {'is' if opened == 1 else 'are'} open"
+        )
+    if broken:
+        parts.append(
+            f"{count_noun(broken, 'control')} did not come out as {'it' if broken == 1 else 'they'} must"
+        )
+    return " and ".join(parts) or "not all was run that the policy asks for"
+
+
+REASONS: Final = 6  # shown at the top; all reasons stand with their gates
+
+
+def reasons(statement: Statement) -> list[tuple[str, str]]:
+    """The first sentences that decided, each with the gate's title ("" if it is not about a gate); none for a pass."""
+    if statement.verdict is Verdict.PASS:
+        return []
+    names, found = set(gate_names(statement)), statement.decision.reasons
+    parted = (reason.partition(": ") for reason in found[:REASONS])
+    said = [(title(a), sentence(c)) if a in names else ("", sentence(a + b + c)) for a, b, c in parted]
+    more = len(found) - len(said)
+    return [*said, ("", f"And {count_noun(more, 'more reason')}, below.")] if more > 0 else said
+
+
+def count_noun(n: int, noun: str) -> str:
+    """A number and its noun: 2 rules, 1 rule."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+# --------------------------------------------------------------------------------------- numbers
+
+
+def amount(value: float | None, gate: GateResult, way: Rounding = "near") -> str:
+    """A value in the gate's unit: 1.8 %, 92 ms, 33.1 tokens/s, 6 % slower, 2 pt worse.
+
+    Bounds are rounded away from what they bound (`way`), as in the judge's sentences.
+    """
+    if value is None:
+        return "–"
+    if gate.rule == "latency":
+        return f"{plain(value, way)} {gate.unit}"
+    if gate.rule == "ratio":
+        return f"{percent(abs(value), way)} {'faster' if value < 0 else 'slower'}" if value else "as fast"
+    if gate.rule == "compare":
+        return f"{points(abs(value), way)} pt {'better' if value < 0 else 'worse'}" if value else "no worse"
+    return percent(value, way)
+
+
+def plain(value: float, way: Rounding = "near") -> str:
+    """A number for display: 1,204 or 92.3; infinity is ∞."""
+    if math.isinf(value):
+        return "∞"
+    digits = format_number(value, 0 if abs(value) >= 100 else 1, way)
+    return f"{float(digits):,.1f}".removesuffix(".0")
+
+
+def measured(gate: GateResult) -> str:
+    """What was measured: counts where cases were counted, else the estimate."""
+    if gate.n == 0:
+        return "nothing"
+    match gate.rule:
+        case "floor" | "rate":
+            return f"{gate.n - gate.bad} of {gate.n}"
+        case "zero":
+            return f"{gate.bad} of {gate.n} failed"
+        case _:
+            return amount(gate.estimate, gate)
+
+
+def interval_bound(gate: GateResult) -> str:
+    """The informative side of the interval: for a failure how bad it is at least, else how bad at most."""
+    if gate.interval is None or (gate.rule == "floor" and gate.verdict is not Verdict.PASS):
+        return ""
+    low, high = gate.interval.low, gate.interval.high
+    from_below = higher_is_better(gate) is not (gate.verdict is Verdict.FAIL)
+    if (low if from_below else high) is None:
+        from_below = not from_below
+    side = low if from_below else high
+    if side is None:
+        return ""
+    # "At most -3 points worse" is written as "at least 3 points better".
+    turned = gate.rule in ("compare", "ratio") and side < 0
+    least = from_below is not turned
+    said = f"{'at least' if least else 'at most'} {amount(side, gate, 'down' if least else 'up')}"
+    return (
+        f"{amount(gate.estimate, gate)}, {said}"
+        if gate.rule == "compare" and gate.estimate is not None
+        else said
+    )
+
+
+def required(gate: GateResult) -> str:
+    """What the policy asks for."""
+    if gate.rule == "zero":
+        return "none may fail"
+    if gate.limit is None:
+        return ""
+    least = gate.limit * gate.n
+    if gate.rule == "floor" and gate.n and abs(least - round(least)) < 1e-6:
+        return f"≥ {round(least)} of {gate.n}"
+    return f"{'≥' if higher_is_better(gate) else '≤'} {amount(gate.limit, gate)}"
+
+
+def tally_text(found: GateTally | None) -> str:
+    """An arm's count, 24/25, with the number of lost answers."""
+    if found is None:
+        return "–"
+    lost = f" ({found.lost} lost)" if found.lost else ""
+    return f"{found.ok}/{found.n}{lost}"
+
+
+def side_by_side(statement: Statement, gate: GateResult) -> tuple[str, str]:
+    """The results of candidate and baseline by a rule: counts of prompts, or medians of times."""
+    if gate.rule == "latency":
+        theirs = next((t for t in statement.distributions if (t.gate, t.arm) == (gate.gate, BASELINE)), None)
+        return measured(
+            gate
+        ), f"{plain(theirs.points[len(theirs.points) // 2])} {theirs.unit}" if theirs else "–"
+    if gate.rule == "ratio":
+        return measured(gate), "–"
+    named = gate.rule == "floor"
+    ours, theirs_all = (statement.tally(gate.gate, arm, named=named) for arm in (CANDIDATE, BASELINE))
+    return tally_text(ours) if ours else measured(gate), tally_text(theirs_all)
+
+
+def overview_cells(statement: Statement, name: str) -> tuple[str, str, str]:
+    """A gate in one line (candidate, baseline, required), from the first rule that has the gate's verdict."""
+    found, decides = gate_verdict(statement, name)
+    rules = (g for g in statement.decision.gates if g.gate == name and g.verdict is found)
+    gate = next(g for g in rules if g.tier != "advisory" or not decides)
+    return *side_by_side(statement, gate), required(gate)
+
+
+def gate_verdict(statement: Statement, name: str) -> tuple[Verdict, bool]:
+    """The worst verdict among a gate's deciding rules and True; if it has none, of its advisory ones and False."""
+    order = [Verdict.PASS, Verdict.INCONCLUSIVE, Verdict.FAIL]
+    rules = [gate for gate in statement.decision.gates if gate.gate == name]
+    deciding = [gate for gate in rules if gate.tier != "advisory"]
+    return max((gate.verdict for gate in deciding or rules), key=order.index), bool(deciding)
+
+
+def gate_names(statement: Statement) -> list[str]:
+    """The gates of the decision in order, each once."""
+    return list(dict.fromkeys(gate.gate for gate in statement.decision.gates))

@@ -1,0 +1,88 @@
+"""A gate job as a value: what is judged, against what, by which policy, and its arms. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gates.artefact.manifest import Artefact
+from gates.contracts.case import Suite
+from gates.contracts.errors import RunError
+from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, LATENCY_PREFIX
+from gates.policy.policy import Policy
+from gates.report.statement import EngineIdentity
+from gates.run.target import Arm, Target, Variant
+
+GATEWAY: Final = "gateway"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A running engine and the model it serves. `context` in tokens; `tokens` are the special ones."""
+
+    target: Target
+    artefact: Artefact
+    engine: EngineIdentity
+    tokens: frozenset[str] = frozenset()
+    context: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateJob:
+    """What is judged, against what, and by which policy. `controls`: each control's model and variant by name.
+
+    `known` are further artefacts for finding lineage. `timed` switches the latency part on; `full` asks
+    all of stage 1 even if the candidate has failed already. `through` is a gateway in front of the
+    candidate; it is timed as well, so that its overhead is known.
+    """
+
+    suite: Suite
+    policy: Policy
+    candidate: ServedModel
+    baseline: ServedModel
+    controls: Mapping[str, tuple[ServedModel, Variant]] = field(default_factory=dict)
+    known: tuple[Artefact, ...] = ()
+    timed: bool = True
+    full: bool = False
+    gateway: Target | None = None
+
+    def __post_init__(self) -> None:
+        """Raises RunError if a control of the policy has no engine."""
+        wanted = {control.name for control in self.policy.controls}
+        if missing := wanted - self.controls.keys():
+            raise RunError(
+                f"policy {self.policy.name} wants the control {', '.join(sorted(missing))}; name its engine"
+            )
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """Every arm that is judged for behaviour, by name."""
+        production = Variant(system_suffix=self.policy.run.system)
+        arms = [
+            Arm(CANDIDATE, self.candidate.target, production),
+            Arm(BASELINE, self.baseline.target, production),
+            Arm(AGAIN, self.baseline.target, production),
+        ]
+        for control in self.policy.controls:
+            side, variant = self.controls[control.name]
+            arms.append(Arm(f"{CONTROL_PREFIX}{control.name}", side.target, variant))
+        return {arm.name: arm for arm in arms}
+
+    @property
+    def served_models(self) -> dict[str, ServedModel]:
+        """The served model of every arm, also of the timed ones."""
+        sides = {CANDIDATE: self.candidate, BASELINE: self.baseline, AGAIN: self.baseline}
+        sides |= {f"{CONTROL_PREFIX}{name}": side for name, (side, _) in self.controls.items()}
+        sides |= {f"{LATENCY_PREFIX}{arm}": sides[arm] for arm in (CANDIDATE, BASELINE)}
+        if self.gateway is not None:
+            sides[f"{LATENCY_PREFIX}{GATEWAY}"] = replace(self.candidate, target=self.gateway)
+        return sides
+
+    @property
+    def timed_arms(self) -> list[Arm]:
+        """The arms of the latency part."""
+        arms = [self.arms[CANDIDATE], self.arms[BASELINE]]
+        if self.gateway is not None:
+            arms.append(Arm(GATEWAY, self.gateway, arms[0].variant))
+        return [Arm(f"{LATENCY_PREFIX}{arm.name}", arm.target, arm.variant) for arm in arms]

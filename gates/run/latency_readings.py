@@ -1,0 +1,232 @@
+"""Evaluates latency samples: times in milliseconds, tokens per second, and which readings do not count. Pure.
+
+TTFT is the time to the first visible text or tool call. The time to the first sentence is what a
+speech synthesizer waits for. The decode rate is (completion_tokens - 1) / (last - first), with tokens
+from the engine's usage, because one chunk holds several tokens under speculative decoding. A fault, a
+retry or an empty reply is a failed request and counts as infinitely slow. A reply whose number of
+cached tokens does not fit the regime is void.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import Final
+
+from gates.contracts.sample import LATENCY_PREFIX, Sample
+from gates.judge.measurements import ArmName, Timing
+from gates.reply.reply import Reply, read_reply
+from gates.run.latency_schedule import LatencySlot, slot_of
+
+_NS: Final = 1e6  # of a millisecond
+
+CACHE_UNKNOWN: Final = (
+    "the engine does not say how many tokens were cached (vLLM says it with --enable-prompt-tokens-details)"
+)
+MIN_DECODE_TOKENS: Final = 16
+MIN_DECODE_READS: Final = 4
+"""Shorter replies, or those that arrived in very few reads, have no meaningful decode rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLimits:
+    """Which share of a prompt may, or must, come from the prefix cache for a reply to count.
+
+    Replies of an engine that does not report cached tokens are void, unless `silent` allows them. The salt
+    of a cold request is not proof enough: it is derived from the seed, so a second run against the same
+    vLLM, or a request repeated after a crash, finds what the first one cached.
+    """
+
+    cold_most: float = 0.05
+    steady_least: float = 0.5
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyReading:
+    """One request of the latency part. Times in ms, `decode` in tokens/s, `prompt_tokens` from the usage.
+
+    `failed` says why a request failed, `void` why its times do not count; both are "" for a good one. A
+    time is None if it does not exist: a tool call has no sentence, a short reply no decode rate. `thought`
+    says that reasoning came before the answer.
+    """
+
+    arm: str
+    slot: LatencySlot
+    ttft: float | None = None
+    first_sentence: float | None = None
+    decode: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    thought: bool = False
+    failed: str = ""
+    void: str = ""
+
+    @property
+    def pair(self) -> tuple[str, int, str, int, int]:
+        """What the readings of one prompt in one round of the arms have in common."""
+        slot = self.slot
+        return (slot.case, slot.bucket, slot.regime, slot.block, slot.round)
+
+
+def latency_readings(
+    samples: Iterable[Sample],
+    *,
+    limits: CacheLimits = CacheLimits(),
+) -> tuple[LatencyReading, ...]:
+    """The readings of all latency samples among these, in order."""
+    readings = (sample for sample in samples if sample.key.arm.startswith(LATENCY_PREFIX))
+    return tuple(_reading(sample, limits) for sample in readings)
+
+
+def _reading(sample: Sample, limits: CacheLimits) -> LatencyReading:
+    slot, reply = slot_of(sample.key.case, sample.key.repeat), read_reply(sample)
+    arm, clocks, failed = sample.key.arm.removeprefix(LATENCY_PREFIX), reply.clocks, _failure(sample, reply)
+    if failed:
+        return LatencyReading(arm, slot, failed=failed)
+    thought = clocks.reasoning is not None
+    return LatencyReading(
+        arm,
+        slot,
+        ttft=_ms(clocks.visible),
+        first_sentence=_ms(clocks.sentence),
+        decode=_decode(sample, reply),
+        prompt_tokens=reply.prompt_tokens,
+        cached_tokens=reply.cached_tokens,
+        thought=thought,
+        void=_void_reason(reply, slot.regime, limits),
+    )
+
+
+def _failure(sample: Sample, reply: Reply) -> str:
+    """Why a request counts as failed; a successful retry does not change that."""
+    for fault in (*sample.retries, *((sample.fault,) if sample.fault else ())):
+        return f"{fault.kind}: {fault.detail}"
+    if reply.error is not None:
+        return f"error: {reply.error.message}"
+    return "" if reply.clocks.visible is not None else "nothing was said"
+
+
+def _void_reason(reply: Reply, regime: str, limits: CacheLimits) -> str:
+    """Why a reply does not belong to its regime; "" if it does."""
+    if reply.cached_tokens is None or not reply.prompt_tokens:
+        return "" if limits.silent else CACHE_UNKNOWN
+    share = reply.cached_tokens / reply.prompt_tokens
+    if regime == "cold" and share > limits.cold_most:
+        return f"{share:.0%} of the prompt was cached, in the cold regime"
+    if regime == "steady" and share < limits.steady_least:
+        return f"{share:.0%} of the prompt was cached, in the steady regime"
+    return ""
+
+
+def _ms(ns: int | None) -> float | None:
+    return None if ns is None else ns / _NS
+
+
+def _decode(sample: Sample, reply: Reply) -> float | None:
+    """Tokens per second after the first. None for a tool call, whose tags are tokens that do not appear in the text."""
+    first, last, tokens = reply.clocks.token, reply.clocks.last, reply.completion_tokens or 0
+    if reply.calls or tokens < MIN_DECODE_TOKENS or first is None or last is None:
+        return None
+    if sum(first < read.at_ns <= last for read in sample.reads) < MIN_DECODE_READS:
+        return None
+    return (tokens - 1) / (last - first) * 1e9
+
+
+# --------------------------------------------------------------------------------- to the judge
+
+
+def bucket_label(bucket: int) -> str:
+    """A bucket as in tables and policies: 500 is "0.5k"."""
+    return f"{bucket / 1000:g}k"
+
+
+def timings(
+    readings: Iterable[LatencyReading],
+    arms: Mapping[str, ArmName],
+    *,
+    regime: str = "steady",
+    first_stage_blocks: int | None = None,
+) -> tuple[Timing, ...]:
+    """The judge's input: a value for each metric and request of one regime, without void readings.
+
+    `arms` maps the readings' arms to the judge's. Blocks from `first_stage_blocks` on belong to the
+    extension.
+    """
+    return tuple(
+        timing
+        for reading in readings
+        if reading.arm in arms and reading.slot.regime == regime and not reading.void
+        for timing in _timings(reading, arms[reading.arm], first_stage_blocks)
+    )
+
+
+def void_summary(readings: Iterable[LatencyReading], arm: str, regime: str = "steady") -> str:
+    """The number of void readings of an arm and their most frequent reason; "" if there are none."""
+    whys = Counter(r.void for r in readings if r.arm == arm and r.slot.regime == regime and r.void)
+    return f"{whys.total()} did not count: {whys.most_common(1)[0][0]}" if whys else ""
+
+
+def _timings(reading: LatencyReading, arm: ArmName, first_stage_blocks: int | None) -> Iterator[Timing]:
+    slot = reading.slot
+    late = first_stage_blocks is not None and slot.block >= first_stage_blocks
+    for metric in ("ttft", "first_sentence", "decode"):
+        value = getattr(reading, metric)
+        if value is not None or reading.failed:
+            yield Timing(
+                metric,
+                arm,
+                slot.case,
+                value,
+                bucket_label(slot.bucket),
+                slot.block,
+                slot.round,
+                2 if late else 1,
+            )
+
+
+# ---------------------------------------------------------------------------------- for the report
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """TTFT over prompt length: `per_1k` in ms for every 1,000 tokens more, from `n` good readings."""
+
+    arm: str
+    per_1k: float
+    n: int
+
+
+def slope(readings: Sequence[LatencyReading], arm: str, regime: str) -> Slope | None:
+    """The median of the slopes of all pairs of readings (Theil 1950, Sen 1968), which a few outliers on a
+    shared host do not change. None if all prompts have the same length.
+    """
+    points = [
+        (reading.prompt_tokens, reading.ttft)
+        for reading in _good(readings, (arm,), regime)
+        if reading.prompt_tokens is not None and reading.ttft is not None
+    ]
+    slopes = [(y - v) / (x - u) * 1000 for (x, y), (u, v) in combinations(points, 2) if x != u]
+    return Slope(arm, median(slopes), len(points)) if slopes else None
+
+
+def differences(
+    readings: Sequence[LatencyReading], arm: str, other: str, regime: str, metric: str = "ttft"
+) -> tuple[float, ...]:
+    """`arm` minus `other` for each pair in which both are good; the gateway's overhead if one of them is
+    measured through it and the other directly.
+    """
+    mine, its = (
+        {r.pair: value for r in _good(readings, (name,), regime) if (value := getattr(r, metric)) is not None}
+        for name in (arm, other)
+    )
+    return tuple(value - its[pair] for pair, value in mine.items() if pair in its)
+
+
+def _good(readings: Iterable[LatencyReading], arms: Collection[str], regime: str) -> Iterator[LatencyReading]:
+    for reading in readings:
+        if reading.arm in arms and reading.slot.regime == regime and not (reading.void or reading.failed):
+            yield reading

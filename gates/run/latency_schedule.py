@@ -1,0 +1,214 @@
+"""The schedule of latency measurements: the requests, their order, and the silence before each. Pure.
+
+* Arms alternate and never run at the same time, because two models on one GPU would compete. Within a
+  block each prompt goes through the arms forwards and backwards (A B B A), in a new random order, so
+  that drift of the host affects all arms alike. If the arms cannot be up together, a block has one
+  phase per arm, in an order that is reversed from block to block, and the engine is restarted before
+  every phase.
+* Every prompt is new to the engine: a nonce of constant length stands in its first user message
+  (vLLM #54227: with fixed prompts the prefix cache made TTFT 49 times lower).
+* There are seconds of silence before each request, as in a spoken conversation (vLLM #31602: TTFT
+  after a pause differs from TTFT in a loop).
+* There are two regimes. *cold*: nothing of the prompt is cached. *steady*: the conversation up to its
+  last turn is cached, because the turn before was just sent, as in an ongoing conversation.
+
+Random choices are the SHA-256 of the seed and a label, so that a schedule is the same on every machine
+and a run can be resumed. `gates.run.latency_readings` evaluates the samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal, TypeVar
+
+from gates.contracts.case import Case, Sampling
+from gates.contracts.errors import RunError
+from gates.policy.policy import BUCKETS
+from gates.run.conversation import CHARS_PER_TOKEN, SMALL_TALK, pad_conversation, with_nonce
+from gates.run.planned_request import PlannedRequest, planned_request
+from gates.run.target import Arm
+
+T = TypeVar("T")
+Regime = Literal["cold", "steady"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What the latency part measures.
+
+    `buckets` are prompt lengths in tokens; `blocks` is the number of periods in which all arms alternate
+    (`first_block` continues the numbering in an extension); `pause_s` is the shortest and longest silence
+    before a request, in seconds. Each block asks each prompt in each bucket twice per arm if the arms are
+    up `together`, and once otherwise.
+    """
+
+    buckets: tuple[int, ...] = BUCKETS
+    regime: Regime = "steady"
+    blocks: int = 8
+    first_block: int = 0
+    pause_s: tuple[float, float] = (5.0, 10.0)
+    max_tokens: int = 96
+    seed: int = 0
+    chars_per_token: float = CHARS_PER_TOKEN
+    together: bool = True
+
+    @property
+    def rounds(self) -> int:
+        """How often a block asks one prompt in one bucket of one arm."""
+        return 2 if self.together else 1
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySlot:
+    """The position of a latency sample in the schedule. It is encoded in the sample's key."""
+
+    case: str
+    bucket: int
+    regime: str
+    block: int
+    round: int
+
+    @property
+    def label(self) -> str:
+        """The key's `case`."""
+        return f"{self.case}@{self.bucket}:{self.regime}"
+
+    @property
+    def repeat(self) -> int:
+        """The key's `repeat`."""
+        return 2 * self.block + self.round
+
+
+def slot_of(case: str, repeat: int) -> LatencySlot:
+    """The slot that is encoded in a key's `case` and `repeat`. Raises RunError for other samples."""
+    name, _, rest = case.rpartition("@")
+    bucket, _, regime = rest.partition(":")
+    if not name or not bucket.isdecimal() or not regime:
+        raise RunError(f"{case!r} is no sample of the latency gate")
+    return LatencySlot(name, int(bucket), regime, repeat // 2, repeat % 2)
+
+
+def prompts_needed(n: int, schedule: Schedule) -> int:
+    """The number of prompts that gives at least n requests per bucket and arm."""
+    return -(-n // (schedule.blocks * schedule.rounds))
+
+
+def phases(
+    suite: str, arms: Sequence[Arm], prompts: Sequence[Case], sampling: Sampling, schedule: Schedule
+) -> tuple[tuple[PlannedRequest, ...], ...]:
+    """All requests in order, grouped into phases; `suite` is the suite's digest.
+
+    Arms that are up together have one phase. Otherwise each phase is of one arm: its engine has to be
+    started for it and the others stopped. A phase begins with a warm-up of its arms, one request of each
+    shape (bucket, with or without tools), because kernels are compiled on first use.
+
+    Raises:
+        RunError: no arms, prompts, buckets or blocks, or too few blocks to alternate.
+    """
+    if not arms or not prompts or not schedule.buckets or schedule.blocks < 1:
+        raise RunError("a latency schedule needs arms, prompts, buckets and blocks")
+    make = _RequestFactory(suite, prompts, replace(sampling, max_tokens=schedule.max_tokens), schedule)
+    if schedule.together:
+        return ((*make.warm_up(arms), *make.palindromes(arms)),)
+    if schedule.blocks < 4:
+        raise RunError("arms that are never up together need 4 alternating blocks at least")
+    return tuple(
+        (*make.warm_up([arm]), *make.straight(arm, block))
+        for block, arm in _alternating_turns(arms, schedule)
+    )
+
+
+def _alternating_turns(arms: Sequence[Arm], schedule: Schedule) -> Iterator[tuple[int, Arm]]:
+    """A B, B A, A B, ... over the blocks; the first arm is random."""
+    order = _shuffled(arms, f"{schedule.seed} arms")
+    for block in _blocks(schedule):
+        for arm in order if block % 2 == 0 else reversed(order):
+            yield block, arm
+
+
+def _blocks(schedule: Schedule) -> range:
+    return range(schedule.first_block, schedule.first_block + schedule.blocks)
+
+
+@dataclass(frozen=True)
+class _RequestFactory:
+    """Makes the planned requests of a schedule."""
+
+    suite: str
+    prompts: Sequence[Case]
+    sampling: Sampling
+    schedule: Schedule
+
+    def palindromes(self, arms: Sequence[Arm]) -> Iterator[PlannedRequest]:
+        """Each prompt and bucket forwards and backwards through all arms."""
+        for block in _blocks(self.schedule):
+            for case, bucket in self._order(block):
+                order = _shuffled(arms, f"{self._seed} {block} {case.id} {bucket}")
+                for turn, arm in ((0, arm) for arm in order):
+                    yield self._ask(arm, case, bucket, block, turn)
+                for turn, arm in ((1, arm) for arm in reversed(order)):
+                    yield self._ask(arm, case, bucket, block, turn)
+
+    def straight(self, arm: Arm, block: int) -> Iterator[PlannedRequest]:
+        """Each prompt and bucket once, for one arm."""
+        for case, bucket in self._order(block):
+            yield self._ask(arm, case, bucket, block, 0)
+
+    def warm_up(self, arms: Sequence[Arm]) -> Iterator[PlannedRequest]:
+        """One unrecorded request of every shape, without a pause."""
+        shapes = {(bucket, bool(c.tools)): c for bucket, c in product(self.schedule.buckets, self.prompts)}
+        for arm, ((bucket, _), case) in product(arms, shapes.items()):
+            made = self._ask(arm, case, bucket, block=-1, turn=0)
+            yield replace(made, wait_s=0.0, recorded=False)
+
+    @property
+    def _seed(self) -> str:
+        return f"{self.schedule.seed} {self.schedule.regime}"
+
+    def _order(self, block: int) -> list[tuple[Case, int]]:
+        every = list(product(self.prompts, self.schedule.buckets))
+        return _shuffled(every, f"{self._seed} {block}")
+
+    def _ask(self, arm: Arm, case: Case, bucket: int, block: int, turn: int) -> PlannedRequest:
+        slot = LatencySlot(case.id, bucket, self.schedule.regime, block, turn)
+        label = f"{self._seed} {arm.name} {slot.label} {slot.repeat}"
+        nonce = f"{_hash_number(label) % 10**8:08d}"
+        talk = pad_conversation(
+            case.messages,
+            case.tools,
+            bucket,
+            self.schedule.chars_per_token,
+            _hash_number(case.id) % len(SMALL_TALK),
+        )
+        asked = replace(case, id=slot.label, messages=with_nonce(talk, f"Note {nonce}."))
+        variant = replace(arm.variant, extra={**arm.variant.extra, **self._cache(arm, nonce)})
+        made = planned_request(self.suite, replace(arm, variant=variant), asked, self.sampling, slot.repeat)
+        low, high = self.schedule.pause_s
+        wait = low + (high - low) * (_hash_number(f"pause {label}") % 1000) / 1000
+        return replace(made, before=self._before(made), wait_s=wait)
+
+    def _before(self, made: PlannedRequest) -> dict[str, Any] | None:
+        """In the steady regime the turn before this one, with a reply of one token; else None."""
+        if self.schedule.regime == "cold":
+            return None
+        return {**made.request, "messages": list(made.request["messages"][:-2]), "max_tokens": 1}
+
+    def _cache(self, arm: Arm, nonce: str) -> dict[str, Any]:
+        """In the cold regime the fields that keep an engine from using its prefix cache."""
+        if self.schedule.regime == "steady" or arm.target.dialect == "openai":
+            return {}
+        return {"cache_salt": nonce} if arm.target.dialect == "vllm" else {"cache_prompt": False}
+
+
+def _hash_number(label: str) -> int:
+    """A 64-bit number from the hash of a label, uniformly distributed."""
+    return int.from_bytes(hashlib.sha256(label.encode()).digest()[:8])
+
+
+def _shuffled(items: Sequence[T], label: str) -> list[T]:
+    """The items in a random order that depends on the label."""
+    places = sorted(range(len(items)), key=lambda place: _hash_number(f"{label} {place}"))
+    return [items[place] for place in places]

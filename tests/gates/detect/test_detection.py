@@ -1,0 +1,53 @@
+"""Findings show their evidence; stretches of text know what they hold."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gates.detect.detection import LONGEST_EXCERPT, Detection, decide, detection
+from gates.detect.spans import SpanSet, merged
+
+
+def test_a_finding_is_one_line_of_evidence() -> None:
+    assert (
+        str(detection("markdown", "bullet_list", "Buy:\n- milk", 5, 11))
+        == "markdown: bullet_list at 5: '- milk'"
+    )
+    assert (
+        str(detection("leak", "reasoning", "hm", 0, 2, part="reasoning"))
+        == "leak: reasoning at reasoning 0: 'hm'"
+    )
+
+
+def test_an_excerpt_is_cut_where_the_span_is_not() -> None:
+    finding = detection("loop", "phrase", "a" * 500, 0, 500)
+    assert (finding.end, len(finding.excerpt), finding.excerpt[-1]) == (500, LONGEST_EXCERPT, "…")
+
+
+def test_evidence_alone_decides_nothing() -> None:
+    evidence = Detection("leak", "cut", 0, 0, "", decides=False)
+    assert not decide([evidence])
+    assert not decide([])
+    assert decide([evidence, Detection("leak", "tag", 0, 0, "")])
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda s: (s[0], s[0] + s[1])), max_size=8
+)
+
+
+@given(SPANS)
+def test_merged_stretches_cover_the_same_and_do_not_overlap(spans: list[tuple[int, int]]) -> None:
+    out = merged(spans)
+    assert {i for a, b in out for i in range(a, b)} == {i for a, b in spans for i in range(a, b)}
+    assert all(left[1] <= right[0] for left, right in zip(out, out[1:], strict=False))
+
+
+@given(SPANS, st.integers(0, 45), st.integers(1, 6))
+def test_a_cover_answers_as_a_walk_over_all_stretches_would(
+    spans: list[tuple[int, int]], start: int, length: int
+) -> None:
+    cover, end = SpanSet(spans), start + length
+    assert cover.holds(start, end) == any(a <= start and end <= b for a, b in merged(spans))
+    assert cover.touches(start, end) == any(a < end and start < b for a, b in spans)

@@ -1,0 +1,232 @@
+"""From samples to times: what is slow, what failed, what must not count, and what the judge takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+
+from gates.contracts.sample import Sample, TimedRead, TransportFault
+from gates.judge.measurements import Timing
+from gates.run.latency_readings import (
+    CACHE_UNKNOWN,
+    CacheLimits,
+    LatencyReading,
+    differences,
+    latency_readings,
+    slope,
+    timings,
+    void_summary,
+)
+from gates.run.latency_schedule import LatencySlot
+from tests.gates.run.parts import sample
+from tests.script import DONE, call, event, finish, role, text, thought
+
+Timed = list[tuple[float, bytes]]
+
+
+def usage(completion: int, prompt: int = 100, cached: int | None = 80) -> bytes:
+    details = {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
+    return event(
+        {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion, **details}}
+    )
+
+
+def taken(
+    *reads: tuple[float, bytes], slot: LatencySlot | None = None, arm: str = "candidate", **more: Any
+) -> Sample:
+    """A latency sample whose reads came at so many ms."""
+    slot = slot or LatencySlot("hello", 500, "steady", 0, 0)
+    bare = sample(arm=f"latency:{arm}", case=slot.label, repeat=slot.repeat)
+    return replace(bare, reads=tuple(TimedRead(round(ms * 1e6), data) for ms, data in reads), **more)
+
+
+def spoken(first: float = 90.0, tokens: int = 21, **counts: Any) -> Timed:
+    """A reply whose first word comes after so many ms, the others 40 ms apart."""
+    words = [(first + 40 * n, text(" word" if n % 7 else "Well. ")) for n in range(tokens)]
+    end = words[-1][0] + 1
+    return [(first - 50, role()), *words, (end, finish()), (end, usage(tokens, **counts) + DONE)]
+
+
+def reading(*reads: tuple[float, bytes], **more: Any) -> LatencyReading:
+    (one,) = latency_readings([taken(*reads, **more)])
+    return one
+
+
+def test_a_good_request_has_three_times() -> None:
+    """First word, first sentence (known with the next word's white space), and the rate after it."""
+    one = reading(*spoken(90.0))
+
+    assert (one.arm, one.slot) == ("candidate", LatencySlot("hello", 500, "steady", 0, 0))
+    assert (one.ttft, one.first_sentence) == (90.0, 90.0)
+    assert one.decode == pytest.approx(25.0)
+    assert (one.prompt_tokens, one.cached_tokens, one.failed, one.void) == (100, 80, "", "")
+
+
+def test_the_rate_is_of_tokens_and_not_of_chunks() -> None:
+    """Under speculative decoding a chunk holds several."""
+    reads = [r if b"usage" not in r[1] else (r[0], usage(61) + DONE) for r in spoken()]
+
+    assert reading(*reads).decode == pytest.approx(75.0)
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        spoken(tokens=8),
+        [(90.0, call("f", "{}")), (900.0, finish("tool_calls") + usage(40) + DONE)],
+        [
+            *((float(n), b": ping\n\n") for n in range(9)),
+            (90.0, text("One")),
+            (91.0, text(" two") * 30 + finish() + usage(40) + DONE),
+        ],
+        [(90.0 + n, text(" word")) for n in range(30)] + [(130.0, finish() + DONE)],
+    ],
+    ids=["short", "tool-call", "in-a-heap", "no-usage"],
+)
+def test_what_has_no_rate_is_given_none(reads: Timed) -> None:
+    """Few tokens, tags that nobody sees, a client that was starved, or no count."""
+    assert reading(*reads).decode is None and reading(*reads).failed == ""
+
+
+FAILURES: dict[str, tuple[Timed, dict[str, Any], str]] = {
+    "lost": (
+        [],
+        {"fault": TransportFault("timeout", "nothing came"), "status": None},
+        "timeout: nothing came",
+    ),
+    "retried": (spoken(), {"retries": (TransportFault("status", "HTTP 503"),)}, "status: HTTP 503"),
+    "refused": ([(9.0, b'{"error":{"message":"too long"}}')], {"status": 400}, "error: too long"),
+    "empty": ([(9.0, role()), (90.0, finish() + usage(1) + DONE)], {}, "nothing was said"),
+    "only-thought": ([(9.0, thought("Hm.")), (90.0, finish() + usage(9) + DONE)], {}, "nothing was said"),
+}
+
+
+@pytest.mark.parametrize("reads, more, why", FAILURES.values(), ids=FAILURES)
+def test_a_request_that_failed_is_infinitely_slow(reads: Timed, more: dict[str, Any], why: str) -> None:
+    """Also one that a second try made good: the first one had cost its time."""
+    one = reading(*reads, **more)
+
+    assert (one.failed, one.ttft, one.decode, one.void) == (why, None, None, "")
+    assert [t.value for t in timings([one], {"candidate": "candidate"})] == [None, None, None]
+
+
+def test_a_thought_before_the_answer_is_told() -> None:
+    """The answer's time is the answer's, late as it is."""
+    one = reading((20.0, thought("Hm.")), *spoken(90.0))
+
+    assert one.thought and one.ttft == 90.0 and not reading(*spoken()).thought
+
+
+@pytest.mark.parametrize(
+    "regime, cached, void",
+    [
+        ("steady", 80, ""), ("steady", 50, ""), ("steady", 49, "49% of the prompt was cached, in the steady regime"),
+        ("steady", 0, "0% of the prompt was cached, in the steady regime"),
+        ("cold", 0, ""), ("cold", 5, ""), ("cold", 6, "6% of the prompt was cached, in the cold regime"),
+        ("cold", None, CACHE_UNKNOWN),
+        ("steady", None, CACHE_UNKNOWN),
+    ],
+)  # fmt: skip
+def test_a_reply_of_another_regime_does_not_count(regime: str, cached: int | None, void: str) -> None:
+    """A prefix cache made TTFT 49 times lower where nobody had meant it to (vLLM #54227)."""
+    one = reading(*spoken(cached=cached), slot=LatencySlot("hello", 500, regime, 0, 0))
+
+    assert one.void == void
+    assert bool(timings([one], {"candidate": "candidate"}, regime=regime)) == (not void)
+
+
+def test_an_engine_that_does_not_say_can_be_believed_only_on_purpose() -> None:
+    """Then what it may have cached is not known, and the caller has said that this is all right."""
+    (one,) = latency_readings([taken(*spoken(cached=None))], limits=CacheLimits(silent=True))
+
+    assert one.void == ""
+
+
+def test_samples_of_other_arms_are_no_readings() -> None:
+    """One file holds the whole run."""
+    assert latency_readings([sample("hello"), sample("hello", arm="control:thinking")]) == ()
+
+
+def test_the_judge_takes_a_timing_for_each_metric() -> None:
+    """With what makes two of them a pair; a stage-two block is told by its number."""
+    slot = LatencySlot("fact", 2000, "steady", 9, 1)
+    made = timings(
+        [reading(*spoken(90.0), slot=slot, arm="direct")], {"direct": "baseline"}, first_stage_blocks=8
+    )
+
+    assert made == (
+        Timing("ttft", "baseline", "fact", 90.0, "2k", 9, 1, 2),
+        Timing("first_sentence", "baseline", "fact", 90.0, "2k", 9, 1, 2),
+        Timing("decode", "baseline", "fact", made[2].value, "2k", 9, 1, 2),
+    )
+
+
+def test_only_the_named_arms_and_the_asked_regime_are_judged() -> None:
+    """The gateway's arm and the cold regime are for the report."""
+    every = [
+        reading(*spoken()),
+        reading(*spoken(), arm="gateway"),
+        reading(*spoken(cached=0), slot=LatencySlot("hello", 500, "cold", 0, 0)),
+    ]
+
+    assert len(timings(every, {"candidate": "candidate"})) == 3
+
+
+def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:
+    """Of one arm and one regime; whoever reads it learns the flag that makes vLLM say what it cached."""
+    mute, warm = spoken(cached=None), spoken(cached=9)
+    every = [
+        *(reading(*mute, slot=LatencySlot("hello", 500, "steady", n, 0)) for n in range(2)),
+        reading(*warm, slot=LatencySlot("hello", 500, "steady", 2, 0)),
+        reading(*mute, slot=LatencySlot("hello", 500, "cold", 0, 0)),
+        reading(*spoken(), arm="baseline"),
+    ]
+
+    assert void_summary(every, "candidate") == f"3 did not count: {CACHE_UNKNOWN}"
+    assert "--enable-prompt-tokens-details" in CACHE_UNKNOWN
+    assert void_summary(every, "baseline") == ""
+
+
+def test_a_salt_is_no_proof_that_nothing_was_cached() -> None:
+    """It is drawn from the seed: the same vLLM has it from the run before."""
+    bare = taken(*spoken(cached=None), slot=LatencySlot("hello", 500, "cold", 0, 0))
+    salted = replace(bare, request={**bare.request, "cache_salt": "00000001"})
+
+    assert latency_readings([salted])[0].void == CACHE_UNKNOWN
+
+
+def test_the_slope_is_over_what_prompts_really_were_and_no_outlier_moves_it() -> None:
+    """20 ms and 10 ms for every 1,000 tokens; a hiccup of the host and a failure are in between."""
+    points = [(500, 25.0), (2000, 40.0), (4000, 60.0), (8000, 100.0), (4000, 900.0)]
+    every = [
+        LatencyReading("candidate", LatencySlot("c", 0, "steady", n, 0), ttft=ms, prompt_tokens=tokens)
+        for n, (tokens, ms) in enumerate(points)
+    ]
+    lost = LatencyReading(
+        "candidate", LatencySlot("c", 0, "steady", 9, 0), failed="timeout", prompt_tokens=1, ttft=inf
+    )
+    found = slope([*every, lost], "candidate", "steady")
+
+    assert found is not None and found.per_1k == pytest.approx(10.0) and found.n == 5
+    assert slope(every[:1], "candidate", "steady") is None
+    assert slope(every, "candidate", "cold") is None
+
+
+def test_the_gateways_share_is_a_difference_pair_by_pair() -> None:
+    """Where both sides of a pair are good."""
+
+    def at(arm: str, block: int, ms: float, **more: Any) -> LatencyReading:
+        return LatencyReading(arm, LatencySlot("c", 500, "steady", block, 0), ttft=ms, **more)
+
+    every = [
+        at("gateway", 0, 91.5), at("candidate", 0, 90.0),
+        at("gateway", 1, 80.0), at("candidate", 1, 81.0),
+        at("gateway", 2, 70.0),
+        at("gateway", 3, 70.0), at("candidate", 3, 10.0, void="JIT"),
+        at("gateway", 4, 70.0, failed="timeout"), at("candidate", 4, 10.0),
+    ]  # fmt: skip
+
+    assert differences(every, "gateway", "candidate", "steady") == (1.5, -1.0)

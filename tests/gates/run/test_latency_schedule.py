@@ -1,0 +1,219 @@
+"""The latency schedule: turns of the arms, silence, new prompts, two regimes; the same every time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+
+from gates.contracts.case import Case, Sampling
+from gates.contracts.errors import RunError
+from gates.run.conversation import buckets_within, estimate, pad_conversation, with_nonce
+from gates.run.latency_schedule import LatencySlot, Regime, Schedule, phases, prompts_needed, slot_of
+from gates.run.planned_request import PlannedRequest
+from gates.run.target import Dialect
+from tests.gates.run.parts import SUITE, SYSTEM, arm, case, target
+
+PROMPTS = [case("hello"), case("fact"), case("find", tools=True)]
+SMALL = Schedule(buckets=(200, 600), blocks=4, seed=3)
+TWO = ("latency:candidate", "latency:baseline")
+THREE = (*TWO, "latency:gateway")
+
+
+def asks(
+    schedule: Schedule = SMALL, names: tuple[str, ...] = TWO, dialect: Dialect = "vllm"
+) -> tuple[PlannedRequest, ...]:
+    """The one phase of arms that are up together."""
+    where = target("http://127.0.0.1:1", dialect)
+    (phase,) = phases(SUITE, [arm(name, where) for name in names], PROMPTS, Sampling(), schedule)
+    return phase
+
+
+def measured(every: tuple[PlannedRequest, ...]) -> list[PlannedRequest]:
+    return [a for a in every if a.recorded]
+
+
+def said(ask: PlannedRequest) -> list[str]:
+    """What the turns of a request say."""
+    return [message["content"] for message in ask.request["messages"]]
+
+
+@pytest.mark.parametrize("names", [TWO, THREE])
+def test_a_prompt_goes_round_the_arms_forth_and_back(names: tuple[str, ...]) -> None:
+    """A B B A: a drift of the host meets all arms alike; the order is drawn anew each time."""
+    rounds = [
+        [a.key.arm for a in group]
+        for _, group in groupby(measured(asks(names=names)), lambda a: (a.key.case, a.key.repeat // 2))
+    ]
+
+    assert all(r == r[::-1] and set(r) == set(names) and len(r) == 2 * len(names) for r in rounds)
+    assert len({tuple(r) for r in rounds}) > 1
+
+
+def test_every_block_asks_every_prompt_in_every_bucket_twice_of_every_arm() -> None:
+    """In an order of its own."""
+    counted = Counter((a.key.arm, a.key.case, a.key.repeat // 2) for a in measured(asks()))
+    orders = {
+        block: [a.key.case for a in measured(asks()) if a.key.repeat // 2 == block] for block in range(4)
+    }
+
+    assert set(counted.values()) == {2} and len(counted) == 2 * 6 * 4
+    assert len({tuple(order) for order in orders.values()}) == 4
+
+
+def test_arms_that_are_never_up_together_alternate_block_by_block() -> None:
+    """A phase for each start of an engine, with its warm-up: A B, B A, A B, B A."""
+    apart = replace(SMALL, together=False)
+    made = phases(SUITE, [arm(name) for name in TWO], PROMPTS, Sampling(), apart)
+    who = [{a.key.arm for a in phase} for phase in made]
+
+    assert len(made) == 8 and all(len(arms) == 1 for arms in who)
+    assert who[0] == who[3] == who[4] == who[7] != who[1] == who[2] == who[5] == who[6]
+    assert all(not phase[0].recorded for phase in made)
+    assert Counter(Counter(a.key for phase in made for a in phase if a.recorded).values()) == {1: 48}
+    with pytest.raises(RunError, match="4 alternating blocks"):
+        phases(SUITE, [arm()], PROMPTS, Sampling(), replace(apart, blocks=3))
+
+
+def test_a_phase_warms_up_every_shape_first_and_without_a_pause() -> None:
+    """Bucket by tools or none, on every arm: kernels are compiled on the first of a shape."""
+    warm = [a for a in asks() if not a.recorded]
+    shapes = Counter((a.key.arm, a.key.case.partition("@")[2], "tools" in a.request) for a in warm)
+
+    assert asks()[: len(warm)] == tuple(warm) and {a.wait_s for a in warm} == {0.0}
+    assert set(shapes.values()) == {1} and len(shapes) == 2 * 2 * 2
+
+
+@pytest.mark.parametrize("regime", ["cold", "steady"])
+def test_no_two_requests_are_the_same(regime: Regime) -> None:
+    """A nonce of constant length stands in the first user turn, warm-ups and both arms included."""
+    every = asks(replace(SMALL, regime=regime))
+    nonces = [re.match(r"Note (\d{8})\. ", said(a)[1]) for a in every]
+
+    assert all(nonces) and len({n[1] for n in nonces if n}) == len(every)
+    assert said(every[0])[0] == SYSTEM["content"]
+
+
+def test_a_pair_is_asked_the_same_but_for_its_nonce() -> None:
+    """The arms' prompts have the same length."""
+    by_slot: dict[tuple[str, int], set[tuple[str, ...]]] = {}
+    for a in measured(asks()):
+        words = tuple(re.sub(r"\d{8}", "", text) for text in said(a))
+        by_slot.setdefault((a.key.case, a.key.repeat), set()).add(words)
+
+    assert {len(words) for words in by_slot.values()} == {1}
+
+
+def test_a_voice_pauses_between_its_turns() -> None:
+    """Between the shortest and the longest silence, drawn for each request."""
+    waits = [a.wait_s for a in measured(asks(replace(SMALL, pause_s=(2.0, 4.0))))]
+
+    assert all(2.0 <= wait < 4.0 for wait in waits) and len(set(waits)) > 30
+    assert {a.wait_s for a in asks(replace(SMALL, pause_s=(0.0, 0.0)))} == {0.0}
+
+
+def test_in_the_steady_regime_the_turn_before_is_asked_first() -> None:
+    """All but the last exchange, answered by a single token; the prefix is then cached."""
+    for a in measured(asks()):
+        assert a.before is not None
+        assert a.before["messages"] == a.request["messages"][:-2] and a.before["max_tokens"] == 1
+        assert a.before["messages"][-1]["role"] == "user"
+        assert a.before.get("tools") == a.request.get("tools")
+
+
+@pytest.mark.parametrize(
+    "dialect, field", [("vllm", "cache_salt"), ("llama-server", "cache_prompt"), ("openai", None)]
+)
+def test_in_the_cold_regime_nothing_may_come_from_the_cache(dialect: Dialect, field: str | None) -> None:
+    """In the engine's own words; what it does all the same, its cached tokens tell."""
+    every = asks(replace(SMALL, regime="cold"), dialect=dialect)
+    values = [a.request.get(field) for a in every if field]
+
+    assert all(a.before is None for a in every)
+    assert not values or values == [False] * len(every) or len(set(values)) == len(every)
+    assert {"cache_salt", "cache_prompt"} & every[0].request.keys() == ({field} if field else set())
+
+
+def test_a_schedule_is_the_same_every_time_and_another_with_another_seed() -> None:
+    """Or a run could not be resumed."""
+    assert asks() == asks()
+    assert {a.key for a in measured(asks())}.isdisjoint(a.key for a in measured(asks(replace(SMALL, seed=4))))
+
+
+def test_an_extension_goes_on_where_the_first_stage_ended() -> None:
+    """With blocks and keys of its own."""
+    later = measured(asks(replace(SMALL, first_block=4)))
+
+    assert {a.key.repeat // 2 for a in later} == {4, 5, 6, 7}
+    assert {a.key for a in later}.isdisjoint(a.key for a in measured(asks()))
+
+
+def test_a_sample_tells_its_slot() -> None:
+    """From its key alone, in a file that anyone may read later."""
+    slots = {(a.key.case, a.key.repeat): slot_of(a.key.case, a.key.repeat) for a in measured(asks())}
+
+    assert LatencySlot("find", 600, "steady", 3, 1) in slots.values()
+    assert all((slot.label, slot.repeat) == key for key, slot in slots.items())
+    for odd in ("hello", "hello@", "hello@x:cold", "@5:cold", "hello@500"):
+        with pytest.raises(RunError, match="no sample of the latency gate"):
+            slot_of(odd, 0)
+
+
+@pytest.mark.parametrize(
+    "n, blocks, together, prompts", [(100, 8, True, 7), (96, 8, True, 6), (100, 8, False, 13)]
+)
+def test_so_many_prompts_give_so_many_requests(n: int, blocks: int, together: bool, prompts: int) -> None:
+    """Of each bucket and arm, at least."""
+    assert prompts_needed(n, Schedule(blocks=blocks, together=together)) == prompts
+
+
+def test_a_schedule_of_nothing_is_refused() -> None:
+    """No arm, no prompt, no bucket, no block."""
+    with pytest.raises(RunError, match="needs arms, prompts, buckets and blocks"):
+        phases(SUITE, [], PROMPTS, Sampling(), SMALL)
+
+
+# ------------------------------------------------------------------------------------------ contexts
+
+
+@pytest.mark.parametrize("tokens", [200, 2000, 8000])
+def test_a_conversation_grows_to_about_its_size(tokens: int) -> None:
+    """By whole exchanges, and never twice the same turn."""
+    messages = pad_conversation(PROMPTS[0].messages, (), tokens, 4.0, 7)
+    turns = [message["content"] for message in messages]
+
+    assert 0 <= estimate(messages, ()) - tokens * 4.0 < 200
+    asked = [m["content"] for m in messages if m["role"] == "user"]
+    assert len(set(asked)) == len(asked) and turns[0] == SYSTEM["content"] and turns[-1] == "hello"
+    assert [m["role"] for m in messages[1:]] == ["user", "assistant"] * (len(messages) // 2 - 1) + ["user"]
+
+
+def test_tools_and_prompt_count_towards_the_size() -> None:
+    """A small bucket with a long prompt gets a single exchange, and there is always one."""
+    long = case("long", "word " * 500, tools=True)
+
+    assert len(pad_conversation(long.messages, long.tools, 200, 4.0, 0)) == len(long.messages) + 2
+
+
+def test_small_talk_never_parts_a_call_from_its_result() -> None:
+    """It stands behind the system prompt."""
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}
+    turns = (SYSTEM, {"role": "user", "content": "Find it."}, call, {"role": "tool", "content": "Found."})
+
+    assert pad_conversation(turns, (), 500, 4.0, 0)[-3:] == turns[1:]
+
+
+def test_a_nonce_stands_in_the_first_user_turn_whatever_is_before_it() -> None:
+    """And the case itself stays as it was."""
+    bare = Case("hi", (), ({"role": "user", "content": "Hi."}, {"role": "user", "content": "You?"}))
+
+    assert [m["content"] for m in with_nonce(bare.messages, "Note 1.")] == ["Note 1. Hi.", "You?"]
+    assert [m["content"] for m in bare.messages] == ["Hi.", "You?"]
+
+
+def test_only_buckets_that_the_context_takes_are_measured() -> None:
+    """With room for an answer, and for an estimate that was short."""
+    assert buckets_within(4096, 96, (500, 2000, 3200, 4000, 8000)) == (500, 2000, 3200)

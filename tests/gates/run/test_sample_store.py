@@ -1,0 +1,211 @@
+"""The ledger: what is on file stays, a torn end is cut off, and nothing else that is wrong passes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gates.contracts.errors import RunError, SamplesError
+from gates.contracts.sample import Sample, render
+from gates.run.sample_store import SampleStore, read_samples
+from tests.gates.run.parts import ARTEFACT, ENGINE, OTHER, SUITE, sample
+
+THREE = [sample("one"), sample("two", b"data: \xff\xf0 caf\xc3\xa9\r\n"), sample("three")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with three samples."""
+    file = tmp_path / "samples.jsonl"
+    with SampleStore(file, suite=SUITE) as ledger:
+        ledger.append(THREE[:1])
+        ledger.append(THREE[1:])
+    return file
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text("ascii").splitlines(keepends=True)
+
+
+def test_what_was_appended_is_read_back_byte_for_byte(path: Path) -> None:
+    """Also reads that are no UTF-8; and by anyone, without a lock."""
+    with SampleStore(path, suite=SUITE) as ledger:
+        assert list(ledger.samples()) == list(read_samples(path)) == THREE
+        assert len(ledger) == 3 and ledger.cut == 0
+
+
+def test_a_file_that_was_opened_again_knows_its_keys(path: Path) -> None:
+    """And goes on at its end."""
+    with SampleStore(path, suite=SUITE) as ledger:
+        assert THREE[0].key in ledger and sample("four").key not in ledger
+        ledger.append([sample("four")])
+
+    assert [s.key.case for s in read_samples(path)] == ["one", "two", "three", "four"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 10, 400])
+def test_a_torn_last_line_is_cut_off(path: Path, kept: int) -> None:
+    """As many bytes of it as a kill left; the others stay, and the sample can be written again."""
+    path.write_text("".join(lines(path)[:2]) + lines(path)[2][:kept], "ascii")
+    with SampleStore(path, suite=SUITE) as ledger:
+        assert (ledger.cut, len(ledger)) == (kept, 2)
+        ledger.append([THREE[2]])
+
+    assert list(read_samples(path)) == THREE
+
+
+@pytest.mark.parametrize("torn", ["one-line", "no-break", "zeroes"])
+def test_a_torn_only_line_is_cut_off_too(path: Path, torn: str) -> None:
+    """The first sample was under way; without its line break it is torn, whole as it looks."""
+    left = {"one-line": lines(path)[0][:20], "no-break": lines(path)[0][:-1], "zeroes": "\0" * 512}
+    path.write_text(left[torn], "ascii")
+    with SampleStore(path, suite=SUITE) as ledger:
+        assert len(ledger) == 0
+    assert path.read_bytes() == b""
+
+
+DAMAGE: dict[str, tuple[Callable[[list[str]], str], str]] = {
+    "torn-in-the-middle": (lambda rows: rows[0] + rows[1][:99] + "\n" + rows[2], ":2: not a whole sample"),
+    "rows-run-together": (lambda rows: rows[0] + rows[1][:-1] + rows[2], ":2: not a whole sample"),
+    "an-empty-line": (lambda rows: rows[0] + "\n" + rows[1], ":2: not a whole sample"),
+    "zeroes-in-the-middle": (lambda rows: rows[0] + "\0" * 64 + "\n" + rows[1], ":2: not a whole sample"),
+    "a-last-line-of-something-else": (lambda rows: "".join(rows) + "[]\n", ":4: not a whole sample"),
+    "a-key-edited": (lambda rows: rows[0].replace('"repeat":0', '"repeat":1') + rows[1], ":1: the id does not"),
+    "a-request-edited": (lambda rows: rows[0].replace('"temperature":0.0', '"temperature":0.9'), ":1: the request"),
+    "a-field-lost": (lambda rows: rows[0].replace('"ended_ns":9,', ""), ":1: not a whole sample"),
+    "a-field-of-another-kind": (lambda rows: rows[0].replace('"reads":[[7,', '"reads":[7,['), ":1: not a whole"),
+    "bytes-of-another-encoding": (lambda rows: rows[0].replace("annie", "ännie"), ":1: not a whole sample"),
+    "another-schema": (lambda rows: rows[0].replace("sample/v1", "sample/v9"), ":1: schema"),
+    "twice": (lambda rows: rows[0] + rows[1] + rows[0], ":3: candidate/one (stream, repeat 0) is there a second"),
+    "another-suite": (lambda rows: rows[0] + render(sample(suite=OTHER)), f":2: a sample of the suite {OTHER}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil, told", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_refused_with_its_line_and_left_as_it_is(
+    path: Path, spoil: Callable[[list[str]], str], told: str
+) -> None:
+    """By the run that would go on with it, and by whoever reads it later."""
+    path.write_bytes(spoiled := spoil(lines(path)).encode())
+
+    for read in (lambda: SampleStore(path, suite=SUITE), lambda: list(read_samples(path, suite=SUITE))):
+        with pytest.raises(SamplesError) as caught:
+            read()
+        assert f"{path}{told}" in str(caught.value) and "\n" not in str(caught.value)
+    assert path.read_bytes() == spoiled
+
+
+def test_a_torn_file_is_refused_by_who_only_reads_it(path: Path) -> None:
+    """A verdict is about a whole file."""
+    path.write_text("".join(lines(path))[:-1], "ascii")
+
+    with pytest.raises(SamplesError, match=":3: the last line is torn"):
+        list(read_samples(path))
+
+
+def test_a_file_that_is_no_ledger_loses_nothing(tmp_path: Path) -> None:
+    """A last line without a break is torn only if it begins as ours do."""
+    (tmp_path / "notes").write_text("my notes", "utf-8")
+
+    with pytest.raises(SamplesError, match="torn"):
+        SampleStore(tmp_path / "notes", suite=SUITE)
+    assert (tmp_path / "notes").read_text("utf-8") == "my notes"
+
+
+@pytest.mark.parametrize("what", ["artefact", "engine"])
+def test_an_arm_is_one_artefact_on_one_engine(path: Path, what: str) -> None:
+    """After a new build a run begins anew: half a file of each would be judged as one."""
+    mine = {"artefact": ARTEFACT, "engine": ENGINE} | {what: OTHER}
+    known = {"candidate": (mine["artefact"], mine["engine"])}
+
+    with pytest.raises(SamplesError, match=f":1: candidate was another {what}"):
+        SampleStore(path, suite=SUITE, arms=known)
+    SampleStore(path, suite=SUITE, arms={"baseline": (OTHER, OTHER)}).close()
+
+
+@pytest.mark.parametrize("odd", [sample("one"), sample(suite=OTHER), sample(request=OTHER)])
+def test_a_sample_that_may_not_stand_there_is_not_written(path: Path, odd: Sample) -> None:
+    """One that is there, another run's, and one whose key is not of its request; nor what came with it."""
+    before = path.read_bytes()
+    with SampleStore(path, suite=SUITE) as ledger, pytest.raises(SamplesError):
+        ledger.append([sample("four"), odd])
+
+    assert path.read_bytes() == before
+
+
+def test_a_sample_is_written_once_in_a_ledgers_life(path: Path) -> None:
+    """Also one that was written since it was opened."""
+    with SampleStore(path, suite=SUITE) as ledger:
+        ledger.append([sample("four")])
+        with pytest.raises(SamplesError, match="nothing is asked twice"):
+            ledger.append([sample("four")])
+
+
+def test_two_runs_cannot_write_one_file(path: Path) -> None:
+    """Not in one process, nor from another; and the second one changes nothing."""
+    code = f"from gates.run.sample_store import SampleStore; from pathlib import Path; SampleStore(Path({str(path)!r}), suite='x')"
+    with SampleStore(path, suite=SUITE):
+        with pytest.raises(SamplesError, match="another run is writing it"):
+            SampleStore(path, suite=SUITE)
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert "another run is writing it" in other.stderr
+    SampleStore(path, suite=SUITE).close()
+
+
+def test_a_child_process_does_not_keep_the_file_locked(path: Path) -> None:
+    """An engine that a run starts may outlive it."""
+    with SampleStore(path, suite=SUITE):
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        SampleStore(path, suite=SUITE).close()
+    finally:
+        child.communicate(b"\n")
+
+
+@pytest.mark.parametrize("refused", ["write", "fsync"])
+def test_a_full_disk_ends_the_run_and_leaves_whole_lines(
+    path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """Half a line that was written before it is taken back."""
+    real, before = os.write, path.read_bytes()
+
+    def full(file: int, data: bytes = b"") -> int:
+        if data and os.fstat(file).st_size == len(before):
+            return real(file, data[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with SampleStore(path, suite=SUITE) as ledger:
+        monkeypatch.setattr(os, refused, full)
+        with pytest.raises(RunError, match="No space left on device.*the 3 samples before are safe"):
+            ledger.append([sample("four")])
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        ledger.append([sample("four")])
+    assert len(list(read_samples(path))) == 4
+
+
+def test_every_append_reaches_the_disk_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One fsync for one group of samples."""
+    synced: list[int] = []
+    with SampleStore(path, suite=SUITE) as ledger:
+        monkeypatch.setattr(os, "fsync", synced.append)
+        ledger.append([sample("four"), sample("five")])
+
+    assert len(synced) == 1
+
+
+def test_what_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    """No such folder, a folder, and a pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path / "none" / "samples.jsonl", tmp_path, tmp_path / "pipe"):
+        with pytest.raises(SamplesError, match="cannot be opened|no plain file"):
+            SampleStore(odd, suite=SUITE)
+    with pytest.raises(SamplesError, match="cannot be read"):
+        list(read_samples(tmp_path / "none"))
