@@ -173,6 +173,11 @@ class Train:
     precision: "bf16" is what a server computes in, with float32 masters behind it; "autocast" keeps float32 weights
     and multiplies in BF16; "fp32" is for tests. recompute: activations are computed again for the backward pass, for
     a third more time and a fraction of the memory.
+
+    optimizer: "adamw" is exact, with float32 masters and moments: 20 bytes and more for a parameter. "adamw_8bit" and
+    "adamw_4bit" take 4 and 3: BF16 weights that are rounded stochastically, moments of so many bits, each gradient
+    applied inside backward and freed. A step is one micro-batch then, quantized weights are rounded in each forward
+    instead of once a step, and clipping is by parameter (`quantizer.train.optimizer_in_backward`).
     """
 
     loss: Literal["ce", "kl", "mix"] = "ce"
@@ -200,6 +205,7 @@ class Train:
     precision: Literal["bf16", "autocast", "fp32"] = "bf16"
     recompute: bool = False
     compile: bool = True
+    optimizer: Literal["adamw", "adamw_8bit", "adamw_4bit"] = "adamw"
 
     def __post_init__(self) -> None:
         for key, low, high in _RANGES:
@@ -210,6 +216,12 @@ class Train:
             raise DecodeError("micro_tokens", "must not be more than batch_tokens")
         if self.trained == "scales" and not self.quantized:
             raise DecodeError("trained", 'scales cannot be trained where "quantized" is false')
+        if self.optimizer == "adamw":
+            return
+        if self.micro_tokens != self.batch_tokens:
+            raise DecodeError("batch_tokens", f'must be micro_tokens with optimizer = "{self.optimizer}"')
+        if self.trained == "scales":
+            raise DecodeError("optimizer", f'"{self.optimizer}" trains weights; leave it out to train scales')
 
 
 _RANGES: Final = (
@@ -255,6 +267,8 @@ class Recipe:
             raise DecodeError(searches[-1], f"cannot be joined with {searches[0]}")
         if self.lora and not (self.train and self.train.trained == "weights"):
             raise DecodeError("lora", 'needs a [train] of "weights"')
+        if self.lora and self.train and self.train.optimizer != "adamw":
+            raise DecodeError("lora", 'needs train.optimizer = "adamw"')
         if self.svdquant and self.train:
             raise DecodeError("svdquant", "is a report; nothing is trained")
         if self.rounding and self.backend != "auto_round":

@@ -111,7 +111,9 @@ class Checkpoints:
 
     def _load(self, path: Path) -> dict[str, Any]:
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=True
+            )  # a GPU's memory may be the host's
         except Exception as error:  # whatever a damaged file makes of an unpickler
             told = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CheckpointError(

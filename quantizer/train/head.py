@@ -5,6 +5,10 @@ is made of them. So they are made for a chunk of positions at a time, turned int
 and thrown away; the gradients for hidden states and head are summed on the way. What backward has to do is then a
 multiplication. Three products with the head's matrix a position, as without chunks, and none of them twice.
 
+The head's own gradient is as large as the head, and in float32, as a sum over chunks wants it, twice as large as a BF16
+head. Where few positions meet a large vocabulary the logits' gradients are smaller; then those are kept, and the head's
+gradient is one product in backward.
+
 Only positions where the assistant's next token is foretold come here.
 
     ce   cross entropy of that token
@@ -92,7 +96,9 @@ class _Head(torch.autograd.Function):
         needs_hidden, needs_head = ctx.needs_input_grad[:2]
         matrix = head.to(hidden.dtype)
         to_hidden = torch.empty_like(hidden) if needs_hidden else None
-        to_head = torch.zeros_like(head, dtype=torch.float32) if needs_head else None
+        late = needs_head and len(hidden) * hidden.element_size() < 4 * hidden.shape[1]
+        changes = hidden.new_empty(len(hidden), head.shape[0]) if late else None
+        to_head = torch.zeros_like(head, dtype=torch.float32) if needs_head and not late else None
         sums = torch.zeros(2, device=hidden.device)
         for part in _parts(len(hidden), head.shape[0]):
             h = hidden[part]
@@ -109,17 +115,25 @@ class _Head(torch.autograd.Function):
                 torch.mm(change, matrix, out=to_hidden[part])
             if to_head is not None:
                 to_head += change.T @ h
-        ctx.save_for_backward(*(t for t in (to_hidden, to_head) if t is not None))
-        ctx.kinds = (needs_hidden, needs_head, head.dtype)
+            if changes is not None:
+                changes[part] = change
+        late_parts = (changes, hidden) if late else (None, None)
+        ctx.save_for_backward(to_hidden, to_head, *late_parts)
+        ctx.dtype = head.dtype
         ce, kl = sums[0] / count, sums[1] / count
         return goal.ce_share * ce + (1 - goal.ce_share) * kl, ce, kl
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        needs_hidden, needs_head, dtype = ctx.kinds
-        saved = list(ctx.saved_tensors)
-        to_hidden = (saved.pop(0) * gradient) if needs_hidden else None
-        to_head = (saved.pop(0) * gradient).to(dtype) if needs_head else None
+        to_hidden, to_head, changes, hidden = ctx.saved_tensors
+        if changes is not None:
+            to_head = (changes.T @ hidden).mul_(gradient)
+        elif to_head is not None:
+            to_head = to_head * gradient
+        if to_head is not None:
+            to_head = to_head.to(ctx.dtype)
+        if to_hidden is not None:
+            to_hidden = to_hidden * gradient
         return to_hidden, to_head, None, None, None, None, None
 
 

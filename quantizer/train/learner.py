@@ -6,9 +6,11 @@ only look left, and nothing is learned from padding: so nothing sees it, and att
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -76,7 +78,7 @@ class Learner(nn.Module):
 @dataclass(frozen=True)
 class Teacher:
     """What the model said before it was quantized: its last hidden states at every token of the assistant's, [all,
-    width] on the CPU, and its head. From the two the whole distribution follows exactly, so that the teacher itself need
+    width] on the CPU or in a file, and its head. From the two the whole distribution follows exactly, so that the teacher itself need
     not be kept, nor run in every epoch. starts: where a sample's begin.
     """
 
@@ -91,8 +93,12 @@ class Teacher:
 
 
 @torch.no_grad()
-def listen(learner: Learner, samples: Sequence[TrainingSample], pad: int, tokens: int) -> Teacher:
-    """Run every sample through the unquantized model once. tokens: padded ones that go through at once."""
+def listen(
+    learner: Learner, samples: Sequence[TrainingSample], pad: int, tokens: int, folder: Path | None = None
+) -> Teacher:
+    """Run every sample through the unquantized model once. tokens: padded ones that go through at once. folder: where
+    the hidden states go to a file without a name, which the system frees with the process; None keeps them in memory.
+    """
     starts = [0]
     for sample in samples:
         starts.append(starts[-1] + int(sample.learned.sum()))
@@ -103,9 +109,19 @@ def listen(learner: Learner, samples: Sequence[TrainingSample], pad: int, tokens
             one = micro(collate(samples, chosen, pad, WIDTHS))
             hidden = learner.hidden(one.ids.to(device), one.places.to(device)).cpu()
             if kept is None:
-                kept = torch.empty(starts[-1], hidden.shape[1], dtype=hidden.dtype)
+                kept = _space(starts[-1], hidden, folder)
             sizes = [starts[i + 1] - starts[i] for i in chosen]
             for i, part in zip(chosen, hidden.split(sizes), strict=True):
                 kept[starts[i] : starts[i + 1]] = part
     assert kept is not None
     return Teacher(kept, head.detach().to(kept.dtype).clone(), starts)
+
+
+def _space(rows: int, like: Tensor, folder: Path | None) -> Tensor:
+    """Room for so many rows of hidden states, in memory or in a file that is mapped into it."""
+    if folder is None:
+        return torch.empty(rows, like.shape[1], dtype=like.dtype)
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        count = rows * like.shape[1]
+        mapped = torch.from_file(file.name, shared=True, size=count, dtype=like.dtype)
+    return mapped.view(rows, like.shape[1])

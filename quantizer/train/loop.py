@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from quantizer.core.batch import to_device
 from quantizer.core.errors import QuantizerError
@@ -28,8 +27,9 @@ from quantizer.layers.linear import nvfp4_layers
 from quantizer.recipes.recipe import Train
 from quantizer.train.head import Loss
 from quantizer.train.learner import WIDTHS, Learner, Micro, Teacher, micro
+from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.shard import World
-from quantizer.train.weights import Weights, learning_rate, local, optimizer
+from quantizer.train.weights import MasterOptimizer, Weights, learning_rate
 
 FLUSH = 10
 """Steps between two looks at the GPU's numbers: each look waits for it."""
@@ -62,7 +62,7 @@ class Trainer:
         pad: int,
         settings: Train,
         *,
-        weights: Weights | None = None,
+        weights: Weights | OptimizerInBackward | None = None,
         teacher: Teacher | None = None,
         refresh: Callable[[], None] | None = None,
         hold: Callable[[nn.Module], None] | None = None,
@@ -73,8 +73,11 @@ class Trainer:
         self._refresh, self._hold = refresh, hold
         self._widths = [-(-len(sample.ids) // WIDTHS) * WIDTHS for sample in samples]
         self.steps = self._planned()
-        self.weights = weights or Weights(trained(learner.model))
-        self.optimizer = optimizer(self.weights, settings)
+        self.weights = weights or moved_by(settings, trained(learner.model))
+        if isinstance(self.weights, Weights):
+            self.optimizer: MasterOptimizer | OptimizerInBackward = MasterOptimizer(self.weights, settings)
+        else:
+            self.optimizer = self.weights
         self.device = next(learner.parameters()).device
         self.step = 0
         self.records: list[Record] = []
@@ -111,14 +114,15 @@ class Trainer:
 
     def _one(self, step: Step) -> None:
         lr = learning_rate(self.step, len(self.steps), self.settings)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         count = self._learned(i for chosen in step for i in chosen)
-        found = [self._backward(chosen, count) for chosen in step[self.world.rank :: self.world.size]]
-        length = self.weights.clip(self.settings.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.weights.spread()
+        mine = step[self.world.rank :: self.world.size]
+        if not self.optimizer.measured:
+            with self.optimizer.measuring():
+                for chosen in mine:
+                    self._backward(chosen, count)
+        self.optimizer.begin(lr)
+        found = [self._backward(chosen, count) for chosen in mine]
+        length = self.optimizer.finish()
         told = torch.stack([*torch.stack(found).sum(dim=0), length])
         tokens = sum(len(chosen) * max(self._widths[i] for i in chosen) for chosen in step)
         self._pending.append((self.step, told, lr, tokens))
@@ -128,7 +132,7 @@ class Trainer:
         """Gradients of a micro-batch into the masters; its share of the step's loss, ce and kl: float32 [3]."""
         loss = self._forward(chosen, count)
         (loss.total * self.world.size).backward()  # sharded gradients are means over the machines
-        self.weights.collect()
+        self.optimizer.collect()
         return torch.stack(loss).detach()
 
     def _forward(self, chosen: Sequence[int], count: int) -> Loss:
@@ -183,6 +187,8 @@ class Trainer:
             seed=settings.seed,
             share=self.world.size,
         )
+        if settings.optimizer != "adamw":  # a micro-batch that is left over shares no step with another
+            steps = [(chosen,) for step in steps for chosen in step]
         return steps[: settings.max_steps or None]
 
     # ------------------------------------------------------------------------------------- to go on
@@ -192,8 +198,7 @@ class Trainer:
         self._flush(lambda text: None)
         return {
             "step": self.step,
-            "masters": {name: local(p) for name, p in self.weights.masters.items()},
-            "optimizer": {name: self._moments(p) for name, p in self.weights.masters.items()},
+            **self.optimizer.state(),
             "scales": _scales(self.learner.model),
             "random": _random_state(),
             "records": [asdict(record) for record in self.records],
@@ -201,34 +206,21 @@ class Trainer:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken. The model and the samples are those of that run."""
-        with torch.no_grad():
-            for name, master in self.weights.masters.items():
-                local(master).copy_(state["masters"][name])
-                self.optimizer.state[master] = self._like(master, state["optimizer"][name])
-        self.weights.spread()
+        self.optimizer.restore(state)
         _set_scales(self.learner.model, state["scales"])
         _set_random_state(state["random"])
         self.records = [Record(**record) for record in state["records"]]
         self.step = state["step"]
 
-    def _moments(self, master: Tensor) -> dict[str, Tensor]:
-        return {key: local(value) for key, value in self.optimizer.state.get(master, {}).items()}
-
-    def _like(self, master: Any, moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Adam's moments on the master's device, sharded as it is; its count of steps where Adam wants it."""
-        made = {}
-        for key, value in moments.items():
-            if key != "step" or self.optimizer.defaults["fused"]:
-                value = value.to(self.device)
-            if key != "step" and isinstance(master, DTensor):
-                value = DTensor.fromlocal(value, master.device_mesh, master.placements)
-            made[key] = value
-        return made
-
 
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """The parameters that have a gradient, by name."""
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def moved_by(settings: Train, named: list[tuple[str, nn.Parameter]]) -> Weights | OptimizerInBackward:
+    """What moves the trained parameters, as the recipe's `optimizer` wants it."""
+    return Weights(named) if settings.optimizer == "adamw" else OptimizerInBackward(named, settings)
 
 
 def _scales(model: nn.Module) -> dict[str, dict[str, Tensor]]:

@@ -73,6 +73,8 @@ def run(
     log = log if world.rank == 0 else _nothing
     if recipe.lora and world.size > 1:
         raise RecipeError("lora: adapters train on one GPU; leave [lora] out to shard the weights")
+    if settings.optimizer != "adamw" and world.size > 1:
+        raise RecipeError(f'train.optimizer = "{settings.optimizer}" trains on one GPU; "adamw" is sharded')
     opened = open_source(source)
     samples = load_dataset(
         data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking
@@ -100,7 +102,7 @@ def _train(
     teacher = None
     if settings.loss != "ce":
         with job.cost.part("teacher"):
-            teacher = _teacher(job, settings)
+            teacher = _teacher(job, settings, saved.folder.parent)
     student = open_student(calibration_run(job), world)
     trainer = Trainer(
         student.learner,
@@ -130,12 +132,14 @@ def _loss(trainer: Trainer, student: Student) -> float:
         return round(trainer.evaluate(), 6)
 
 
-def _teacher(job: QuantizationJob, settings: Train) -> Teacher:
-    """The folder's own model, heard and let go."""
+def _teacher(job: QuantizationJob, settings: Train, folder: Path) -> Teacher:
+    """The folder's own model, heard and let go. Where memory is short, what it said is in a file in `folder`."""
     model = load_model(job.source, device=job.device)
     if settings.precision != "bf16":
         model.float()
-    return listen(Learner(model, settings), job.data.samples, job.data.pad, settings.micro_tokens)
+    short = settings.optimizer != "adamw"
+    learner = Learner(model, settings)
+    return listen(learner, job.data.samples, job.data.pad, settings.micro_tokens, folder if short else None)
 
 
 def _write(

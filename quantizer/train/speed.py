@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from quantizer.layers.attach import DELTANET
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
 from quantizer.nvfp4 import blocks
@@ -45,7 +46,18 @@ def compile_blocks(model: nn.Module, kept: float = KEPT) -> None:
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
     torch._functorch.config.activation_memory_budget = kept
     for block in blocks_of(model):
-        block.compile(options=exact_options())
+        for part in _compilable(block):
+            part.compile(options=exact_options())
+
+
+def _compilable(block: nn.Module) -> list[nn.Module]:
+    """The parts of a decoder layer that are compiled: all of it, or, around a DeltaNet's recurrence, whose loop over the
+    tokens would become thousands of operations, its projections and everything else."""
+    if not hasattr(block, DELTANET):
+        return [block]
+    parts = [part for name, part in block.named_children() if name != DELTANET]
+    projections = block.get_submodule(DELTANET).modules()
+    return [*parts, *(layer for layer in projections if isinstance(layer, nn.Linear))]
 
 
 def recompute(model: Any) -> None:

@@ -25,7 +25,8 @@ from quantizer.ptq.scales import set_scales
 from quantizer.recipes.recipe import Recipe, Train
 from quantizer.train import lora
 from quantizer.train.learner import Learner
-from quantizer.train.loop import trained
+from quantizer.train.loop import moved_by, trained
+from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.shard import World, blocks_of, gathered, shard, whole
 from quantizer.train.speed import Hold, compile_blocks, eager, recompute, share_inputs
 from quantizer.train.weights import Weights
@@ -36,7 +37,7 @@ class Student:
     """learner: ready to be trained. weights: what moves. batches: what its inputs were calibrated with."""
 
     learner: Learner
-    weights: Weights
+    weights: Weights | OptimizerInBackward
     recipe: Recipe
     settings: Train
     batches: Sequence[Batch]
@@ -62,8 +63,10 @@ class Student:
                     set_scales(block, self.recipe.weights.scales)
 
     def hold(self, model: nn.Module) -> None:
-        """Round the weights once for all forwards until the next step."""
-        self._hold(model)
+        """Round the weights once for all forwards until the next step; not where memory is short, for what is held is a
+        second copy of them."""
+        if self.settings.optimizer == "adamw":
+            self._hold(model)
 
     def close(self) -> None:
         """Make it what is exported; its weights must be whole."""
@@ -107,7 +110,7 @@ def open_student(job: QuantizationJob, world: World) -> Student:
         compile_blocks(model)
         learner.compiled = True
     shard(learner, model, world)
-    weights = adapters or Weights(trained(model))
+    weights = adapters or moved_by(settings, trained(model))
     return Student(
         learner, weights, job.recipe, settings, job.batches() if settings.quantized else [], compiled
     )

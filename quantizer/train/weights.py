@@ -7,7 +7,8 @@ master in float32, and the model's weight is the master, rounded. Gradients of m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -60,19 +61,101 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+class MasterOptimizer:
+    """AdamW over the masters, after the backward passes of a step: the exact path, in float32. What the trainer calls is
+    what `optimizer_in_backward.OptimizerInBackward` has too."""
+
+    measured = True
+    """Clipping needs to know nothing of the gradients before the first step."""
+
+    def __init__(self, weights: Weights, settings: Train) -> None:
+        self.weights, self.clip = weights, settings.clip
+        self.adam = optimizer(weights, settings)
+
+    @property
+    def model(self) -> dict[str, nn.Parameter]:
+        """The trained parameters by name."""
+        return self.weights.model
+
+    def begin(self, lr: float) -> None:
+        """Set the learning rate of the step that begins."""
+        for group in self.adam.param_groups:
+            group["lr"] = lr
+
+    def measuring(self) -> AbstractContextManager[None]:
+        """Never needed here."""
+        return nullcontext()
+
+    def collect(self) -> None:
+        """Add the gradients of a backward pass to those of the step."""
+        self.weights.collect()
+
+    def finish(self) -> Tensor:
+        """Clip and apply the step's gradients; returns how long they were before: float32 []."""
+        length = self.weights.clip(self.clip)
+        self._step()
+        return length
+
+    def apply(self, length: Tensor) -> None:
+        """Clip and apply the step's gradients as parts of one of that length, float32 []."""
+        if self.clip > 0:
+            gradients = [p.grad for p in self.weights.masters.values() if p.grad is not None]
+            torch._foreach_mul_(gradients, (self.clip / (length + 1e-6)).clamp(max=1.0))
+        self._step()
+
+    def _step(self) -> None:
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        self.weights.spread()
+
+    def state(self) -> dict[str, Any]:
+        """The masters and the moments; of this machine's shards."""
+        masters = self.weights.masters
+        return {
+            "masters": {name: local(p) for name, p in masters.items()},
+            "optimizer": {
+                name: {key: local(value) for key, value in self.adam.state.get(p, {}).items()}
+                for name, p in masters.items()
+            },
+        }
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        for name, master in self.weights.masters.items():
+            local(master).copy_(state["masters"][name])
+            self.adam.state[master] = self._like(master, state["optimizer"][name])
+        self.weights.spread()
+
+    def _like(self, master: Any, moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Adam's moments on the master's device, sharded as it is; its count of steps where Adam wants it."""
+        made = {}
+        for key, value in moments.items():
+            if key != "step" or self.adam.defaults["fused"]:
+                value = value.to(master.device)
+            if key != "step" and isinstance(master, DTensor):
+                value = DTensor.from_local(value, master.device_mesh, master.placements)
+            made[key] = value
+        return made
+
+
 def optimizer(weights: Weights, settings: Train) -> torch.optim.AdamW:
-    """AdamW over the masters; matrices decay, vectors and scales do not."""
+    """AdamW over the masters."""
     masters = weights.masters
-    decaying = [name for name in masters if masters[name].ndim >= 2 and not name.endswith("block_amax")]
     groups: list[dict[str, Any]] = [
-        {"params": [masters[n] for n in decaying], "weight_decay": settings.weight_decay},
-        {"params": [p for n, p in masters.items() if n not in set(decaying)], "weight_decay": 0.0},
+        {"params": [p for n, p in masters.items() if decays(n, p)], "weight_decay": settings.weight_decay},
+        {"params": [p for n, p in masters.items() if not decays(n, p)], "weight_decay": 0.0},
     ]
     fused = all(p.device.type == "cuda" for p in masters.values())
     betas = (settings.betas[0], settings.betas[1])
     return torch.optim.AdamW(
         [g for g in groups if g["params"]], lr=settings.lr, betas=betas, fused=fused or None
     )
+
+
+def decays(name: str, parameter: Tensor) -> bool:
+    """Whether weight decay is for it: matrices decay, vectors and scales do not."""
+    return parameter.ndim >= 2 and not name.endswith("block_amax")
 
 
 def learning_rate(step: int, steps: int, settings: Train) -> float:

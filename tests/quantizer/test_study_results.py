@@ -127,13 +127,25 @@ def test_the_first_run_can_be_read_too() -> None:
     assert report.plot(table).count("<circle") == 5 * 5
 
 
+def committed(rates: str) -> list[dict[str, Any]]:
+    """The raw results of some rates; those of low-bit optimizers are packed."""
+    if not rates.endswith("bit"):
+        return [json.loads(path.read_text()) for path in results_folder(STUDY, rates).glob("*-seed*.json")]
+    with tarfile.open(STUDY / "low-bit" / "recovery.tar.xz") as tar:
+        files = [
+            tar.extractfile(name) for name in tar.getnames() if f"{rates}/" in name and name.endswith(".json")
+        ]
+        return [json.loads(file.read()) for file in files if file]
+
+
 @pytest.mark.parametrize("rates", RATES)
 def test_the_rates_and_their_patience_are_those_of_the_committed_results(rates: str) -> None:
     grid = command._chosen(command._parser().parse_args(["all", "--out", "x", "--rates", rates]), GRID)
-    runs = [json.loads(path.read_text()) for path in results_folder(STUDY, rates).glob("*-seed*.json")]
+    runs = committed(rates)
     assert runs
     for told in runs:
-        assert told["recovery"] == {m: json.loads(json.dumps(asdict(t))) for m, t in RATES[rates].items()}
+        found = {m: {"optimizer": "adamw", **t} for m, t in told["recovery"].items()}  # older than the key
+        assert found == {m: json.loads(json.dumps(asdict(t))) for m, t in RATES[rates].items()}
         assert told["grid"]["recovery"] == grid.recovery
         assert told["grid"]["recovery_steps"] == grid.recovery_steps
 

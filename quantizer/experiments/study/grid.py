@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from quantizer.experiments.nano.recipe import ModelShape
 from quantizer.recipes.recipe import Train
@@ -106,13 +106,30 @@ _GENTLE: Final = {
     "qad": replace(_SLOW, loss="kl", lr=1e-4),
     "lsq": replace(_SLOW, loss="kl", lr=3e-4, trained="scales"),
 }
+
+
+def _low_bit(optimizer: Literal["adamw_8bit", "adamw_4bit"]) -> dict[str, Train]:
+    """The gentle rates, of weights, with an optimizer of few bits."""
+    return {
+        name: train if train.trained == "scales" else replace(train, optimizer=optimizer)
+        for name, train in _GENTLE.items()
+    }
+
+
 FIRST_RATES: Final = "brisk"
 _FIRST: Final = {
     "qat": replace(_BRISK, loss="ce", lr=1e-4),
     "qad": replace(_BRISK, loss="kl", lr=3e-4),
     "lsq": replace(_BRISK, loss="kl", lr=2e-4, trained="scales"),
 }
-RATES: Final = {FIRST_RATES: _FIRST, "brisk-again": _FIRST, "gentle": _GENTLE, "patient": _GENTLE}
+RATES: Final = {
+    FIRST_RATES: _FIRST,
+    "brisk-again": _FIRST,
+    "gentle": _GENTLE,
+    "patient": _GENTLE,
+    "gentle-8bit": _low_bit("adamw_8bit"),
+    "gentle-4bit": _low_bit("adamw_4bit"),
+}
 """Learning rates of recovery training.
 
 The recipes' 1e-5 is meant for models a thousand times as large, and hardly changes these in so few steps. But where

@@ -24,7 +24,8 @@ from quantizer.layers.linear import SERVED_DTYPE
 from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Taught, head_loss
 from quantizer.train.learner import Learner
-from quantizer.train.loop import trained
+from quantizer.train.loop import moved_by, trained
+from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.weights import Weights, learning_rate, optimizer
 
 REPORTED = 50  # steps over which the reported loss is averaged
@@ -83,15 +84,16 @@ class Loop:
         *,
         taught: Sequence[Tensor] | None = None,
         head: Tensor | None = None,
-        weights: Weights | None = None,
+        weights: Weights | OptimizerInBackward | None = None,
         hold: Callable[[nn.Module], None] | None = None,
         refresh: Callable[[], None] | None = None,
         graphs: bool = True,
     ) -> None:
         self.learner, self.packs, self.order, self.settings = learner, packs, order, settings
         self.taught, self.head = taught, head
-        self.weights = weights or Weights(trained(learner.model))
-        self.optimizer = optimizer(self.weights, settings)
+        self.weights = weights or moved_by(settings, trained(learner.model))
+        self.exact = isinstance(self.weights, Weights)
+        self.optimizer = optimizer(self.weights, settings) if isinstance(self.weights, Weights) else None
         self._hold, self._refresh = hold, refresh
         device = next(learner.parameters()).device
         self.cuda = device.type == "cuda"
@@ -99,10 +101,10 @@ class Loop:
         self.share = torch.zeros((), device=device)
         self.loss = torch.zeros((), device=device)
         self.losses: list[Tensor] = []
-        if self.cuda:
+        if self.cuda and self.optimizer:
             for group in self.optimizer.param_groups:
                 group["capturable"], group["lr"] = True, self.lr
-        recorder = Graphs(device.type, graphs)
+        recorder = Graphs(device.type, graphs and self.exact)
         self.places = [[t[0].clone() for t in self._parts(i)] for i in range(len(packs))]
         self.work = [recorder.made_of(partial(self._work, i)) for i in range(len(packs))]
 
@@ -113,7 +115,7 @@ class Loop:
         self.hold()
         for number, (pack, batch) in enumerate(self.order):
             self._set(number, pack, batch)
-            self.work[pack]()
+            self._step(number, pack)
             self.losses.append(self.loss.clone())
             if self._refresh and self.settings.refresh and (number + 1) % self.settings.refresh == 0:
                 self._refresh()
@@ -127,8 +129,18 @@ class Loop:
             "steps": len(losses),
             "loss": [round(sum(part) / len(part), 4) for part in (first, last)],
             "seconds": round(time.perf_counter() - began, 1),
-            "graphs": self.cuda and not Graphs.failed,
+            "graphs": self.cuda and self.exact and not Graphs.failed,
         }
+
+    def _step(self, number: int, pack: int) -> None:
+        if isinstance(self.weights, Weights):
+            return self.work[pack]()
+        if not self.weights.measured:
+            with self.weights.measuring():
+                self.work[pack]()
+        self.weights.begin(learning_rate(number, len(self.order), self.settings))
+        self.work[pack]()
+        self.weights.finish()
 
     def close(self) -> None:
         """Release the graphs and their memory."""
@@ -149,26 +161,30 @@ class Loop:
             place.copy_(whole[batch])
         rate = learning_rate(number, len(self.order), self.settings)
         self.lr.fill_(rate)
-        if not self.cuda:
+        if not self.cuda and self.optimizer:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
         self.share.fill_(1 / max(1, self.packs[pack].counts[batch]))
 
     def _work(self, pack: int) -> None:
         ids, places, targets, *taught = self.places[pack]
-        for parameter in (*self.weights.model.values(), *self.weights.masters.values()):
+        masters = self.weights.masters.values() if isinstance(self.weights, Weights) else ()
+        for parameter in (*self.weights.model.values(), *masters):
             parameter.grad = None  # a recording that failed may have left one
         hidden = chosen(self.learner, ids, places)
         matrix: Any = self.learner.model.get_submodule("lm_head").weight
         teaching = Taught(taught[0], self.head) if taught and self.head is not None else None
         loss = head_loss(hidden, matrix, targets, 1.0, self.learner.goal, teaching)
         (loss.total * self.share).backward()  # type: ignore[no-untyped-call]
-        self.weights.collect()
-        self.weights.clip(self.settings.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.weights.spread()
-        self.hold()
+        if self.optimizer and isinstance(self.weights, Weights):
+            self.weights.collect()
+            self.weights.clip(self.settings.clip)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.weights.spread()
+            self.hold()
+        else:
+            self.weights.collect()
         # Hidden states of padding are zeros: all words are equally likely there, and the divergence is zero.
         filled = (places == ids.numel()).sum() * (self.learner.goal.ce_share * math.log(matrix.shape[0]))
         self.loss.copy_((loss.total.detach() - filled) * self.share)

@@ -1,0 +1,306 @@
+"""Training at the sizes that people have, under a cap on GPU memory: peak bytes and tokens/s of Qwen3.5's shapes.
+
+    python -m quantizer.experiments.bench.real_size [--only NAME ...] [--json FILE] [--budget SECONDS]
+
+The models are random, a step is 4,096 random tokens in two rows, of which 27 % are the assistant's. A subject runs in
+a process of its own, from building the model to the last step, under `torch.cuda.set_per_process_memory_fraction`. The
+peaks are torch's: allocated, what tensors took; reserved, what the allocator took from the GPU, which the cap is about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from quantizer.recipes.recipe import Layers, Train
+
+GIB: Final = 2**30
+TOKENS: Final = 4096
+SHARE: Final = 0.27
+TURN: Final = 64
+WARM: Final = 3
+"""Steps that are not timed: the first one measures the gradient's shares, and kernels are compiled in it."""
+SHAPES: Final[dict[str, dict[str, Any]]] = {
+    "9B": {},
+    "9B, 8 layers": {"num_hidden_layers": 8},
+    "27B": {
+        "hidden_size": 5120,
+        "num_hidden_layers": 64,
+        "intermediate_size": 17408,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 4,
+        "linear_num_value_heads": 48,
+    },
+    "tiny": {
+        "vocab_size": 512,
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32,
+    },
+}
+"""What differs from `Qwen3_5TextConfig()`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One line of the table. cap: GiB that the process may take from the GPU. tokens: of a step, in so many rows. share: of
+    the tokens that are learned."""
+
+    name: str
+    shape: str
+    settings: Train
+    cap: float
+    steps: int = 12
+    tokens: int = TOKENS
+    rows: int = 2
+    share: float = SHARE
+
+
+def subjects() -> list[Subject]:
+    """All of them, in the order in which they run."""
+    exact = Train(lr=1e-5, warmup=0.0, schedule="constant", epochs=1, save=1, recompute=True)
+    eight, four = replace(exact, optimizer="adamw_8bit"), replace(exact, optimizer="adamw_4bit")
+    some = {"shape": "9B, 8 layers", "cap": 130.0, "steps": 8}
+    return [
+        Subject("9B QAT, 8 bits", "9B", eight, 48.0),
+        Subject("9B QAD, 8 bits", "9B", replace(eight, loss="kl"), 48.0),
+        Subject("8 layers QAT, exact", settings=exact, **some),
+        Subject("8 layers QAT, 8 bits", settings=eight, **some),
+        Subject(
+            "9B QAT, 8 bits, every token learned, one row", "9B", eight, 48.0, steps=6, rows=1, share=1.0
+        ),
+        Subject("27B QAT, 4 bits", "27B", four, 100.0, steps=8),
+        Subject("27B QAD, 4 bits", "27B", replace(four, loss="kl"), 100.0, steps=8),
+        Subject("9B QAT, 4 bits", "9B", four, 48.0, steps=8),
+    ]
+
+
+TINY: Final = Subject(
+    "tiny", "tiny", Train(loss="kl", epochs=1, save=1, optimizer="adamw_8bit"), 1.0, steps=5, tokens=128
+)
+
+
+def measure(subject: Subject, device: str) -> dict[str, Any]:
+    """Run one subject in this process. Times are medians over the steps after `WARM`."""
+    import torch
+
+    from quantizer.layers.attach import attach, make_plan
+    from quantizer.layers.linear import hold_weights
+    from quantizer.ptq.calibrate import calibrate
+    from quantizer.train.learner import Learner, listen
+    from quantizer.train.loop import Trainer
+    from quantizer.train.optimizer_in_backward import OptimizerInBackward
+    from quantizer.train.speed import Hold, compile_blocks, recompute, share_inputs
+
+    cuda = device == "cuda"
+    if cuda:
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(subject.cap * GIB / total)
+    settings = replace(subject.settings, batch_tokens=subject.tokens, micro_tokens=subject.tokens)
+    told: dict[str, Any] = {
+        "name": subject.name,
+        "cap_gib": subject.cap,
+        "tokens": subject.tokens,
+        "rows": subject.rows,
+        "parts": {},
+    }
+    with _part(told, "build"):
+        model = _build(SHAPES[subject.shape], device)
+        learner = Learner(model, settings)
+    told["parameters"] = sum(p.numel() for p in model.parameters())
+    data = _rows(subject, model.config.vocab_size)
+    teacher = None
+    if settings.loss != "ce":
+        with _part(told, "teacher"):
+            teacher = listen(learner, data, 0, subject.tokens, Path())
+    with _part(told, "calibrate"):
+        attach(model, make_plan(model, Layers()))
+        calibrate(model, _batches(data))
+    if settings.recompute:
+        recompute(model)
+    hold: Any = hold_weights
+    if cuda and settings.compile:
+        share_inputs(model)
+        compile_blocks(model)
+        learner.compiled, hold = True, Hold()
+    times: list[float] = []
+    with _part(told, "train"):
+        trainer = Trainer(
+            learner, data, 0, settings, teacher=teacher, hold=hold if settings.optimizer == "adamw" else None
+        )
+        if isinstance(trainer.weights, OptimizerInBackward):
+            told["held_bytes"] = trainer.weights.bytes()
+        records = trainer.run(_tell, lambda: times.append(time.perf_counter()))
+    each = [b - a for a, b in zip(times, times[1:], strict=False)][WARM - 1 :]
+    told["step_seconds"] = round(statistics.median(each), 4)
+    told["tokens_per_second"] = round(subject.tokens / statistics.median(each), 1)
+    told["mfu"] = round(6 * told["parameters"] * subject.tokens / statistics.median(each) / 989e12, 4)
+    told["losses"] = [round(record.loss, 4) for record in records]
+    return told
+
+
+def _build(changes: dict[str, Any], device: str) -> Any:
+    """The random model, made in BF16 where it stays."""
+    import torch
+    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
+
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**changes))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _rows(subject: Subject, vocabulary: int) -> list[Any]:
+    """Rows for each step: random tokens in turns, of which so many are the assistant's."""
+    from quantizer.data.render import TrainingSample
+
+    rng = np.random.default_rng(7)
+    turns, made = subject.tokens // subject.rows // TURN, []
+    for _ in range(subject.steps * subject.rows):
+        ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
+        learned = np.repeat(rng.permutation(turns) < max(1, round(subject.share * turns)), TURN)
+        learned[0] = False
+        made.append(TrainingSample(ids, learned))
+    return made
+
+
+def _batches(data: Sequence[Any]) -> list[Any]:
+    from quantizer.data.batches import collate
+
+    return [collate(data, [0], 0)]
+
+
+@contextmanager
+def _part(told: dict[str, Any], name: str) -> Iterator[None]:
+    """Seconds and peak memory of a `with` block."""
+    import torch
+
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        part: dict[str, float] = {}
+        if cuda:
+            part["allocated_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
+            part["reserved_gib"] = round(torch.cuda.max_memory_reserved() / GIB, 2)
+        part["seconds"] = round(time.perf_counter() - began, 1)
+        told["parts"][name] = part
+        _tell(f"  {name}: {json.dumps(part)}")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def table(done: Sequence[dict[str, Any]]) -> list[str]:
+    """As Markdown. Peaks are over everything from building the model on."""
+    lines = [
+        "| | parameters | cap, GiB | allocated, GiB | reserved, GiB | s a step | tokens/s | MFU |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in done:
+        if "failed" in one:
+            lines.append(f"| {one['name']} | | {one['cap_gib']:g} | {one['failed']} | | | | |")
+            continue
+        peaks = [
+            max(part.get(key, 0.0) for part in one["parts"].values())
+            for key in ("allocated_gib", "reserved_gib")
+        ]
+        lines.append(
+            f"| {one['name']} | {one['parameters'] / 1e9:.2f} B | {one['cap_gib']:g} | {peaks[0]:.1f} | {peaks[1]:.1f} "
+            f"| {one['step_seconds']:.2f} | {one['tokens_per_second']:,.0f} | {one['mfu']:.1%} |"
+        )
+    return lines
+
+
+def _run(subject: Subject, seconds: float) -> dict[str, Any]:
+    """A subject in a process of its own; what went wrong, if it did."""
+    alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": "8"}
+    failed = {"name": subject.name, "cap_gib": subject.cap}
+    command = [sys.executable, "-m", "quantizer.experiments.bench.real_size", "--one", subject.name]
+    try:
+        done = subprocess.run(
+            command, env=os.environ | alone, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {**failed, "failed": f"not done in {seconds:.0f} s"}
+    try:
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except (IndexError, ValueError):
+        return {**failed, "failed": f"exit code {done.returncode}"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the subjects that fit the budget, and print the table."""
+    import torch
+
+    from quantizer.core.cost import default_device, device_name
+
+    parser = argparse.ArgumentParser(
+        prog="python -m quantizer.experiments.bench.real_size", description=__doc__
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these subjects")
+    parser.add_argument("--one", metavar="NAME", help="this one, in this process; one line of JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
+    parser.add_argument(
+        "--budget", type=float, default=1200.0, metavar="SECONDS", help="for all (%(default)s)"
+    )
+    given = parser.parse_args(arguments)
+    named = {subject.name: subject for subject in (*subjects(), TINY)}
+    if given.one:
+        subject, told = named[given.one], {}
+        try:
+            told = measure(subject, default_device())
+        except torch.OutOfMemoryError as error:
+            told = {"name": subject.name, "cap_gib": subject.cap, "failed": "out of memory"}
+            _tell(str(error))
+        print(json.dumps(told))
+        return 0
+    if not torch.cuda.is_available():
+        print("this measures a GPU, and torch sees none", file=sys.stderr)
+        return 69
+    until = time.monotonic() + given.budget
+    out: dict[str, Any] = {
+        "gpu": device_name(torch.device("cuda")),
+        "torch": torch.__version__,
+        "results": [],
+    }
+    for subject in subjects():
+        if given.only and subject.name not in given.only or until - time.monotonic() < 30:
+            continue
+        out["results"].append(_run(subject, until - time.monotonic()))
+        print(table(out["results"])[-1], flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(out, indent=1) + "\n")
+    print("\n".join(table(out["results"])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""Gradients applied inside backward, with low-bit moments and stochastic rounding, beside the exact optimizer."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+pytest.importorskip("torchao", reason=INSTALL)
+
+from gates.policy.decoder import DecodeError  # noqa: E402
+from quantizer.core.errors import CheckpointError  # noqa: E402
+from quantizer.recipes.recipe import Train  # noqa: E402
+from quantizer.train import optimizer_in_backward  # noqa: E402
+from quantizer.train.learner import listen  # noqa: E402
+from quantizer.train.optimizer_in_backward import OptimizerInBackward  # noqa: E402
+from quantizer.train.speed import recompute  # noqa: E402
+from tests.quantizer import tiny  # noqa: E402
+from tests.quantizer.learners import PAD, PLAIN, QAD, QAT, learner, losses, samples, silent, trainer  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+LOW = {"optimizer": "adamw_8bit", "batch_tokens": 256, "micro_tokens": 256}
+LOW_QAT = replace(QAT, precision="bf16", **LOW)
+
+
+def low_bit(named: dict[str, Any], **more: Any) -> OptimizerInBackward:
+    settings = Train(**{"optimizer": "adamw_8bit", "lr": 1e-2, "clip": 0.0, "weight_decay": 0.1, **more})
+    return OptimizerInBackward(named.items(), settings)
+
+
+def parameter(*shape: int, dtype: Any = torch.float32) -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Parameter(torch.randn(*shape).to(dtype))
+
+
+def move(optimizer: OptimizerInBackward, loss: Any, lr: float = 1e-2) -> Any:
+    optimizer.begin(lr)
+    loss.backward()
+    return optimizer.finish()
+
+
+# --------------------------------------------------------------------------------------------------- a step
+
+
+@pytest.mark.parametrize("chunk", [2**25, 1024], ids=["whole", "in chunks"])
+@pytest.mark.parametrize("shape", [(64, 256), (300,)], ids=["matrix", "vector"])
+def test_the_first_step_is_adamws(
+    shape: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moments that begin at zero lose nothing in a first step; a parameter's parts are stepped as the whole is."""
+    monkeypatch.setattr(optimizer_in_backward, "CHUNK", chunk)
+    ours, theirs = parameter(*shape), parameter(*shape)
+    move(low_bit({"w": ours}), (ours.square() * 0.5).sum())
+    decay = 0.1 if len(shape) == 2 else 0.0
+    adam = torch.optim.AdamW([theirs], lr=1e-2, betas=(0.9, 0.95), weight_decay=decay)
+    (theirs.square() * 0.5).sum().backward()
+    adam.step()
+
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_moments_of_few_bits_stay_near_the_exact_ones() -> None:
+    """Twenty steps towards a target; what eight bits leave out is small beside the way."""
+    target = torch.randn(64, 256)
+    ours, theirs = parameter(64, 256), parameter(64, 256)
+    start = ours.detach().clone()
+    optimizer = low_bit({"w": ours}, weight_decay=0.0)
+    adam = torch.optim.AdamW([theirs], lr=1e-2, betas=(0.9, 0.95), weight_decay=0.0)
+    for _ in range(20):
+        move(optimizer, (ours - target).square().sum())
+        (theirs - target).square().sum().backward()
+        adam.step()
+        adam.zero_grad()
+    off, way = (ours - theirs).detach().norm(), (theirs.detach() - start).norm()
+
+    assert float(off / way) < 0.05
+
+
+def test_stochastic_rounding_keeps_the_mean() -> None:
+    """A thousandth of a BF16 weight is a fifth of its step: one in some eight moves, and the mean is exact."""
+    ours = torch.nn.Parameter(torch.ones(256, 256, dtype=torch.bfloat16))
+    torch.manual_seed(1)
+    move(low_bit({"w": ours}, weight_decay=0.0), ours.sum(), lr=1e-3)
+    below = 1 - 2**-8  # BF16's neighbour of 1 on the way down
+
+    assert set(ours.detach().float().unique().tolist()) == {below, 1.0}
+    assert float(ours.detach().float().mean()) == pytest.approx(1 - 1e-3, abs=4 * 2**-8 * 0.5 / 256)
+
+
+def test_small_steps_add_up_in_bf16() -> None:
+    """A step that rounding to nearest would lose every time, a hundred times."""
+    ours = torch.nn.Parameter(torch.ones(256, 256, dtype=torch.bfloat16))
+    torch.manual_seed(1)
+    optimizer = low_bit({"w": ours}, weight_decay=0.0)
+    for _ in range(100):
+        move(optimizer, ours.sum(), lr=1e-4)
+
+    assert float(ours.detach().float().mean()) == pytest.approx(1 - 1e-2, abs=2e-4)
+
+
+def test_a_step_of_rate_zero_moves_nothing() -> None:
+    """As making the moments relies on: a BF16 number is its own neighbour."""
+    ours = parameter(64, 256, dtype=torch.bfloat16)
+    before = ours.detach().clone()
+    move(low_bit({"w": ours}), ours.square().sum(), lr=0.0)
+
+    assert torch.equal(ours, before)
+
+
+# ------------------------------------------------------------------------------------------------- clipping
+
+
+def test_gradients_of_steady_shares_are_clipped_as_the_whole_is() -> None:
+    """The first step's shares are measured, so it is clipped exactly; Adam's first moment shows by how much."""
+    ours = {"a": parameter(64, 256), "b": parameter(32, 256)}
+    optimizer = low_bit(ours, clip=1.0, weight_decay=0.0)
+    seen: dict[str, Any] = {}
+    for name, p in ours.items():
+        seen[name] = torch.autograd.grad(p.square().sum() * 3, p)[0]
+    with optimizer.measuring():
+        sum(p.square().sum() * 3 for p in ours.values()).backward()
+    length = move(optimizer, sum(p.square().sum() * 3 for p in ours.values()))
+    whole = torch.sqrt(sum(g.square().sum() for g in seen.values()))
+
+    assert float(length) == pytest.approx(float(whole), rel=1e-5)
+    for name, p in ours.items():
+        moment = optimizer._optimizers[name].state[optimizer._parts[name][0]]["exp_avg"].dequantize()
+        torch.testing.assert_close(moment.view_as(p), 0.1 * seen[name] / whole, rtol=0.1, atol=1e-4)
+
+
+def test_a_clipped_gradient_is_never_longer_than_the_limit() -> None:
+    """Whatever the shares were: one parameter's gradient becomes a thousand times as long."""
+    ours = {"a": parameter(64, 256), "b": parameter(32, 256)}
+    optimizer = low_bit(ours, clip=1.0)
+    with optimizer.measuring():
+        sum(p.square().sum() for p in ours.values()).backward()
+    kept: list[Any] = []
+    original = torch.Tensor.mul_
+
+    def spied(self: Any, other: Any) -> Any:
+        result = original(self, other)
+        if self.numel() in (64 * 256, 32 * 256):
+            kept.append(self.norm().square())
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "mul_", spied)
+        move(optimizer, (ours["a"].square().sum() + 1000 * ours["b"].square().sum()))
+
+    assert len(kept) == 2
+    assert float(torch.stack(kept).sum().sqrt()) <= 1.0 + 1e-4
+
+
+def test_measuring_moves_nothing() -> None:
+    """The first pass only looks."""
+    ours = parameter(64, 256)
+    optimizer = low_bit({"w": ours}, clip=1.0)
+    before = ours.detach().clone()
+    assert not optimizer.measured
+    with optimizer.measuring():
+        ours.square().sum().backward()
+
+    assert optimizer.measured and torch.equal(ours, before) and ours.grad is None
+
+
+# ----------------------------------------------------------------------------------------------- whole runs
+
+
+def test_a_run_learns_what_the_exact_one_learns() -> None:
+    """The same steps from the same weights: curves within what rounding of weights and moments does."""
+    exact = trainer(replace(LOW_QAT, optimizer="adamw"), hold=None)
+    low = trainer(LOW_QAT, hold=None)
+    exact.steps = low.steps
+    torch.manual_seed(0)
+    one, other = losses(exact.run(silent)), losses(low.run(silent))
+
+    assert other[0] == one[0]  # the first loss is before any step
+    assert other == pytest.approx(one, rel=0.05)
+    assert other[-1] < 0.97 * other[0]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_8bit", "adamw_4bit"])
+def test_no_gradient_is_kept_after_backward(optimizer: str) -> None:
+    """But the vectors', which the masters take; and a step is one micro-batch, also of what the batches leave over."""
+    ours = trainer(replace(LOW_QAT, optimizer=optimizer), hold=None)
+    recompute(ours.learner.model)
+    before = {name: p.detach().clone() for name, p in ours.learner.model.named_parameters()}
+    ours.optimizer.begin(1e-3)
+    ours._backward(ours.steps[0][0], 10)
+
+    assert all(p.grad is None for p in ours.learner.model.parameters())
+    for name, p in ours.learner.model.named_parameters():  # matrices have moved, vectors move at the end
+        assert torch.equal(p, before[name]) == (p.ndim < 2), name
+    assert all(p.grad is None for parts in ours.optimizer._parts.values() for p in parts)
+    assert all(len(step) == 1 for step in ours.steps)
+
+
+@pytest.mark.parametrize("bits, most", [(8, 4.2), (4, 3.3)])
+def test_a_parameter_takes_few_bytes(bits: int, most: float) -> None:
+    """Weights and moments, with scales; vectors below 4,096 elements are not packed."""
+    model = tiny.qwen3(hidden_size=256, intermediate_size=512).bfloat16()
+    named = [(n, p) for n, p in model.named_parameters() if p.ndim == 2]
+    ours = OptimizerInBackward(named, Train(optimizer=f"adamw_{bits}bit"))  # type: ignore[arg-type]
+    held, count = ours.bytes(), sum(p.numel() for _, p in named)
+
+    assert held["weights"] == 2 * count
+    assert sum(held.values()) / count < most
+
+
+@pytest.mark.parametrize("settings", [LOW_QAT, replace(QAD, precision="bf16", **LOW)], ids=["qat", "qad"])
+def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
+    """The same losses and weights, to the bit, from any checkpoint: moments, shares and random numbers are in it."""
+    settings = replace(settings, epochs=1, save=2)
+    states: dict[int, Any] = {}
+    whole = trainer(settings, hold=None)
+    torch.manual_seed(0)
+    whole.run(silent, lambda: states.update({whole.step: deepcopy(whole.state())}))
+
+    for state in states.values():
+        again = trainer(settings, hold=None)
+        again.restore(state)
+        assert losses(again.run(silent)) == losses(whole.records)
+        for name, p in whole.weights.model.items():
+            assert torch.equal(again.weights.model[name], p)
+    assert len(states) >= 2
+
+
+def test_a_state_of_the_exact_optimizer_is_refused() -> None:
+    """One line, rather than a missing key."""
+    ours = trainer(LOW_QAT, hold=None)
+    exact = trainer(replace(LOW_QAT, optimizer="adamw"), hold=None)
+    with pytest.raises(CheckpointError, match="of another optimizer"):
+        ours.restore(exact.state())
+
+
+def test_what_the_teacher_said_may_lie_in_a_file(tmp_path: Path) -> None:
+    """The same numbers, and nothing is left in the folder."""
+    model, data = learner(QAD), samples()
+    kept, filed = listen(model, data, PAD, 256), listen(model, data, PAD, 256, tmp_path)
+
+    assert torch.equal(kept.hidden, filed.hidden)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        ({"batch_tokens": 8192}, "must be micro_tokens"),
+        ({"trained": "scales"}, "trains weights"),
+    ],
+)
+def test_what_low_bit_training_cannot_do_is_refused(more: dict[str, Any], words: str) -> None:
+    """When the recipe is read."""
+    with pytest.raises(DecodeError, match=words):
+        Train(**{"optimizer": "adamw_8bit", **more})
+
+
+def test_the_exact_optimizer_stays_the_default() -> None:
+    """Nobody gets fewer bits without asking."""
+    assert Train().optimizer == "adamw" and PLAIN.optimizer == "adamw"
