@@ -75,7 +75,8 @@ def head_loss(
     if goal.ce_share < 1 and taught is None:
         raise ValueError("a divergence needs a teacher")
     parts = None if taught is None else (taught.hidden, taught.head)
-    total, ce, kl = _Head.apply(hidden, head, targets, parts, float(count), goal, compiled)
+    head_of: Any = _Head  # torch leaves `apply` without annotations
+    total, ce, kl = head_of.apply(hidden, head, targets, parts, float(count), goal, compiled)
     return Loss(total, ce, kl)
 
 

@@ -75,10 +75,11 @@ def shard(learner: nn.Module, model: nn.Module, world: World) -> None:
         return
     if next(model.parameters()).dtype != torch.bfloat16:
         raise RecipeError('train.precision must be "bf16" with more than one process')
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
-    mesh = torch.distributed.init_device_mesh(next(model.parameters()).device.type, (world.size,))
+    mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
     for block in blocks_of(model):
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(learner, mesh=mesh, mp_policy=policy)

@@ -57,7 +57,7 @@ def test_losses_and_weights_are_the_plain_loops(settings: Train) -> None:
     """Chunked heads, micro-batches, held weights, no masks: none of it changes a step, in float32."""
     ours = trainer(settings)
     plain = learner(settings).model.train()
-    wanted = plain_loop(plain, ours.steps, ours.samples, settings, len(ours.steps))
+    wanted = plain_loop(plain, ours.steps, list(ours.samples), settings, len(ours.steps))
 
     assert losses(ours.run(silent)) == pytest.approx(wanted, rel=1e-5)
     for name, parameter in plain.named_parameters():
@@ -67,7 +67,7 @@ def test_losses_and_weights_are_the_plain_loops(settings: Train) -> None:
 def test_quantized_losses_are_the_plain_loops_too() -> None:
     """As far as can be: a float that differs in its last bit can fall to the next point of NVFP4's grid."""
     ours = trainer(QAT)
-    wanted = plain_loop(learner(QAT).model.train(), ours.steps, ours.samples, QAT, len(ours.steps))
+    wanted = plain_loop(learner(QAT).model.train(), ours.steps, list(ours.samples), QAT, len(ours.steps))
     found = losses(ours.run(silent))
 
     assert found[0] == pytest.approx(wanted[0], rel=1e-6)
@@ -80,7 +80,7 @@ def test_the_hybrid_learns_as_the_plain_loop_does() -> None:
     model = learner(settings, kind=tiny.qwen3_5)
     ours = Trainer(model, samples(), PAD, settings)
     plain = learner(settings, kind=tiny.qwen3_5).model.train()
-    wanted = plain_loop(plain, ours.steps, ours.samples, settings, 2)
+    wanted = plain_loop(plain, ours.steps, list(ours.samples), settings, 2)
 
     assert losses(ours.run(silent)) == pytest.approx(wanted, rel=1e-5)
 
@@ -107,7 +107,8 @@ def test_masters_and_held_weights_move_together() -> None:
     ours.run(silent)
     ours.hold()
 
-    for name, master in ours.weights.masters.items():
+    weights: Any = ours.weights
+    for name, master in weights.masters.items():
         assert master.dtype == torch.float32
         assert torch.equal(ours.weights.model[name], master.bfloat16())
     for layer in nvfp4_layers(ours.learner.model).values():
@@ -120,7 +121,7 @@ def test_a_step_smaller_than_bf16_still_adds_up() -> None:
     weights = Weights([("w", weight)])
     with torch.no_grad():
         for _ in range(100):
-            weights.masters["w"] += 1e-3
+            weights.masters["w"].add_(1e-3)
             weights.spread()
 
     assert weight.item() == pytest.approx(1.1, rel=1e-2)
@@ -134,7 +135,8 @@ def test_gradients_of_micro_batches_add_up_in_float32() -> None:
         weight.grad = torch.full((1,), gradient, dtype=torch.bfloat16)
         weights.collect()
 
-    assert float(weights.masters["w"].grad) == pytest.approx(1.001, rel=1e-4)
+    summed = weights.masters["w"].grad
+    assert summed is not None and float(summed) == pytest.approx(1.001, rel=1e-4)
     assert weight.grad is None
 
 
@@ -188,7 +190,8 @@ def test_learned_scales_leave_the_weights_alone() -> None:
     moved = {n for n, p in ours.learner.model.named_parameters() if not torch.equal(p, before[n])}
 
     assert moved == {name for name in before if name.endswith("block_amax")}
-    assert ours.weights.masters.keys() == moved
+    weights: Any = ours.weights
+    assert weights.masters.keys() == moved
 
 
 def test_a_teacher_remembers_what_it_would_say_now() -> None:
@@ -212,7 +215,7 @@ def test_scales_follow_after_so_many_steps_and_at_the_end() -> None:
     """The trap of a frozen amax."""
     at: list[int] = []
     settings = replace(QAT, epochs=4, refresh=3)
-    ours = trainer(settings, refresh=lambda: at.append(ours.step))
+    ours: Any = trainer(settings, refresh=lambda: at.append(ours.step))
     ours.run(silent)
 
     assert len(ours.steps) == 8
@@ -222,7 +225,7 @@ def test_scales_follow_after_so_many_steps_and_at_the_end() -> None:
 def test_weights_that_outgrow_a_frozen_amax_saturate_and_measured_ones_do_not() -> None:
     """What the refresh is for: the largest weight doubles, and only a new amax can say it."""
     model = learner(replace(QAT, precision="bf16")).model
-    layer = model.get_submodule("model.layers.0.mlp.down_proj")
+    layer: Any = model.get_submodule("model.layers.0.mlp.down_proj")
     with torch.no_grad():
         layer.weight *= 2
         saturated = float(layer.fake_weight().abs().max() / layer.weight.abs().max())
@@ -302,11 +305,11 @@ def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
     """The same losses and the same weights, to the bit, from any step."""
     settings = replace(settings, epochs=3, save=2)
     states: dict[int, Any] = {}
-    whole = trainer(settings, refresh=lambda: refresh_weight_amax(whole.learner.model))
+    whole: Any = trainer(settings, refresh=lambda: refresh_weight_amax(whole.learner.model))
     whole.run(silent, lambda: states.update({whole.step: deepcopy(whole.state())}))
 
     for step, state in states.items():
-        again = trainer(settings, refresh=lambda: refresh_weight_amax(again.learner.model))  # noqa: B023
+        again: Any = trainer(settings, refresh=lambda: refresh_weight_amax(again.learner.model))  # noqa: B023
         again.restore(state)
         assert again.step == step
         assert losses(again.run(silent)) == losses(whole.records)

@@ -25,7 +25,7 @@ from tests.quantizer import tiny  # noqa: E402
 from tests.quantizer.learners import PAD, PLAIN, QAD, QAT, learner, losses, samples, silent, trainer  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-LOW = {"optimizer": "adamw_8bit", "batch_tokens": 256, "micro_tokens": 256}
+LOW: dict[str, Any] = {"optimizer": "adamw_8bit", "batch_tokens": 256, "micro_tokens": 256}
 LOW_QAT = replace(QAT, precision="bf16", **LOW)
 
 
@@ -160,7 +160,7 @@ def test_a_clipped_gradient_is_never_longer_than_the_limit() -> None:
 def test_measuring_moves_nothing() -> None:
     """The first pass only looks."""
     ours = parameter(64, 256)
-    optimizer = low_bit({"w": ours}, clip=1.0)
+    optimizer: Any = low_bit({"w": ours}, clip=1.0)
     before = ours.detach().clone()
     assert not optimizer.measured
     with optimizer.measuring():
@@ -186,18 +186,19 @@ def test_a_run_learns_what_the_exact_one_learns() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw_8bit", "adamw_4bit"])
-def test_no_gradient_is_kept_after_backward(optimizer: str) -> None:
+def test_no_gradient_is_kept_after_backward(optimizer: Any) -> None:
     """But the vectors', which the masters take; and a step is one micro-batch, also of what the batches leave over."""
     ours = trainer(replace(LOW_QAT, optimizer=optimizer), hold=None)
     recompute(ours.learner.model)
     before = {name: p.detach().clone() for name, p in ours.learner.model.named_parameters()}
-    ours.optimizer.begin(1e-3)
+    in_backward: Any = ours.optimizer
+    in_backward.begin(1e-3)
     ours._backward(ours.steps[0][0], 10)
 
     assert all(p.grad is None for p in ours.learner.model.parameters())
     for name, p in ours.learner.model.named_parameters():  # matrices have moved, vectors move at the end
         assert torch.equal(p, before[name]) == (p.ndim < 2), name
-    assert all(p.grad is None for parts in ours.optimizer._parts.values() for p in parts)
+    assert all(p.grad is None for parts in in_backward._parts.values() for p in parts)
     assert all(len(step) == 1 for step in ours.steps)
 
 

@@ -22,7 +22,6 @@ from gates.artefact import artefact  # noqa: E402
 from quantizer.core.errors import CheckpointError, DataError, ExportError, QuantizerError, RecipeError  # noqa: E402
 from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
-from quantizer.train import checkpoint  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.run import CURVE, run  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -268,7 +267,7 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.
         raise RuntimeError("[enforce fail at inline_container.cc:820] . PytorchStreamWriter failed\nmore")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.torch, "save", full)
+        patch.setattr(torch, "save", full)
         with pytest.raises(CheckpointError, match=r"cannot be written \(.*failed\); make room") as caught:
             saved.save({"step": 4})
 

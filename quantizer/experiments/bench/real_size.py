@@ -79,7 +79,7 @@ def subjects() -> list[Subject]:
     """All of them, in the order in which they run."""
     exact = Train(lr=1e-5, warmup=0.0, schedule="constant", epochs=1, save=1, recompute=True)
     eight, four = replace(exact, optimizer="adamw_8bit"), replace(exact, optimizer="adamw_4bit")
-    some = {"shape": "9B, 8 layers", "cap": 130.0, "steps": 8}
+    some: dict[str, Any] = {"shape": "9B, 8 layers", "cap": 130.0, "steps": 8}
     return [
         Subject("9B QAT, 8 bits", "9B", eight, 48.0),
         Subject("9B QAD, 8 bits", "9B", replace(eight, loss="kl"), 48.0),

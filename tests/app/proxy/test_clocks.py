@@ -161,14 +161,14 @@ async def test_a_reply_of_one_call_stops_the_content_clock(home: House) -> None:
 
 
 async def test_a_call_written_as_text_stops_the_clock_when_it_is_shown(home: House) -> None:
-    """Its first token is a token at once; content it is when it is certain to be a call."""
+    """Its first token is a token at once; content it is when it is whole."""
     written = '<tool_call>\n{"name": "web_search", "arguments": {"q": 1'
     steps = paced(
-        begin=text(written[:11]), sure=text(written[11:]), rest=text("}}\n</tool_call>"), end=finish()
+        begin=text(written[:11]), more=text(written[11:]), rest=text("}}\n</tool_call>"), end=finish()
     )
     reading = await measure(home, *steps, stream=True, tools=TOOLS)
     reading.stops_at(TOKEN, "begin")
-    reading.stops_at(CONTENT, "sure")
+    reading.stops_at(CONTENT, "rest")
 
 
 async def test_a_thought_in_tags_is_no_content(home: House) -> None:
