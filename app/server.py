@@ -13,7 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from app.config.config import Address, Config, ConfigError
-from app.http.connection import DEFAULT_LIMITS, Connection, Limits
+from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from app.http.keys import admin_token
 from app.registry.errors import RegistryError
 from app.telemetry import log as logs
@@ -71,17 +71,17 @@ def servers(gateway: Gateway, drain: float = 1) -> tuple["_Server", "_Server"]:
     )
 
 
-def limits_of(config: Config) -> Limits:
+def limits_of(config: Config) -> ConnectionLimits:
     """Of each listener. A caller of a stream may read nothing for as long as its model's `idle` says."""
     read = config.gateway.read_seconds
     idle = max(model.timeouts.idle for model in config.models.values())
-    return Limits(config.gateway.max_connections, read, max(read, idle))
+    return ConnectionLimits(config.gateway.max_connections, read, max(read, idle))
 
 
 def server(
     app: object,
     drain: float = 1,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
     count: Callable[[str], None] = lambda code: None,
 ) -> "_Server":
     """One that listens where it is told by `serve(sockets=...)`. `count` is called with the code of what is no request."""

@@ -151,6 +151,19 @@ def test_functions_are_small(name: str) -> None:
             assert size <= MAX_FUNCTION_LINES, f"{name}.{node.name} has {size} lines"
 
 
+WIRE_TYPES = {"Text", "Tool"}
+"""What two APIs call a thing of theirs: the names stand in the OpenAPI document."""
+
+
+def test_no_two_classes_share_a_name() -> None:
+    found: dict[str, set[str]] = {}
+    for name in modules():
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(name)
+    assert {cls: places for cls, places in found.items() if len(places) > 1 and cls not in WIRE_TYPES} == {}
+
+
 def test_packages_are_empty_and_importing_does_nothing() -> None:
     for path in (p for p in modules().values() if p.name == "__init__.py"):
         assert not path.read_text("utf-8").strip(), f"{path} is not empty"

@@ -45,7 +45,7 @@ _BLANK_LINE = b"\r\n\r\n"
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """Of a listener. `connections`: open at once. `read_seconds`: for a request to come in. `write_seconds`:
     without a byte taken by the peer."""
 
@@ -54,7 +54,7 @@ class Limits:
     write_seconds: float = 30.0
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ConnectionLimits()
 
 
 class _Flow(FlowControl):
@@ -72,7 +72,9 @@ class Connection(HttpToolsProtocol):
 
     flow: _Flow
 
-    def __init__(self, *args: Any, limits: Limits, count: Callable[[str], None], **more: Any) -> None:
+    def __init__(
+        self, *args: Any, limits: ConnectionLimits, count: Callable[[str], None], **more: Any
+    ) -> None:
         super().__init__(*args, **more)
         self._limits = limits
         self._count = count

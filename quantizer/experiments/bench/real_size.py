@@ -2,7 +2,7 @@
 
     python -m quantizer.experiments.bench.real_size [--only NAME ...] [--json FILE] [--budget SECONDS]
 
-The models are random, a step is 4,096 random tokens in two rows, of which 27 % are the assistant's. A subject runs in
+The models are random, a step is 4,096 random tokens in two rows, of which 27 % are the assistant's. A setting runs in
 a process of its own, from building the model to the last step, under `torch.cuda.set_per_process_memory_fraction`. The
 peaks are torch's: allocated, what tensors took; reserved, what the allocator took from the GPU, which the cap is about.
 """
@@ -61,7 +61,7 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Setting:
     """One line of the table. cap: GiB that the process may take from the GPU. tokens: of a step, in so many rows. share: of
     the tokens that are learned."""
 
@@ -75,32 +75,32 @@ class Subject:
     share: float = SHARE
 
 
-def subjects() -> list[Subject]:
+def all_settings() -> list[Setting]:
     """All of them, in the order in which they run."""
     exact = Train(lr=1e-5, warmup=0.0, schedule="constant", epochs=1, save=1, recompute=True)
     eight, four = replace(exact, optimizer="adamw_8bit"), replace(exact, optimizer="adamw_4bit")
     some: dict[str, Any] = {"shape": "9B, 8 layers", "cap": 130.0, "steps": 8}
     return [
-        Subject("9B QAT, 8 bits", "9B", eight, 48.0),
-        Subject("9B QAD, 8 bits", "9B", replace(eight, loss="kl"), 48.0),
-        Subject("8 layers QAT, exact", settings=exact, **some),
-        Subject("8 layers QAT, 8 bits", settings=eight, **some),
-        Subject(
+        Setting("9B QAT, 8 bits", "9B", eight, 48.0),
+        Setting("9B QAD, 8 bits", "9B", replace(eight, loss="kl"), 48.0),
+        Setting("8 layers QAT, exact", settings=exact, **some),
+        Setting("8 layers QAT, 8 bits", settings=eight, **some),
+        Setting(
             "9B QAT, 8 bits, every token learned, one row", "9B", eight, 48.0, steps=6, rows=1, share=1.0
         ),
-        Subject("27B QAT, 4 bits", "27B", four, 100.0, steps=8),
-        Subject("27B QAD, 4 bits", "27B", replace(four, loss="kl"), 100.0, steps=8),
-        Subject("9B QAT, 4 bits", "9B", four, 48.0, steps=8),
+        Setting("27B QAT, 4 bits", "27B", four, 100.0, steps=8),
+        Setting("27B QAD, 4 bits", "27B", replace(four, loss="kl"), 100.0, steps=8),
+        Setting("9B QAT, 4 bits", "9B", four, 48.0, steps=8),
     ]
 
 
-TINY: Final = Subject(
+TINY: Final = Setting(
     "tiny", "tiny", Train(loss="kl", epochs=1, save=1, optimizer="adamw_8bit"), 1.0, steps=5, tokens=128
 )
 
 
-def measure(subject: Subject, device: str) -> dict[str, Any]:
-    """Run one subject in this process. Times are medians over the steps after `WARM`."""
+def measure(setting: Setting, device: str) -> dict[str, Any]:
+    """Run one setting in this process. Times are medians over the steps after `WARM`."""
     import torch
 
     from quantizer.layers.attach import attach, make_plan
@@ -114,24 +114,24 @@ def measure(subject: Subject, device: str) -> dict[str, Any]:
     cuda = device == "cuda"
     if cuda:
         total = torch.cuda.mem_get_info()[1]
-        torch.cuda.set_per_process_memory_fraction(subject.cap * GIB / total)
-    settings = replace(subject.settings, batch_tokens=subject.tokens, micro_tokens=subject.tokens)
+        torch.cuda.set_per_process_memory_fraction(setting.cap * GIB / total)
+    settings = replace(setting.settings, batch_tokens=setting.tokens, micro_tokens=setting.tokens)
     told: dict[str, Any] = {
-        "name": subject.name,
-        "cap_gib": subject.cap,
-        "tokens": subject.tokens,
-        "rows": subject.rows,
+        "name": setting.name,
+        "cap_gib": setting.cap,
+        "tokens": setting.tokens,
+        "rows": setting.rows,
         "parts": {},
     }
     with _part(told, "build"):
-        model = _build(SHAPES[subject.shape], device)
+        model = _build(SHAPES[setting.shape], device)
         learner = Learner(model, settings)
     told["parameters"] = sum(p.numel() for p in model.parameters())
-    data = _rows(subject, model.config.vocab_size)
+    data = _rows(setting, model.config.vocab_size)
     teacher = None
     if settings.loss != "ce":
         with _part(told, "teacher"):
-            teacher = listen(learner, data, 0, subject.tokens, Path())
+            teacher = listen(learner, data, 0, setting.tokens, Path())
     with _part(told, "calibrate"):
         attach(model, make_plan(model, Layers()))
         calibrate(model, _batches(data))
@@ -152,8 +152,8 @@ def measure(subject: Subject, device: str) -> dict[str, Any]:
         records = trainer.run(_tell, lambda: times.append(time.perf_counter()))
     each = [b - a for a, b in zip(times, times[1:], strict=False)][WARM - 1 :]
     told["step_seconds"] = round(statistics.median(each), 4)
-    told["tokens_per_second"] = round(subject.tokens / statistics.median(each), 1)
-    told["mfu"] = round(6 * told["parameters"] * subject.tokens / statistics.median(each) / 989e12, 4)
+    told["tokens_per_second"] = round(setting.tokens / statistics.median(each), 1)
+    told["mfu"] = round(6 * told["parameters"] * setting.tokens / statistics.median(each) / 989e12, 4)
     told["losses"] = [round(record.loss, 4) for record in records]
     return told
 
@@ -172,15 +172,15 @@ def _build(changes: dict[str, Any], device: str) -> Any:
         torch.set_default_dtype(torch.float32)
 
 
-def _rows(subject: Subject, vocabulary: int) -> list[Any]:
+def _rows(setting: Setting, vocabulary: int) -> list[Any]:
     """Rows for each step: random tokens in turns, of which so many are the assistant's."""
     from quantizer.data.render import TrainingSample
 
     rng = np.random.default_rng(7)
-    turns, made = subject.tokens // subject.rows // TURN, []
-    for _ in range(subject.steps * subject.rows):
+    turns, made = setting.tokens // setting.rows // TURN, []
+    for _ in range(setting.steps * setting.rows):
         ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
-        learned = np.repeat(rng.permutation(turns) < max(1, round(subject.share * turns)), TURN)
+        learned = np.repeat(rng.permutation(turns) < max(1, round(setting.share * turns)), TURN)
         learned[0] = False
         made.append(TrainingSample(ids, learned))
     return made
@@ -239,11 +239,11 @@ def table(done: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _run(subject: Subject, seconds: float) -> dict[str, Any]:
-    """A subject in a process of its own; what went wrong, if it did."""
+def _run(setting: Setting, seconds: float) -> dict[str, Any]:
+    """A setting in a process of its own; what went wrong, if it did."""
     alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": "8"}
-    failed = {"name": subject.name, "cap_gib": subject.cap}
-    command = [sys.executable, "-m", "quantizer.experiments.bench.real_size", "--one", subject.name]
+    failed = {"name": setting.name, "cap_gib": setting.cap}
+    command = [sys.executable, "-m", "quantizer.experiments.bench.real_size", "--one", setting.name]
     try:
         done = subprocess.run(
             command, env=os.environ | alone, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False
@@ -257,7 +257,7 @@ def _run(subject: Subject, seconds: float) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the subjects that fit the budget, and print the table."""
+    """Run the settings that fit the budget, and print the table."""
     import torch
 
     from quantizer.core.cost import default_device, device_name
@@ -265,20 +265,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m quantizer.experiments.bench.real_size", description=__doc__
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these subjects")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these settings")
     parser.add_argument("--one", metavar="NAME", help="this one, in this process; one line of JSON")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
     parser.add_argument(
         "--budget", type=float, default=1200.0, metavar="SECONDS", help="for all (%(default)s)"
     )
     given = parser.parse_args(arguments)
-    named = {subject.name: subject for subject in (*subjects(), TINY)}
+    named = {setting.name: setting for setting in (*all_settings(), TINY)}
     if given.one:
-        subject, told = named[given.one], {}
+        setting, told = named[given.one], {}
         try:
-            told = measure(subject, default_device())
+            told = measure(setting, default_device())
         except torch.OutOfMemoryError as error:
-            told = {"name": subject.name, "cap_gib": subject.cap, "failed": "out of memory"}
+            told = {"name": setting.name, "cap_gib": setting.cap, "failed": "out of memory"}
             _tell(str(error))
         print(json.dumps(told))
         return 0
@@ -291,10 +291,10 @@ def main(arguments: list[str] | None = None) -> int:
         "torch": torch.__version__,
         "results": [],
     }
-    for subject in subjects():
-        if given.only and subject.name not in given.only or until - time.monotonic() < 30:
+    for setting in all_settings():
+        if given.only and setting.name not in given.only or until - time.monotonic() < 30:
             continue
-        out["results"].append(_run(subject, until - time.monotonic()))
+        out["results"].append(_run(setting, until - time.monotonic()))
         print(table(out["results"])[-1], flush=True)
         if given.json:
             given.json.write_text(json.dumps(out, indent=1) + "\n")

@@ -19,7 +19,7 @@ from app.http.connection import (
     READ_AHEAD,
     TURN_BYTES,
     Connection,
-    Limits,
+    ConnectionLimits,
 )
 from app.server import limits_of, raise_descriptor_limit
 from tests.app.house import config
@@ -66,7 +66,7 @@ class Transport(asyncio.Transport):
 class Server:
     """Makes connections to one application, which notes what it was asked."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
         self.asked: list[tuple[str, str, bytes]] = []
         self.counted: list[str] = []
         self.go_on = asyncio.Event()
@@ -255,7 +255,7 @@ async def test_tiny_chunks_alone_are_no_offence() -> None:
 
 async def test_one_connection_too_many_is_told_and_closed() -> None:
     """503, and those that were there are served."""
-    server = Server(Limits(connections=2))
+    server = Server(ConnectionLimits(connections=2))
     first, second, third = (server.connect() for _ in range(3))
     assert third[1].closed and code(third[1]) == "too_many_connections"
     assert b"HTTP/1.1 503 " in third[1].out and b"retry-after: 1\r\n" in third[1].out
@@ -271,7 +271,7 @@ async def test_one_connection_too_many_is_told_and_closed() -> None:
 @pytest.mark.parametrize("closing", [False, True], ids=["open", "closing"])
 async def test_a_peer_that_takes_nothing_is_cut_off(closing: bool) -> None:
     """Progress buys time, however little; a connection that cannot finish closing is no exception."""
-    server = Server(Limits(write_seconds=30))
+    server = Server(ConnectionLimits(write_seconds=30))
     made, transport = server.connect()
     transport.closed = closing
     transport.waiting = 1000
@@ -286,7 +286,7 @@ async def test_a_peer_that_takes_nothing_is_cut_off(closing: bool) -> None:
 
 
 async def test_a_peer_that_takes_all_is_not() -> None:
-    server = Server(Limits(write_seconds=30))
+    server = Server(ConnectionLimits(write_seconds=30))
     made, transport = server.connect()
     for now in range(0, 1000, 10):
         made.sweep(now)
@@ -373,4 +373,4 @@ async def test_there_are_descriptors_for_every_connection(monkeypatch: pytest.Mo
 async def test_a_reader_is_given_what_the_most_patient_model_gives(tmp_path: Path) -> None:
     """`idle` bounds the silence of one who does not read, and the listener cuts nobody off before it."""
     patient = config("http://127.0.0.1:9", tmp_path, timeouts={"idle": 600.0}, gateway={"max_connections": 7})
-    assert limits_of(patient) == Limits(7, 30.0, 600.0)
+    assert limits_of(patient) == ConnectionLimits(7, 30.0, 600.0)
