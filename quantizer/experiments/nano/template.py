@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import jinja2
-import jinja2.sandbox
+if TYPE_CHECKING:
+    import jinja2
+
 
 Style = Literal["hermes", "xml"]
 Message = dict[str, Any]
@@ -151,6 +152,8 @@ def tojson(value: object) -> str:
 @cache
 def _compiled(style: Style) -> jinja2.Template:
     # The same sandbox and switches as transformers/utils/chat_template_utils.py.
+    import jinja2.sandbox  # here: whoever only asks the models needs no extra
+
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = tojson
     return environment.from_string(source(style))
