@@ -133,12 +133,11 @@ class CompletionEncoder:
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
         self._usage: Usage | None = None
-        self._inliner = Inliner() if head.reasoning == "inline" else None
+        self._inliner = Inliner(head.reasoning)
 
     def feed(self, events: Sequence[Event]) -> bytes:
         """The bytes these events are on the wire; b"" when the caller is to see nothing."""
-        shown = [e for event in events for e in (self._inliner.feed(event) if self._inliner else (event,))]
-        return b"".join([self._encode(event) for event in shown])
+        return b"".join([self._encode(event) for event in self._inliner.feed(events)])
 
     def texts(self, texts: Sequence[str]) -> bytes:
         """Plain texts of choice 0."""
@@ -174,7 +173,7 @@ class CompletionCollector:
         self._text: list[str] = []
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        self._inliner = Inliner() if head.reasoning == "inline" else None
+        self._inliner = Inliner(head.reasoning)
 
     def texts(self, texts: Sequence[str]) -> None:
         """Take plain texts of choice 0."""
@@ -182,14 +181,13 @@ class CompletionCollector:
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""
-        for event in events:
-            for shown in self._inliner.feed(event) if self._inliner else (event,):
-                if type(shown) is Text:
-                    self._text.append(shown.text)
-                elif type(shown) is Finish:
-                    self._finish = shown
-                elif type(shown) is Usage:
-                    self._usage = shown
+        for event in self._inliner.feed(events):
+            if type(event) is Text:
+                self._text.append(event.text)
+            elif type(event) is Finish:
+                self._finish = event
+            elif type(event) is Usage:
+                self._usage = event
 
     def message(self) -> bytes:
         """The completion as JSON."""

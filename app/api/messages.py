@@ -101,19 +101,18 @@ class MessagesEncoder:
         self._delta = b""  # what begins each delta of the open text
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        self._inliner = Inliner() if head.reasoning == "inline" else None
+        self._inliner = Inliner(head.reasoning)
 
     def feed(self, events: Sequence[Event]) -> bytes:
         """The bytes these events are on the wire; b"" when the caller is to see nothing."""
         out: list[bytes] = []
-        for event in events:
-            for shown in self._inliner.feed(event) if self._inliner else (event,):
-                self._encode(shown, out)
+        for event in self._inliner.feed(events):
+            self._encode(event, out)
         return b"".join(out)
 
     def texts(self, texts: Sequence[str]) -> bytes:
         """Plain texts of choice 0."""
-        if self._block != "text" or self._inliner:
+        if self._block != "text" or self._inliner.is_on:
             return self.feed([Text(0, text) for text in texts])
         return b"".join([self._delta + _json(text) + b"}}\n\n" for text in texts])
 
@@ -183,7 +182,7 @@ class MessagesCollector:
         self._blocks: list[tuple[dict[str, Any], list[str]]] = []  # and their texts, to be joined
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        self._inliner = Inliner() if head.reasoning == "inline" else None
+        self._inliner = Inliner(head.reasoning)
 
     def texts(self, texts: Sequence[str]) -> None:
         """Take plain texts of choice 0."""
@@ -191,9 +190,8 @@ class MessagesCollector:
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""
-        for event in events:
-            for shown in self._inliner.feed(event) if self._inliner else (event,):
-                self._take(shown)
+        for event in self._inliner.feed(events):
+            self._take(event)
 
     def _take(self, event: Event) -> None:
         if type(event) is Text:

@@ -66,12 +66,12 @@ class _Row:
         self._parts: list[str] = []  # of its text
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        self._inliner = Inliner() if head.reasoning == "inline" else None
+        self._inliner = Inliner(head.reasoning)
 
     @property
     def is_speaking(self) -> bool:
         """Whether a text is open, and the next text is a delta of it and no more."""
-        return self._item.get("type") == "message" and self._inliner is None
+        return self._item.get("type") == "message" and not self._inliner.is_on
 
     @property
     def place(self) -> dict[str, Any]:
@@ -82,10 +82,10 @@ class _Row:
         """More of the open text, the short way."""
         self._parts.append(text)
 
-    def feed(self, event: Event) -> Iterator[Step]:
-        """Take one event."""
-        for shown in self._inliner.feed(event) if self._inliner else (event,):
-            yield from self._take(shown)
+    def feed(self, events: Sequence[Event]) -> Iterator[Step]:
+        """Take events in order."""
+        for event in self._inliner.feed(events):
+            yield from self._take(event)
 
     def fail(self, message: str, code: str) -> Step:
         """The end of a response that broke off: `code` stays in OpenAI's words, `type` is ours."""
@@ -219,7 +219,7 @@ class ResponsesEncoder:
 
     def feed(self, events: Sequence[Event]) -> bytes:
         """The bytes these events are on the wire; b"" when the caller is to see nothing."""
-        return b"".join([self._tell(step) for event in events for step in self._row.feed(event)])
+        return b"".join([self._tell(step) for step in self._row.feed(events)])
 
     def texts(self, texts: Sequence[str]) -> bytes:
         """Plain texts of choice 0."""
@@ -256,9 +256,8 @@ class ResponsesCollector:
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""
-        for event in events:
-            for _ in self._row.feed(event):
-                pass  # nobody is told of the steps
+        for _ in self._row.feed(events):
+            pass  # nobody is told of the steps
 
     def message(self) -> bytes:
         """The Response as JSON."""

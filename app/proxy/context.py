@@ -104,6 +104,7 @@ class RequestContext:
         self.public_name: str | None = None  # of the model; None until the request is accepted
         self.stream = False  # whether the caller streams
         self.engines: list[str] = []  # that were asked, in order
+        self.was_tried = False  # there are facts of a reply
         self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
         self.begun = False  # some of the reply has gone out: no other engine may answer
         self.encoder: Encoder | None = None  # of the stream that goes out
@@ -120,11 +121,6 @@ class RequestContext:
     def engine(self) -> str:
         """The engine that was asked last."""
         return self.engines[-1] if self.engines else NO_ENGINE
-
-    @property
-    def was_tried(self) -> bool:
-        """Whether an engine was asked, so that there are facts of a reply."""
-        return bool(self.engines) and hasattr(self, "head")
 
     @property
     def failovers(self) -> int:
@@ -159,8 +155,8 @@ class RequestContext:
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut = [], None, None
         self.broken = self.ended = self.encoder = None
-        now = time.perf_counter()
-        self.queued, self.overhead = now - self.start, 0.0
+        self.queued, self.overhead = time.perf_counter() - self.start, 0.0
+        self.was_tried = True
 
     def _policy(
         self, parsed: ParsedRequest, thinking: Thinking, plan: ThoughtPlan, id_prefix: str

@@ -66,8 +66,9 @@ class Exchange:
         self._tokens = 0
         self._bytes = 0  # of the engine's stream
         self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
+        self._has_answered = False
         # Made by `_answered`, when the engine has.
-        self._pipeline: Pipeline | None = None
+        self._pipeline: Pipeline
         self._writer: ReplyWriter
         self._over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
@@ -85,9 +86,9 @@ class Exchange:
                 while not await self._ask(path, body):
                     path, body = ANSWER_PATH, context.answer_body(self._meter)
         finally:
-            if self._pipeline is not None:
+            if self._has_answered:
                 self._abandon()
-                self._note(self._pipeline, path)
+                self._note(path)
 
     async def _ask(self, path: str, body: bytes) -> bool:
         """One reply of the engine to its end, and the caller's with it. False: it is to be asked again."""
@@ -95,13 +96,13 @@ class Exchange:
         async with route.upstream.ask(route.url + path, body, headers) as reply:
             if reply.status != 200:
                 raise await status_error(reply, path)
-            pipeline = self._answered(reply)
+            self._answered(reply)
             if reply.is_stream:
                 reply.pour(self)
             else:  # although it was asked to
                 whole = BodyReader(MAX_JSON_FACTOR * self._budget.reply_bytes)
                 reply.pour(whole)
-                self._feed_message(pipeline, await whole.done)
+                self._feed_message(await whole.done)
             await self._over
             if self._begins_again:
                 return False
@@ -110,11 +111,12 @@ class Exchange:
             await _finish(reply)
             return True
 
-    def _answered(self, reply: EngineReply) -> Pipeline:
+    def _answered(self, reply: EngineReply) -> None:
         """The engine has answered 200; for the second time if it goes on behind a thought."""
         context = self._context
         self._over = self._loop.create_future()
-        if self._pipeline is None:
+        if not self._has_answered:
+            self._has_answered = True
             meter = None if self._watch is None else self._watch.meter
             self._pipeline = Pipeline(context.policy, meter)
             self._set_timer()
@@ -128,7 +130,6 @@ class Exchange:
             self._pipeline = Pipeline(answer_policy(context.policy), spent=spent)
             self._begins_again, self._tokens = False, 0
             self._writer.answered_by(reply)
-        return self._pipeline
 
     def _abandon(self) -> None:
         """Write nothing more, and ask nothing more."""
@@ -139,11 +140,11 @@ class Exchange:
                 pending.cancel()
         self._writer.abandon()
 
-    def _note(self, pipeline: Pipeline, path: str) -> None:
+    def _note(self, path: str) -> None:
         """What accounting wants to know of the stream core; and whether the engine thought unasked."""
         context, route = self._context, self._context.route
-        context.calls = pipeline.call_sources
-        context.audit.dropped = pipeline.dropped
+        context.calls = self._pipeline.call_sources
+        context.audit.dropped = self._pipeline.dropped
         told = route.dialect in CAN_TURN_OFF
         if kind := unasked_thought(context.policy, context.audit.stripped, context.body, path, told):
             route.catch(kind)
@@ -152,16 +153,15 @@ class Exchange:
 
     def data(self, data: bytes) -> None:
         """A read from the engine."""
-        pipeline = self._pipeline
-        if pipeline is None or self._over.done():
+        if self._over.done():
             return
-        now = time.perf_counter()
+        pipeline, now = self._pipeline, time.perf_counter()
         self._bytes += len(data)
         try:
             watch = self._watch
             texts = pipeline.passes(data) if watch is None else None
             if watch is not None:
-                self._feed_watched(pipeline, data, now, watch)
+                self._feed_watched(data, now, watch)
             elif texts is None:
                 self._take(pipeline.feed(data), now)
         except BaseException as error:
@@ -180,10 +180,9 @@ class Exchange:
 
     def end(self, error: MannersError | None) -> None:
         """The engine's connection is done."""
-        pipeline = self._pipeline
-        if pipeline is None or self._over.done():
+        if self._over.done():
             return
-        now = time.perf_counter()
+        pipeline, now = self._pipeline, time.perf_counter()
         self._bug = bug_behind(error)
         try:
             events = pipeline.close() if error is None else pipeline.abort(error.message, error.code)
@@ -191,11 +190,11 @@ class Exchange:
             return self._give_up(unreadable(bug), bug)
         self._take(events, now)
 
-    def _feed_message(self, pipeline: Pipeline, body: bytes) -> None:
+    def _feed_message(self, body: bytes) -> None:
         """A reply that was not streamed."""
         try:
-            events = pipeline.feed_message(body)
-            if pipeline.size > self._budget.reply_bytes:
+            events = self._pipeline.feed_message(body)
+            if self._pipeline.size > self._budget.reply_bytes:
                 raise self._budget.exceeded()
         except BaseException as error:
             return self._give_up(unreadable(error), error)
@@ -203,14 +202,13 @@ class Exchange:
 
     def _take(self, events: Sequence[Event], now: float) -> None:
         """Note a batch of events and show it."""
-        pipeline = self._pipeline
-        if pipeline is None or self._over.done():
+        if self._over.done():
             return
         try:
-            if pipeline.tokens != self._tokens:
-                self._note_progress(pipeline.tokens, now)
+            if self._pipeline.tokens != self._tokens:
+                self._note_progress(self._pipeline.tokens, now)
             if events:
-                self._show(pipeline, events, now)
+                self._show(events, now)
         except BaseException as error:
             self._give_up(unwritten(error), error)
 
@@ -221,8 +219,8 @@ class Exchange:
             self._context.route.vouch()
         self._tokens = tokens
 
-    def _show(self, pipeline: Pipeline, events: Sequence[Event], now: float) -> None:
-        context = self._context
+    def _show(self, events: Sequence[Event], now: float) -> None:
+        context, pipeline = self._context, self._pipeline
         self._clocks.feed(events, now)
         self._audit.feed(events)
         for event in events:
@@ -262,7 +260,7 @@ class Exchange:
     @property
     def _meter(self) -> ThoughtMeter:
         """What the reply that was given up had told of itself."""
-        assert self._pipeline is not None and self._pipeline.meter is not None
+        assert self._pipeline.meter is not None
         return self._pipeline.meter
 
     def _set_timer(self) -> None:
@@ -279,9 +277,9 @@ class Exchange:
         except BaseException as error:
             self._give_up(unreadable(error), error)
 
-    def _feed_watched(self, pipeline: Pipeline, data: bytes, now: float, watch: ThoughtWatch) -> None:
+    def _feed_watched(self, data: bytes, now: float, watch: ThoughtWatch) -> None:
         """A read, while there is a limit to the thought."""
-        for events in pipeline.feed_each(data):
+        for events in self._pipeline.feed_each(data):
             self._take(events, now)
             if self._watch is watch and not self._over.done():
                 self._look(events, now, watch)
@@ -289,7 +287,6 @@ class Exchange:
                 return
 
     def _look(self, events: Sequence[Event], now: float, watch: ThoughtWatch) -> None:
-        assert self._pipeline is not None
         if watch.look(events, self._pipeline):
             self._watch, self._context.cut = None, watch.due
             if watch.limit.means == "control":

@@ -11,6 +11,7 @@ its closing tag, or to the end of the reply, and none of it is ever text.
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 from app.stream.events import CallArguments, CallStart, Dropped, Segment
@@ -348,12 +349,10 @@ class CallBlock:
         """The reply ended inside a call."""
         call = self._call
         assert call is not None
-        try:
-            whole = bool(reason)
-            if whole:
+        handed_on = False
+        if reason:
+            with suppress(NotACall):
                 call.close(reason)
-            handed_on = whole and self._hand_on(call, out)
-        except NotACall:
-            handed_on = False
+                handed_on = self._hand_on(call, out)
         if not handed_on and reason not in CUT:
             out.append(Dropped())

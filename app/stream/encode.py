@@ -31,13 +31,17 @@ class ReplyHead(Struct, frozen=True):
 
 
 class Inliner:
-    """Writes thoughts into the text, in think tags, for `reasoning = "inline"`."""
+    """Writes thoughts into the text, in think tags, for `reasoning = "inline"`; else it changes nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, reasoning: Reasoning) -> None:
+        self.is_on = reasoning == "inline"
         self._open: set[int] = set()
 
-    def feed(self, event: Event) -> list[Event]:
-        """The event, with thoughts made text and tags where a thought begins and ends."""
+    def feed(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The events, with thoughts made text and tags where a thought begins and ends."""
+        return [shown for event in events for shown in self._inline(event)] if self.is_on else events
+
+    def _inline(self, event: Event) -> list[Event]:
         if isinstance(event, Usage | Broken | Done):
             return [event]
         if type(event) is Thought:
@@ -66,19 +70,18 @@ class StreamEncoder:
         self._content = self._chunk + b'0,"delta":{"content":'
         self._usage: Usage | None = None
         self._begun: set[int] = set()
-        self._inliner = Inliner() if head.reasoning == "inline" else None
+        self._inliner = Inliner(head.reasoning)
 
     def feed(self, events: Sequence[Event]) -> bytes:
         """The bytes these events are on the wire; b"" when the caller is to see nothing."""
         out: list[bytes] = []
-        for event in events:
-            for shown in self._inliner.feed(event) if self._inliner else (event,):
-                self._encode(shown, out)
+        for event in self._inliner.feed(events):
+            self._encode(event, out)
         return b"".join(out)
 
     def texts(self, texts: Sequence[str]) -> bytes:
         """Plain texts of choice 0: what `feed` would give, the short way."""
-        if not self._begun or self._inliner:
+        if not self._begun or self._inliner.is_on:
             return self.feed([Text(0, text) for text in texts])
         if len(texts) == 1:
             return self._content + _json(texts[0]) + _CONTENT_END
@@ -154,21 +157,20 @@ class MessageCollector:
         self._calls: list[tuple[CallStart, list[str]]] = []  # and the fragments of their arguments
         self._reason: str | None = None
         self._usage: Usage | None = None
-        self._inliner = Inliner() if head.reasoning == "inline" else None
+        self._inliner = Inliner(head.reasoning)
         self.broken: Broken | None = None
 
     def texts(self, texts: Sequence[str]) -> None:
         """Take plain texts of choice 0, the short way."""
-        if self._inliner:
+        if self._inliner.is_on:
             self.feed([Text(0, text) for text in texts])
         else:
             self._text.extend(texts)
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""
-        for event in events:
-            for shown in self._inliner.feed(event) if self._inliner else (event,):
-                self._take(shown)
+        for event in self._inliner.feed(events):
+            self._take(event)
 
     def _take(self, event: Event) -> None:
         if type(event) is Text:
