@@ -13,6 +13,8 @@ import pytest
 
 from tests.ops.facts import ROOT
 
+pytestmark = [pytest.mark.ops, pytest.mark.timeout(600)]
+
 ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
 
 
@@ -52,8 +54,6 @@ def served(commands: Path, tmp_path: Path) -> Iterator[str]:
 def test_an_installed_gateway_answers_in_an_empty_folder(served: str) -> None:
     assert "Ready:" in served
     body = {"model": "annie", "messages": [{"role": "user", "content": "Good morning!"}]}
-    asked = urllib.request.Request(
-        ENDPOINT, json.dumps(body).encode(), {"content-type": "application/json"}
-    )
+    asked = urllib.request.Request(ENDPOINT, json.dumps(body).encode(), {"content-type": "application/json"})
     with urllib.request.urlopen(asked, timeout=60) as reply:
         assert json.load(reply)["choices"][0]["message"]["content"]
