@@ -3,7 +3,7 @@
     bytes -> SSEDecoder -> parse_payload -> Segmenter -> HoldBack -> CallNormalizer
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
-that is not streamed takes the same road: feed it whole, then close.
+that is not streamed takes the same way: feed it whole, then close.
 """
 
 from collections.abc import Iterator

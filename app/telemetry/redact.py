@@ -3,7 +3,7 @@
 One `Redactor` a conversation: the same value becomes the same placeholder wherever it stands, so that a
 call's arguments still agree with the prompt. E-mail addresses, telephone and card numbers (any seven
 digits in a row, also with spaces, dots, dashes or brackets between them), IP addresses, addresses of
-the web that hold a key or a password, tokens, keys and passwords are known by their looks. A name or a
+the web that hold a key or a password, tokens, keys and passwords are recognized by their form. A name or a
 street is not: patterns of the operator's own take those out. Dates stay.
 
 Placeholders hold no digit and no "@", so none is taken for something to redact, nor makes a number

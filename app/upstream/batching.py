@@ -1,6 +1,6 @@
 """Batched input and output: what all engines sent in one iteration of the event loop is processed, then written.
 
-Engines give a token to every stream in one step, so reads come in bunches. Worked off one by one,
+Engines give a token to every stream in one step, so reads come in bunches. Processed one by one,
 each between two system calls, the code for each finds cold caches; measured with 16 streams, doing
 all of it first and all the writing then saves 2 to 4 us a chunk. Nothing waits for it: the work is
 done in the same iteration, before the loop looks for anything new.
