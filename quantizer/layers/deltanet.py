@@ -28,8 +28,7 @@ Rule = Callable[..., tuple[Tensor, Tensor | None]]
 _PARTS: Final = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d", "A_log", "dt_bias", "norm", "out_proj")
 _CHANGED: Final = ("forward", "front", "back", "rule")
 HOPPER: Final = 9
-WRONG_ON__CHANGED: Final = ("forward", "front", "back", "rule")
-HOPPER: Final = ((3, 4, 0), (3, 7, 1))
+WRONG_ON_HOPPER: Final = ((3, 4, 0), (3, 7, 1))
 """Versions of Triton, from and below, whose code for the gradient of flash-linear-attention's gated rule is wrong on Hopper:
 https://github.com/fla-org/flash-linear-attention/issues/640. Its own check raises RuntimeError in backward."""
 
@@ -50,7 +49,7 @@ def use_chunks(model: nn.Module, *, compiled: bool = False, rule: Rule | None = 
         id(layer)
         for block in model.modules()
         if getattr(block, "gradient_checkpointing", False)
-        for layer in deltanets(block)
+        for layer in block.children()
     }
     for layer in deltanets(model):
         chosen = rule or best_rule(next(layer.parameters()).device)
