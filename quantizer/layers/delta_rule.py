@@ -42,10 +42,10 @@ EPS: Final = 1e-6
 
 
 class _Inputs(NamedTuple):
-    """By chunk, in float32 or float64. Heads are [key heads, value heads of a key head]; a key has 1 of the latter.
+    """By chunk, in float32 or float64. The first dimension is chunks * rows * key heads, in this order, so that a compiler
+    meets one size that changes; the second is the value heads of a key head.
 
-    q, k: [chunks, rows, heads, 1, CHUNK, dk], normalized, q scaled. v: [chunks, rows, heads, groups, CHUNK, dv]. b, beta:
-    [chunks, rows, heads, groups, CHUNK].
+    q, k: [.., 1, CHUNK, dk], normalized, q scaled. v: [.., groups, CHUNK, dv]. b, beta: [.., groups, CHUNK].
     """
 
     q: Tensor
@@ -56,8 +56,9 @@ class _Inputs(NamedTuple):
 
 
 class _States(NamedTuple):
-    """What the forward pass knows of every chunk. t: [.., CHUNK, CHUNK]. w: [.., CHUNK, dk]. change: R^T W, [.., dk, dk].
-    states: before every chunk and after the last, [chunks + 1, .., dk, dv]. written: V', [.., CHUNK, dv]."""
+    """What the forward pass knows of every chunk. t: [.., groups, CHUNK, CHUNK]. w: [.., groups, CHUNK, dk]. change: R^T W,
+    [.., groups, dk, dk]. states: before every chunk and after the last, [chunks + 1, rows * value heads, dk, dv]. written:
+    V', [.., groups, CHUNK, dv]."""
 
     t: Tensor
     w: Tensor
@@ -115,11 +116,10 @@ class _Rule(torch.autograd.Function):
         norm, keep, compiled = options
         ready = _piece(_prepare, compiled)(query, key, value, g, beta, norm)
         with _fast_products(query):
-            states, out = _run(ready, initial, compiled)
-        ctx.kept = len(ready) + len(states) if keep else 0
+            states, out = _run(ready, _first(initial, key, value, ready), compiled)
         ctx.save_for_backward(query, key, value, g, beta, initial, *((*ready, *states) if keep else ()))
-        last = _unfold(states.states[-1], ready)
-        return _merge(out, query.shape[1]).to(query.dtype), last
+        last = states.states[-1].unflatten(0, (len(key), -1)).clone()
+        return _piece(_merge, compiled)(out, value).to(query.dtype), last
 
     @staticmethod
     def backward(ctx: Any, to_out: Tensor | None, to_last: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -130,13 +130,18 @@ class _Rule(torch.autograd.Function):
             to_out = torch.zeros_like(value)
         ready = _Inputs(*kept[:5]) if keep else _piece(_prepare, compiled)(*inputs, norm)
         with _fast_products(query):
-            states = _States(*kept[5:]) if keep else _run(ready, initial, compiled, out=False)[0]
-            to_written, to_states, to_out = _piece(_enter, compiled)(ready, states, to_out)
-            start = torch.zeros_like(states.states[0]) if to_last is None else _fold(to_last, ready)
-            after = _scan(start, ready, states.change.mT, to_states, backward=True)
-            parts = _piece(_gradients, compiled)(ready, states, to_written, to_out, after[1:])
+            start = _first(initial, key, value, ready)
+            states = _States(*kept[5:]) if keep else _run(ready, start, compiled, out=False)[0]
+            to_written, to_states, to_out = _piece(_enter, compiled)(ready, states.w, to_out)
+            start = _first(to_last, key, value, ready)
+            after = _scan(start, ready.b, states.change.mT, to_states, backward=True)
+            before, later = (_by_chunk(x, ready) for x in (states.states[:-1], after[1:]))
+            parts = _piece(_gradients, compiled)(
+                ready, states.t, states.written, before, later, to_written, to_out
+            )
         found = _piece(_leave, compiled)(parts, inputs, norm)
-        return *found, None if initial is None else _unfold(after[0], ready).to(initial.dtype), None
+        first = None if initial is None else after[0].view_as(initial).to(initial.dtype)
+        return *found, first, None
 
 
 # --------------------------------------------------------------------------------------------- in and out
@@ -168,42 +173,44 @@ def _normalized(x: Tensor, norm: bool) -> tuple[Tensor, Tensor | None]:
 
 
 def _chunks(x: Tensor, heads: int, groups: int) -> Tensor:
-    """[rows, tokens, heads * groups, d] to [chunks, rows, heads, groups, CHUNK, d], padded with zeros."""
+    """[rows, tokens, heads * groups, d] to [chunks * rows * heads, groups, CHUNK, d], padded with zeros."""
     rows, tokens, _, width = x.shape
     x = F.pad(x, (0, 0, 0, 0, 0, -tokens % CHUNK))
-    return x.reshape(rows, -1, CHUNK, heads, groups, width).permute(1, 0, 3, 4, 2, 5).contiguous()
+    x = x.reshape(rows, -1, CHUNK, heads, groups, width).permute(1, 0, 3, 4, 2, 5)
+    return x.contiguous().flatten(0, 2)
 
 
-def _merge(x: Tensor, tokens: int) -> Tensor:
-    """[chunks, rows, heads, groups, CHUNK, d] to [rows, tokens, heads * groups, d]."""
-    x = x.permute(1, 0, 4, 2, 3, 5).flatten(3, 4).flatten(1, 2)
-    return x[:, :tokens]
+def _merge(x: Tensor, like: Tensor) -> Tensor:
+    """[chunks * rows * heads, groups, CHUNK, d] to [rows, tokens, heads * groups, d], tokens and rows those of `like`."""
+    rows, tokens = like.shape[:2]
+    chunks = -(-tokens // CHUNK)
+    x = x.view(chunks, rows, len(x) // (chunks * rows), *x.shape[1:]).permute(1, 0, 4, 2, 3, 5)
+    return x.flatten(3, 4).flatten(1, 2)[:, :tokens]
 
 
-def _fold(state: Tensor, ready: _Inputs) -> Tensor:
-    """[rows, value heads, dk, dv] to [rows, heads, groups, dk, dv], in the type of the arithmetic."""
-    return state.to(ready.v.dtype).unflatten(1, ready.v.shape[2:4])
+def _first(state: Tensor | None, key: Tensor, value: Tensor, ready: _Inputs) -> Tensor:
+    """A state that is given, or zeros: [rows * value heads, dk, dv], in the type of the arithmetic."""
+    if state is not None:
+        return state.to(ready.v.dtype).flatten(0, 1)
+    return ready.v.new_zeros(len(value) * value.shape[2], key.shape[3], value.shape[3])
 
 
-def _unfold(state: Tensor, ready: _Inputs) -> Tensor:
-    return state.flatten(1, 2).clone()
+def _by_chunk(states: Tensor, ready: _Inputs) -> Tensor:
+    """[chunks, rows * value heads, dk, dv] to [.., groups, dk, dv], without a copy."""
+    return states.reshape(-1, ready.v.shape[1], *states.shape[-2:])
 
 
 # --------------------------------------------------------------------------------------------- forward
 
 
-def _run(
-    ready: _Inputs, initial: Tensor | None, compiled: bool, out: bool = True
-) -> tuple[_States, Tensor]:
+def _run(ready: _Inputs, start: Tensor, compiled: bool, out: bool = True) -> tuple[_States, Tensor]:
     """The states of all chunks, and the outputs by chunk, which are empty if they are not asked for."""
     a = _piece(_system, compiled)(ready)
     with _exact_products(a):
         t = _piece(_inverse, compiled)(a)
     w, u, change, add = _piece(_transitions, compiled)(ready, t)
-    rows, heads, groups, dk, dv = *ready.v.shape[1:4], ready.k.shape[-1], ready.v.shape[-1]
-    start = add.new_zeros(rows, heads, groups, dk, dv) if initial is None else _fold(initial, ready)
-    states = _scan(start, ready, change, add)
-    written, result = _piece(_outputs, compiled)(ready, u, w, states[:-1], out)
+    states = _scan(start, ready.b, change, add)
+    written, result = _piece(_outputs, compiled)(ready, u, w, _by_chunk(states[:-1], ready), out)
     return _States(t, w, change, states, written), result
 
 
@@ -251,16 +258,17 @@ def _transitions(ready: _Inputs, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     return w, u, rest @ w, rest @ u
 
 
-def _scan(start: Tensor, ready: _Inputs, change: Tensor, add: Tensor, backward: bool = False) -> Tensor:
-    """All states of S_next = exp(b_C) S + add - change S, the first one included: [chunks + 1, .., dk, dv]; backward from
-    the last chunk to the first."""
+def _scan(start: Tensor, b: Tensor, change: Tensor, add: Tensor, backward: bool = False) -> Tensor:
+    """All states of S_next = exp(b_C) S + add - change S, the first one included: [chunks + 1, rows * value heads, dk, dv];
+    backward from the last chunk to the first."""
+    heads = len(start)
+    last = b[..., -1].exp().view(-1, heads, 1, 1)
+    change, add = (x.reshape(-1, heads, *x.shape[-2:]) for x in (change, add))
     count = len(add)
-    last = ready.b[..., -1].exp()[..., None, None].flatten(1, 3)
     states = add.new_empty(count + 1, *start.shape)
-    flat, add, change = states.flatten(1, 3), add.flatten(1, 3), change.flatten(1, 3)
     states[count if backward else 0] = start
     for chunk in reversed(range(count)) if backward else range(count):
-        old, new = (flat[chunk + 1], flat[chunk]) if backward else (flat[chunk], flat[chunk + 1])
+        old, new = (states[chunk + 1], states[chunk]) if backward else (states[chunk], states[chunk + 1])
         torch.addcmul(add[chunk], old, last[chunk], out=new)
         new.baddbmm_(change[chunk], old, alpha=-1)
     return states
@@ -280,27 +288,33 @@ def _outputs(
 # --------------------------------------------------------------------------------------------- backward
 
 
-def _enter(ready: _Inputs, states: _States, to_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _enter(ready: _Inputs, w: Tensor, to_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """P^T dO, E, and dO by chunk."""
-    heads, groups = ready.v.shape[2:4]
-    to_out = _chunks(to_out.to(ready.v.dtype), heads, groups)
+    groups = ready.v.shape[1]
+    to_out = _chunks(to_out.to(ready.v.dtype), to_out.shape[2] // groups, groups)
     p = (ready.q @ ready.k.mT) * _decay(ready.b)
     to_written = p.mT @ to_out
-    to_states = (ready.b.exp()[..., None] * ready.q).mT @ to_out - states.w.mT @ to_written
+    to_states = (ready.b.exp()[..., None] * ready.q).mT @ to_out - w.mT @ to_written
     return to_written, to_states, to_out
 
 
 def _gradients(
-    ready: _Inputs, states: _States, to_written: Tensor, to_out: Tensor, after: Tensor
+    ready: _Inputs,
+    t: Tensor,
+    written: Tensor,
+    before: Tensor,
+    after: Tensor,
+    to_written: Tensor,
+    to_out: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v, g and beta by chunk. after: of the state after each chunk."""
+    """Gradients of q, k, v, g and beta by chunk. before: the state before each chunk; after: the gradient of the one after
+    it."""
     q, k, v, b, beta = ready
-    before = states.states[:-1]
     decay, grown, rest = _decay(b), b.exp(), (b[..., -1:] - b).exp()
-    x = states.t.mT @ (to_written + (rest[..., None] * k) @ after)
-    xs, to_q, to_r = x @ before.mT, to_out @ before.mT, states.written @ after.mT
+    x = t.mT @ (to_written + (rest[..., None] * k) @ after)
+    xs, to_q, to_r = x @ before.mT, to_out @ before.mT, written @ after.mT
     kk, qk = (k @ k.mT) * decay, (q @ k.mT) * decay
-    to_a, to_p = -(x @ states.written.mT).tril(-1), (to_out @ states.written.mT).tril()
+    to_a, to_p = -(x @ written.mT).tril(-1), (to_out @ written.mT).tril()
 
     kxs, krest = (k * xs).sum(-1), rest * (k * to_r).sum(-1)
     to_rate = (x * v).sum(-1) - grown * kxs + (to_a * kk).sum(-1)
@@ -310,27 +324,26 @@ def _gradients(
     to_b = F.pad(to_b[..., :-1], (0, 1)) + F.pad((to_b[..., -1] + last)[..., None], (CHUNK - 1, 0))
     to_g = to_b.flip(-1).cumsum(-1).flip(-1)
 
-    to_kk = (beta[..., None] * to_a * decay).sum(3, keepdim=True)
-    to_qk = (to_p * decay).sum(3, keepdim=True)
+    to_kk = (beta[..., None] * to_a * decay).sum(1, keepdim=True)
+    to_qk = (to_p * decay).sum(1, keepdim=True)
     own_k = rest[..., None] * to_r - (beta * grown)[..., None] * xs
-    to_k = own_k.sum(3, keepdim=True) + (to_kk + to_kk.mT) @ k + to_qk.mT @ q
-    to_q = (grown[..., None] * to_q).sum(3, keepdim=True) + to_qk @ k
+    to_k = own_k.sum(1, keepdim=True) + (to_kk + to_kk.mT) @ k + to_qk.mT @ q
+    to_q = (grown[..., None] * to_q).sum(1, keepdim=True) + to_qk @ k
     return to_q, to_k, beta[..., None] * x, to_g, to_rate
 
 
 def _leave(parts: Sequence[Tensor], inputs: Sequence[Tensor], norm: bool) -> tuple[Tensor, ...]:
     """The gradients of the inputs, in their shapes and types."""
     query, key, value, g, beta = inputs
-    tokens = query.shape[1]
     to_q, to_k, to_v, to_g, to_beta = parts
-    to_q = _through_norm(_merge(to_q, tokens) * key.shape[-1] ** -0.5, query, norm)
-    to_k = _through_norm(_merge(to_k, tokens), key, norm)
-    rates = (_merge(part[..., None], tokens).squeeze(-1) for part in (to_g, to_beta))
+    to_q = _through_norm(_merge(to_q, query) * key.shape[-1] ** -0.5, query, norm)
+    to_k = _through_norm(_merge(to_k, key), key, norm)
+    rates = (_merge(part[..., None], value).squeeze(-1) for part in (to_g, to_beta))
     to_g, to_beta = rates
     return (
         to_q,
         to_k,
-        _merge(to_v, tokens).to(value.dtype),
+        _merge(to_v, value).to(value.dtype),
         to_g.to(g.dtype),
         to_beta.to(beta.dtype),
     )
