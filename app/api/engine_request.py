@@ -1,5 +1,6 @@
 """From a caller's request to what an engine is sent, and what may be assumed of its reply. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -113,7 +114,12 @@ def stream_policy(
     tools = _declared(request) if request.uses_tools else None
     think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer, after, opened)
     most = request.max_completion_tokens or request.max_tokens
-    return StreamPolicy(think, tools, id_prefix, most=most)
+    return StreamPolicy(think, tools, id_prefix, most=most, json=wants_json(request.response_format))
+
+
+def wants_json(form: Mapping[str, Any] | None) -> bool:
+    """Whether a reply of this form is JSON: then a JSON object is the answer, and not a tool call."""
+    return form is not None and form.get("type") not in (None, "text")
 
 
 def _declared(request: ChatRequest) -> Tools:
@@ -125,7 +131,7 @@ def answer_policy(policy: StreamPolicy) -> StreamPolicy:
     """What may be assumed of an answer behind a thought that was ended: it begins at once."""
     held = policy.think.held_after
     think = ThinkPolicy(thinking=True, guard=held, after=held, families=policy.think.families)
-    return StreamPolicy(think, policy.tools, policy.id_prefix)
+    return msgspec.structs.replace(policy, think=think, closer=None, most=None, room=None)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +154,7 @@ def without_thoughts(text: str) -> str:
     """What was visible of an assistant's old turn: leaked tags in a history breed more of them."""
     if not any(first in text for first in "<[◁"):
         return text
-    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, False), None)
+    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ()), None)
     holdback = HoldBack(0, ThinkPolicy(guard=UNBOUNDED))
     segments = [*segmenter.feed(Text(0, text)), *segmenter.feed(Finish(0, "stop"))]
     events = [event for segment in segments for event in holdback.feed(segment)]

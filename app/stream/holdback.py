@@ -72,11 +72,13 @@ class ThinkPolicy(Struct, frozen=True):
 class HoldBack:
     """`feed` and `close` for one choice: segments in, events out, in their order.
 
-    dropped: blocks so far that were meant as calls and are none. has_call: a call is held.
+    dropped: the source of each call so far that was taken out, as a metric's label; dropped_raw: how many of them
+    stood in the text. has_call: a call is held.
     """
 
     def __init__(self, choice: int, policy: ThinkPolicy) -> None:
-        self.dropped = 0
+        self.dropped: list[str] = []
+        self.dropped_raw = 0
         self.has_call = False
         self._choice = choice
         self._policy = policy
@@ -104,7 +106,9 @@ class HoldBack:
                 self._retract(out)
         elif type(segment) is Dropped:
             self._filtered = True
-            self.dropped += segment.counted
+            if segment.source:
+                self.dropped.append(segment.source)
+                self.dropped_raw += segment.raw
         elif type(segment) is Finish:
             return self._finish(segment)
         else:
@@ -145,8 +149,8 @@ class HoldBack:
         out = self.close(finish.reason)
         if self._filtered and not self._visible and finish.reason in _NORMAL:
             message = (
-                "all of the engine's reply was thought, or a tool call that is none, and was filtered out: "
-                "ask again, or change the request"
+                "all of the engine's reply was thought, or a tool call that is none or that no tool of the request "
+                "stands behind, and was filtered out: ask again, or change the request"
             )
             return [*out, Broken(message, FILTERED)]
         return [*out, finish]
