@@ -20,6 +20,13 @@ from deploy.engine.spec import Dialect
 DEFAULT_ROOM = 1024
 """Tokens for an answer behind an ended thought, when neither the request nor the engine says."""
 
+NO_TOOLS_HINT = "No tools can be used here. Answer in words."
+SOME_TOOLS_HINT = (
+    "Only the tools that are listed can be called, and only in the form that was given. "
+    "If none of them fits, answer in words."
+)
+"""What a model is told that answered with nothing but calls that could not be handed on."""
+
 _MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
 
 
@@ -120,6 +127,15 @@ def stream_policy(
 def wants_json(form: Mapping[str, Any] | None) -> bool:
     """Whether a reply of this form is JSON: then a JSON object is the answer, and not a tool call."""
     return form is not None and form.get("type") not in (None, "text")
+
+
+def with_system_line(body: dict[str, Any], line: str) -> dict[str, Any]:
+    """A chat's body with a line more in its system message. That stays one and the first: templates want it so."""
+    first, *others = body["messages"]
+    if first["role"] in ("system", "developer"):
+        said = _joined(first.get("content") or "")
+        return {**body, "messages": [{**first, "content": f"{said}\n\n{line}"}, *others]}
+    return {**body, "messages": [{"role": "system", "content": line}, first, *others]}
 
 
 def _declared(request: ChatRequest) -> Tools:

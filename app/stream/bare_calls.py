@@ -212,4 +212,3 @@ class BareCall:
 
 def _open_brackets(text: str) -> int:
     return text.count("{") + text.count("[") - text.count("}") - text.count("]")
-

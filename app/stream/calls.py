@@ -53,7 +53,9 @@ _NAMED_PART = re.compile(
     rf"\A[A-Za-z_][\w.:/-]{{0,127}}{_SPACE}(?:"
     + beginning([*map(re.escape, "[ARGS]"), _SPACE])
     + "|"
-    + beginning([*map(re.escape, "[CALL_ID]"), _SPACE, r"[\w-]{1,64}", _SPACE, *map(re.escape, "[ARGS]"), _SPACE])
+    + beginning(
+        [*map(re.escape, "[CALL_ID]"), _SPACE, r"[\w-]{1,64}", _SPACE, *map(re.escape, "[ARGS]"), _SPACE]
+    )
     + r")?\Z"
 )
 _HEADER = re.compile(rf"([^<>\n]{{0,{LONGEST_NAME}}})[>\n]")
@@ -93,7 +95,13 @@ def _tag_in_body(text: str) -> Body | None:
     if match := CALL_SCANNER.match(text):
         if match.lastgroup in CALL_ENDERS:
             return "empty" if match.lastgroup == "call_end" else "broken"
-        return "xml" if match.lastgroup == "function" else "broken" if match.lastgroup == "parameter" else "again"
+        return (
+            "xml"
+            if match.lastgroup == "function"
+            else "broken"
+            if match.lastgroup == "parameter"
+            else "again"
+        )
     if CALL_SCANNER.may_become(text):
         return None
     return "broken" if _ANY_TAG.match(text) else "prose"

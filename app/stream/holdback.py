@@ -87,6 +87,7 @@ class HoldBack:
         self._size = 0  # characters in _held that would be seen
         self._opened = policy.opened
         self._withheld: list[str] = []  # reasoning that may be the answer
+        self._blank: list[Event] = []  # white space before the first word: alone it is nothing
         self._visible = False  # something that can be heard has gone out
         self._called = False  # a call has gone out
         self._filtered = False  # something was kept from the caller
@@ -143,6 +144,7 @@ class HoldBack:
             self._withheld = []
             self._show(Text(self._choice, answer), out)
         self._flush_withheld(out)
+        self._flush_blank(out)
         return out
 
     def _finish(self, finish: Finish) -> list[Event]:
@@ -190,7 +192,15 @@ class HoldBack:
             self._called = self._called or type(event) is CallStart
             self._visible = True
             self._flush_withheld(out)
+            self._flush_blank(out)
+        elif not self._visible:
+            self._blank.append(event)
+            return
         out.append(event)
+
+    def _flush_blank(self, out: list[Event]) -> None:
+        out += self._blank
+        self._blank = []
 
     def _release(self, out: list[Event]) -> None:
         """What was held is speech after all."""

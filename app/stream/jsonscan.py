@@ -78,9 +78,7 @@ class JSONScanner:
     keys that an outermost object, or one in an outermost array, may have: then nothing else is JSON here.
     """
 
-    def __init__(
-        self, unique: Mapping[str, str] | None = None, only: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, unique: Mapping[str, str] | None = None, only: Collection[str] | None = None) -> None:
         self.certain = 0
         self.done = False
         self.size = 0  # characters taken so far

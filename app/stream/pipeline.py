@@ -7,7 +7,7 @@ that is not streamed takes the same road: feed it whole, then close.
 """
 
 from collections.abc import Iterator
-from typing import Literal, TypeGuard
+from typing import TypeGuard
 
 from msgspec import Struct
 
@@ -27,13 +27,10 @@ from app.stream.events import (
 )
 from app.stream.holdback import HoldBack, ThinkPolicy
 from app.stream.meter import ThoughtMeter, has_token
-from app.stream.schema import CallRules, Tools
+from app.stream.schema import CallRules, Tools, UnaskedCalls
 from app.stream.segmenter import Segmenter
 from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.tags import ALL_CALL_FAMILIES, BARE, tag_set
-
-UnaskedCalls = Literal["strip", "text"]
-"""What becomes of a call that no tool of the request stands behind: it is dropped, or left as it is."""
 
 
 class StreamPolicy(Struct, frozen=True):

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -12,6 +12,9 @@ from app.stream.jsonscan import kind_of
 
 MAX_TYPE_NODES = 256
 """Schemas that are looked at for the type of one argument; beyond them it counts as text."""
+
+UnaskedCalls = Literal["strip", "text"]
+"""What becomes of a call of a tool that the request did not declare: it is dropped, or left as it is."""
 
 _CASTS = ("string", "null", "boolean", "integer", "number", "array", "object")
 _UNIONS = ("anyOf", "oneOf", "allOf")

@@ -117,7 +117,8 @@ CALL_FAMILIES: dict[str, CallFamily] = {
         calls=("<|tool_calls_section_begin|>",), call_end=("<|tool_calls_section_end|>",)
     ),  # Kimi K2
     "deepseek": CallFamily(
-        calls=("<\uff5ctool\u2581calls\u2581begin\uff5c>",), call_end=("<\uff5ctool\u2581calls\u2581end\uff5c>",)
+        calls=("<\uff5ctool\u2581calls\u2581begin\uff5c>",),
+        call_end=("<\uff5ctool\u2581calls\u2581end\uff5c>",),
     ),
     BARE: CallFamily(),
 }
@@ -201,7 +202,9 @@ class Scanner:
         groups = (f"(?P<{role}>{roles[role]})" for role in _ORDER if role in roles)
         self._tag = re.compile("|".join(groups) or r"(?!)", flags)
         self._part = re.compile("|".join(beginning(a) for a in forms) or r"(?!)", flags)
-        self._first = re.compile("|".join(sorted({hint for a in forms for hint in _hints(a)})) or r"(?!)", flags)
+        self._first = re.compile(
+            "|".join(sorted({hint for a in forms for hint in _hints(a)})) or r"(?!)", flags
+        )
 
     def scan(self, text: str, before: str = "") -> tuple[re.Match[str] | None, int]:
         """The first tag in `text`, and where the text that is certainly no tag ends.
@@ -291,6 +294,7 @@ def _call_forms(families: Iterable[CallFamily]) -> dict[Role, list[_Atoms]]:
 
 CALL_SCANNER = Scanner(_call_forms(CALL_FAMILIES.values()))
 """Finds the tags of calls alone."""
+
 
 @lru_cache(maxsize=64)
 def tag_set(families: tuple[str, ...], calls: tuple[str, ...]) -> TagSet:
