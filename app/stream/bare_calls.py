@@ -130,17 +130,19 @@ class BareCall:
         """Take text; what is given back when the value is done stands behind it, or is the value."""
         if self._is_dropped:
             return self._in_dropped(text)
-        piece = text[: LONGEST_BARE - self._scan.size]
+        before, is_json = self._scan.size, True
         try:
-            at = self._scan.feed(self._with_double_quotes(piece))
+            self._scan.feed(self._with_double_quotes(text[: LONGEST_BARE - before]))
         except NotJSON:
-            at = self._scan.size - sum(map(len, self._raw))
-            return self._fault(text, at, out)
+            is_json = False
+        at = self._scan.size - before
         self._raw.append(text[:at])
-        if self._scan.done:
+        if is_json and self._scan.done:
             self.done = True
             return self._whole(out) + text[at:]
-        return self._fault(text, at, out) if self._scan.size >= LONGEST_BARE else ""
+        if is_json and self._scan.size < LONGEST_BARE:
+            return ""
+        return self._fault(text[at:], out)
 
     def close(self, reason: str, out: list[Segment]) -> str:
         """The reply ended here, or something else interrupted it. Text to look at again."""
@@ -177,17 +179,14 @@ class BareCall:
         said = self._scan.text(0, self._scan.size)
         return _SAID_NAME.search(said) is not None and _SAID_ARGUMENTS.search(said) is not None
 
-    def _fault(self, text: str, at: int, out: list[Segment]) -> str:
-        """It is no JSON behind `at`, or no call. What was meant as one is dropped with the rest of it."""
-        if at > 0:
-            self._raw.append(text[:at])
+    def _fault(self, rest: str, out: list[Segment]) -> str:
+        """With `rest` it is no JSON, or no call. What was meant as one is dropped with the rest of it."""
         if self._is_meant:
             out.append(Dropped())
-            said = self._scan.text(0, self._scan.size)
-            self._is_dropped, self._nesting = True, _open_brackets(said)
-            return self._in_dropped(text[at:])
+            self._is_dropped, self._nesting = True, _open_brackets("".join(self._raw))
+            return self._in_dropped(rest)
         self.done = True
-        return self._as_text() + text[at:]
+        return self._as_text() + rest
 
     def _as_text(self) -> str:
         raw = "".join(self._raw)

@@ -42,8 +42,9 @@ _BEHIND_CALL = " \t\r\n\f\v},;"
 """What an engine's parser may leave behind a call, besides its end tag; or a model between two."""
 
 _FIRST_BRACKET = re.compile(r"\s*[{\[]")
+_NEXT_BRACKET = re.compile(r"[\s},;]*[{\[]")
 _LINE_BRACKET = re.compile(r"\n[^\S\n]*[{\[]")
-"""A bracket that begins a line: the text's own first line, or a later one."""
+"""A bracket that begins a line: the text's own first line, behind a call, or a later line."""
 
 
 _BLOCK = 512
@@ -287,7 +288,8 @@ class Segmenter:
     def _bracket(self, text: str, cut: int) -> int:
         """Where a bracket stands that begins a line; `cut` if none does before it."""
         at = self._plain_json
-        if not at and self._line_is_blank and (found := _FIRST_BRACKET.match(text, 0, cut)):
+        first = _NEXT_BRACKET if self._swallow else _FIRST_BRACKET
+        if not at and self._line_is_blank and (found := first.match(text, 0, cut)):
             return found.end() - 1
         found = _LINE_BRACKET.search(text, max(at - 1, 0), cut)
         return cut if found is None else found.end() - 1
@@ -338,7 +340,7 @@ class Segmenter:
     def _say(self, text: str, out: list[Segment]) -> None:
         if text and self._rules is not None:  # fences and lines are where the model wrote them
             self._fences.feed(text)
-            line = text.rpartition("\n")
+            line = (text.lstrip(_BEHIND_CALL) if self._swallow else text).rpartition("\n")
             self._line_is_blank = (bool(line[1]) or self._line_is_blank) and not line[2].strip()
         if self._strip and text:
             text = text.lstrip("\r\n")
