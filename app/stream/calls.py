@@ -46,11 +46,11 @@ _ARGUMENTS = re.compile(r"[ \t]{0,8}([{(\[<=:\r\n]|\Z)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}")
 _SPACE = r"\s{0,4}"
 _NAMED = re.compile(
-    rf"\A(?P<name>[A-Za-z_][\w.:/-]{{0,127}}){_SPACE}(?:(?:\[CALL_ID\]{_SPACE}[\w-]{{1,64}}{_SPACE})?\[ARGS\]{_SPACE})?(?=\{{)"
+    rf"\A(?P<name>[A-Za-z_][\w.:/-]{{0,127}}+){_SPACE}(?:(?:\[CALL_ID\]{_SPACE}[\w-]{{1,64}}{_SPACE})?\[ARGS\]{_SPACE})?(?=\{{)"
 )
 """What stands between Mistral's token and the arguments: `name{`, `name[ARGS]{`, `name[CALL_ID]id[ARGS]{`."""
 _NAMED_PART = re.compile(
-    rf"\A[A-Za-z_][\w.:/-]{{0,127}}{_SPACE}(?:"
+    rf"\A[A-Za-z_][\w.:/-]{{0,127}}+{_SPACE}(?:"
     + beginning([*map(re.escape, "[ARGS]"), _SPACE])
     + "|"
     + beginning(

@@ -288,9 +288,11 @@ class Segmenter:
     def _bracket(self, text: str, cut: int) -> int:
         """Where a bracket stands that begins a line; `cut` if none does before it."""
         at = self._plain_json
-        first = _NEXT_BRACKET if self._swallow else _FIRST_BRACKET
-        if not at and self._line_is_blank and (found := first.match(text, 0, cut)):
-            return found.end() - 1
+        if not at and self._line_is_blank:
+            swallows = self._swallow
+            found = _NEXT_BRACKET.match(text, 0, cut) if swallows else _FIRST_BRACKET.match(text, 0, cut)
+            if found is not None:
+                return found.end() - 1
         found = _LINE_BRACKET.search(text, max(at - 1, 0), cut)
         return cut if found is None else found.end() - 1
 
