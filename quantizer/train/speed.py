@@ -12,9 +12,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from quantizer.layers.attach import DELTANET
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
+from quantizer.layers.selection import DELTANET
 from quantizer.nvfp4 import blocks
 from quantizer.train.shard import blocks_of
 

@@ -1,0 +1,354 @@
+"""Peak memory of a job, by phase and by part: formulas over a model's sizes and a recipe, and nothing else.
+
+Every function gives bytes; P is the number of parameters, T the padded tokens of one forward pass. The constants in
+capitals were measured; `tests/quantizer/plan/test_against_measurements.py` compares the sums with the peaks that are
+committed in docs/study. What torch's allocator and CUDA's context take beyond them is in `overhead`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from quantizer.layers.selection import BLOCK, select_layers
+from quantizer.plan.model import PlannedModel
+from quantizer.recipes.recipe import Recipe, Train
+
+GIB: Final = 2**30
+BF16, F32 = 2, 4
+LEARNED: Final = 0.27
+"""The share of tokens that are the assistant's, and so of positions that need logits; as in the measurements."""
+SAVED: Final = 0.61
+"""Of what a compiled layer could keep for backward, how much it keeps. Measured: QAT and SFT of the 0.47B model in
+docs/study/bench.json; `quantizer.train.speed.KEPT` asks for 0.7 of what the compiler would keep by itself."""
+SAVED_EAGERLY: Final = 1.3
+"""The same without compilation: norms keep float32 copies. An estimate."""
+DELTANET_FORWARD: Final = 16
+"""Float32 tensors [tokens, value heads, value size] that live at once in a forward pass of a DeltaNet. Measured:
+calibration of the 9B and 27B shapes in docs/study/low-bit/real_size.json."""
+DELTANET_BACKWARD: Final = 36
+"""The same in a recomputed layer's backward pass. Measured: training of the 27B shape, where it makes the peak."""
+DELTANET_SAVED: Final = 25
+"""The same that a layer keeps for backward if it is not recomputed. An estimate: nobody has measured it."""
+LOGIT_BYTES: Final = 2**28
+"""Float32 logits of one chunk of positions: `quantizer.train.head.CHUNK_BYTES`."""
+STEP_BYTES: Final = 2 * 2**27
+"""Two float32 temporaries of the optimizer in backward: `optimizer_in_backward.CHUNK` elements each."""
+SHARD: Final = 4 * GIB
+"""The largest shard that is written: `quantizer.checkpoint.shards.SHARD_BYTES`."""
+CONTEXT: Final = int(0.6 * GIB)
+FRAGMENTS: Final = 0.03
+"""CUDA's context, and what the allocator reserves and does not use: 0.4 to 3 % of the peak (real_size.json)."""
+PROCESS: Final = int(1.5 * GIB)
+"""Host memory of Python, torch and transformers with CUDA's libraries; beside it come a job's own parts."""
+MOMENTS: Final[Mapping[str, float]] = {
+    "adamw": 8.0,
+    "adamw_8bit": 2 + 2 * 4 / 256,
+    "adamw_4bit": 1 + 2 * 4 / 128,
+}
+"""Bytes of AdamW's two moments for a parameter. torchao keeps a float32 scale for 256 or 128 codes."""
+
+Parts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseNeed:
+    """What one phase of a job holds at its worst moment, in bytes by part."""
+
+    name: str
+    device: Parts
+    host: Parts
+
+    @property
+    def on_device(self) -> int:
+        return sum(self.device.values())
+
+    @property
+    def on_host(self) -> int:
+        return sum(self.host.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is planned. quantized: elements of the layers that become NVFP4. targets: of those with adapters."""
+
+    model: PlannedModel
+    recipe: Recipe
+    quantized: int
+    factors: int = 0
+    targets: int = 0
+    processes: int = 1
+
+    @property
+    def train(self) -> Train | None:
+        return self.recipe.train
+
+    @property
+    def calibrated_tokens(self) -> int:
+        """Padded tokens of a forward pass of calibration, at most; a longer conversation is a pass by itself."""
+        return max(self.recipe.calibrate.batch_tokens, self.recipe.calibrate.max_tokens)
+
+
+def make_job(model: PlannedModel, recipe: Recipe, processes: int = 1) -> Job:
+    """Select the layers that become NVFP4. Raises RecipeError if the recipe does not fit the model."""
+    linear = model.linear
+    if recipe.train and not recipe.train.quantized:
+        return Job(model, recipe, 0, processes=processes)
+    columns = {name: shape[1] for name, shape in linear.items()}
+    chosen = select_layers(columns, model.matrices, recipe.layers)
+    quantized = sum(linear[name][0] * linear[name][1] for name in chosen)
+    if not recipe.lora:
+        return Job(model, recipe, quantized, processes=processes)
+    factors = sum(recipe.lora.rank * sum(linear[name]) for name in chosen)
+    return Job(model, recipe, quantized, factors, quantized, processes)
+
+
+def phases(job: Job) -> list[PhaseNeed]:
+    """All phases of a job, in the order in which they run."""
+    settings = job.train
+    made = [calibrate(job)] if settings is None or settings.quantized else []
+    if settings is not None:
+        if settings.loss != "ce":
+            made.insert(0, teacher(job, settings))
+        worst = max(_training(job, settings), key=lambda parts: sum(parts.values()))
+        made.append(PhaseNeed("train", worst, _host(job)))
+    if job.recipe.auto:
+        made.append(score(job))
+    if job.recipe.kind != "report":
+        made.append(export(job))
+    return made
+
+
+def overhead(device: int) -> int:
+    """What a process takes of a GPU beyond its tensors: CUDA's context, and fragments of torch's allocator."""
+    return CONTEXT + int(FRAGMENTS * device)
+
+
+# ------------------------------------------------------------------------------------------- before training
+
+
+def weights(model: PlannedModel, precision: str = "bf16") -> int:
+    """The model itself: 2P in BF16, 4P where training computes with float32 weights."""
+    return model.parameters * (BF16 if precision == "bf16" else F32)
+
+
+def calibrate(job: Job) -> PhaseNeed:
+    """A forward pass over the data: the weights and the temporaries of one layer; AWQ's Gram matrices beside them."""
+    model = job.model
+    parts = {"weights": weights(model), "activations": forward(model, job.calibrated_tokens)}
+    if job.recipe.awq:
+        parts["calibration"] = grams(model)
+    if job.train and job.train.loss != "ce":
+        parts["teacher"] = model.head * BF16
+    return PhaseNeed("calibrate", parts, _host(job))
+
+
+def forward(model: PlannedModel, tokens: int) -> int:
+    """Temporaries of a forward pass without gradients, of the larger kind of layer: the MLP's BF16 tensors (4 as wide
+    as it is, 6 as wide as the model), or the DeltaNet's float32 ones."""
+    dense = (4 * model.intermediate + 6 * model.width) * BF16
+    return tokens * max(dense, DELTANET_FORWARD * model.deltanet_width * F32)
+
+
+def grams(model: PlannedModel) -> int:
+    """X^T X in float32 for each input that AWQ scales: what both norms of a layer feed, and down_proj's."""
+    return F32 * model.layers * (2 * model.width**2 + model.intermediate**2)
+
+
+def score(job: Job) -> PhaseNeed:
+    """`auto`: logits of the assistant's tokens of one batch, the BF16 model's and the changed one's, and their logarithms."""
+    tokens = job.calibrated_tokens
+    logits = int(LEARNED * tokens) * job.model.vocabulary * (2 * BF16 + 2 * F32)
+    parts = {"weights": weights(job.model), "activations": forward(job.model, tokens), "logits": logits}
+    return PhaseNeed("auto", parts, _host(job))
+
+
+def teacher(job: Job, settings: Train) -> PhaseNeed:
+    """The source's own forward passes; then a copy of its head stays."""
+    model = job.model
+    more = max(forward(model, tokens_at_once(settings)), model.head * BF16)
+    return PhaseNeed(
+        "teacher", {"weights": weights(model, settings.precision), "activations": more}, _host(job)
+    )
+
+
+# ------------------------------------------------------------------------------------------------- training
+
+
+def tokens_at_once(settings: Train) -> int:
+    """Padded tokens of a micro-batch, at most; a longer conversation is one by itself."""
+    return max(settings.micro_tokens, settings.max_tokens)
+
+
+def _training(job: Job, settings: Train) -> Iterator[dict[str, int]]:
+    """The moments of a step that can be the worst: the head, a layer's backward pass, and the optimizer's step."""
+    model, kept = job.model, _kept(job, settings)
+    saved = {"activations": activations(model, settings, bool(job.quantized))}
+    accumulated = _accumulated(job, settings)
+    yield kept | accumulated | saved | {"logits": logits(model, settings)}
+    if settings.recompute:
+        gradient = _gradients_in_backward(job, settings) + sum(accumulated.values())
+        yield kept | saved | {"gradients": gradient, "block": layer_backward(model, tokens_at_once(settings))}
+    if settings.optimizer == "adamw":
+        yield kept | {"gradients": gradients(job, settings)}
+
+
+def _kept(job: Job, settings: Train) -> dict[str, int]:
+    """What training holds all the time, by part; a process's share of it where several train."""
+    model, few = job.model, settings.optimizer != "adamw"
+    moved = _moved(job, settings)
+    parts = {"weights": weights(model, settings.precision)}
+    if few:
+        matrices = model.parameters - model.vectors
+        parts["moments"] = int(MOMENTS[settings.optimizer] * matrices) + 12 * model.vectors
+    else:
+        parts["moments"] = int(MOMENTS["adamw"] * moved)
+        if settings.trained == "scales":
+            parts["scales"] = F32 * moved
+        elif job.recipe.lora:
+            parts["masters"] = (
+                F32 * moved + BF16 * job.targets
+            )  # the factors, and a copy of the weights below them
+        elif settings.precision == "bf16":
+            parts["masters"] = F32 * moved
+    parts = {name: size // job.processes for name, size in parts.items()}
+    if job.processes > 1:
+        # FSDP2 gathers a layer while the one before it computes, and what is around the layers stays whole.
+        around = model.parameters if not model.layers else 2 * model.head
+        parts["gathered"] = BF16 * (around + 2 * (model.parameters - around) // max(1, model.layers))
+    elif not few and settings.quantized and settings.trained == "weights":
+        parts["rounded weights"] = BF16 * job.quantized
+    if settings.trained == "scales":
+        parts["rounded weights"] = (
+            BF16 * job.quantized
+        )  # kept for backward, as the scales' gradients need them
+    if settings.loss != "ce":
+        parts["teacher"] = model.head * BF16
+    return parts
+
+
+def _moved(job: Job, settings: Train) -> int:
+    """How many numbers an exact optimizer moves."""
+    if settings.trained == "scales":
+        return job.quantized // BLOCK
+    return job.factors if job.recipe.lora else job.model.parameters
+
+
+def _accumulated(job: Job, settings: Train) -> dict[str, int]:
+    """Gradients that wait for the other micro-batches of a step."""
+    if settings.optimizer != "adamw" or settings.batch_tokens < 2 * settings.micro_tokens:
+        return {}
+    return {"gradients": F32 * _moved(job, settings) // job.processes}
+
+
+def gradients(job: Job, settings: Train) -> int:
+    """At the end of an exact step: float32 for everything that moves, and the last BF16 gradient that becomes one. With
+    adapters, BF16 gradients of the weights below them instead."""
+    moved = F32 * _moved(job, settings) // job.processes
+    if settings.trained == "scales" or settings.precision != "bf16":
+        return moved
+    if job.recipe.lora:
+        return moved + BF16 * job.targets
+    return moved + BF16 * job.model.largest
+
+
+def _gradients_in_backward(job: Job, settings: Train) -> int:
+    """All BF16 gradients of the exact path; of the others one layer's largest matrix and its step's temporaries."""
+    if settings.optimizer == "adamw":
+        return BF16 * _moved(job, settings) // job.processes
+    inside = [rows * columns for name, (rows, columns) in job.model.linear.items() if name != "lm_head"]
+    return BF16 * max(inside) + STEP_BYTES
+
+
+def activations(model: PlannedModel, settings: Train, quantized: bool) -> int:
+    """What forward keeps for backward: a layer's input where it is recomputed, otherwise the tensors of
+    `layer_widths`, of which a compiler keeps a part."""
+    tokens = tokens_at_once(settings)
+    if settings.recompute:
+        return tokens * model.layers * model.width * BF16
+    kept = SAVED if settings.compile else SAVED_EAGERLY
+    wide = BF16 if settings.precision != "fp32" else F32
+    attention, mlp = layer_widths(model, quantized)
+    dense = kept * wide * (attention * model.attention_layers + mlp * model.layers)
+    deltanet = DELTANET_SAVED * F32 * model.deltanet_width * model.deltanet_layers
+    return int(tokens * (dense + deltanet))
+
+
+def layer_widths(model: PlannedModel, quantized: bool) -> tuple[int, int]:
+    """Numbers a token that backward needs of an attention and of an MLP, each with its norm.
+
+    Attention: its input and the norm's output, q, k and v before and after their norms and the rotation, and its output.
+    MLP: its input, the norm's output, gate, up and their product. Quantized: the rounded inputs of all layers too.
+    """
+    wide, q, kv = model.width, model.heads * model.head_size, model.key_heads * model.head_size
+    attention, mlp = 2 * wide + 3 * q + 3 * kv, 2 * wide + 3 * model.intermediate
+    if quantized:
+        attention, mlp = attention + wide + q, mlp + wide + model.intermediate
+    return attention, mlp
+
+
+def layer_backward(model: PlannedModel, tokens: int) -> int:
+    """A recomputed layer's tensors and their gradients, of the larger kind of layer."""
+    dense = 2 * BF16 * sum(layer_widths(model, quantized=True))
+    return tokens * max(dense, DELTANET_BACKWARD * model.deltanet_width * F32)
+
+
+def logits(model: PlannedModel, settings: Train) -> int:
+    """The head: what `quantizer.train.head` holds at once.
+
+    n positions have logits, in chunks of at most `LOGIT_BYTES`. A chunk is in BF16 and float32, and so is its gradient;
+    the teacher's are beside it. Where n is small against the width the logits' gradients are kept in BF16 and the
+    head's gradient is made in backward; otherwise it is summed in float32, and copied twice in backward.
+    """
+    places = max(1, int(LEARNED * tokens_at_once(settings)))
+    most = max(1, LOGIT_BYTES // (F32 * model.vocabulary))
+    size = -(-places // -(-places // most)) * model.vocabulary
+    chunk = size * (2 * (BF16 + F32) + (0 if settings.loss == "ce" else BF16 + F32))
+    if not settings.compile:
+        chunk *= 2
+    if settings.trained == "scales":
+        return chunk
+    step = 0 if settings.optimizer == "adamw" else STEP_BYTES
+    if places * BF16 < F32 * model.width:
+        changes = places * model.vocabulary * BF16
+        return changes + max(chunk, model.head * BF16 + step)
+    return F32 * model.head + max(chunk, (F32 + BF16) * model.head + step)
+
+
+# ----------------------------------------------------------------------------------------------- the result
+
+
+def export(job: Job) -> PhaseNeed:
+    """The folder is written from the model in memory, then read back and compared with it."""
+    model = job.model
+    precision = job.train.precision if job.train else "bf16"
+    host = _host(job) | {"export": min(SHARD, result(job)) * 2}
+    return PhaseNeed("export", {"weights": weights(model, precision)}, host)
+
+
+def result(job: Job) -> int:
+    """The folder that is made: 4.5 bits for a weight in NVFP4, BF16 for the others, and what was carried along."""
+    model = job.model
+    return int(4.5 / 8 * job.quantized) + BF16 * (model.parameters - job.quantized) + model.carried
+
+
+def disk(job: Job, bf16: bool = False) -> dict[str, int]:
+    """Bytes on the disk at the worst moment, by part. bf16: the trained weights are written unrounded, too.
+
+    A training keeps a checkpoint while it writes the next: masters and moments, or weights and moments.
+    """
+    parts = {"result": result(job)}
+    if job.train is None:
+        return parts
+    if bf16 and job.train.quantized:
+        parts["bf16"] = weights(job.model) + job.model.carried
+    kept = _kept(job, job.train)
+    states = ("masters", "moments", "scales") if job.train.optimizer == "adamw" else ("weights", "moments")
+    parts["checkpoints"] = 2 * job.processes * sum(kept.get(name, 0) for name in states)
+    return parts
+
+
+def _host(job: Job) -> dict[str, int]:
+    """The process, and one shard of the source while it is read."""
+    return {"process": PROCESS, "load": min(SHARD, job.model.stored)}
