@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from quantizer.plan.duration import DataSize
     from quantizer.plan.machine import Machine, ReadHost
+    from quantizer.plan.memory import DataSize
     from quantizer.plan.resources import ResourcePlan
     from quantizer.recipes.recipe import Recipe
 
@@ -75,8 +75,9 @@ def refuse_if_short(args: argparse.Namespace, recipe: Recipe, device: str) -> No
         return
     machine = read_machine(_reader(args), args.out, device)
     try:
-        made = plan(read_model(args.source), recipe, machine, bf16=bool(getattr(args, "bf16", None)))
-    except (RecipeError, SourceError):
+        data, bf16 = _size(args.data), getattr(args, "bf16", None) is not None
+        made = plan(read_model(args.source), recipe, machine, data, bf16=bf16)
+    except (OSError, RecipeError, SourceError):
         return
     if made.short:
         raise ResourceError(f"{made.why}; --force runs it all the same")
@@ -145,7 +146,7 @@ def _machine(args: argparse.Namespace) -> Machine:
 
 def _size(path: Path | None) -> DataSize | None:
     """Conversations of a file, and about how many tokens they have."""
-    from quantizer.plan.duration import DataSize
+    from quantizer.plan.memory import DataSize
 
     if path is None:
         return None

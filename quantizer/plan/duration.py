@@ -7,7 +7,6 @@ assumed, which nobody has checked. Expect a factor of two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from quantizer.plan.machine import Accelerator, accelerator
@@ -23,33 +22,17 @@ MOVED: Final = 26
 """Bytes a parameter and step: weights, moments and gradients are read and written, rounded weights made twice."""
 READ, WRITTEN = 1e9, 0.7e9
 """Bytes a second from and to the disk, packing and hashing included. An estimate."""
-TOKENS_EACH: Final = 320
-"""Tokens of a conversation where no file is given: the mean of the field notes' own."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataSize:
-    """How much data there is. conversations: lines. tokens: in all of them."""
-
-    conversations: int
-    tokens: int
-
-    def first(self, conversations: int) -> int:
-        """Tokens of so many conversations."""
-        return int(self.tokens * min(1.0, conversations / max(1, self.conversations)))
-
-
-def durations(job: Job, gpu: str, data: DataSize | None) -> dict[str, float] | None:
+def durations(job: Job, gpu: str) -> dict[str, float] | None:
     """Seconds by part; None where the GPU or the amount of data is unknown, or another program does the work."""
     chip = accelerator(gpu)
     if chip is None or job.recipe.backend != "manners" or job.recipe.auto:
         return None
-    model, settings = job.model, job.train
-    limit = job.recipe.calibrate.conversations
-    calibrated = data.first(limit) if data else limit * TOKENS_EACH
+    model, settings, data = job.model, job.train, job.data
     parts = {"load": model.stored / READ}
     if settings is None or settings.quantized:
-        parts["calibrate"] = forward_seconds(job, chip, calibrated)
+        parts["calibrate"] = forward_seconds(job, chip, job.calibration_data)
     if settings is not None:
         step = step_seconds(job, chip)
         if settings.max_steps:

@@ -35,8 +35,20 @@ LOGIT_BYTES: Final = 2**28
 """Float32 logits of one chunk of positions: `quantizer.train.head.CHUNK_BYTES`."""
 STEP_BYTES: Final = 2 * 2**27
 """Two float32 temporaries of the optimizer in backward: `optimizer_in_backward.CHUNK` elements each."""
-SHARD: Final = 4 * GIB
-"""The largest shard that is written: `quantizer.checkpoint.shards.SHARD_BYTES`."""
+PART: Final = 64 * 2**20
+"""A part of a tensor that is read or written at once: `quantizer.verify.folder.PART_BYTES`."""
+PARTS: Final = 8
+"""So many of them at a time: readers, and what is hashed while the next is written."""
+HEAD_ROWS: Final = 8192
+"""Rows of the output matrix that are on the device at once in a proof: `quantizer.checkpoint.streamed.HEAD_ROWS`."""
+PACKED: Final = 20
+"""Bytes a weight while one matrix is rounded and packed: float32 steps, quotients and codes. Counted, not measured."""
+SEARCHED: Final = 28
+"""Bytes a weight while AWQ tries one alpha on layers that share an input. Counted, not measured."""
+TOKENS_EACH: Final = 320
+"""Tokens of a conversation where no file is given: the mean of the field notes' own."""
+PADDING: Final = 1.1
+"""Padded tokens for each of the data, in batches of similar lengths. An estimate."""
 CONTEXT: Final = int(0.6 * GIB)
 FRAGMENTS: Final = 0.03
 """CUDA's context, and what the allocator reserves and does not use: 0.4 to 3 % of the peak (real_size.json)."""
@@ -50,6 +62,18 @@ MOMENTS: Final[Mapping[str, float]] = {
 """Bytes of AdamW's two moments for a parameter. torchao keeps a float32 scale for 256 or 128 codes."""
 
 Parts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSize:
+    """How much data there is. conversations: lines. tokens: in all of them."""
+
+    conversations: int
+    tokens: int
+
+    def first(self, conversations: int) -> int:
+        """Tokens of so many conversations."""
+        return int(self.tokens * min(1.0, conversations / max(1, self.conversations)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +103,19 @@ class Job:
     factors: int = 0
     targets: int = 0
     processes: int = 1
+    data: DataSize | None = None
+
+    @property
+    def streamed(self) -> bool:
+        """Whether one decoder layer at a time is on the device: `quantizer.ptq.quantize.streams`."""
+        recipe = self.recipe
+        return recipe.kind == "ptq" and recipe.backend == "manners" and recipe.auto is None
+
+    @property
+    def calibration_data(self) -> int:
+        """Tokens of the conversations that calibration reads."""
+        limit = self.recipe.calibrate.conversations
+        return self.data.first(limit) if self.data else limit * TOKENS_EACH
 
     @property
     def train(self) -> Train | None:
@@ -90,18 +127,18 @@ class Job:
         return max(self.recipe.calibrate.batch_tokens, self.recipe.calibrate.max_tokens)
 
 
-def make_job(model: PlannedModel, recipe: Recipe, processes: int = 1) -> Job:
+def make_job(model: PlannedModel, recipe: Recipe, processes: int = 1, data: DataSize | None = None) -> Job:
     """Select the layers that become NVFP4. Raises RecipeError if the recipe does not fit the model."""
     linear = model.linear
     if recipe.train and not recipe.train.quantized:
-        return Job(model, recipe, 0, processes=processes)
+        return Job(model, recipe, 0, processes=processes, data=data)
     columns = {name: shape[1] for name, shape in linear.items()}
     chosen = select_layers(columns, model.matrices, recipe.layers)
     quantized = sum(linear[name][0] * linear[name][1] for name in chosen)
     if not recipe.lora:
-        return Job(model, recipe, quantized, processes=processes)
+        return Job(model, recipe, quantized, processes=processes, data=data)
     factors = sum(recipe.lora.rank * sum(linear[name]) for name in chosen)
-    return Job(model, recipe, quantized, factors, quantized, processes)
+    return Job(model, recipe, quantized, factors, quantized, processes, data)
 
 
 def phases(job: Job) -> list[PhaseNeed]:
@@ -134,11 +171,22 @@ def weights(model: PlannedModel, precision: str = "bf16") -> int:
 
 
 def calibrate(job: Job) -> PhaseNeed:
-    """A forward pass over the data: the weights and the temporaries of one layer; AWQ's Gram matrices beside them."""
-    model = job.model
-    parts = {"weights": weights(model), "activations": forward(model, job.calibrated_tokens)}
-    if job.recipe.awq:
-        parts["calibration"] = grams(model)
+    """All data through one decoder layer after the other: the hidden states between two layers, a layer's temporaries,
+    what the search of one layer holds, and the weights: of that layer alone where the model is streamed."""
+    model, recipe = job.model, job.recipe
+    hidden = int(PADDING * job.calibration_data) * model.width * BF16
+    parts = {"weights": weights(model), "hidden states": hidden}
+    if job.streamed:
+        parts["weights"] = model.largest_layer * BF16 + 2 * HEAD_ROWS * model.width * BF16
+    parts["activations"] = forward(model, job.calibrated_tokens)
+    inside = model.largest_inside
+    if recipe.awq:
+        parts["calibration"] = gram(model)
+        parts["search"] = SEARCHED * 2 * inside  # gate and up are one matrix to a search
+    elif recipe.svdquant:
+        parts["calibration"] = model.layers * gram(model)
+    elif not job.train:
+        parts["search"] = PACKED * inside
     if job.train and job.train.loss != "ce":
         parts["teacher"] = model.head * BF16
     return PhaseNeed("calibrate", parts, _host(job))
@@ -151,16 +199,20 @@ def forward(model: PlannedModel, tokens: int) -> int:
     return tokens * max(dense, DELTANET_FORWARD * model.deltanet_width * F32)
 
 
-def grams(model: PlannedModel) -> int:
-    """X^T X in float32 for each input that AWQ scales: what both norms of a layer feed, and down_proj's."""
-    return F32 * model.layers * (2 * model.width**2 + model.intermediate**2)
+def gram(model: PlannedModel) -> int:
+    """X^T X in float32 for each input of one layer that AWQ scales: what both norms feed, and down_proj's."""
+    return F32 * (2 * model.width**2 + model.intermediate**2)
 
 
 def score(job: Job) -> PhaseNeed:
-    """`auto`: logits of the assistant's tokens of one batch, the BF16 model's and the changed one's, and their logarithms."""
-    tokens = job.calibrated_tokens
-    logits = int(LEARNED * tokens) * job.model.vocabulary * (2 * BF16 + 2 * F32)
-    parts = {"weights": weights(job.model), "activations": forward(job.model, tokens), "logits": logits}
+    """`auto`: every layer's input of one batch, and the logits of its assistant's tokens: the BF16 model's, the changed
+    one's, and their logarithms."""
+    model, tokens = job.model, job.calibrated_tokens
+    parts = {
+        "weights": weights(model),
+        "activations": forward(model, tokens) + tokens * model.layers * model.width * BF16,
+        "logits": int(LEARNED * tokens) * model.vocabulary * (2 * BF16 + 2 * F32),
+    }
     return PhaseNeed("auto", parts, _host(job))
 
 
@@ -257,8 +309,7 @@ def _gradients_in_backward(job: Job, settings: Train) -> int:
     """All BF16 gradients of the exact path; of the others one layer's largest matrix and its step's temporaries."""
     if settings.optimizer == "adamw":
         return BF16 * _moved(job, settings) // job.processes
-    inside = [rows * columns for name, (rows, columns) in job.model.linear.items() if name != "lm_head"]
-    return BF16 * max(inside) + STEP_BYTES
+    return BF16 * job.model.largest_inside + STEP_BYTES
 
 
 def activations(model: PlannedModel, settings: Train, quantized: bool) -> int:
@@ -320,11 +371,17 @@ def logits(model: PlannedModel, settings: Train) -> int:
 
 
 def export(job: Job) -> PhaseNeed:
-    """The folder is written from the model in memory, then read back and compared with it."""
+    """Parts of tensors are written and hashed, then the folder is read back and compared layer by layer. Where the model
+    is whole, it and a training's state are still there."""
     model = job.model
-    precision = job.train.precision if job.train else "bf16"
-    host = _host(job) | {"export": min(SHARD, result(job)) * 2}
-    return PhaseNeed("export", {"weights": weights(model, precision)}, host)
+    if job.streamed:
+        held = {"weights": 2 * model.largest_layer * BF16}
+    elif job.train:
+        held = {name: size for name, size in _kept(job, job.train).items() if name != "rounded weights"}
+    else:
+        held = {"weights": weights(model)}
+    more = {"layer": model.largest_layer * BF16, "packing": PACKED * model.largest_inside}
+    return PhaseNeed("export", held | more, _host(job))
 
 
 def result(job: Job) -> int:
@@ -350,5 +407,11 @@ def disk(job: Job, bf16: bool = False) -> dict[str, int]:
 
 
 def _host(job: Job) -> dict[str, int]:
-    """The process, and one shard of the source while it is read."""
-    return {"process": PROCESS, "load": min(SHARD, job.model.stored)}
+    """The process, and parts of tensors on their way from or to the disk; a teacher's hidden states, if they are not in a
+    file."""
+    parts = {"process": PROCESS, "reading": PARTS * PART}
+    settings = job.train
+    if settings and settings.loss != "ce" and settings.optimizer == "adamw":
+        tokens = job.data.tokens if job.data else job.calibration_data
+        parts["teacher"] = int(LEARNED * tokens) * job.model.width * BF16
+    return parts

@@ -6,6 +6,7 @@ No tensor is read and torch is not imported, so a folder of sparse files of a mo
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ HEAD: Final = "lm_head.weight"
 EMBEDDING: Final = "model.embed_tokens.weight"
 MAX_JSON: Final = 64 * 2**20
 _INDEX: Final = "model.safetensors.index.json"
+_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,20 @@ class PlannedModel:
     def largest(self) -> int:
         """Elements of the largest tensor."""
         return max(_count(shape) for shape in self.tensors.values())
+
+    @property
+    def largest_inside(self) -> int:
+        """Elements of the largest tensor of a decoder layer."""
+        return max((_count(shape) for name, shape in self.tensors.items() if ".layers." in name), default=0)
+
+    @property
+    def largest_layer(self) -> int:
+        """Elements of the largest decoder layer."""
+        sums: dict[str, int] = {}
+        for name, shape in self.tensors.items():
+            if found := _LAYER.match(name):
+                sums[found[1]] = sums.get(found[1], 0) + _count(shape)
+        return max(sums.values(), default=0)
 
     @property
     def linear(self) -> dict[str, tuple[int, int]]:

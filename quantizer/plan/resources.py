@@ -12,12 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from quantizer.plan.duration import DataSize, durations, step_seconds
+from quantizer.plan.duration import durations, step_seconds
 from quantizer.plan.machine import GIB, Machine, accelerator
 from quantizer.plan.memory import (
     BF16,
     F32,
+    PART,
+    PARTS,
     PROCESS,
+    DataSize,
     Job,
     PhaseNeed,
     disk,
@@ -144,7 +147,7 @@ def plan(
 ) -> ResourcePlan:
     """What a recipe takes on a model, and whether a machine has it.
 
-    data: for the time. bf16: the trained weights are written unrounded, too. Raises RecipeError if the recipe does not
+    data: for the hidden states of calibration and for the time. bf16: the trained weights are written unrounded, too. Raises RecipeError if the recipe does not
     fit the model.
     """
     first = _estimate(model, recipe, machine, data, bf16)
@@ -166,7 +169,7 @@ def _lacks_memory(made: ResourcePlan) -> bool:
 def _estimate(
     model: PlannedModel, recipe: Recipe, machine: Machine, data: DataSize | None, bf16: bool
 ) -> ResourcePlan:
-    job = make_job(model, recipe, machine.processes)
+    job = make_job(model, recipe, machine.processes, data)
     found, files = tuple(phases(job)), disk(job, bf16)
     chip = accelerator(machine.name)
     rate = None
@@ -174,7 +177,7 @@ def _estimate(
         rate = round(recipe.train.batch_tokens / step_seconds(job, chip), 1)
     needed = _needed(found, machine) | {"disk": sum(files.values())}
     return ResourcePlan(
-        model, recipe, machine, found, files, durations(job, machine.name, data), rate, needed,
+        model, recipe, machine, found, files, durations(job, machine.name), rate, needed,
         _available(machine), notes=tuple(_notes(job)),
     )  # fmt: skip
 
@@ -306,11 +309,11 @@ def lacking(needed: Mapping[str, int], available: Mapping[str, int]) -> dict[str
 
 
 def gguf_needed(model: PlannedModel, kind: str) -> dict[str, int]:
-    """Bytes of memory and disk that `manners quantize gguf` takes: the largest tensor as it is read, in float32 and
-    packed, and the file. Bits a weight: llama.cpp's mixes over Qwen's matrices."""
+    """Bytes of memory and disk that `manners quantize gguf` takes: parts of tensors, a layer's largest matrix whole, in
+    BF16, float32 and moved, and the file. Bits a weight: llama.cpp's mixes over Qwen's matrices."""
     bits = {"f16": 16.0, "q4_k_m": 4.9, "q2_k": 3.2}.get(kind)
     file = model.stored if bits is None else int(model.parameters * bits / 8)
-    return {"memory": PROCESS + model.largest * (BF16 + F32 + BF16), "disk": file}
+    return {"memory": PROCESS + PARTS * PART + model.largest_inside * (BF16 + 2 * F32), "disk": file}
 
 
 def gguf_shortage(model: PlannedModel, kind: str, machine: Machine) -> str:

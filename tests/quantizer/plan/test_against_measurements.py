@@ -12,7 +12,7 @@ import pytest
 
 from quantizer.core.safetensors_header import HeaderEntry
 from quantizer.plan.machine import NAMED
-from quantizer.plan.memory import make_job, phases
+from quantizer.plan.memory import DataSize, make_job, phases
 from quantizer.plan.model import PlannedModel, make_model
 from quantizer.plan.resources import plan
 from quantizer.recipes.recipe import Calibrate, Recipe, Train
@@ -40,8 +40,9 @@ def shape(name: str) -> PlannedModel:
     return make_model(config, entries)
 
 
-def by_phase(model: PlannedModel, recipe: Recipe) -> dict[str, int]:
-    return {phase.name: phase.on_device for phase in phases(make_job(model, recipe))}
+def by_phase(model: PlannedModel, recipe: Recipe, tokens: int) -> dict[str, int]:
+    job = make_job(model, recipe, data=DataSize(1, tokens))
+    return {phase.name: phase.on_device for phase in phases(job)}
 
 
 REAL_SIZE = json.loads((STUDY / "low-bit" / "real_size.json").read_text())["results"]
@@ -68,7 +69,7 @@ def shape_of(row: dict[str, Any]) -> PlannedModel:
 def test_training_of_a_real_size(row: dict[str, Any]) -> None:
     model, tokens = shape_of(row), row["tokens"] // row["rows"]
     one_row = Calibrate(max_tokens=tokens, batch_tokens=tokens)  # the bench calibrates with one row
-    planned = by_phase(model, Recipe("bench", calibrate=one_row, train=settings_of(row)))
+    planned = by_phase(model, Recipe("bench", calibrate=one_row, train=settings_of(row)), tokens)
 
     assert model.parameters == row["parameters"]
     for phase, measured in row["parts"].items():

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantizer.core.errors import RecipeError
-from quantizer.plan.duration import DataSize
 from quantizer.plan.machine import GIB, NAMED, GpuMemory, HostMemory, Machine, parse_gpu
-from quantizer.plan.memory import SHARD, disk, make_job, phases, result
+from quantizer.plan.memory import PART, PARTS, DataSize, disk, make_job, phases, result
 from quantizer.plan.resources import gguf_needed, gguf_shortage, plan
 from quantizer.recipes.recipe import Awq, Calibrate, Layers, Lora, Recipe, Train, load_recipe, shipped_recipes
 from tests.quantizer.plan.test_against_measurements import shape
@@ -126,7 +125,7 @@ def test_where_no_change_is_enough_none_is_proposed() -> None:
 
 
 def test_a_search_that_does_not_fit_names_one_that_takes_less() -> None:
-    made = plan(shape("27B"), of(awq=Awq()), replace(H200, gpu=GpuMemory("some", 60 * GIB, 56 * GIB)))
+    made = plan(shape("27B"), of(awq=Awq()), replace(H200, gpu=GpuMemory("some", 8 * GIB, 8 * GIB)))
 
     assert made.fits is False and "the recipe mse" in made.advice
 
@@ -139,7 +138,7 @@ def test_every_shipped_recipe_has_a_plan(name: str) -> None:
     recipe = load_recipe(name)
     made = plan(shape("9B"), recipe, SPARK, DataSize(430, 137_600))
 
-    assert made.peak_device > 2 * shape("9B").parameters
+    assert made.peak_device > 2 * GIB
     assert made.as_json()["disk_bytes"] > 0
 
 
@@ -216,9 +215,20 @@ def test_a_training_keeps_a_checkpoint_while_it_writes_the_next() -> None:
     assert lean == pytest.approx(2 * 4.03 * model.parameters, rel=0.01)
 
 
-def test_a_shard_at_a_time_is_on_the_host() -> None:
-    (load,) = {phase.host["load"] for phase in phases(make_job(shape("27B"), of()))}
-    assert load == SHARD
+def test_parts_of_tensors_are_on_the_host() -> None:
+    (reading,) = {phase.host["reading"] for phase in phases(make_job(shape("27B"), of()))}
+    assert reading == PARTS * PART
+
+
+def test_quantizing_takes_a_layer_and_the_hidden_states() -> None:
+    """The model grows three times, and the memory does not."""
+    some, more = DataSize(512, 160_000), DataSize(512, 320_000)
+    nine, twentyseven = (plan(shape(name), of(), H200, some).peak_device for name in ("9B", "27B"))
+
+    assert nine < 8 * GIB and twentyseven < 1.6 * nine
+    assert plan(shape("9B"), of(), H200, more).peak_device - nine == pytest.approx(
+        160_000 * 1.1 * 8192, rel=0.01
+    )
 
 
 def test_shorter_batches_of_calibration_take_less() -> None:
@@ -258,8 +268,8 @@ def test_a_gguf_of_a_9b_is_as_large_as_the_field_notes_say() -> None:
 
 
 def test_a_gguf_that_does_not_fit_says_so() -> None:
-    poor = Machine(None, HostMemory(8 * GIB, 4 * GIB, GIB), disk=2 * GIB)
+    poor = Machine(None, HostMemory(8 * GIB, 2 * GIB, GIB), disk=2 * GIB)
     why = gguf_shortage(shape("9B"), "q4_k_m", poor)
 
-    assert "GiB of memory, and 3.0 GiB can be taken" in why and "GiB of disk, and 2.0 GiB" in why
+    assert "GiB of memory, and 1.0 GiB can be taken" in why and "GiB of disk, and 2.0 GiB" in why
     assert gguf_shortage(shape("9B"), "q4_k_m", SPARK) == ""
