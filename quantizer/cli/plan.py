@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ WORDS: Final = (
 EXIT_CODES: Final = {True: 0, False: 1, None: 2}
 CHARACTERS: Final = 4
 """Bytes of a file of conversations for a token. An estimate."""
+MOST_PROCESSES: Final = 1024
 MOST_LINES: Final = 1_000_000
 """Lines of a file of conversations that are counted."""
 
@@ -44,6 +46,7 @@ def add(verbs: Any) -> None:
     option(
         "--machine", metavar="NAME", help="plan for another machine: spark, h100, h200 (default: this one)"
     )
+    option("--processes", type=int, metavar="N", help="processes that share a training, with such a GPU each")
     option("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(part=run, needs_torch=False)
 
@@ -138,10 +141,16 @@ def _machine(args: argparse.Namespace) -> Machine:
     from quantizer.plan.machine import NAMED, read_machine
 
     if args.machine is None:
-        return read_machine(_reader(args), args.out or Path.cwd(), args.device)
-    if args.machine not in NAMED:
+        made = read_machine(_reader(args), args.out or Path.cwd(), args.device)
+    elif args.machine in NAMED:
+        made = NAMED[args.machine]
+    else:
         raise RecipeError(f"--machine {args.machine}: known are {', '.join(NAMED)}")
-    return NAMED[args.machine]
+    if args.processes is None:
+        return made
+    if not 1 <= args.processes <= MOST_PROCESSES:
+        raise RecipeError(f"--processes {args.processes}: must be from 1 to {MOST_PROCESSES}")
+    return replace(made, processes=args.processes)
 
 
 def _size(path: Path | None) -> DataSize | None:

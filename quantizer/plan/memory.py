@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quantizer.layers.selection import BLOCK, select_layers
-from quantizer.plan.model import PlannedModel
+from quantizer.plan.model import PlannedModel, count
 from quantizer.recipes.recipe import Recipe, Train
 
 GIB: Final = 2**30
@@ -175,7 +175,7 @@ def calibrate(job: Job) -> PhaseNeed:
     what the search of one layer holds, and the weights: of that layer alone where the model is streamed."""
     model, recipe = job.model, job.recipe
     hidden = int(PADDING * job.calibration_data) * model.width * BF16
-    parts = {"weights": weights(model), "hidden states": hidden}
+    parts = {"hidden states": hidden} | _shared(job, {"weights": weights(model)})
     if job.streamed:
         parts["weights"] = model.largest_layer * BF16 + 2 * HEAD_ROWS * model.width * BF16
     parts["activations"] = forward(model, job.calibrated_tokens)
@@ -220,9 +220,8 @@ def teacher(job: Job, settings: Train) -> PhaseNeed:
     """The source's own forward passes; then a copy of its head stays."""
     model = job.model
     more = max(forward(model, tokens_at_once(settings)), model.head * BF16)
-    return PhaseNeed(
-        "teacher", {"weights": weights(model, settings.precision), "activations": more}, _host(job)
-    )
+    parts = _shared(job, {"weights": weights(model, settings.precision)}) | {"activations": more}
+    return PhaseNeed("teacher", parts, _host(job))
 
 
 # ------------------------------------------------------------------------------------------------- training
@@ -264,20 +263,24 @@ def _kept(job: Job, settings: Train) -> dict[str, int]:
             )  # the factors, and a copy of the weights below them
         elif settings.precision == "bf16":
             parts["masters"] = F32 * moved
-    parts = {name: size // job.processes for name, size in parts.items()}
-    if job.processes > 1:
-        # FSDP2 gathers a layer while the one before it computes, and what is around the layers stays whole.
-        around = model.parameters if not model.layers else 2 * model.head
-        parts["gathered"] = BF16 * (around + 2 * (model.parameters - around) // max(1, model.layers))
-    elif not few and settings.quantized and settings.trained == "weights":
+    if settings.quantized and not few:
+        # Held until the next step; where the scales learn, each forward keeps its own for their gradients.
         parts["rounded weights"] = BF16 * job.quantized
-    if settings.trained == "scales":
-        parts["rounded weights"] = (
-            BF16 * job.quantized
-        )  # kept for backward, as the scales' gradients need them
+    parts = _shared(job, parts)
     if settings.loss != "ce":
         parts["teacher"] = model.head * BF16
     return parts
+
+
+def _shared(job: Job, parts: dict[str, int]) -> dict[str, int]:
+    """A process's share of what is cut into rows, and what it gathers: FSDP2 has one decoder layer whole while the next
+    comes, and keeps what is around the layers."""
+    if job.processes == 1:
+        return parts
+    model = job.model
+    around = sum(count(shape) for name, shape in model.tensors.items() if ".layers." not in name)
+    gathered = BF16 * (around + 2 * model.largest_layer)
+    return {name: size // job.processes for name, size in parts.items()} | {"gathered": gathered}
 
 
 def _moved(job: Job, settings: Train) -> int:
@@ -378,6 +381,8 @@ def export(job: Job) -> PhaseNeed:
         held = {"weights": 2 * model.largest_layer * BF16}
     elif job.train:
         held = {name: size for name, size in _kept(job, job.train).items() if name != "rounded weights"}
+        if job.processes > 1:
+            held["whole weights"] = weights(model)  # of the process that writes
     else:
         held = {"weights": weights(model)}
     more = {"layer": model.largest_layer * BF16, "packing": PACKED * model.largest_inside}

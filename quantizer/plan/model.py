@@ -62,12 +62,12 @@ class PlannedModel:
     @property
     def parameters(self) -> int:
         """Of the text model as it is loaded."""
-        return sum(_count(shape) for shape in self.tensors.values())
+        return sum(count(shape) for shape in self.tensors.values())
 
     @property
     def vectors(self) -> int:
         """Those of them that are in vectors: norms, biases, decays."""
-        return sum(_count(shape) for shape in self.tensors.values() if len(shape) < 2)
+        return sum(count(shape) for shape in self.tensors.values() if len(shape) < 2)
 
     @property
     def head(self) -> int:
@@ -77,12 +77,12 @@ class PlannedModel:
     @property
     def largest(self) -> int:
         """Elements of the largest tensor."""
-        return max(_count(shape) for shape in self.tensors.values())
+        return max(count(shape) for shape in self.tensors.values())
 
     @property
     def largest_inside(self) -> int:
         """Elements of the largest tensor of a decoder layer."""
-        return max((_count(shape) for name, shape in self.tensors.items() if ".layers." in name), default=0)
+        return max((count(shape) for name, shape in self.tensors.items() if ".layers." in name), default=0)
 
     @property
     def largest_layer(self) -> int:
@@ -90,7 +90,7 @@ class PlannedModel:
         sums: dict[str, int] = {}
         for name, shape in self.tensors.items():
             if found := _LAYER.match(name):
-                sums[found[1]] = sums.get(found[1], 0) + _count(shape)
+                sums[found[1]] = sums.get(found[1], 0) + count(shape)
         return max(sums.values(), default=0)
 
     @property
@@ -142,7 +142,7 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
     tied = bool(text.get("tie_word_embeddings")) or HEAD not in loaded
     if tied:
         loaded.pop(HEAD, None)
-    count, deltanet = _whole(text, "num_hidden_layers"), _deltanet_layers(loaded)
+    layers, deltanet = _whole(text, "num_hidden_layers"), _deltanet_layers(loaded)
     heads = _whole(text, "num_attention_heads")
     values = _whole(text, "linear_num_value_heads", 0) * _whole(text, "linear_value_head_dim", 128)
     return PlannedModel(
@@ -157,7 +157,7 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
         heads=heads,
         key_heads=_whole(text, "num_key_value_heads", heads),
         head_size=_whole(text, "head_dim", embedding[1] // heads),
-        attention_layers=max(0, count - deltanet),
+        attention_layers=max(0, layers - deltanet),
         deltanet_layers=deltanet,
         deltanet_width=values if deltanet else 0,
         mtp=any(name.startswith(NOT_LOADED[:2]) for name in entries),
@@ -178,7 +178,8 @@ def _whole(text: Mapping[str, Any], key: str, default: int | None = None) -> int
     return value
 
 
-def _count(shape: tuple[int, ...]) -> int:
+def count(shape: tuple[int, ...]) -> int:
+    """The elements of a tensor."""
     numbers = 1
     for size in shape:
         numbers *= size

@@ -186,7 +186,8 @@ def _needed(found: tuple[PhaseNeed, ...], machine: Machine) -> dict[str, int]:
     """Device and host memory, each with its own worst phase; where they are one, the worst sum of a phase."""
     context = overhead if machine.gpu else lambda device: 0
     if machine.unified:
-        return {"memory": max(p.on_device + context(p.on_device) + p.on_host for p in found)}
+        each = max(p.on_device + context(p.on_device) + p.on_host for p in found)
+        return {"memory": each * machine.processes}
     return {
         "GPU memory": max(p.on_device + context(p.on_device) for p in found),
         "host memory": max(p.on_host for p in found) * machine.processes,

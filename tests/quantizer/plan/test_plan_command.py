@@ -50,6 +50,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
         ("9B", ("--machine", "spark", "--recipe", "qat"), 1),
         ("9B", ("--machine", "spark", "--recipe", "qat", "--set", "train.optimizer=adamw_8bit",
                 "--set", "train.recompute=true"), 0),
+        ("27B", ("--machine", "h200", "--recipe", "qat", "--set", "train.recompute=true", "--processes", "8"), 0),
         ("Llama", ("--machine", "h100"), 0),
     ],
 )  # fmt: skip
@@ -94,6 +95,7 @@ def test_the_time_follows_from_the_data(
 @pytest.mark.parametrize(
     "more, words",
     [
+        (("--machine", "spark", "--processes", "0"), "--processes 0: must be from 1 to 1024"),
         (("--machine", "abacus"), "--machine abacus: known are spark, h100, h200"),
         (("--recipe", "qatt"), "qatt: no such recipe; did you mean 'qat'"),
         (("--data", "/nowhere.jsonl"), "/nowhere.jsonl: No such file"),
