@@ -8,7 +8,7 @@ committed in docs/study. What torch's allocator and CUDA's context take beyond t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from quantizer.layers.selection import BLOCK, select_layers
@@ -29,8 +29,9 @@ DELTANET_FORWARD: Final = 16
 calibration of the 9B and 27B shapes in docs/study/low-bit/real_size.json."""
 DELTANET_BACKWARD: Final = 36
 """The same in a recomputed layer's backward pass. Measured: training of the 27B shape, where it makes the peak."""
-DELTANET_SAVED: Final = 25
-"""The same that a layer keeps for backward if it is not recomputed. An estimate: nobody has measured it."""
+DELTANET_SAVED: Final = 6
+"""The same that a layer keeps for backward if it is not recomputed: BF16 tensors around the recurrence, whose own states
+are made again. Counted, not measured."""
 LOGIT_BYTES: Final = 2**28
 """Float32 logits of one chunk of positions: `quantizer.train.head.CHUNK_BYTES`."""
 STEP_BYTES: Final = 2 * 2**27
@@ -52,8 +53,9 @@ PADDING: Final = 1.1
 CONTEXT: Final = int(0.6 * GIB)
 FRAGMENTS: Final = 0.03
 """CUDA's context, and what the allocator reserves and does not use: 0.4 to 3 % of the peak (real_size.json)."""
-PROCESS: Final = int(1.5 * GIB)
-"""Host memory of Python, torch and transformers with CUDA's libraries; beside it come a job's own parts."""
+PROCESS, PROCESS_ON_CPU = int(1.5 * GIB), GIB // 2
+"""Host memory of Python, torch and transformers, with and without CUDA's libraries. The second is measured, the first an
+estimate."""
 MOMENTS: Final[Mapping[str, float]] = {
     "adamw": 8.0,
     "adamw_8bit": 2 + 2 * 4 / 256,
@@ -104,6 +106,7 @@ class Job:
     targets: int = 0
     processes: int = 1
     data: DataSize | None = None
+    on_cpu: bool = False
 
     @property
     def streamed(self) -> bool:
@@ -127,18 +130,25 @@ class Job:
         return max(self.recipe.calibrate.batch_tokens, self.recipe.calibrate.max_tokens)
 
 
-def make_job(model: PlannedModel, recipe: Recipe, processes: int = 1, data: DataSize | None = None) -> Job:
+def make_job(
+    model: PlannedModel,
+    recipe: Recipe,
+    processes: int = 1,
+    data: DataSize | None = None,
+    on_cpu: bool = False,
+) -> Job:
     """Select the layers that become NVFP4. Raises RecipeError if the recipe does not fit the model."""
     linear = model.linear
+    job = Job(model, recipe, 0, processes=processes, data=data, on_cpu=on_cpu)
     if recipe.train and not recipe.train.quantized:
-        return Job(model, recipe, 0, processes=processes, data=data)
+        return job
     columns = {name: shape[1] for name, shape in linear.items()}
     chosen = select_layers(columns, model.matrices, recipe.layers)
     quantized = sum(linear[name][0] * linear[name][1] for name in chosen)
     if not recipe.lora:
-        return Job(model, recipe, quantized, processes=processes, data=data)
+        return replace(job, quantized=quantized)
     factors = sum(recipe.lora.rank * sum(linear[name]) for name in chosen)
-    return Job(model, recipe, quantized, factors, quantized, processes, data)
+    return replace(job, quantized=quantized, factors=factors, targets=quantized)
 
 
 def phases(job: Job) -> list[PhaseNeed]:
@@ -319,14 +329,16 @@ def activations(model: PlannedModel, settings: Train, quantized: bool) -> int:
     """What forward keeps for backward: a layer's input where it is recomputed, otherwise the tensors of
     `layer_widths`, of which a compiler keeps a part."""
     tokens = tokens_at_once(settings)
-    if settings.recompute:
-        return tokens * model.layers * model.width * BF16
     kept = SAVED if settings.compile else SAVED_EAGERLY
     wide = BF16 if settings.precision != "fp32" else F32
     attention, mlp = layer_widths(model, quantized)
     dense = kept * wide * (attention * model.attention_layers + mlp * model.layers)
     deltanet = DELTANET_SAVED * F32 * model.deltanet_width * model.deltanet_layers
-    return int(tokens * (dense + deltanet))
+    everything = int(tokens * (dense + deltanet))
+    if not settings.recompute:
+        return everything
+    inputs = tokens * model.layers * model.width * BF16
+    return inputs + everything * min(settings.kept_layers, model.layers) // max(1, model.layers)
 
 
 def layer_widths(model: PlannedModel, quantized: bool) -> tuple[int, int]:
@@ -414,7 +426,10 @@ def disk(job: Job, bf16: bool = False) -> dict[str, int]:
 def _host(job: Job) -> dict[str, int]:
     """The process, and parts of tensors on their way from or to the disk; a teacher's hidden states, if they are not in a
     file."""
-    parts = {"process": PROCESS, "reading": PARTS * PART}
+    parts = {
+        "process": PROCESS_ON_CPU if job.on_cpu else PROCESS,
+        "reading": min(PARTS * PART, 2 * job.model.stored),
+    }
     settings = job.train
     if settings and settings.loss != "ce" and settings.optimizer == "adamw":
         tokens = job.data.tokens if job.data else job.calibration_data

@@ -19,7 +19,7 @@ from quantizer.plan.memory import (
     F32,
     PART,
     PARTS,
-    PROCESS,
+    PROCESS_ON_CPU,
     DataSize,
     Job,
     PhaseNeed,
@@ -169,7 +169,7 @@ def _lacks_memory(made: ResourcePlan) -> bool:
 def _estimate(
     model: PlannedModel, recipe: Recipe, machine: Machine, data: DataSize | None, bf16: bool
 ) -> ResourcePlan:
-    job = make_job(model, recipe, machine.processes, data)
+    job = make_job(model, recipe, machine.processes, data, on_cpu=machine.gpu is None)
     found, files = tuple(phases(job)), disk(job, bf16)
     chip = accelerator(machine.name)
     rate = None
@@ -314,7 +314,7 @@ def gguf_needed(model: PlannedModel, kind: str) -> dict[str, int]:
     BF16, float32 and moved, and the file. Bits a weight: llama.cpp's mixes over Qwen's matrices."""
     bits = {"f16": 16.0, "q4_k_m": 4.9, "q2_k": 3.2}.get(kind)
     file = model.stored if bits is None else int(model.parameters * bits / 8)
-    return {"memory": PROCESS + PARTS * PART + model.largest_inside * (BF16 + 2 * F32), "disk": file}
+    return {"memory": PROCESS_ON_CPU + PARTS * PART + model.largest_inside * (BF16 + 2 * F32), "disk": file}
 
 
 def gguf_shortage(model: PlannedModel, kind: str, machine: Machine) -> str:
