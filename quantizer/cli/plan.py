@@ -53,11 +53,16 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan. Returns the exit code. Raises QuantizerError."""
+    from quantizer.core.errors import SourceError
     from quantizer.plan.model import read_model
     from quantizer.plan.resources import plan
     from quantizer.recipes.recipe import load_recipe
 
     recipe, model = load_recipe(args.recipe, args.changes), read_model(args.source)
+    if model.packed:
+        raise SourceError(
+            f"{args.source}: is quantized already; plan with the BF16 model that it was made from"
+        )
     machine = _machine(args)
     made = plan(model, recipe, machine, _size(args.data))
     print(json.dumps(made.as_json(), indent=2) if args.json else "\n".join(lines(made)))
@@ -130,7 +135,9 @@ def lines(made: ResourcePlan) -> Iterable[str]:
         yield f"  {'time':<10} not known for this GPU, recipe or amount of data"
     for place, size in made.needed.items():
         there = made.available.get(place)
-        yield f"  {place:<10} {_gib(size)} needed, {'unknown' if there is None else _gib(there)} can be taken"
+        yield f"  {place:<10} {_gib(size)} needed" + (
+            "" if there is None else f", {_gib(there)} can be taken"
+        )
     yield from (f"  note: {note}" for note in made.notes)
     yield {True: "fits", False: f"does not fit: {made.advice}", None: "not known whether it fits"}[made.fits]
     yield from (f"  --set {change.assignment:<32} {change.words}" for change in made.changes if made.enough)

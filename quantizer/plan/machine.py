@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,6 +56,13 @@ class Machine:
     def unified(self) -> bool:
         """Whether device and host memory are one: on a CPU, and on a GPU without memory of its own."""
         return self.gpu is None or self.gpu.total is None
+
+    @property
+    def idle(self) -> Machine:
+        """The same with nothing else on it."""
+        gpu = self.gpu and replace(self.gpu, free=self.gpu.total)
+        host = self.host and self.host._replace(available=self.host.total)
+        return replace(self, gpu=gpu, host=host)
 
     @property
     def name(self) -> str:

@@ -185,7 +185,7 @@ def calibrate(job: Job) -> PhaseNeed:
     what the search of one layer holds, and the weights: of that layer alone where the model is streamed."""
     model, recipe = job.model, job.recipe
     hidden = int(PADDING * job.calibration_data) * model.width * BF16
-    parts = {"hidden states": hidden} | _shared(job, {"weights": weights(model)})
+    parts = _shared(job, {"weights": weights(model)}) | {"hidden states": hidden}
     if job.streamed:
         parts["weights"] = model.largest_layer * BF16 + 2 * HEAD_ROWS * model.width * BF16
     parts["activations"] = forward(model, job.calibrated_tokens)

@@ -35,7 +35,8 @@ class PlannedModel:
     kind: `model_type`. tensors: the shapes of what is loaded, by name in memory; a tied head is not among them.
     tied: the head is the embedding. stored: bytes of all tensors of the folder, those that are not loaded included.
     carried: bytes of those. width: hidden size. attention_layers, deltanet_layers: how many of each. deltanet_width:
-    value heads times their size; 0 without a DeltaNet.
+    value heads times their size; 0 without a DeltaNet. packed:
+    the folder is quantized already, so the shapes are those of its codes.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class PlannedModel:
     deltanet_layers: int
     deltanet_width: int
     mtp: bool = False
+    packed: bool = False
 
     @property
     def layers(self) -> int:
@@ -160,6 +162,7 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
         attention_layers=max(0, layers - deltanet),
         deltanet_layers=deltanet,
         deltanet_width=values if deltanet else 0,
+        packed="quantization_config" in config,
         mtp=any(name.startswith(NOT_LOADED[:2]) for name in entries),
     )
 

@@ -107,11 +107,15 @@ class ResourcePlan:
         """What to do if it does not fit."""
         if set(self.short) == {"disk"}:
             return "free some of the disk, or name an --out on another"
+        found = []
+        idle = _available(self.machine.idle)
+        if not lacking(self.needed, idle).keys() - {"disk"}:
+            found.append("stop what else uses the memory")
         if self.changes and self.enough:
-            return "try " + " ".join(f"--set {change.assignment}" for change in self.changes)
-        if self.recipe.awq or self.recipe.auto:
-            return "take the recipe mse, which searches without data, or a machine with more memory"
-        return "stop what else uses the memory; no setting makes it fit"
+            found.append("try " + " ".join(f"--set {change.assignment}" for change in self.changes))
+        elif self.recipe.awq or self.recipe.auto:
+            found.append("take the recipe mse, which searches without data")
+        return ", or ".join(found) or "no setting makes it fit: take more memory, or a smaller model"
 
     def as_json(self) -> dict[str, Any]:
         """For scripts; the keys that others rely on come first."""

@@ -109,6 +109,14 @@ def test_a_wrong_call_is_one_line(
     assert words in error and error.count("\n") == 1
 
 
+def test_a_folder_that_is_quantized_already_has_no_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = sparse.QWEN3_HALF | {"quantization_config": {}}
+    assert plan(sparse.write(tmp_path / "packed", config, sparse.shapes(config))) == 66
+    assert "is quantized already" in capsys.readouterr().err
+
+
 def test_neither_plan_nor_recipes_imports_torch(models: dict[str, Path]) -> None:
     code = f"""
 import sys

@@ -121,7 +121,16 @@ def test_where_no_change_is_enough_none_is_proposed() -> None:
     made = plan(shape("27B"), of(Train()), small)
 
     assert (made.fits, made.enough, made.changes) == (False, False, ())
-    assert made.advice == "stop what else uses the memory; no setting makes it fit"
+    assert made.advice == "no setting makes it fit: take more memory, or a smaller model"
+
+
+def test_an_engine_that_fills_the_memory_is_told_to_stop() -> None:
+    """What fits an idle Spark needs no other settings."""
+    busy = replace(SPARK, host=HostMemory(int(121.7 * GIB), 40 * GIB, 12 * GIB))
+    made = plan(shape("9B"), of(LEAN), busy)
+
+    assert made.fits is False and made.advice.startswith("stop what else uses the memory")
+    assert "stop what else" not in plan(shape("9B"), of(Train()), busy).advice
 
 
 def test_a_search_that_does_not_fit_names_one_that_takes_less() -> None:
