@@ -57,6 +57,15 @@ class EnginePool:
             name: ModelRoute(model.live, model.fallback) for name, model in config.models.items()
         }
 
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._config
+
+    def apply(self, config: Config) -> None:
+        """Take a configuration with the same engines and models; for requests that come from now on."""
+        self._config = config
+
     # ------------------------------------------------------------------------- engines, one by one
 
     async def start(self) -> None:

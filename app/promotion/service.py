@@ -12,6 +12,7 @@ from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.errors.tree import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
 from app.promotion import overrides, repository, requests, steps
+from app.promotion.facts import suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.overrides import Override
 from app.promotion.repository import RegistryExecutor, now
@@ -75,6 +76,11 @@ class PromotionService:
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
         self._worker = PromotionWorker(self._deps, metrics, log)
         self._startup: Startup | None = None
+
+    def apply(self, config: Config) -> None:
+        """Take a configuration with the same engines and models; suite and policy are read again when they are needed."""
+        self._config = self._deps.config = config
+        suite_in_force.cache_clear()
 
     # ------------------------------------------------------------------------------- start and end
 

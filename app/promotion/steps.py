@@ -43,9 +43,9 @@ LEASE_SECONDS = 0.25
 """How often to ask again for a lease that another operation holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Dependencies:
-    """What the handlers work on: the parts of one gateway that a promotion touches."""
+    """What the handlers work on: the parts of one gateway that a promotion touches. A reload replaces `config`."""
 
     config: Config
     pool: EnginePool

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from app.access.keys import KeyRing, admin_token
 from app.errors.tree import Unauthorized
-from app.http.keys import KeyRing, admin_token
 from tests.app.house import HELLO, TOKEN, Answer, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
