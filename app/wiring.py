@@ -104,23 +104,15 @@ def create_gateway(
     metrics = Metrics()
     metrics.tasks((*NAMES, OTHER, THREAD))
     metrics.build(VERSION, platform.python_version())
-    guard = Guard()
-    _watch_memory(metrics, guard)
+    guard = _watched_memory(metrics)
     pool = EnginePool(config, metrics, log, factory)
     reply_window = ReplyWindow()
     memory = MemoryAdmission(guard, Lease(lease_path(config.state_dir)))
     promotions = PromotionService(config, pool, metrics, log, memory, reply_window)
     access = AccessService(config, admin_token, promotions.do)
     shadow = recorder_for(config, log, metrics.shadow_dropped)
-    proxy = ProxyHandler(
-        config,
-        pool,
-        metrics,
-        log,
-        tracing,
-        RequestAccounting(metrics, log, reply_window, shadow),
-        access.accounts,
-    )
+    accounting = RequestAccounting(metrics, log, reply_window, shadow)
+    proxy = ProxyHandler(config, pool, metrics, log, tracing, accounting, access.accounts)
     out = output or LogOutput()
     takers = (
         pool.apply,
@@ -129,21 +121,13 @@ def create_gateway(
         lambda new: out.change(new.log.level, new.log.format),
     )
     reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
-    health_routes = health.public_router(pool, proxy, int(time.time()))
-    controls = (
-        _public(proxy, health_routes, access, metrics, log),
-        _admin(
-            (
-                health.admin_router(pool, proxy, metrics, promotions),
-                operators_router(config, promotions),
-                access_router(access, reloader),
-                console_router(config, promotions),
-            ),
-            access,
-            metrics,
-            log,
-        ),
+    routers = (
+        health.admin_router(pool, proxy, metrics, promotions, access),
+        operators_router(config, promotions),
+        access_router(access, reloader),
+        console_router(config, promotions),
     )
+    controls = _public(pool, proxy, access, metrics, log), _admin(routers, access, metrics, log)
     access.on_change(partial(_replace_keys, *controls))
     return Gateway(
         config,
@@ -162,11 +146,11 @@ def create_gateway(
 
 
 def _public(
-    proxy: ProxyHandler, routes: APIRouter, access: AccessService, metrics: Metrics, log: Logger
+    pool: EnginePool, proxy: ProxyHandler, access: AccessService, metrics: Metrics, log: Logger
 ) -> AccessControl:
     """The callers' listener: the surfaces past the framework, the rest through it."""
     app = _application("Manners", log, "/openapi.json")
-    app.include_router(routes)
+    app.include_router(health.public_router(pool, proxy, int(time.time())))
     openapi.document(app, SURFACES)
     return AccessControl(
         app,
@@ -231,9 +215,11 @@ def _application(
     return app
 
 
-def _watch_memory(metrics: Metrics, guard: Guard) -> None:
-    """The host's memory as the guard reads it; 0 where nothing tells."""
+def _watched_memory(metrics: Metrics) -> Guard:
+    """The guard of the host's memory, and what it reads in the metrics; 0 where nothing tells."""
+    guard = Guard()
     now = guard.memory()
     metrics.memory(
         lambda: float(seen.available) if (seen := guard.memory()) else 0.0, now.floor if now else 0.0
     )
+    return guard

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import JSONResponse, Response
 
+from app.access.service import AccessService
 from app.engines.pool import EnginePool
 from app.errors.tree import UnknownModel
 from app.promotion.service import PromotionService
@@ -52,7 +53,11 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int) -> APIRou
 
 
 def admin_router(
-    pool: EnginePool, proxy: ProxyHandler, metrics: Metrics, promotions: PromotionService
+    pool: EnginePool,
+    proxy: ProxyHandler,
+    metrics: Metrics,
+    promotions: PromotionService,
+    access: AccessService,
 ) -> APIRouter:
     """Routes of the operators' listener that only look."""
     routes = APIRouter()
@@ -80,7 +85,8 @@ def admin_router(
             for name, model in pool.config.models.items()
         }
         serving = {"ready": pool.is_ready, "draining": proxy.draining, "in_flight": proxy.in_flight}
-        return _json(request, {**serving, "models": models})
+        who = {"name": request.state.caller, "role": str(access.role(request.state.caller))}
+        return _json(request, {**serving, "operator": who, "models": models})
 
     @routes.get("/admin/engines", response_model=None)
     async def engines(request: Request) -> Response:
