@@ -14,7 +14,7 @@ import uvicorn
 
 from app.access.keys import admin_token
 from app.config.config import Address, Config, ConfigError
-from app.errors.tree import MannersError, StateUnavailable
+from app.errors.tree import MannersError, Refused, StateUnavailable
 from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from app.registry.errors import RegistryError
 from app.telemetry import log as logs
@@ -117,6 +117,8 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
             await gateway.open()
             _check_has_keys(gateway)
             await _run(gateway, public, admin, token_file)
+        except Refused as refused:
+            raise ConfigError(f"gates.require: {refused.code}: {refused.message}") from None
         except (RegistryError, StateUnavailable) as error:
             raise ConfigError(f"gateway.state: {error}") from None
         finally:

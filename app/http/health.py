@@ -47,7 +47,8 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int) -> APIRou
             return _json(request, {"status": "draining"}, 503)
         if not pool.is_ready:
             return _json(request, {"status": "no engine is ready"}, 503)
-        return _json(request, {"status": "ready"})
+        ungated = pool.ungated
+        return _json(request, {"status": "ready", **({"ungated": ungated} if ungated else {})})
 
     return routes
 
@@ -97,7 +98,7 @@ def admin_router(
                 "dialect": spec.dialect,
                 "driver": spec.driver,
                 "kind": spec.kind,
-                "digest": promotions.catalogue.digest(name),
+                "digest": promotions.catalogue.digest_of(spec),
                 "serves": [model for model in pool.config.models if pool.model_route(model).live == name],
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),
@@ -105,7 +106,7 @@ def admin_router(
                 "last_error": running.get(name, {}).get("last_error"),
                 "abilities": running.get(name, {}).get("abilities"),
             }
-            for name, spec in pool.config.engines.items()
+            for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()
         ]
         return _json(request, {"engines": listed})
 

@@ -106,7 +106,7 @@ async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
     """Not ready any more, nothing new is taken, what runs comes to its end, and the code is 0."""
     go = asyncio.Event()
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
-        assert await running.get("/readyz") == (200, {"status": "ready"})
+        assert await running.get("/readyz") == (200, {"status": "ready", "ungated": ["annie"]})
         engine.play(Head(), Say(text("One")), Until(go), Say(text(" two")), Say(finish()), Say(DONE))
         async with running.ask() as response:
             came = await response.content.readany()

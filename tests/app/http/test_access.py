@@ -78,7 +78,7 @@ async def test_any_of_the_keys_opens(home: House, authorization: str) -> None:
 async def test_health_needs_no_key(home: House) -> None:
     """Whoever watches the process holds no keys."""
     assert (await home.get(home.url + "/healthz")).status == 200
-    assert (await home.get(home.url + "/readyz")).json == {"status": "ready"}
+    assert (await home.get(home.url + "/readyz")).json == {"status": "ready", "ungated": ["annie"]}
 
 
 @pytest.mark.parametrize("path", ["/admin/status", "/admin/engines", "/admin/nothing", "/admin/promote"])
