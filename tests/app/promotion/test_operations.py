@@ -47,6 +47,9 @@ async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
         assert metrics("manners_promotion_phase_seconds_count", phase="starting") == 1
         assert metrics("manners_active_engine", model="annie", engine="large") == 1
         assert metrics("manners_active_engine", model="annie", engine="small") == 0
+        assert metrics("manners_live_gated", model="annie", engine="large") == 1
+        assert metrics.labels("manners_live_gated", "engine") == {"large"}
+        assert now["gated"] is True
         # An alert would take the engine that was retired for one that is down.
         assert metrics.labels("manners_engine_ready", "engine") == {"large"}
         audit = await it.get("/admin/audit")
@@ -107,7 +110,11 @@ async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
         await eventually(lambda: it.house.gateway.pool.is_up("large"), 20)
         assert (await it.house.ask()).headers["x-manners-engine"] == "large"
         assert it.house.gateway.pool.running() == {"large"}
+        assert (await it.house.metrics())("manners_live_gated", model="annie", engine="large") == 1
         assert (await it.rollback())["phase"] == "succeeded"
+        assert (await it.house.get(it.house.url + "/readyz")).json["ungated"] == [
+            "annie"
+        ]  # nothing let "small" in
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
 
 
