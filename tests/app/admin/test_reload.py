@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ async def test_a_larger_cap_lets_in_who_waits(tmp_path: Path) -> None:
         assert [answer.status for answer in await asyncio.gather(*asks)] == [200, 200]
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {
     "what needs a restart": (lambda file: file.section("gateway", listen="127.0.0.1:1"), "restart_required", "gateway.listen"),
     "who is live": (lambda file: file.model(live="other"), "restart_required", "models.annie.live"),
     "a file that is wrong": (lambda file: setattr(file, "now", ConfigError("x.toml: gateway.lisen: unknown key")),

@@ -31,7 +31,7 @@ ASKED = {"model": "annie", "messages": HELLO, "stream": True}
 
 def write(folder: Path, url: str, **gateway: Any) -> Path:
     """A configuration with one engine at this address."""
-    table = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state"}
+    table: dict[str, Any] = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state"}
     table |= {"drain_seconds": 10 * PATIENCE, **gateway}
     lines = ["[gateway]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     lines += ["[engines.far]", 'dialect = "llama-server"', 'driver = "url"', f'url = "{url}"']
