@@ -178,7 +178,8 @@ def _reload_on_signal(gateway: Gateway) -> None:
         with contextlib.suppress(MannersError):  # logged and counted
             await gateway.reloader.reload("SIGHUP")
 
-    loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), "reload"))
+    if hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), "reload"))
 
 
 async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
@@ -239,7 +240,8 @@ def _url(listener: socket.socket) -> str:
 
 def run(config: Config, read: Callable[[], Config] | None = None) -> None:
     """`serve` on uvloop where there is one."""
-    signal.signal(signal.SIGHUP, lambda *_: None)  # until the gateway can reload: it never kills
+    if hasattr(signal, "SIGHUP"):  # Windows has none
+        signal.signal(signal.SIGHUP, lambda *_: None)  # until the gateway can reload: it never kills
     try:
         from uvloop import new_event_loop
     except ImportError:  # Windows

@@ -32,16 +32,17 @@ _RESERVED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AccessRecords:
-    """All that the registry holds of keys and operators."""
+    """All that the registry holds of keys and operators. `seq` is its last event's: the higher, the newer."""
 
     keys: tuple[KnownKey, ...] = ()
     usages: tuple[UsageRow, ...] = ()
     operators: tuple[KnownOperator, ...] = ()
+    seq: int = 0
 
 
 def read(reader: RegistryReader) -> AccessRecords:
     """Everything, at one time. Raises StorageFailed."""
-    return AccessRecords(reader.api_keys(), reader.usages(), reader.operators())
+    return AccessRecords(reader.api_keys(), reader.usages(), reader.operators(), reader.head().seq)
 
 
 def add_key(registry: Registry, name: str, limits: KeyLimits, actor: str) -> str:

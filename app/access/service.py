@@ -94,8 +94,10 @@ class AccessService:
         return read_admin_token(config.secrets.admin_token, config.state_dir) or self._admin_token
 
     def take(self, config: Config, admin_token: str, found: AccessRecords) -> None:
-        """Replace keys, operators and the admin's token in one step."""
-        self._config, self._admin_token, self._records = config, admin_token, found
+        """Replace keys, operators and the admin's token in one step. Records that were read before those known are not taken."""
+        self._config, self._admin_token = config, admin_token
+        if found.seq >= self._records.seq:
+            self._records = found
         self.rings = self._apply()
         self._changed(config, self.rings)
 

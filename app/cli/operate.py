@@ -237,11 +237,12 @@ def show_status(said: dict[str, Any]) -> None:
     for name, model in said["models"].items():
         operation, override = model.get("operation"), model.get("override")
         going = f"{operation['kind']} of {operation['engine']}: {operation['phase']}" if operation else ""
-        rows.append([name, model["live"] or "", ", ".join(model["fallback"]), model.get("previous") or "",
+        gated = "yes" if model.get("gated") else "no"
+        rows.append([name, model["live"] or "", gated, ", ".join(model["fallback"]), model.get("previous") or "",
                      "until " + str(override.get("expires")) if override else "", going])  # fmt: skip
     state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
     print(f"{state}, {said['in_flight']} in flight")
-    show_rows(("model", "live", "fallback", "previous", "override", "under way"), rows)
+    show_rows(("model", "live", "on a report", "fallback", "previous", "override", "under way"), rows)
 
 
 def show_audit(said: dict[str, Any]) -> None:

@@ -271,3 +271,13 @@ async def test_a_listener_for_others_is_closed_without_keys(tmp_path: Path) -> N
     near = config("http://127.0.0.1:9", tmp_path)
     assert AccessService(far, TOKEN, nothing).rings.public
     assert not AccessService(near, TOKEN, nothing).rings.public
+
+
+async def test_records_that_were_read_earlier_do_not_undo_a_change(home: House) -> None:
+    """A reload that read the registry before a key was added, and takes what it read after."""
+    access = home.gateway.access
+    stale = await access.read()
+    key = await add(home, "attic")
+    access.take(home.gateway.reloader.config, TOKEN, stale)
+    assert (await home.ask(headers=key)).status == 200
+    await home.booked()
