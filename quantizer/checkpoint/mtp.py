@@ -59,7 +59,9 @@ def mtp_facts(source: Source, trained: bool) -> dict[str, Any] | None:
         return {"tensors": 0, "state": lost} if promised else None
     state = "carried unchanged and unquantized"
     if trained:
-        state += "; not trained with the body: fewer of its drafts may be accepted, answers stay the model's own"
+        state += (
+            "; not trained with the body: fewer of its drafts may be accepted, answers stay the model's own"
+        )
     if not whole_head(held):
         state += "; not a whole head of one layer: do not draft with it"
     parameters = sum(math.prod(source.folder.tensors[name].shape) for name in held)

@@ -129,7 +129,9 @@ class Checkpoints:
             paths = [folder / f"rank-{rank}.pt" for rank in range(len(sizes))]
             bad = [path for path, size in zip(paths, sizes, strict=True) if path.stat().st_size != size]
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(f"{folder}: is damaged ({error}); remove the folder to begin again") from None
+            raise CheckpointError(
+                f"{folder}: is damaged ({error}); remove the folder to begin again"
+            ) from None
         if bad or not paths:
             path = bad[0] if bad else folder
             raise CheckpointError(f"{path}: is damaged (not of its size); remove the folder to begin again")

@@ -47,8 +47,7 @@ def compile_blocks(model: nn.Module, kept: float = KEPT) -> None:
     torch._functorch.config.activation_memory_budget = kept
     for block in blocks_of(model):
         for part in _compilable(block):
-            # Not `part.compile()`: FSDP2's hooks, which gather a block's weights, would be traced into its graph.
-            part.forward = torch.compile(part.forward, options=exact_options())
+            part.compile(options=exact_options())
 
 
 def _compilable(block: nn.Module) -> list[nn.Module]:

@@ -19,7 +19,9 @@ CONTEXT.set_forkserver_preload(
 )  # fmt: skip
 
 
-def start(work: Callable[..., Any], *arguments: Any, count: int = 2, told: Path | None = None) -> list[BaseProcess]:
+def start(
+    work: Callable[..., Any], *arguments: Any, count: int = 2, told: Path | None = None
+) -> list[BaseProcess]:
     """Run a function in so many processes, as torchrun would start them. told: a file for what they write to stderr."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -89,7 +89,9 @@ def test_the_text_model_of_a_wrapped_folder_is_loaded(tmp_path: Path) -> None:
         assert torch.equal(local(made[name]), weight[: -(-len(weight) // 2)]), name
 
 
-@pytest.mark.parametrize("change, words", [("lost", "lacks model.norm.weight"), ("other", "is \\(3,\\), not \\(64,\\)")])
+@pytest.mark.parametrize(
+    "change, words", [("lost", "lacks model.norm.weight"), ("other", "is \\(3,\\), not \\(64,\\)")]
+)
 def test_a_folder_that_does_not_fit_is_one_line(tmp_path: Path, change: str, words: str) -> None:
     """Before a process computes with what happened to be in its memory."""
     from safetensors.torch import save_file

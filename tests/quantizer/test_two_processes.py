@@ -54,7 +54,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(source: Path, data: Path, out: Path, name: str, changes: tuple[str, ...], resume: bool) -> None:
     """A whole run in this process; what it refuses goes to stderr."""
     try:
-        run(load_recipe(name, changes), source, data, out, now=folders.NOW, device="cpu", resume=resume, log=silent)
+        run(
+            load_recipe(name, changes),
+            source,
+            data,
+            out,
+            now=folders.NOW,
+            device="cpu",
+            resume=resume,
+            log=silent,
+        )
     except QuantizerError as error:
         Path(f"{out}.{os.environ['RANK']}.error").write_text(str(error))
         raise SystemExit(error.exit_code) from None
@@ -163,8 +172,8 @@ def open_in(folder: Path, told: Path, sharded: bool) -> None:
 
 def test_no_process_holds_the_whole_model_while_it_loads(tmp_path: Path) -> None:
     """A model of 168 MB: the most that one of two takes is its half and the largest matrix."""
-    size: dict[str, Any] = {"vocab_size": 16384, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12}
-    made = tiny.qwen3(**size, num_attention_heads=8, head_dim=64)
+    size: dict[str, Any] = {"vocab_size": 16384, "hidden_size": 512, "intermediate_size": 12288}
+    made = tiny.qwen3(**size)
     made.save_pretrained(tmp_path / "model")
     whole = sum(weight.nbytes for weight in made.parameters())
     del made

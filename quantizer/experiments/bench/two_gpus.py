@@ -50,6 +50,8 @@ from quantizer.train.speed import Hold, compile_blocks, exact_options, hold_shar
 from quantizer.train.weights import Weights
 
 MODULE: Final = "quantizer.experiments.bench.two_gpus"
+PATIENCE: Final = 110.0
+"""Seconds for one variant, the start of its processes included: where one of two runs out of memory, the other waits."""
 SHARE: Final = 0.27
 TURN: Final = 64
 TINY_DENSE: Final = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -62,8 +64,9 @@ LOW_BIT: Final = "adamw_8bit"
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One line of the table. tokens: of a micro-batch, in rows of `length`. micros: of a process in a step. compiled:
-    around FSDP2's hooks ("forward"), with the hooks in the graph ("call"), or "no". held: rounded weights are what is
-    gathered; else each forward pass rounds them. deferred: gradients travel after a step's last micro-batch only."""
+    a block as it is called, FSDP2's hooks included ("call"), or its forward alone ("forward"). held: rounded weights are
+    what is gathered; else each forward pass rounds them. deferred: gradients travel after a step's last micro-batch
+    only."""
 
     name: str
     gpus: int
@@ -72,7 +75,7 @@ class Variant:
     tokens: int = 16384
     length: int = 2048
     micros: int = 1
-    compiled: str = "forward"
+    compiled: str = "call"
     held: bool = True
     sharding: Sharding = Sharding()
     deferred: bool = False
@@ -87,11 +90,11 @@ def variants() -> list[Variant]:
     return [
         Variant("0.5B, one", 1),
         two,
-        replace(two, name="0.5B, two, as before", compiled="call", held=False, sharding=Sharding(prefetch=0)),
+        replace(two, name="0.5B, two, as before", held=False, sharding=Sharding(prefetch=0)),
         replace(two, name="0.5B, two, not resharded", sharding=Sharding(reshard=False)),
         replace(two, name="0.5B, two, rounded in each forward", held=False),
         replace(two, name="0.5B, two, no prefetch", sharding=Sharding(prefetch=0)),
-        replace(two, name="0.5B, two, hooks compiled", compiled="call"),
+        replace(two, name="0.5B, two, hooks not compiled", compiled="forward"),
         replace(two, name="0.5B, two, half the tokens each", tokens=8192),
         nine,
         nine_two,
@@ -119,7 +122,7 @@ def measure(variant: Variant, world: World, tiny: bool) -> dict[str, Any]:
     cuda = torch.cuda.is_available()
     device = "cuda" if cuda else "cpu"
     if tiny:
-        variant = replace(variant, tokens=variant.tokens // 128, length=64, steps=4)
+        variant = replace(variant, tokens=max(128, variant.tokens // 128), length=64, steps=4)
     step_tokens = variant.tokens * variant.micros * world.size
     low = variant.optimizer != "adamw"
     settings = Train(
@@ -162,14 +165,14 @@ def _prepare(
     if settings.recompute:
         recompute(model)
     learner = Learner(model, settings)
-    compiled = torch.cuda.is_available() and variant.compiled != "no"
+    compiled = torch.cuda.is_available()
     if compiled:
         share_inputs(model)
-        if variant.compiled == "forward":
+        if variant.compiled == "call":
             compile_blocks(model)
         else:
             for block in shard.blocks_of(model):
-                block.compile(options=exact_options())
+                block.forward = torch.compile(block.forward, options=exact_options())
         learner.compiled = True
     shard.shard(learner, model, world, variant.sharding)
     if world.size > 1:
@@ -223,7 +226,7 @@ def _build(name: str, device: str, tiny: bool) -> nn.Module:
 def _rows(variant: Variant, world: World, vocabulary: int) -> list[TrainingSample]:
     """Rows for every step: random tokens in turns, of which so many are the assistant's."""
     rng = np.random.default_rng(7)
-    turns = max(2, variant.length // TURN)
+    turns = max(2, variant.length // TURN)  # the first one is never the assistant's
     made = []
     for _ in range(variant.steps * variant.micros * world.size * variant.tokens // (turns * TURN)):
         ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
@@ -297,16 +300,18 @@ def _measured(group: Sequence[Variant], tiny: bool, until: float) -> Iterator[di
         lines: SimpleQueue[str] = SimpleQueue()
         stdout: Any = made[0].stdout
         Thread(target=lambda: [lines.put(line) for line in stdout], daemon=True).start()
-        while missing and time.monotonic() < until:
+        late = time.monotonic() + PATIENCE
+        while missing and time.monotonic() < min(until, late):
             try:
                 told = json.loads(lines.get(timeout=0.2))
             except Empty:
                 if any(process.poll() for process in made):
                     break
                 continue
+            late = time.monotonic() + PATIENCE
             missing.discard(told["name"])
             yield told
-    reason = "no time" if time.monotonic() >= until else "a process failed"
+    reason = "no time" if time.monotonic() >= until else "a process failed, or was late"
     for name in missing:
         yield {"name": name, "failed": reason}
 
@@ -337,7 +342,7 @@ def kill_and_resume(tiny: bool, optimizer: str = "adamw") -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        rows.write(place / "data.jsonl", 24)
+        rows.write(place / "data.jsonl", 6 if tiny else 24)
         words = ["--train", folder, "--optimizer", optimizer, *(["--tiny"] if tiny else [])]
         with _started(2, *words, "--out", "killed") as made:
             _wait_for(made, place / "killed.training")
@@ -351,7 +356,7 @@ def kill_and_resume(tiny: bool, optimizer: str = "adamw") -> dict[str, Any]:
         for out in ("killed", "whole"):
             with _started(2, *words, "--out", out) as made:
                 for process in made:
-                    process.wait(timeout=120)
+                    process.wait(timeout=300)
         curves = [_losses(place / out / "training.jsonl") for out in ("killed", "whole")]
     off = max(abs(a - b) / abs(b) for a, b in zip(*curves, strict=True))
     return {
@@ -363,7 +368,7 @@ def kill_and_resume(tiny: bool, optimizer: str = "adamw") -> dict[str, Any]:
 
 def _wait_for(made: Sequence[subprocess.Popen[str]], saved: Path) -> None:
     """Until the third checkpoint is there."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while time.monotonic() < until and not any(process.poll() is not None for process in made):
         if any(path.name >= "step-00000003" for path in saved.glob("step-????????")):
             return
@@ -375,7 +380,7 @@ def _losses(path: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
 
 
-def _train(folder: Path, out: str, optimizer: str) -> int:
+def _train(folder: Path, out: str, optimizer: str, tiny: bool) -> int:
     """One process of a real training run over the nano model."""
     from quantizer.recipes.recipe import load_recipe
     from quantizer.train.run import run
@@ -383,6 +388,8 @@ def _train(folder: Path, out: str, optimizer: str) -> int:
     changes = [*CHANGES, f"train.optimizer={optimizer}"]
     if optimizer != "adamw":
         changes.append("train.batch_tokens=2048")
+    if tiny:
+        changes += ["train.max_steps=6", "train.batch_tokens=1024", "train.micro_tokens=512"]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
@@ -421,7 +428,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.child:
         return _child(given.child, given.tiny)
     if given.train:
-        return _train(given.train, given.out, given.optimizer)
+        return _train(given.train, given.out, given.optimizer, given.tiny)
     if not given.tiny and torch.cuda.device_count() < 2:
         print("this measures two GPUs, and torch does not see two", file=sys.stderr)
         return 69
@@ -447,9 +454,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="variants with one of these words in their name")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="variants with one of these words in their name"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
-    parser.add_argument("--budget", type=float, default=340.0, metavar="SECONDS", help="for all (%(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=340.0, metavar="SECONDS", help="for all (%(default)s)"
+    )
     parser.add_argument("--no-kill", action="store_true", help="leave out the kill and the resume")
     parser.add_argument("--tiny", action="store_true", help="the same path on a CPU; measures nothing")
     parser.add_argument("--child", nargs="+", metavar="NAME", help=argparse.SUPPRESS)
