@@ -62,7 +62,7 @@ LOW_BIT: Final = "adamw_8bit"
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class GpuVariant:
     """One line of the table. tokens: of a micro-batch, in rows of `length`. micros: of a process in a step. compiled:
     a block as it is called, FSDP2's hooks included ("call"), or its forward alone ("forward"). held: rounded weights are
     what is gathered; else each forward pass rounds them. deferred: gradients travel after a step's last micro-batch
@@ -82,13 +82,13 @@ class Variant:
     steps: int = 20
 
 
-def variants() -> list[Variant]:
+def variants() -> list[GpuVariant]:
     """All of them, the most telling first: what runs out of time is at the end."""
-    two = Variant("0.5B, two", 2)
-    nine = Variant("9B, one, 8 bits", 1, "9B", LOW_BIT, 4096, steps=8, held=False)
+    two = GpuVariant("0.5B, two", 2)
+    nine = GpuVariant("9B, one, 8 bits", 1, "9B", LOW_BIT, 4096, steps=8, held=False)
     nine_two = replace(nine, name="9B, two, 8 bits", gpus=2)
     return [
-        Variant("0.5B, one", 1),
+        GpuVariant("0.5B, one", 1),
         two,
         replace(two, name="0.5B, two, as before", held=False, sharding=Sharding(prefetch=0)),
         replace(two, name="0.5B, two, not resharded", sharding=Sharding(reshard=False)),
@@ -116,7 +116,7 @@ class _Deferred(Trainer):
         return super()._backward(chosen, count)
 
 
-def measure(variant: Variant, world: World, tiny: bool) -> dict[str, Any]:
+def measure(variant: GpuVariant, world: World, tiny: bool) -> dict[str, Any]:
     """Run one variant in this process; the first process's numbers, and the largest peak."""
     _free()
     cuda = torch.cuda.is_available()
@@ -157,7 +157,7 @@ def measure(variant: Variant, world: World, tiny: bool) -> dict[str, Any]:
 
 
 def _prepare(
-    model: nn.Module, settings: Train, data: list[TrainingSample], variant: Variant, world: World
+    model: nn.Module, settings: Train, data: list[TrainingSample], variant: GpuVariant, world: World
 ) -> tuple[Learner, Any]:
     """The learner as the variant wants it, and what rounds its weights for a step: (model, weights) to None."""
     attach(model, make_plan(model, Layers()))
@@ -223,7 +223,7 @@ def _build(name: str, device: str, tiny: bool) -> nn.Module:
         torch.set_default_dtype(torch.float32)
 
 
-def _rows(variant: Variant, world: World, vocabulary: int) -> list[TrainingSample]:
+def _rows(variant: GpuVariant, world: World, vocabulary: int) -> list[TrainingSample]:
     """Rows for every step: random tokens in turns, of which so many are the assistant's."""
     rng = np.random.default_rng(7)
     turns = max(2, variant.length // TURN)  # the first one is never the assistant's
@@ -292,7 +292,7 @@ def _started(count: int, *words: str) -> Iterator[list[subprocess.Popen[str]]]:
             process.wait()
 
 
-def _measured(group: Sequence[Variant], tiny: bool, until: float) -> Iterator[dict[str, Any]]:
+def _measured(group: Sequence[GpuVariant], tiny: bool, until: float) -> Iterator[dict[str, Any]]:
     """What the processes of some variants tell, as it comes; processes that are late are ended."""
     words = ["--child", *(variant.name for variant in group), *(["--tiny"] if tiny else [])]
     missing = {variant.name for variant in group}
@@ -316,9 +316,9 @@ def _measured(group: Sequence[Variant], tiny: bool, until: float) -> Iterator[di
         yield {"name": name, "failed": reason}
 
 
-def _groups(chosen: Sequence[Variant]) -> list[list[Variant]]:
+def _groups(chosen: Sequence[GpuVariant]) -> list[list[GpuVariant]]:
     """Neighbours that the same processes can run."""
-    made: list[list[Variant]] = []
+    made: list[list[GpuVariant]] = []
     for variant in chosen:
         if made and (made[-1][0].gpus, made[-1][0].model) == (variant.gpus, variant.model):
             made[-1].append(variant)
