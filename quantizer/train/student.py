@@ -19,6 +19,7 @@ from torch import nn
 from quantizer.checkpoint.source import load_model
 from quantizer.core.batch import Batch
 from quantizer.layers.attach import attach, make_plan, refresh_weight_amax
+from quantizer.layers.deltanet import use_chunks, use_own
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
 from quantizer.ptq.calibrate import calibrate
 from quantizer.ptq.quantize import QuantizationJob, quantize
@@ -74,6 +75,7 @@ class Student:
     def close(self) -> None:
         """Make it what is exported; its weights must be whole."""
         drop_weights(self.model)
+        use_own(self.model)
         if self.settings.precision != "bf16":
             self.model.to(SERVED_DTYPE)
         with self.plainly():
@@ -108,7 +110,7 @@ def open_student(job: QuantizationJob, world: World) -> Student:
         for layer in nvfp4_layers(model).values():
             layer.learn_scales()
     if settings.recompute:
-        recompute(model)
+        recompute(model, settings.kept_layers)
     learner = Learner(model, settings)
     compiled = _compile(learner, job.device)
     shard(learner, model, world)
@@ -132,7 +134,7 @@ def _open_sharded(job: QuantizationJob, world: World) -> Student:
         if settings.quantized:
             attach(model, make_plan(model, recipe.layers), norm_of(recipe.weights.scales))
         if settings.recompute:
-            recompute(model)
+            recompute(model, settings.kept_layers)
         learner = Learner(model, settings)
         shard(learner, model, world)
         fill(learner, job.source, job.device)
@@ -154,8 +156,11 @@ def find_scales(model: nn.Module, recipe: Recipe) -> None:
 
 
 def _compile(learner: Learner, device: str) -> bool:
-    """Compile the learner where that is done; whether it was."""
-    if not learner.settings.compile or torch.device(device).type != "cuda":
+    """Give a learner on a GPU its kernels; whether its blocks are compiled."""
+    if torch.device(device).type != "cuda":
+        return False
+    use_chunks(learner.model, compiled=learner.settings.compile)
+    if not learner.settings.compile:
         return False
     share_inputs(learner.model)
     compile_blocks(learner.model)

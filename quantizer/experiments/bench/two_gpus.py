@@ -39,6 +39,7 @@ from quantizer.data.batches import collate
 from quantizer.data.render import TrainingSample
 from quantizer.experiments.bench.model import SHAPE
 from quantizer.layers.attach import attach, make_plan
+from quantizer.layers.deltanet import use_chunks
 from quantizer.ptq.calibrate import calibrate
 from quantizer.recipes.recipe import Layers, Train
 from quantizer.train import shard
@@ -167,6 +168,7 @@ def _prepare(
     learner = Learner(model, settings)
     compiled = torch.cuda.is_available()
     if compiled:
+        use_chunks(model, compiled=True)
         share_inputs(model)
         if variant.compiled == "call":
             compile_blocks(model)
