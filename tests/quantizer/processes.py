@@ -26,7 +26,7 @@ def start(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    made = [CONTEXT.Process(target=_run, args=(rank, count, port, told, work, arguments)) for rank in range(count)]  # fmt: skip
+    made: list[BaseProcess] = [CONTEXT.Process(target=_run, args=(rank, count, port, told, work, arguments)) for rank in range(count)]  # fmt: skip
     for process in made:
         process.start()
     return made

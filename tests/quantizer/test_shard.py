@@ -72,7 +72,13 @@ def test_a_process_reads_and_holds_about_half(tmp_path: Path, monkeypatch: pytes
     whole = sum(weight.nbytes for weight in load_model(source).parameters())
     read: list[int] = []
     original: Any = load._rows
-    monkeypatch.setattr(load, "_rows", lambda *a: (part := original(*a), read.append(part.nbytes))[0])
+
+    def watched(*given: Any) -> Any:
+        part = original(*given)
+        read.append(part.nbytes)
+        return part
+
+    monkeypatch.setattr(load, "_rows", watched)
     with alone_of_two() as world:
         held = sum(local(p).nbytes for p in opened(source, world).parameters())
 
