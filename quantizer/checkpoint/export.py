@@ -27,7 +27,7 @@ from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.shards import (
     SHARD_BYTES,
     Group,
-    PlannedTensor,
+    ShardTensor,
     copy_others,
     write_json,
     write_weights,
@@ -161,7 +161,7 @@ def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -
         if name not in source.names and not name.endswith(".block_amax"):
             raise ExportError(f"{source.path} has no {name}; adapters have to be merged before an export")
     outside: list[Group] = []
-    layers: dict[int, list[PlannedTensor]] = {}
+    layers: dict[int, list[ShardTensor]] = {}
     for bare, name in source.names.items():
         module = bare.removesuffix(".weight")
         tensors = (
@@ -185,13 +185,13 @@ class _PackedLayer:
         self.rows, self.columns = source.folder.tensors[name].shape
         self.scale: Tensor | None = None
 
-    def plan(self) -> list[PlannedTensor]:
+    def plan(self) -> list[ShardTensor]:
         name, rows, columns = self.name, self.rows, self.columns
         return [
-            PlannedTensor(name, "U8", (rows, columns // 2), self._codes),
-            PlannedTensor(f"{name}_scale", "F8_E4M3", (rows, columns // blocks.BLOCK), self._scale),
-            PlannedTensor(f"{name}_scale_2", "F32", (), lambda: [self._layer().tensor_scale()]),
-            PlannedTensor(
+            ShardTensor(name, "U8", (rows, columns // 2), self._codes),
+            ShardTensor(f"{name}_scale", "F8_E4M3", (rows, columns // blocks.BLOCK), self._scale),
+            ShardTensor(f"{name}_scale_2", "F32", (), lambda: [self._layer().tensor_scale()]),
+            ShardTensor(
                 f"{name.removesuffix('.weight')}.input_scale", "F32", (), lambda: [input_scale(self._layer())]
             ),
         ]
@@ -220,7 +220,7 @@ def input_scale(layer: NVFP4Linear) -> Tensor:
     return blocks.tensor_scale(layer.input_amax)
 
 
-def _plain(model: nn.Module, source: Source, bare: str, name: str) -> PlannedTensor:
+def _plain(model: nn.Module, source: Source, bare: str, name: str) -> ShardTensor:
     """The source's own bytes where the model has not changed them, else the model's values in the source's type."""
     entry = source.folder.tensors[name]
     dtype = "BF16" if entry.dtype == source.dtype else entry.dtype
@@ -236,7 +236,7 @@ def _plain(model: nn.Module, source: Source, bare: str, name: str) -> PlannedTen
             same = torch.equal(before.to(part.device).to(part.dtype), part)
             yield kept if same else part.to(kept.dtype)
 
-    return PlannedTensor(name, dtype, entry.shape, make)
+    return ShardTensor(name, dtype, entry.shape, make)
 
 
 def _in_memory(model: nn.Module, bare: str) -> Tensor | None:

@@ -33,7 +33,7 @@ WRITTEN: Final = ("config.json", "hf_quant_config.json", INDEX, MANIFEST)
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedTensor:
+class ShardTensor:
     """A tensor to be written. dtype: as safetensors names it. make: returns its numbers, whole or in parts of whole rows;
     called once, when everything planned before it has been made."""
 
@@ -52,7 +52,7 @@ class PlannedTensor:
         return self.width * math.prod(self.shape)
 
 
-Group = Sequence[PlannedTensor]
+Group = Sequence[ShardTensor]
 """Tensors that lie in one shard."""
 
 

@@ -21,7 +21,7 @@ from gates.artefact.manifest import MANIFEST, Artefact, Provenance
 from quantizer.checkpoint.shards import (
     SHARD_BYTES,
     Group,
-    PlannedTensor,
+    ShardTensor,
     copy_others,
     write_json,
     write_weights,
@@ -80,9 +80,9 @@ def _plan(folder: Folder, packed: list[str]) -> list[Group]:
         if name in weights:
             shape = (*entry.shape[:-1], 2 * entry.shape[-1])
             layer = weights[name]
-            made.append([PlannedTensor(name, "BF16", shape, partial(_values, folder, layer))])
+            made.append([ShardTensor(name, "BF16", shape, partial(_values, folder, layer))])
         elif name not in gone:
-            made.append([PlannedTensor(name, entry.dtype, entry.shape, partial(_bytes, folder, name))])
+            made.append([ShardTensor(name, entry.dtype, entry.shape, partial(_bytes, folder, name))])
     return made
 
 
