@@ -73,7 +73,7 @@ class ServedLinear(nn.Module):
         return F.linear(fake.fake_static(x, scale, self.input_scale), self.weight, self.bias)
 
 
-class _Layers:
+class ServedLayers:
     """The decoder layers of an exported folder, of which the last that was asked for is in memory."""
 
     def __init__(
@@ -106,10 +106,10 @@ class _Layers:
         return ServedLinear(weight, scale, getattr(before, "bias", None))
 
 
-class _ServedLayer(nn.Module):
+class ServedLayer(nn.Module):
     """A decoder layer that is read when it is run."""
 
-    def __init__(self, layers: _Layers, index: int) -> None:
+    def __init__(self, layers: ServedLayers, index: int) -> None:
         super().__init__()
         self.layers, self.index = layers, index
 
@@ -132,9 +132,9 @@ def served_model(path: Path, device: str = "cpu") -> nn.Module:
     gone = sorted({name for name, _ in model.named_parameters()} - held)
     if gone:
         raise SourceError(f"{path}: lacks {len(gone)} of the model's weights, first {gone[0]}")
-    layers = _Layers(folder, decoder_layers(model), plain, device)
+    layers = ServedLayers(folder, decoder_layers(model), plain, device)
     count = len(layers.empty)
-    model.set_submodule(LAYERS, nn.ModuleList(_ServedLayer(layers, index) for index in range(count)))
+    model.set_submodule(LAYERS, nn.ModuleList(ServedLayer(layers, index) for index in range(count)))
     return stream(model, folder, plain, device)
 
 
