@@ -66,9 +66,10 @@ class IOBatch:
         nested, self._working = self._working, True
         self._queued_bytes = 0
         reads, leaving = self._reads, None
+        next_read = reads.popleft
         try:
             while reads:
-                reader, data = reads.popleft()
+                reader, data = next_read()
                 try:
                     reader.received(data)
                 except BaseException as error:
@@ -84,9 +85,10 @@ class IOBatch:
 
     def flush(self) -> None:
         """Write what waits: to be called before anything else is sent on one of the transports."""
-        writes, self._writes = self._writes, []
-        for transport, data in writes:
-            _write(transport, data)
+        if writes := self._writes:
+            self._writes = []
+            for transport, data in writes:
+                _write(transport, data)
 
 
 def _run(batch: IOBatch) -> None:
