@@ -25,7 +25,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, environment = folder / "source", folder / "venv"
     subprocess.run(["git", "clone", "-q", ROOT, source], check=True)
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip = [environment / "bin/pip", "install", "-q", "--disable-pip-version-check"]
+    pip: list[str | Path] = [environment / "bin/pip", "install", "-q", "--disable-pip-version-check"]
     wanted: list[list[str | Path]] = [
         ["--require-hashes", "-r", source / "requirements/gateway.txt"],
         [source],
