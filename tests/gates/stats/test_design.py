@@ -11,6 +11,7 @@ import pytest
 from gates.stats import compare, quantile, rate
 from gates.stats.binomial import clopper_pearson_lower, clopper_pearson_upper, tail, wilson_lower
 from gates.stats.paired import mid_p, tango_upper
+from gates.stats.sequential import confidence_sequence
 from gates.stats.zero import ZeroPlan
 
 # ---------------------------------------------------------------------- the named floors, by themselves
@@ -182,10 +183,6 @@ def test_the_order_statistics_of_the_median(n: int, ranks: tuple[int, int]) -> N
 
 def test_a_sequential_gate_would_save_nothing() -> None:
     """A confidence sequence needs two to three times the 149 clean samples of a fixed n."""
-    assert sequential.confidence_sequence(0, 320)[1] <= 0.02 < sequential.confidence_sequence(0, 319)[1]
+    assert confidence_sequence(0, 320)[1] <= 0.02 < confidence_sequence(0, 319)[1]
     flat = (1.0, 1.0)
-    assert (
-        sequential.confidence_sequence(0, 451, prior=flat)[1]
-        <= 0.02
-        < sequential.confidence_sequence(0, 450, prior=flat)[1]
-    )
+    assert confidence_sequence(0, 451, prior=flat)[1] <= 0.02 < confidence_sequence(0, 450, prior=flat)[1]
