@@ -4,7 +4,8 @@ A parameter's gradient is used as soon as backward has it, and freed. So no grad
 masters either: a parameter takes 2 bytes for its weight and 2 (8-bit moments) or 1 (4-bit) for AdamW's moments, plus
 their scales, where the exact path takes up to 20. The moments and the stochastic rounding are torchao's (arXiv 2110.02861
 for 8 bits, 2309.01507 for 4). A step of AdamW computes in float32, over at most `CHUNK` elements at a time, so that its
-temporaries stay small for the largest matrix too.
+temporaries stay small for the largest matrix too. On a GPU, 8-bit moments take the one pass of
+`quantizer.train.adamw_8bit`; all others torchao's own step.
 
 Two things differ from the exact path:
 
@@ -19,12 +20,16 @@ clipping  The length of the whole gradient is known only after backward, when mo
 Vectors (norms, biases, decays) take the exact path of `quantizer.train.weights` when backward is over: they are a
 thousandth of the parameters, and need the digits most.
 
-A step is one micro-batch: gradients of two cannot be added where none is kept.
+A step is one micro-batch in each process: gradients of two cannot be added where none is kept.
+
+Sharded parameters (`quantizer.train.shard`) are stepped by their parts: FSDP2 calls the hook with the gradient that was
+summed over the processes and cut. A part has its own moments and its own share of `clip`; only the length of the whole
+gradient is summed over the processes, once a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
@@ -32,8 +37,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from quantizer.core.batch import to_device
 from quantizer.core.errors import CheckpointError, UnavailableError
 from quantizer.recipes.recipe import Train
+from quantizer.train.adamw_8bit import Constants, compiled_step
+from quantizer.train.shard import World, local
 from quantizer.train.weights import MasterOptimizer, Weights, decays
 
 CHUNK: Final = 2**25
@@ -42,30 +50,41 @@ COMPILED: Final = 2**18
 """Elements from which on a parameter's step is compiled on a GPU."""
 SHARE_DECAY: Final = 0.9
 """Of the running mean of a parameter's share of the gradient."""
+ONE_PASS: Final = ("cuda",)
+"""Kinds of devices on which 8-bit moments are stepped by `quantizer.train.adamw_8bit`."""
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 class OptimizerInBackward:
     """Steps each of the named parameters in the backward pass that computes its gradient.
 
-    named: the trained parameters; contiguous. settings: `optimizer` says how many bits the moments have. Between `begin`
-    and `finish` there must be one backward pass. Raises UnavailableError if torchao is not installed.
+    named: the trained parameters; contiguous. settings: `optimizer` says how many bits the moments have. world: the
+    processes that hold parts of them. Between `begin` and `finish` there must be one backward pass. Raises
+    UnavailableError if torchao is not installed.
     """
 
-    def __init__(self, named: Iterable[tuple[str, nn.Parameter]], settings: Train) -> None:
+    def __init__(
+        self, named: Iterable[tuple[str, nn.Parameter]], settings: Train, world: World | None = None
+    ) -> None:
         self.model = dict(named)
+        self.world = world or World()
         self.clip = settings.clip
         self.measured = settings.clip <= 0
         self._measuring = False
         device = next(iter(self.model.values())).device
         self._squares = torch.zeros(len(self.model), device=device)
-        """Squared lengths of the last backward pass's gradients: float32 [parameters]."""
+        """Squared lengths of the last backward pass's gradients, of this process's parts: float32 [parameters]."""
         self._shares = torch.zeros(len(self.model), device=device)
-        """Running means of a parameter's part of the whole squared length: float32 [parameters]."""
+        """Running means of their part of the whole squared length: float32 [parameters]."""
         self._lr = torch.tensor(0.0)
+        self._numbers = torch.zeros(3, device=device)
+        self._seed = torch.zeros((), dtype=torch.int32, device=device)
         vectors = {name: parameter for name, parameter in self.model.items() if parameter.ndim < 2}
         self._vectors = MasterOptimizer(Weights(vectors.items()), settings) if vectors else None
-        self._parts = {name: _chunks(p) for name, p in self.model.items() if name not in vectors}
+        self._parts = {
+            name: _chunks(p) for name, p in self.model.items() if name not in vectors and local(p).numel()
+        }
+        self._vector_names = vectors.keys()
         make = _optimizer_class(settings.optimizer)
         self._optimizers = {
             name: make(
@@ -79,13 +98,23 @@ class OptimizerInBackward:
         }
         for optimizer in self._optimizers.values():
             optimizer.param_groups[0]["lr"] = self._lr
-            _make_moments(optimizer)
+        fused = settings.optimizer == "adamw_8bit" and device.type in ONE_PASS
+        for optimizer in self._optimizers.values():
+            _make_moments(optimizer, eager=fused)
+        self._one_pass = [name for name in self._parts if fused and self._is_packed(name)]
+        self._betas = settings.betas[:2]
+        self._warm()
         for index, (name, parameter) in enumerate(self.model.items()):
             parameter.register_post_accumulate_grad_hook(partial(self._apply, index, name))
 
     def begin(self, lr: float) -> None:
         """Set the learning rate of the backward pass that follows."""
         self._lr.fill_(lr)
+        if self._one_pass:
+            count = self._step_of(self._one_pass[0]) + 1
+            numbers = [lr, *(1 - beta**count for beta in self._betas)]
+            self._numbers.copy_(to_device(torch.tensor(numbers), self._numbers.device))
+            self._seed.random_()
         if self._vectors:
             self._vectors.begin(lr)
 
@@ -97,7 +126,8 @@ class OptimizerInBackward:
             yield
         finally:
             self._measuring = False
-        self._shares.copy_(self._fractions())
+        whole = self.world.total(self._squares.sum())
+        self._shares.copy_(self._squares / whole.clamp(min=1e-30))
         self.measured = True
 
     def collect(self) -> None:
@@ -108,8 +138,9 @@ class OptimizerInBackward:
     @torch.no_grad()
     def finish(self) -> Tensor:
         """End the step; returns how long its gradient was before clipping: float32 []."""
-        self._shares.lerp_(self._fractions(), 1 - SHARE_DECAY)
-        length = self._squares.sum().sqrt()
+        whole = self.world.total(self._squares.sum())
+        self._shares.lerp_(self._squares / whole.clamp(min=1e-30), 1 - SHARE_DECAY)
+        length = whole.sqrt()
         if self._vectors:
             self._vectors.apply(length)
         return length
@@ -117,16 +148,16 @@ class OptimizerInBackward:
     def bytes(self) -> dict[str, int]:
         """What is held for the trained parameters, by part."""
         held = [tensor for moments in self._moments().values() for tensor in moments]
-        vectors = sum(p.numel() for name, p in self.model.items() if name not in self._parts)
+        vectors = sum(local(self.model[name]).numel() for name in self._vector_names)
         return {
-            "weights": sum(p.numel() * p.element_size() for p in self.model.values()),
+            "weights": sum(local(p).nbytes for p in self.model.values()),
             "moments": sum(tensor.numel() * tensor.element_size() for tensor in held) + 12 * vectors,
         }
 
     def state(self) -> dict[str, Any]:
         """The weights, moments and shares, as plain values."""
         return {
-            "weights": {name: self.model[name].detach() for name in self._parts},
+            "weights": {name: local(self.model[name].detach()) for name in self._parts},
             "moments": self._moments(),
             "steps": {name: self._step_of(name) for name in self._parts},
             "vectors": self._vectors.state() if self._vectors else None,
@@ -140,7 +171,7 @@ class OptimizerInBackward:
         if "shares" not in state:
             raise CheckpointError("the checkpoint is of another optimizer; remove its folder to begin again")
         for name in self._parts:
-            self.model[name].copy_(state["weights"][name])
+            local(self.model[name]).copy_(state["weights"][name])
             for held in self._optimizers[name].state.values():
                 held["step"].fill_(state["steps"][name])
         for name, moments in self._moments().items():
@@ -155,14 +186,18 @@ class OptimizerInBackward:
     def _apply(self, index: int, name: str, parameter: Tensor) -> None:
         """The hook: use a gradient and free it; a vector's stays for `finish`."""
         assert parameter.grad is not None
-        gradient = parameter.grad.view(-1)
-        if self._measuring or name in self._parts:
+        gradient = local(parameter.grad).view(-1)
+        if self._measuring or name not in self._vector_names:
             parameter.grad = None
+        if not gradient.numel():  # more processes than rows
+            return
         parts = gradient.split(CHUNK)
-        lengths = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
-        square = torch.stack(lengths).square().sum()
-        self._squares[index] = square
+        square = self._squares[index]
+        _add_squares(parts, square)
         if self._measuring or name not in self._parts:
+            return
+        if name in self._one_pass:
+            self._step_at_once(index, name, parts)
             return
         if self.clip > 0:
             limit = self.clip * self._shares[index].sqrt()
@@ -175,8 +210,36 @@ class OptimizerInBackward:
         for mine in self._parts[name]:
             mine.grad = None
 
-    def _fractions(self) -> Tensor:
-        return self._squares / self._squares.sum().clamp(min=1e-30)
+    def _warm(self) -> None:
+        """Compile `quantizer.train.adamw_8bit` before backward needs it, by steps that move nothing."""
+        self._numbers.copy_(torch.tensor([0.0, 1.0, 1.0]))
+        index = {name: place for place, name in enumerate(self.model)}
+        for name in self._one_pass:
+            self._step_at_once(index[name], name, [torch.zeros_like(part) for part in self._parts[name]])
+            for part in self._parts[name]:
+                self._optimizers[name].state[part]["step"].zero_()
+
+    def _step_at_once(self, index: int, name: str, parts: Sequence[Tensor]) -> None:
+        """The step of a parameter by `quantizer.train.adamw_8bit`."""
+        group, held = self._optimizers[name].param_groups[0], self._optimizers[name].state
+        constants = Constants(
+            *self._betas, float(group["eps"]), float(group["weight_decay"]), float(self.clip)
+        )
+        for number, (mine, part) in enumerate(zip(self._parts[name], parts, strict=True)):
+            moments = [held[mine][key] for key in MOMENTS]
+            first, second = ((moment.codes, moment.scale, moment.qmap) for moment in moments)
+            seed = self._seed + (64 * index + number)
+            compiled_step()(
+                mine.detach(), part, first, second, self._numbers, self._squares[index], self._shares[index],
+                seed, constants,
+            )  # fmt: skip
+            held[mine]["step"] += 1
+
+    def _is_packed(self, name: str) -> bool:
+        """Whether all of its moments have 8 bits."""
+        states = (self._optimizers[name].state[part] for part in self._parts[name])
+        moments = [state[key] for state in states for key in MOMENTS]
+        return all(len(_inner(moment)) == 2 and moment.codes.numel() == moment.numel() for moment in moments)
 
     def _moments(self) -> dict[str, list[Tensor]]:
         """By parameter: the tensors behind the moments of its chunks, in their order."""
@@ -190,9 +253,19 @@ class OptimizerInBackward:
         return float(self._optimizers[name].state[self._parts[name][0]]["step"])
 
 
+def _add_squares(parts: Sequence[Tensor], square: Tensor) -> None:
+    """Into `square`, float32 [], the squared length of a vector that is given in parts."""
+    if len(parts) == 1:
+        torch.linalg.vector_norm(parts[0], dtype=torch.float32, out=square)
+        square.square_()
+    else:
+        lengths = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
+        square.copy_(torch.stack(lengths).square().sum())
+
+
 def _chunks(parameter: nn.Parameter) -> list[nn.Parameter]:
-    """Views of a parameter, flat, of at most `CHUNK` elements each."""
-    return [nn.Parameter(part) for part in parameter.detach().view(-1).split(CHUNK)]
+    """Views of a parameter, or of this process's part of it, flat, of at most `CHUNK` elements each."""
+    return [nn.Parameter(part) for part in local(parameter.detach()).view(-1).split(CHUNK)]
 
 
 def _optimizer_class(name: str) -> Any:
@@ -205,12 +278,13 @@ def _optimizer_class(name: str) -> Any:
 
 
 @torch.no_grad()
-def _make_moments(optimizer: Any) -> None:
+def _make_moments(optimizer: Any, eager: bool) -> None:
     """Make the moments now, by a step that moves nothing: rate and gradients are zero. So memory runs out before
-    training rather than in it, the kernels are compiled outside backward, and a checkpoint has a place to go to."""
+    training rather than in it, the kernels are compiled outside backward, and a checkpoint has a place to go to.
+    eager: torchao's step will not be called again, so its kernels are not compiled."""
     for part in optimizer.param_groups[0]["params"]:
         part.grad = torch.zeros_like(part)
-        with _stance(part):
+        with torch.compiler.set_stance("force_eager") if eager else _stance(part):
             optimizer.step()
         part.grad = None
         optimizer.state[part]["step"].zero_()

@@ -12,11 +12,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from quantizer.layers.attach import DELTANET
+from quantizer.layers.deltanet import compile_around, deltanets, uses_chunks
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
+from quantizer.layers.selection import DELTANET
 from quantizer.nvfp4 import blocks
-from quantizer.train.shard import blocks_of
+from quantizer.train.shard import blocks_of, local, reshard, rows_of
 
 _EXACT: Final = {
     "emulate_precision_casts": True,
@@ -48,22 +49,31 @@ def compile_blocks(model: nn.Module, kept: float = KEPT) -> None:
     for block in blocks_of(model):
         for part in _compilable(block):
             part.compile(options=exact_options())
+        for layer in filter(uses_chunks, deltanets(block)):
+            compile_around(layer, exact_options())
 
 
 def _compilable(block: nn.Module) -> list[nn.Module]:
     """The parts of a decoder layer that are compiled: all of it, or, around a DeltaNet's recurrence, whose loop over the
-    tokens would become thousands of operations, its projections and everything else."""
+    tokens would become thousands of operations, everything else: with `use_chunks`, also what is before and after it, and
+    otherwise its projections."""
     if not hasattr(block, DELTANET):
         return [block]
     parts = [part for name, part in block.named_children() if name != DELTANET]
+    if any(map(uses_chunks, deltanets(block))):
+        return parts
     projections = block.get_submodule(DELTANET).modules()
     return [*parts, *(layer for layer in projections if isinstance(layer, nn.Linear))]
 
 
-def recompute(model: Any) -> None:
-    """Keep no activations inside a decoder layer, and compute them again for the backward pass."""
+def recompute(model: Any, kept: int = 0) -> None:
+    """Keep no activations inside a decoder layer, and compute them again for the backward pass. kept: the last so many
+    layers keep theirs, which are the first that backward frees."""
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})
+    blocks: list[Any] = blocks_of(model)
+    for block in blocks[max(0, len(blocks) - kept) :]:
+        block.gradient_checkpointing = False
 
 
 def eager() -> Any:
@@ -82,18 +92,41 @@ def share_inputs(model: nn.Module) -> None:
 
 
 class Hold:
-    """`quantizer.layers.linear.hold_weights` with compiled kernels."""
+    """`quantizer.layers.linear.hold_weights` with compiled kernels. sharded: `hold_shards` instead."""
 
-    def __init__(self) -> None:
+    def __init__(self, sharded: bool = False) -> None:
         self._rounded: Any = torch.compile(_rounded, options=exact_options())
+        self.sharded = sharded
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> None:
+        if self.sharded:
+            hold_shards(model, self._rounded)
+            return
         for layer in nvfp4_layers(model).values():
             if layer.block_amax is None:
                 new = self._rounded(layer.weight, layer.weight_amax, layer.weight_scale, layer.norm)
                 # In place, so that the blocks' graphs read the new one.
                 layer.held = new.clone() if layer.held is None else layer.held.copy_(new)
+
+
+@torch.no_grad()
+def hold_shards(model: nn.Module, rounded: Any = None) -> None:
+    """Round the rows that this process holds, in their own place, so that rounded weights are what blocks gather, and no
+    forward pass rounds them again. The masters must be elsewhere: `Weights.spread` puts the weights back.
+
+    Blocks of 16 lie within a row, and a process knows every tensor's scale, so the values are those of the whole weight.
+    rounded: a compiled form of this module's.
+    """
+    for block in blocks_of(model):
+        reshard(block)
+    for layer in nvfp4_layers(model).values():
+        if layer.block_amax is None:
+            rows, mine = rows_of(layer.weight), local(layer.weight)
+            scale = None if layer.weight_scale is None else layer.weight_scale[rows]
+            if mine.numel():
+                mine.copy_((rounded or _rounded)(mine, layer.weight_amax, scale, layer.norm))
+            layer.rounded = True
 
 
 def _rounded(weight: Tensor, amax: Tensor, scale: Tensor | None, norm: float) -> Tensor:
