@@ -110,7 +110,11 @@ CALL_FAMILIES: dict[str, CallFamily] = {
     "function_calls": _wrapper("function_calls"),  # Anthropic's form in a prompt, and MiniMax
     "functioncall": _wrapper("functioncall"),  # Glaive's data
     "invoke": _wrapper("invoke"),
-    "mistral": CallFamily(token=("[TOOL_CALLS]",), call_end=("[/TOOL_CALLS]",)),
+    "toolcall": _wrapper("toolcall"),
+    "tools": _wrapper("tools"),  # Qwen2.5, when it mixes up its tags
+    "tool_use": _wrapper("tool_use"),
+    "tool_code": _wrapper("tool_code"),  # Gemma
+    "mistral": CallFamily(token=("[TOOL_CALLS]", "[TOOL_CALL]"), call_end=("[/TOOL_CALLS]", "[/TOOL_CALL]")),
     "llama": CallFamily(token=("<|python_tag|>",), call_end=("<|eom_id|>", "<|eot_id|>")),
     "granite": CallFamily(calls=("<|tool_call|>",), call_end=("<|/tool_call|>",)),  # and Phi-4
     "kimi": CallFamily(
@@ -120,6 +124,8 @@ CALL_FAMILIES: dict[str, CallFamily] = {
         calls=("<\uff5ctool\u2581calls\u2581begin\uff5c>",),
         call_end=("<\uff5ctool\u2581calls\u2581end\uff5c>",),
     ),
+    "cohere": CallFamily(calls=("<|START_ACTION|>",), call_end=("<|END_ACTION|>",)),  # Command A
+    "internlm": CallFamily(calls=("<|action_start|>",), call_end=("<|action_end|>",)),
     BARE: CallFamily(),
 }
 """Every family has a name for `call_tags` in the configuration. All are on by default: a voice can speak

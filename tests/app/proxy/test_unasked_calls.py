@@ -20,7 +20,7 @@ from tests.scripted_engine import ScriptedEngine
 live = pytest.mark.asyncio(loop_scope="module")
 
 CALL = '<tool_call>\n{"name": "get_date", "arguments": {}}\n</tool_call>'
-FLAT = [tool["function"] for tool in TOOLS]
+FLAT: list[dict[str, Any]] = [dict(tool["function"]) for tool in TOOLS]
 SURFACES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO},
     "/v1/messages": {"messages": HELLO, "max_tokens": 50},
