@@ -251,7 +251,10 @@ async def test_then_another_engine_may_answer_and_is_asked_as_it_was(tmp_path: P
             assert (await home.ask()).text == "Words."
             assert (len(first.requests), len(second.requests)) == (2, 1)
             assert NO_TOOLS_HINT not in second.requests[0].raw.decode()
-            assert (await home.metrics())("manners_retries_total", engine="one", result="failed") == 1
+            metrics = await home.metrics()
+            assert metrics("manners_retries_total", engine="one", result="failed") == 1
+            assert metrics("manners_tool_calls_total", engine="one", source="unasked") == 2
+            assert metrics("manners_breach_total", engine="one", detector="raw_tool_call") == 1
 
 
 @live
