@@ -47,7 +47,7 @@ MUTANTS = [
     Mutant("an orphan end tag lets its thought out", "holdback.py", "self._take_back(out, always=True)", "self._release(out)"),
     Mutant("a call that was mused about is made", "holdback.py", "elif type(event) is Thought or self._is_native(event):", "else:"),
     Mutant("a reply of which nothing is left is clean", "holdback.py", "if self._filtered and not self._visible and", "if False and"),
-    Mutant("an opening tag opens nothing", "segmenter.py", "        elif role in _OPENERS:\n            self._open_thought()\n", ""),
+    Mutant("an opening tag opens nothing", "segmenter.py", "        if role in _OPENERS:\n            self._open_thought()\n        elif", "        if"),
     Mutant("thoughts do not nest", "segmenter.py", "self._depth += 1", "pass"),
     Mutant("a tag split over two fields is spoken", "segmenter.py", "if match is None and self._tags.may_become(joined):", "if False:"),
     Mutant("a closing tag in the reasoning field stays", "segmenter.py", "            out.append(Retract(field=True))\n            return", "            self._ponder('</think>', out)\n            return"),
