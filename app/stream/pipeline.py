@@ -7,6 +7,7 @@ that is not streamed takes the same way: feed it whole, then close.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TypeGuard
 
 from msgspec import Struct
@@ -98,6 +99,14 @@ class Spent(Struct, frozen=True):
         return Usage(counts)
 
 
+def _speech_in(choice: int, policy: StreamPolicy, text: str) -> list[Segment]:
+    """Speech and calls in an answer whose thoughts were taken out."""
+    rules = policy.call_rules
+    tags = tag_set((), () if rules is None else policy.call_families)
+    segmenter = Segmenter(choice, tags, rules)
+    return [*segmenter.feed(Text(choice, text)), *segmenter.close("stop")]
+
+
 class _Choice:
     """The stages of one choice, in order."""
 
@@ -105,7 +114,7 @@ class _Choice:
         rules = policy.call_rules
         tags = tag_set(policy.think.families, () if rules is None else policy.call_families)
         self.segmenter = Segmenter(index, tags, rules)
-        self.holdback = HoldBack(index, policy.think)
+        self.holdback = HoldBack(index, policy.think, partial(_speech_in, index, policy))
         self.calls = CallNormalizer(index, policy.tools or NO_TOOLS, policy.id_prefix)
         self.is_plain = False  # text passes the hold-back and the normalizer at once
         self.finished = False

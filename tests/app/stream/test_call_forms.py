@@ -147,6 +147,20 @@ def test_in_a_fence_and_without_tools_it_is_an_example(form: Form, size: int) ->
     assert heard_streaming(stream(*deltas(said, size)), policy(tools=False)).content == said
 
 
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("tools", [True, False])
+def test_an_answer_that_came_as_reasoning_is_speech_too(form: Form, size: int, tools: bool) -> None:
+    """With thinking off some builds put the answer there (vLLM #53284)."""
+    rules = policy(tools=tools, reasoning_is_answer=True)
+    for before in ("", "Hi.\n"):
+        said = [{"reasoning": delta} for delta in deltas(before + form.text, size)]
+        heard = heard_streaming(stream(*said), rules)
+        assert "SECRET" not in heard.content and names(heard) == (form.calls if tools else ())
+        assert heard.content.strip() == before.strip() or heard.calls  # beside a call it stays a thought
+        assert (heard.error == FILTERED) is (not before and not heard.calls)
+
+
 PROSE = [
     "Use the <tool_call> tag to begin a call.",
     "It is called <tool_call>",
