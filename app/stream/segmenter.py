@@ -41,10 +41,11 @@ _OPENERS = ("open", "start")
 _BEHIND_CALL = " \t\r\n\f\v},;"
 """What an engine's parser may leave behind a call, besides its end tag; or a model between two."""
 
-_FIRST_BRACKET = re.compile(r"\s*[{\[]")
-_NEXT_BRACKET = re.compile(r"[\s},;]*[{\[]")
-_LINE_BRACKET = re.compile(r"\n[^\S\n]*[{\[]")
-"""A bracket that begins a line: the text's own first line, behind a call, or a later line."""
+_MAY_BE_CALL = r"(?=\{\s*+(?:[\"']|\Z)|\[\s*+(?:\{|\Z))"
+_FIRST_BRACKET = re.compile(r"\s*" + _MAY_BE_CALL)
+_NEXT_BRACKET = re.compile(r"[\s},;]*" + _MAY_BE_CALL)
+_LINE_BRACKET = re.compile(r"\n[^\S\n]*" + _MAY_BE_CALL)
+"""What stands before JSON that may be a call: in the text's own first line, behind a call, or in a later line."""
 
 
 _BLOCK = 512
@@ -286,15 +287,15 @@ class Segmenter:
         return text[match.end() :]
 
     def _bracket(self, text: str, cut: int) -> int:
-        """Where a bracket stands that begins a line; `cut` if none does before it."""
+        """Where a bracket begins a line, and may begin a call; `cut` if none does before it."""
         at = self._plain_json
         if not at and self._line_is_blank:
             swallows = self._swallow
             found = _NEXT_BRACKET.match(text, 0, cut) if swallows else _FIRST_BRACKET.match(text, 0, cut)
             if found is not None:
-                return found.end() - 1
+                return found.end()
         found = _LINE_BRACKET.search(text, max(at - 1, 0), cut)
-        return cut if found is None else found.end() - 1
+        return cut if found is None else found.end()
 
     def _open_json(self, text: str, out: list[Segment]) -> str:
         """A line begins with this bracket. Where JSON was asked for it is the answer; else it may be a call."""

@@ -189,13 +189,17 @@ def beginning(atoms: Sequence[str]) -> str:
 
 
 def _hints(atoms: Sequence[str]) -> Iterator[str]:
-    """Cheap patterns for the first two characters, or for the first one at the end of the text."""
-    space, rest = (_SPACE, atoms[2:]) if atoms[1] == _SPACE else ("", atoms[1:])
-    first = atoms[0]
+    """Cheap patterns for a tag's beginning up to the first letter of its name, or up to the end of the text."""
+    first, *others = atoms
+    name = next(at for at, atom in enumerate(others) if atom not in (_SPACE, "/"))
+    tail = ""
+    for atom in reversed(others[: name + 1]):
+        tail = f"{atom}{tail}" if atom == _SPACE else f"(?:{atom}{tail}|\\Z)"
     if first == _LESS:
-        yield r"&(?:l|\#|\Z)"
+        yield r"&(?:l?t?|\#6?0?|\#x?3?c?)\Z"
+        yield f"(?:&lt;|&\\#60;|&\\#x3c;){tail}"
         first = "<"
-    yield f"{first}{space}(?:{rest[0]}|\\Z)"
+    yield f"{first}{tail}"
 
 
 class Scanner:
