@@ -46,6 +46,9 @@ _FIRST_BRACKET = re.compile(r"\s*" + _MAY_BE_CALL)
 _NEXT_BRACKET = re.compile(r"[\s},;]*" + _MAY_BE_CALL)
 _LINE_BRACKET = re.compile(r"\n[^\S\n]*" + _MAY_BE_CALL)
 """What stands before JSON that may be a call: in the text's own first line, behind a call, or in a later line."""
+_FIRST_JSON = re.compile(r"\s*(?=[{\[])")
+_LINE_JSON = re.compile(r"\n[^\S\n]*(?=[{\[])")
+"""The same for JSON that was asked for."""
 
 
 _BLOCK = 512
@@ -288,6 +291,11 @@ class Segmenter:
 
     def _bracket(self, text: str, cut: int) -> int:
         """Where a bracket begins a line, and may begin a call; `cut` if none does before it."""
+        assert self._rules is not None
+        if self._rules.json:
+            found = _FIRST_JSON.match(text, 0, cut) if self._line_is_blank else None
+            found = found or _LINE_JSON.search(text, 0, cut)
+            return cut if found is None else found.end()
         at = self._plain_json
         if not at and self._line_is_blank:
             swallows = self._swallow
