@@ -61,7 +61,7 @@ MUTANTS = [
     Mutant("JSON that was asked for is taken for a call", "segmenter.py", "        if self._rules.json:\n", "        if False:\n"),
     Mutant("JSON in a fence is taken for a call", "segmenter.py", "        elif self._fences.inside:\n            self._say(text[0], out)\n            return text[1:]\n", ""),
     Mutant("a call in a fence is no example without tools", "segmenter.py", "(match.lastgroup in CALL_ENDERS or not self._rules.tools)", "match.lastgroup in CALL_ENDERS"),
-    Mutant("the short way passes JSON", "segmenter.py", "                if self._looks_for_json and _FIRST_BRACKET.match(text):\n                    return False\n", ""),
+    Mutant("the short way passes JSON", "segmenter.py", "                if self._looks_for_json and self._may_begin_json(text):\n                    return False\n", ""),
     Mutant("JSON that was no call is lost", "bare_calls.py", "        self.plain = len(raw)\n        return raw", "        self.plain = len(raw)\n        return \"\""),
     Mutant("JSON that may be a call is held without a bound", "bare_calls.py", "LONGEST_BARE = 1 << 16", "LONGEST_BARE = 1 << 30"),
     Mutant("escaped tags are text", "tags.py", 'r"(?:<|&lt;|&#60;|&#x3c;)"', 'r"(?:<)"'),

@@ -119,13 +119,17 @@ class Segmenter:
             if "`" in text or "~" in text or "\n" in text:
                 return False
             if self._line_is_blank:
-                if self._looks_for_json and _FIRST_BRACKET.match(text):
+                if self._looks_for_json and self._may_begin_json(text):
                     return False
                 self._line_is_blank = text.isspace()
             if self._fences.line_may_open:
                 self._fences.feed(text)
         self._last = text[-1]
         return True
+
+    def _may_begin_json(self, text: str) -> bool:
+        assert self._rules is not None
+        return (_FIRST_JSON.match(text) if self._rules.json else _FIRST_BRACKET.match(text)) is not None
 
     @property
     def is_thinking(self) -> bool:
