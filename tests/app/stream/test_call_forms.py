@@ -359,3 +359,21 @@ def test_soup_of_json_is_heard_the_same_on_any_cut(parts: list[str], size: int, 
     whole = heard_streaming(stream(soup), rules)
     cut = heard_streaming(stream(*deltas(soup, size)), rules)
     assert (cut.content, cut.calls, cut.error) == (whole.content, whole.calls, whole.error)
+
+
+@given(
+    values, st.sampled_from([None, 1]), st.integers(1, 9), st.booleans(), st.sampled_from(["", "Hi.\n", "- "])
+)
+def test_any_json_that_holds_no_call_is_text_to_the_letter(
+    value: object, indent: int | None, size: int, tools: bool, before: str
+) -> None:
+    said = before + json.dumps({"k": value} if isinstance(value, dict) else value, indent=indent)
+    assert heard_streaming(stream(*deltas(said, size)), policy(tools=tools)).content == said
+
+
+def test_white_space_waits_for_the_first_word() -> None:
+    """Alone it is nothing: of a reply that is white space and a call nothing was shown."""
+    pipeline = Pipeline(policy())
+    assert pipeline.feed(chunk(" ")) == pipeline.feed(chunk("\n ")) == []
+    assert "".join(e.text for e in pipeline.feed(chunk("Hi")) if isinstance(e, Text)) == " \n Hi"
+    assert heard_streaming(stream(" ", "\n "), policy()).content == " \n "
