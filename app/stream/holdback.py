@@ -120,6 +120,11 @@ class HoldBack:
         return out
 
     @property
+    def is_visible(self) -> bool:
+        """Whether something that can be heard has gone out."""
+        return self._visible
+
+    @property
     def is_open(self) -> bool:
         """Whether text passes at once."""
         return self._visible and not self._limit

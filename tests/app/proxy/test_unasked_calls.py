@@ -194,6 +194,19 @@ async def test_where_json_was_asked_for_it_is_the_answer(home: House, path: str,
 
 @live
 @both
+async def test_the_tokens_of_both_are_counted(tmp_path: Path, stream: bool) -> None:
+    async with house(tmp_path) as home:
+        home.engine.play(*reply(CALL, tokens=20))  # and 7 of its prompt
+        home.engine.play(*reply("Words.", tokens=3))
+        more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
+        answer = await home.ask(stream=stream, **more)
+        told = answer.frames[-2]["usage"] if stream else answer.json["usage"]
+        assert (told["prompt_tokens"], told["completion_tokens"]) == (14, 23)
+        assert (await home.booked())["completion_tokens"] == 23
+
+
+@live
+@both
 async def test_its_silence_is_the_first_one_s(tmp_path: Path, stream: bool) -> None:
     async with house(tmp_path, timeouts={"first_token": 30.0, "idle": 0.3, "total": 30.0}) as home:
         home.engine.play(*reply(CALL))
