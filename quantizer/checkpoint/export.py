@@ -29,7 +29,7 @@ from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
 from quantizer.verify.scheme import PRODUCER, W4A4, config_groups
 
-CARRIED: Final = ("mtp", "model.visual", "visual")
+CARRIED: Final = ("mtp", "model.mtp", "model.visual", "visual")
 """Parts of a checkpoint that the text model does not have. Each is excluded from quantization as a whole."""
 
 

@@ -13,6 +13,7 @@ from gguf import GGUFReader
 
 from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.mtp import mtp_facts
 from quantizer.checkpoint.source import Source, read_manifest, refuse_code, require_config
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError, UnavailableError
@@ -108,8 +109,22 @@ def _origin(job: GgufJob, source: Source, target: Path, tool: str) -> Provenance
         "by": tool,
         "tensors": type_counts(target),
     }
+    if mtp := _head_facts(source, target):
+        recipe["mtp"] = mtp
     tools = {name: version(name) for name in TOOLS}
     return Provenance(held.base_model, {"source": source.root}, recipe, held.data_digest, tools)
+
+
+def _head_facts(source: Source, target: Path) -> dict[str, Any] | None:
+    """What the artefact says of an MTP head: what the folder's own said, if the file has it."""
+    facts = mtp_facts(source, trained=False)
+    if not facts or not facts["tensors"]:
+        return facts
+    if not any(".nextn." in tensor.name for tensor in GGUFReader(target).tensors):
+        return {"tensors": 0, "state": "left out of this file"}
+    made = source.manifest.provenance.recipe if source.manifest else {}
+    before = made.get("outcome", {}).get("mtp", {})
+    return facts | {"state": before.get("state", facts["state"])}
 
 
 def type_counts(path: Path) -> dict[str, int]:

@@ -22,6 +22,7 @@ from torch import nn
 
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.export import seal, write_nvfp4
+from quantizer.checkpoint.mtp import mtp_facts
 from quantizer.checkpoint.source import Source, load_model, open_source
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
@@ -231,7 +232,8 @@ def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
 
 def _origin(job: QuantizationJob) -> Provenance:
     extra = {"modelopt": ["nvidia-modelopt"], "auto_round": ["auto-round"]}.get(job.recipe.backend, [])
-    outcome = job.facts | {"data": job.data.facts()} | job.cost.facts()
+    mtp = mtp_facts(job.source, trained=False)
+    outcome = job.facts | ({"mtp": mtp} if mtp else {}) | {"data": job.data.facts()} | job.cost.facts()
     return Provenance(
         recipe={**recipe_as_json(job.recipe), "outcome": outcome},
         data_digest=job.data.file_digest,
