@@ -12,10 +12,11 @@ from typing import Final
 from quantizer.plan.machine import Accelerator, accelerator
 from quantizer.plan.memory import Job, result
 
-TRAIN_DENSE: Final = 0.29
-"""6 P T over peak, of a compiled dense model. Measured: QAT of the 0.47B model in docs/study/bench.json, one H100."""
-TRAIN_HYBRID: Final = 0.086
-"""The same with DeltaNet in transformers' PyTorch code. Measured: QAT of the 9B shape, real_size.json, one H200."""
+TRAIN_DENSE: Final = 0.30
+"""6 P T over peak, of a compiled dense model, without the optimizer's `MOVED` bytes. Measured: QAT of the 0.47B model in docs/study/bench.json, one H100."""
+TRAIN_HYBRID: Final = 0.272
+"""The same with DeltaNet on `quantizer.layers.delta_rule`, layers recomputed. Measured: QAT of the 9B shape in
+docs/study/low-bit/chunked.json, one H200."""
 FORWARD: Final = 0.25
 """2 P T over peak, of a forward pass alone. Measured: 0.3 s for 4,096 tokens of the 9B shape, one H200."""
 MOVED: Final = 26
