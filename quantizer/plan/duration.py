@@ -19,6 +19,8 @@ TRAIN_HYBRID: Final = 0.272
 docs/study/low-bit/chunked.json, one H200."""
 FORWARD: Final = 0.25
 """2 P T over peak, of a forward pass alone. Measured: 0.3 s for 4,096 tokens of the 9B shape, one H200."""
+COMPILING: Final = 60.0
+"""Seconds of the first steps, once, until torch.compile has made its kernels. Measured: the same runs, with cold caches."""
 MOVED: Final = 26
 """Bytes a parameter and step: weights, moments and gradients are read and written, rounded weights made twice."""
 READ, WRITTEN = 1e9, 0.7e9
@@ -44,6 +46,7 @@ def durations(job: Job, gpu: str) -> dict[str, float] | None:
             return None
         if settings.loss != "ce":
             parts["teacher"] = forward_seconds(job, chip, data.tokens if data else tokens)
+        parts["compile"] = COMPILING if job.compiled else 0.0
         parts["train"] = step * tokens / settings.batch_tokens
     parts["export"] = result(job) / WRITTEN
     return parts

@@ -104,14 +104,14 @@ def planned(row: Row, machine: str) -> ResourcePlan:
 
 
 def measured(row: Row) -> str:
-    """The committed peak and rate of a row, with the machine; empty if there are none."""
-    for name in ("low-bit/chunked.json", "low-bit/real_size.json"):
+    """The committed peak of a row, its rate if it is of today's code, and the machine; empty if there is none."""
+    for name, rate in (("low-bit/chunked.json", True), ("low-bit/real_size.json", False)):
         document = _json(name)
         for one in document["results"]:
             if one["name"] == row.measured:
                 peak = max(part["allocated_gib"] for part in one.get("parts", {"": one}).values())
-                gpu = document["gpu"].removeprefix("NVIDIA ")
-                return f"{peak:.1f} GiB, {one['tokens_per_second']:,.0f} tokens/s, one {gpu}"
+                speed = f", {one['tokens_per_second']:,.0f} tokens/s" if rate else ""
+                return f"{peak:.1f} GiB{speed}, one {document['gpu'].removeprefix('NVIDIA ')}"
     return ""
 
 
