@@ -241,6 +241,19 @@ def test_quantizing_takes_a_layer_and_the_hidden_states() -> None:
     )
 
 
+@pytest.mark.parametrize("more", [{"awq": Awq()}, {"weights": WeightScales("mse")}])
+def test_a_search_takes_time(more: dict[str, Any]) -> None:
+    plain, searched = (plan(shape("9B"), of(**kind), SPARK).seconds for kind in ({}, more))
+
+    assert plain and searched and plain["search"] == 0 < searched["search"]
+
+
+def test_a_slower_gpu_takes_longer() -> None:
+    fast, slow = (plan(shape("9B"), of(LEAN), machine).tokens_per_second for machine in (H200, SPARK))
+
+    assert fast and slow and fast > 5 * slow
+
+
 def test_shorter_batches_of_calibration_take_less() -> None:
     assert peak(of(calibrate=Calibrate(batch_tokens=2048))) < peak(of())
 
