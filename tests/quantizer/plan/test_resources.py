@@ -13,7 +13,17 @@ from quantizer.core.errors import RecipeError
 from quantizer.plan.machine import GIB, NAMED, GpuMemory, HostMemory, Machine, parse_gpu
 from quantizer.plan.memory import PART, PARTS, DataSize, disk, make_job, phases, result
 from quantizer.plan.resources import gguf_needed, gguf_shortage, plan
-from quantizer.recipes.recipe import Awq, Calibrate, Layers, Lora, Recipe, Train, load_recipe, shipped_recipes
+from quantizer.recipes.recipe import (
+    Awq,
+    Calibrate,
+    Layers,
+    Lora,
+    Recipe,
+    Train,
+    WeightScales,
+    load_recipe,
+    shipped_recipes,
+)
 from tests.quantizer.plan.test_against_measurements import shape
 
 SPARK, H200 = NAMED["spark"], NAMED["h200"]
