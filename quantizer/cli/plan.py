@@ -22,8 +22,8 @@ WORDS: Final = (
     "say what a recipe takes on a model: memory by part, disk and time; exit code 1 if it does not fit"
 )
 EXIT_CODES: Final = {True: 0, False: 1, None: 2}
-CHARACTERS: Final = 4
-"""Bytes of a file of conversations for a token. An estimate."""
+CHARACTERS: Final = 3
+"""Bytes of a file of conversations for a token, with what the template adds and repeats. An estimate."""
 MOST_PROCESSES: Final = 1024
 MOST_LINES: Final = 1_000_000
 """Lines of a file of conversations that are counted."""
