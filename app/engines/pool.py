@@ -163,6 +163,15 @@ class EnginePool:
         if engine in self._backends:
             self._backends[engine].trust()
 
+    def distrust(self, engine: str) -> None:
+        """The engine is not what its report was about: its replies are held back, and it counts as ungated."""
+        self._gated.discard(engine)
+        if engine in self._backends:
+            self._backends[engine].distrust()
+        for model, route in self._table.items():
+            if route.live == engine:
+                self._metrics.live_gated(model, engine, False)
+
     def model_route(self, model: str) -> ModelRoute:
         """The engines that serve the model now."""
         return self._table[model]
