@@ -164,7 +164,7 @@ def meter_of(row: UsageRow) -> Meter:
 
 def usage_row(name: str, meter: Meter) -> UsageRow:
     """A meter, to be stored."""
-    return UsageRow(name=name, **asdict(meter))
+    return UsageRow(name=name, **meter._asdict())
 
 
 def key_view(key: KnownKey, meter: Meter, in_flight: int, now: float) -> dict[str, Any]:
