@@ -63,7 +63,7 @@ class EnginePool:
         return self._config
 
     def apply(self, config: Config) -> None:
-        """Take a configuration with the same engines and models; for requests that come from now on."""
+        """Take a configuration with the same models and no engine less; for requests that come from now on."""
         self._config = config
 
     # ------------------------------------------------------------------------- engines, one by one

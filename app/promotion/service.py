@@ -18,7 +18,7 @@ from app.promotion.overrides import Override
 from app.promotion.repository import RegistryExecutor, now
 from app.promotion.requests import PromotionRequest
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.startup import ACTOR, Startup, current_roots, record_configuration
+from app.promotion.startup import ACTOR, Startup, current_roots, record_configuration, record_engines
 from app.promotion.state_machine import (
     Action,
     Breached,
@@ -78,9 +78,26 @@ class PromotionService:
         self._startup: Startup | None = None
         self._verifying: asyncio.Task[None] | None = None
 
+    async def prepare(self, config: Config) -> None:
+        """Record the engines that this configuration adds. Raises Refused (restart_required), NotStarted, StateUnavailable."""
+        added = {name: spec for name, spec in config.engines.items() if name not in self._config.engines}
+        if clashes := self.catalogue.clashes(added):
+            names = ", ".join(f"engines.{name}" for name in clashes)
+            raise Refused(
+                f"a restart is needed for {names}: an earlier engine of that name is still in use",
+                "restart_required",
+            )
+        if added:
+            at = now()
+            await self.do(lambda registry: record_engines(registry, added, at))
+
     def apply(self, config: Config) -> None:
-        """Take a configuration with the same engines and models; suite and policy are read again when they are needed."""
+        """Take a configuration with the same models and no engine less, after `prepare`.
+
+        Suite and policy are read again when they are needed.
+        """
         self._config = self._deps.config = config
+        self.catalogue.extend(config.engines)
         suite_in_force.cache_clear()
 
     # ------------------------------------------------------------------------------- start and end

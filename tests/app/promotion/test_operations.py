@@ -163,6 +163,27 @@ async def test_weights_that_were_replaced_while_the_gateway_was_down_are_noticed
 
 
 @pytest.mark.usefixtures("quick")
+async def test_an_engine_that_a_reload_has_added_can_be_promoted(tmp_path: Path) -> None:
+    """The gateway goes on meanwhile; an engine of a name that is still in use has to wait for a restart."""
+    async with stage(tmp_path) as it:
+        late = replace(it.config.engines["large"], name="late")
+        config = it.config.model_copy(update={"engines": {**it.config.engines, "late": late}})
+        it.house.gateway.reloader._read = lambda: config
+        assert await it.post("/admin/reload") == (200, {"changed": ["engines.late"], "keys": 0})
+        assert "late" in {engine["name"] for engine in (await it.get("/admin/engines"))["engines"]}
+        it.config = config
+        assert (await it.promote("late", "small"))["phase"] == "succeeded"
+        assert (await it.house.ask()).headers["x-manners-engine"] == "late"
+    other = replace(late, args=("--ctx-size", "2048"))
+    async with stage(tmp_path) as it:  # "late" serves on, though this file has it not
+        config = it.config.model_copy(update={"engines": {**it.config.engines, "late": other}})
+        it.house.gateway.reloader._read = lambda: config
+        status, refused = await it.post("/admin/reload")
+        assert (status, refused["error"]["code"]) == (409, "restart_required")
+        assert "engines.late" in refused["error"]["message"]
+
+
+@pytest.mark.usefixtures("quick")
 async def test_who_follows_an_operation_hears_of_it_as_it_happens(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         _, begun = await it.wish("large", await it.report("large", "small"))
