@@ -120,7 +120,7 @@ class Exchange:
                 await _finish(reply)
                 return False
             await self._writer.deliver()
-            self._context.ended = time.perf_counter()
+            self._context.delivered(self._pipeline.tokens)
             await _finish(reply)
             return True
 
