@@ -139,11 +139,10 @@ def anonymous() -> int:
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("RssAnon")))
 
 
-def open_in(folder: Path, told: Path, sharded: bool) -> None:
-    """Open a model, whole or in parts, and tell what memory it took at most."""
+def open_in(folder: Path, told: Path) -> None:
+    """Open this process's part of a model, and tell what memory it took at most."""
     from threading import Event, Thread
 
-    from quantizer.checkpoint.source import load_model
     from quantizer.recipes.recipe import Train
     from quantizer.train import load, shard
     from quantizer.train.learner import Learner
@@ -158,30 +157,26 @@ def open_in(folder: Path, told: Path, sharded: bool) -> None:
 
     watcher = Thread(target=watch)
     watcher.start()
-    if sharded:
-        learner = Learner(load.skeleton(source), Train(quantized=False))
-        shard.shard(learner, learner.model, world)
-        load.fill(learner, source, "cpu")
-    else:
-        learner = Learner(load_model(source), Train(quantized=False))
-        learner.requires_grad_(True)
+    learner = Learner(load.skeleton(source), Train(quantized=False))
+    shard.shard(learner, learner.model, world)
+    load.fill(learner, source, "cpu")
     over.set()
     watcher.join()
     told.with_suffix(f".{world.rank}").write_text(str(most[0]))
 
 
 def test_no_process_holds_the_whole_model_while_it_loads(tmp_path: Path) -> None:
-    """A model of 109 MB: the most that one of two takes is its half and the largest matrix."""
+    """A model of 109 MB: one of two takes its half, and a few rows on their way."""
     size: dict[str, Any] = {"vocab_size": 16384, "hidden_size": 512, "intermediate_size": 12288}
     made = tiny.qwen3(**size)
     made.save_pretrained(tmp_path / "model")
     whole = sum(weight.nbytes for weight in made.parameters())
     del made
-    assert finish(start(open_in, tmp_path / "model", tmp_path / "two", True)) == [0, 0]
+    assert finish(start(open_in, tmp_path / "model", tmp_path / "two")) == [0, 0]
     took = [int((tmp_path / f"two.{rank}").read_text()) for rank in (0, 1)]
 
     assert whole > 100 * 2**20
-    assert max(took) < 0.7 * whole, took
+    assert 0.4 * whole < min(took) <= max(took) < 0.6 * whole, took
 
 
 def wait_for_steps(made: list[Any], saved: Path, steps: int) -> None:
