@@ -21,6 +21,7 @@ from quantizer.core.errors import QuantizerError  # noqa: E402
 from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.train.run import CURVE, run  # noqa: E402
+from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 from tests.quantizer.learners import silent  # noqa: E402
 from tests.quantizer.processes import finish, start  # noqa: E402
@@ -62,6 +63,7 @@ def train(source: Path, data: Path, out: Path, name: str, changes: tuple[str, ..
             now=folders.NOW,
             device="cpu",
             resume=resume,
+            bf16=out.with_name(f"{out.name}-bf16"),
             log=silent,
         )
     except QuantizerError as error:
@@ -101,6 +103,8 @@ def test_a_run_of_two_that_was_killed_goes_on_to_the_same_losses(
     assert first == second
     check = artefact.load(tmp_path / "out").provenance.recipe["outcome"]["check"]["parity"]
     assert check["equal"] == check["tokens"] > 100
+    fit = verify(tmp_path / "out", tmp_path / "out-bf16").fit
+    assert fit is not None and 15 < fit.sqnr_db < 30, "what was trained is not what was rounded for a step"
     assert not (tmp_path / "out.training").exists()
 
 
