@@ -21,6 +21,7 @@ from typing import Any, Final
 from torch import nn
 
 from gates.artefact import artefact
+from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
 from quantizer.checkpoint.mtp import mtp_facts
@@ -166,10 +167,10 @@ def _write(
 def _place(
     job: QuantizationJob, student: Student, records: Sequence[Record], out: Path, format: str, now: datetime
 ) -> None:
-    write: Callable[[nn.Module, Source, Path], None] = write_bf16 if format == "hf-bf16" else write_nvfp4
+    write: Callable[[nn.Module, Source, Path], Hashed] = write_bf16 if format == "hf-bf16" else write_nvfp4
     with atomic_folder(out) as folder:
         with job.cost.part("export"):
-            write(student.model, job.source, folder)
+            hashed = write(student.model, job.source, folder)
         if format == "hf-nvfp4":
             with job.cost.part("check"), student.plainly():
                 job.facts["check"] = check_export(
@@ -185,6 +186,7 @@ def _place(
             source=job.source,
             created=now,
             origin=_origin(job),
+            hashed=hashed,
         )
 
 
