@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from gates.artefact import artefact  # noqa: E402
-from quantizer.checkpoint.source import open_source  # noqa: E402
+from quantizer.checkpoint.source import open_source, skeleton  # noqa: E402
 from quantizer.core.errors import QuantizerError  # noqa: E402
 from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
@@ -152,7 +152,7 @@ def open_in(folder: Path, told: Path) -> None:
     from quantizer.train.learner import Learner
 
     world, source = shard.join(), open_source(folder)
-    load.skeleton(source)  # what is imported on the way is not the model's
+    skeleton(source)  # what is imported on the way is not the model's
     before, most, over = anonymous(), [0], Event()
 
     def watch() -> None:
@@ -161,9 +161,9 @@ def open_in(folder: Path, told: Path) -> None:
 
     watcher = Thread(target=watch)
     watcher.start()
-    learner = Learner(load.skeleton(source), Train(quantized=False))
+    learner = Learner(skeleton(source), Train(quantized=False))
     shard.shard(learner, learner.model, world)
-    load.fill(learner, source, "cpu")
+    load.fill_shards(learner, source, "cpu")
     over.set()
     watcher.join()
     told.with_suffix(f".{world.rank}").write_text(str(most[0]))
