@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from quantizer.core.batch import Batch, hidden_states
 from quantizer.core.errors import DataError
 from quantizer.layers.attach import share_scales
+from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import nvfp4_layers, unquantized
 
 
@@ -142,7 +143,7 @@ def watch(
     watching = _Watch(gram)
     hooks = [layer.register_forward_pre_hook(watching.hook(n)) for n, layer in nvfp4_layers(module).items()]
     try:
-        with unquantized(module):
+        with unquantized(module), chunked(module):
             for batch in run:
                 real = batch.attention.flatten()
                 watching.kept = None if bool(real.all()) else real.nonzero().squeeze(1)
