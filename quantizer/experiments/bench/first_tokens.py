@@ -41,7 +41,7 @@ def prompts(vocabulary: int) -> list[list[int]]:
 
 def ask_vllm(folder: Path) -> list[dict[str, Any]]:
     """Greedy tokens of vLLM, in this process."""
-    from vllm import LLM, SamplingParams
+    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # in an environment of its own
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     vocabulary = config.get("text_config", config)["vocab_size"]
@@ -179,7 +179,7 @@ class GgufTensors:
         import torch
 
         tensor = self.held[name]
-        return torch.from_numpy(gguf.dequantize(tensor.data[first : first + rows], tensor.tensor_type))
+        return torch.from_numpy(gguf.dequantize(tensor.data[first : first + rows], tensor.tensor_type).copy())
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -48,7 +48,7 @@ class PathStep:
     cap: float | None = None
 
 
-PARTS: Final = (
+PATH_STEPS: Final = (
     PathStep("make", makes="bf16"),
     PathStep("ptq", "ptq --recipe default --source {bf16} --data {data} --out {nvfp4} --json", "nvfp4"),
     PathStep("modelopt", makes="theirs"),
@@ -232,7 +232,7 @@ def run_all(
     until = time.monotonic() + seconds
     place.mkdir(parents=True, exist_ok=True)
     found = _machine(shape)
-    for part in PARTS:
+    for part in PATH_STEPS:
         if part.name not in names:
             continue
         left = until - time.monotonic()
@@ -282,7 +282,7 @@ def _alone(part: PathStep, shape: str, place: Path, seconds: float) -> dict[str,
 
 def one_part(name: str, shape: str, place: Path) -> int:
     """The child's side: run a step and leave what it told."""
-    part = next(part for part in PARTS if part.name == name)
+    part = next(part for part in PATH_STEPS if part.name == name)
     found = run_part(part, place, shape)
     (place / ".told.json").write_text(json.dumps(found), encoding="utf-8")
     return 0

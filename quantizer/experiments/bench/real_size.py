@@ -239,7 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what is asked for, as far as it fits the budget, and print the table."""
     from quantizer.experiments.bench import real_path
 
-    names = [part.name for part in real_path.PARTS]
+    names = [part.name for part in real_path.PATH_STEPS]
     parser = argparse.ArgumentParser(
         prog="python -m quantizer.experiments.bench.real_size",
         description=__doc__,
