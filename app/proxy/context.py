@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from app.api.engine_request import answer_body, without_parser
-from app.api.surface import Encoder, OverChat, ParsedRequest, Surface
+from app.access.accounts import ANONYMOUS, Account, Admission
+from app.access.clock import unix_now
+from app.access.limits import estimate
+from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, answer_body, without_parser
+from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
@@ -97,8 +100,12 @@ class RequestContext:
     broken: MannersError | None  # told to the caller after the first byte
     ended: float | None  # when the reply's last byte went out
 
-    def __init__(self, surface: Surface, trace: Trace) -> None:
+    def __init__(self, surface: Surface, trace: Trace, account: Account | None = None) -> None:
         self.surface = surface
+        self.account = account or Account(ANONYMOUS)  # of the caller's key
+        self.admission: Admission | None = None  # None until the key's limits let it in
+        self.body_bytes = 0  # of the request
+        self.pieces = 0  # deltas with a generated token in them, of all engines that were asked
         self.trace = trace
         self.request_id = trace.request_id
         self.public_name: str | None = None  # of the model; None until the request is accepted
@@ -107,6 +114,7 @@ class RequestContext:
         self.was_tried = False  # there are facts of a reply
         self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
         self.begun = False  # some of the reply has gone out: no other engine may answer
+        self.hinted: str | None = None  # the engine that was asked once more, with a hint
         self.encoder: Encoder | None = None  # of the stream that goes out
         self.error: BaseException | None = None  # what ended it, if not the end of a whole reply
         self.judgement: Judgement | None = None  # whether the engine was to blame for that
@@ -116,6 +124,28 @@ class RequestContext:
         self.parsed, self.model, self.start, self.budget = parsed, model, start, budget
         self.public_name, self.stream = parsed.chat.model, bool(parsed.chat.stream)
         self.trace.asks(self.public_name, self.stream)
+
+    def reserve(self, body_bytes: int) -> None:
+        """Set aside what it may take of its key's tokens. Raises KeyLimited."""
+        self.body_bytes = body_bytes
+        if self.admission is not None:
+            chat = self.parsed.chat
+            most = chat.max_completion_tokens or chat.max_tokens
+            self.admission.reserve(estimate(body_bytes, most), unix_now())
+
+    def leave(self) -> None:
+        """It is over: its key's place is free, and its tokens are counted. Idempotent."""
+        if self.admission is not None:
+            self.admission.end(self._used(), unix_now())
+
+    def _used(self) -> int:
+        """Tokens, by the engine's count; where that did not come (a caller who left), about as many."""
+        if not self.was_tried:
+            return 0
+        if self.usage is None:
+            return estimate(self.body_bytes, self.pieces) if self.pieces else 0
+        counts = Counts.of(self.usage)
+        return counts.given + counts.made
 
     @property
     def engine(self) -> str:
@@ -150,8 +180,8 @@ class RequestContext:
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
         self.policy = self._policy(parsed, thinking, plan, reply_id[:12])
-        self.limit = plan.limit
-        self.body = surface.engine_body(parsed, route.dialect, route.served_name, plan.told, plan.metered)
+        self.limit, self._plan = plan.limit, plan
+        self.body = self._body_for(parsed)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut = [], None, None
         self.broken = self.ended = self.encoder = None
@@ -165,7 +195,31 @@ class RequestContext:
         policy = self.surface.policy(parsed, self.route.dialect, thinking, guard, id_prefix)
         think = msgspec.structs.replace(policy.think, families=self.model.think_tags)
         room = self.route.abilities.context
-        return msgspec.structs.replace(policy, think=think, closer=plan.closer, room=room)
+        model = self.model
+        return msgspec.structs.replace(
+            policy,
+            think=think,
+            closer=plan.closer,
+            room=room,
+            unasked=model.unasked_calls,
+            call_families=model.call_tags,
+        )
+
+    def _body_for(self, parsed: ParsedRequest) -> bytes:
+        """What the engine is sent of this request."""
+        route, plan = self.route, self._plan
+        return self.surface.engine_body(parsed, route.dialect, route.served_name, plan.told, plan.metered)
+
+    def hinted_body(self) -> bytes | None:
+        """The request with a hint, once; None: it has been hinted, or there is no place for a hint."""
+        if self.hinted is not None:
+            return None
+        hint = NO_TOOLS_HINT if self.policy.tools is None else SOME_TOOLS_HINT
+        parsed = self.surface.hinted(self._engine_parsed, hint)
+        if parsed is None:
+            return None
+        self.hinted, self._engine_parsed = self.engine, parsed
+        return self._body_for(parsed)
 
     def answer_body(self, meter: ThoughtMeter) -> bytes:
         """What makes the engine answer behind a thought that was ended."""
@@ -175,6 +229,7 @@ class RequestContext:
     def headers(self) -> Headers:
         """What every reply carries."""
         headers = [(b"x-request-id", self.request_id.encode()), (b"x-manners-engine", self.engine.encode())]
+        headers += self.account.headers(unix_now())
         if self.ignored:
             names = ",".join(name for name in self.ignored if _FIELD_NAME.fullmatch(name))
             headers.append((b"x-manners-ignored", names[:512].encode()))

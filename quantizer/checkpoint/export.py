@@ -39,7 +39,7 @@ from quantizer.nvfp4 import blocks
 from quantizer.verify.folder import TYPES
 from quantizer.verify.scheme import PRODUCER, W4A4, config_groups
 
-CARRIED: Final = ("mtp", "model.visual", "visual")
+CARRIED: Final = ("mtp", "model.mtp", "model.visual", "visual")
 """Parts of a checkpoint that the text model does not have. Each is excluded from quantization as a whole."""
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 

@@ -13,6 +13,7 @@ from gguf import GGUFReader
 
 from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.mtp import mtp_facts
 from quantizer.checkpoint.source import Source, read_manifest, refuse_code, require_config
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError, UnavailableError
@@ -59,7 +60,7 @@ def make_gguf(job: GgufJob, created: datetime) -> Artefact:
             name=name,
             format=f"gguf-{job.kind}",
             created=created,
-            provenance=_origin(job, source, tool, types),
+            provenance=_origin(job, source, target, tool, types),
         )
 
 
@@ -102,7 +103,7 @@ def _write(job: GgufJob, work: Path, target: Path, name: str) -> tuple[str, dict
     return f"{before}, {quantize.name}", type_counts(target)
 
 
-def _origin(job: GgufJob, source: Source, tool: str, types: dict[str, int]) -> Provenance:
+def _origin(job: GgufJob, source: Source, target: Path, tool: str, types: dict[str, int]) -> Provenance:
     held = source.manifest.provenance if source.manifest else Provenance()
     recipe: dict[str, Any] = {
         "from": "safetensors",
@@ -110,8 +111,22 @@ def _origin(job: GgufJob, source: Source, tool: str, types: dict[str, int]) -> P
         "by": tool,
         "tensors": types,
     }
+    if mtp := _head_facts(source, target):
+        recipe["mtp"] = mtp
     tools = {name: version(name) for name in TOOLS}
     return Provenance(held.base_model, {"source": source.root}, recipe, held.data_digest, tools)
+
+
+def _head_facts(source: Source, target: Path) -> dict[str, Any] | None:
+    """What the artefact says of an MTP head: what the folder's own said, if the file has it."""
+    facts = mtp_facts(source, trained=False)
+    if not facts or not facts["tensors"]:
+        return facts
+    if not any(".nextn." in tensor.name for tensor in GGUFReader(target).tensors):
+        return {"tensors": 0, "state": "left out of this file"}
+    made = source.manifest.provenance.recipe if source.manifest else {}
+    before = made.get("outcome", {}).get("mtp", {})
+    return facts | {"state": before.get("state", facts["state"])}
 
 
 def type_counts(path: Path) -> dict[str, int]:

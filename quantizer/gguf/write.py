@@ -21,6 +21,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
+from quantizer.checkpoint.mtp import inside
 from quantizer.core.errors import SourceError
 from quantizer.core.pre_tokenizers import QWEN2, QWEN35
 from quantizer.gguf import ggml, mix
@@ -80,7 +81,7 @@ def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Ty
     held = open_intact_folder(folder)
     inner = held.config.get("text_config")
     config = {**held.config, **(inner if isinstance(inner, dict) else {})}
-    arch = architecture(config)
+    arch = architecture(config, held.tensors)
     layers = {module for module, parts in tensors_by_module(held).items() if is_quantized(parts)}
     _check_kind(folder, kind, layers)
     planned = _plan(held, arch, kind, layers)
@@ -250,7 +251,7 @@ def _plain(
     shape = (entry.shape[0], 2 * entry.shape[1]) if layer else entry.shape
     if place.numbers is not None:
         shape = tuple(place.numbers(torch.empty(shape, device="meta")).shape)
-    if kind == NVFP4:
+    if kind == NVFP4 or inside(name):  # an MTP head stays as it is
         chosen = (
             PLAIN.get(entry.dtype, Type.F32) if len(shape) > 1 and "conv1d" not in place.name else Type.F32
         )

@@ -33,6 +33,7 @@ from quantizer.checkpoint.export import (
     write_nvfp4,
     write_settings,
 )
+from quantizer.checkpoint.mtp import mtp_facts
 from quantizer.checkpoint.shards import ShardWriter
 from quantizer.checkpoint.source import Source, load_model, open_source
 from quantizer.checkpoint.streamed import open_streamed
@@ -296,7 +297,8 @@ def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
 
 def _origin(job: QuantizationJob) -> Provenance:
     extra = {"modelopt": ["nvidia-modelopt"], "auto_round": ["auto-round"]}.get(job.recipe.backend, [])
-    outcome = job.facts | {"data": job.data.facts()} | job.cost.facts()
+    mtp = mtp_facts(job.source, trained=False)
+    outcome = job.facts | ({"mtp": mtp} if mtp else {}) | {"data": job.data.facts()} | job.cost.facts()
     return Provenance(
         recipe={**recipe_as_json(job.recipe), "outcome": outcome},
         data_digest=job.data.file_digest,

@@ -16,6 +16,7 @@ from app.config.config import (
     ConfigError,
     Gates,
     GatewayConfig,
+    Log,
     ModelConfig,
     Promotion,
     Telemetry,
@@ -71,6 +72,7 @@ def documented(table: str) -> dict[str, Any]:
         ("gates", Gates, set()),
         ("promotion", Promotion, set()),
         ("telemetry", Telemetry, set()),
+        ("log", Log, set()),
     ],
 )
 def test_the_example_names_every_key_with_its_default(
@@ -165,7 +167,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (tables(gates={"max_age_days": 0}), r"^gates.max_age_days: "),
     (
         engine(dialect="klingon"),
-        r"^engines.far.dialect: must be one of vllm, llama-server, openai, not 'klingon'$",
+        rf"^engines.far.dialect: must be one of {', '.join(get_args(Dialect))}, not 'klingon'$",
     ),
     (engine(driver="helm"), r"^engines.far.driver: must be one of docker, embedded, url, not 'helm'$"),
     (engine(url="ftp://x"), r"^engines.far.url: "),
