@@ -50,20 +50,20 @@ class PathStep:
 
 PATH_STEPS: Final = (
     PathStep("make", makes="bf16"),
-    PathStep("ptq", "ptq --recipe default --source {bf16} --data {data} --out {nvfp4} --json", "nvfp4"),
+    PathStep("ptq", "ptq --recipe default --source {bf16} --data {data} --out {nvfp4} --json --force", "nvfp4"),
     PathStep("modelopt", makes="theirs"),
     PathStep("verify", "verify {nvfp4} --json", drops=("theirs",)),
     PathStep("verify_source", "verify {nvfp4} --source {bf16} --json"),
     PathStep("surgery", f"surgery {{nvfp4}} --for {SERVER} --out {{wrapped}} --json", "wrapped"),
-    PathStep("gguf", "gguf {bf16} --type q4_k_m --out {gguf}", "gguf"),
-    PathStep("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json", "awq"),
+    PathStep("gguf", "gguf {bf16} --type q4_k_m --out {gguf} --force", "gguf"),
+    PathStep("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json --force", "awq"),
     PathStep("modelopt_awq", makes="theirs", drops=("awq",)),
     PathStep("llama_cpp"),
-    PathStep("qat", f"qat --source {{bf16}} --data {{data}} --out {{qat}} --json {TRAINED}", "qat",
+    PathStep("qat", f"qat --source {{bf16}} --data {{data}} --out {{qat}} --json --force {TRAINED}", "qat",
          ("theirs", "nvfp4", "wrapped", "gguf"), CAP),
-    PathStep("qad", f"qad --source {{bf16}} --data {{data}} --out {{qad}} --json {TRAINED}", "qad", ("qat",), CAP),
+    PathStep("qad", f"qad --source {{bf16}} --data {{data}} --out {{qad}} --json --force {TRAINED}", "qad", ("qat",), CAP),
 )  # fmt: skip
-"""In the order of their importance, as far as one needs another."""
+"""In the order of their importance, as far as one needs another. With --force: a plan's guess must not end a measurement."""
 RATIOS: Final = (("ptq", "modelopt"), ("awq", "modelopt_awq"))
 """A step of ours, and ModelOpt's for the same."""
 
