@@ -164,3 +164,15 @@ def test_a_gguf_file_is_read_back_as_the_model(tmp_path: Path) -> None:
         wanted, found = model(ids).logits, read(ids).logits
 
     torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2)
+
+
+def test_a_weight_only_kernel_is_judged_by_what_it_computes(tmp_path: Path) -> None:
+    """On a GPU without FP4 inputs are not rounded, and the likeliest tokens of the same bytes are others."""
+    source = folders.bare(tiny.qwen3_5, tmp_path / "source")
+    out = folders.export(folders.attached(source, amax=40.0), source, tmp_path / "out")  # coarse inputs
+    said = greedy(served_model(out, weight_only=True), tiny.SIZE["vocab_size"])
+    (tmp_path / "said.json").write_text(json.dumps(said))
+
+    assert first_tokens.judge(said, served_model(out, weight_only=True), "cpu")["likeliest"]
+    assert not first_tokens.judge(said, served_model(out), "cpu")["likeliest"]
+    assert first_tokens.main(["judge", str(out), str(tmp_path / "said.json")]) == 0

@@ -6,8 +6,9 @@ likeliest of our own reading of the same bytes.
     python -m quantizer.experiments.bench.first_tokens judge FILE.gguf SAID.json --source DIR
     python -m quantizer.experiments.bench.first_tokens ask-llama-cpp FILE.gguf SAID.json --source DIR
 
-Prompts are random tokens, so any tokenizer will do. The reader has one decoder layer in memory at a time. Exit code 1 if
-a reply is not what the bytes say.
+Prompts are random tokens, so any tokenizer will do. The reader has one decoder layer in memory at a time. An NVFP4 folder
+is read twice: with inputs rounded, and without, as weight-only kernels compute it (vLLM's on a GPU without FP4). Exit code
+1 if a reply is what neither says.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def ask_vllm(folder: Path) -> list[dict[str, Any]]:
         max_num_seqs=PROMPTS,
         max_model_len=1024,
         gpu_memory_utilization=0.5,
+        gdn_prefill_backend="triton",
         language_model_only="text_config" in config,
     )
     settings = SamplingParams(temperature=0.0, max_tokens=REPLY, ignore_eos=True, detokenize=False)
@@ -203,11 +205,15 @@ def main(arguments: list[str] | None = None) -> int:
         from quantizer.ptq.parity import served_model
 
         device, said = default_device(), json.loads(given.said.read_text(encoding="utf-8"))
-        gguf = given.model.suffix == ".gguf"
-        model = gguf_model(given.source, given.model, device) if gguf else served_model(given.model, device)
-        found = judge(said, model, device)
+        if given.model.suffix == ".gguf":
+            found = {"as the file": judge(said, gguf_model(given.source, given.model, device), device)}
+        else:
+            found = {
+                "inputs rounded": judge(said, served_model(given.model, device), device),
+                "weight only": judge(said, served_model(given.model, device, weight_only=True), device),
+            }
         print(json.dumps(found))
-        return 0 if found["likeliest"] else 1
+        return 0 if any(one["likeliest"] for one in found.values()) else 1
     given.said.write_text(json.dumps(said) + "\n", encoding="utf-8")
     return 0
 
