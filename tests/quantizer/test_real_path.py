@@ -169,7 +169,7 @@ def test_a_gguf_file_is_read_back_as_the_model(tmp_path: Path) -> None:
 def test_a_weight_only_kernel_is_judged_by_what_it_computes(tmp_path: Path) -> None:
     """On a GPU without FP4 inputs are not rounded, and the likeliest tokens of the same bytes are others."""
     source = folders.bare(tiny.qwen3_5, tmp_path / "source")
-    out = folders.export(folders.attached(source, amax=40.0), source, tmp_path / "out")  # coarse inputs
+    out = folders.export(folders.attached(source, amax=1e-3), source, tmp_path / "out")  # cuts inputs off
     said = greedy(served_model(out, weight_only=True), tiny.SIZE["vocab_size"])
     (tmp_path / "said.json").write_text(json.dumps(said))
 
