@@ -29,7 +29,7 @@ def test_a_full_disk_is_an_error_at_the_end_at_the_latest(tmp_path: Path) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
     try:
         file.write(b"more than four")
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="too large"):
             file.finish().result()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
