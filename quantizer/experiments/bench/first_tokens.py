@@ -29,6 +29,7 @@ PROMPTS: Final = 4
 LENGTH: Final = 24
 REPLY: Final = 8
 SEED: Final = 20261123
+TOKENIZER: Final = 2000
 ROWS: Final = 2048
 NEAR: Final = 0.05
 """A token that is not the likeliest may lag behind it by this share of the logits' range at that place: engines round
@@ -36,8 +37,9 @@ what they multiply by, where a random model's first two often lie closer togethe
 
 
 def prompts(vocabulary: int) -> list[list[int]]:
+    """Random tokens that the tokenizer of the nano models has, too: engines refuse others."""
     draw = random.Random(SEED)
-    return [[draw.randrange(vocabulary) for _ in range(LENGTH)] for _ in range(PROMPTS)]
+    return [[draw.randrange(min(vocabulary, TOKENIZER)) for _ in range(LENGTH)] for _ in range(PROMPTS)]
 
 
 def ask_vllm(folder: Path) -> list[dict[str, Any]]:
