@@ -12,13 +12,16 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import torch
 from safetensors import safe_open
 
+from gates.artefact.artefact import Hashed
 from quantizer.core.errors import SourceError
+from quantizer.core.hashed_file import HashedFile
 from quantizer.core.safetensors_header import SIZES, read_header
 from quantizer.surgery.checkpoint import OutputTensor
 from quantizer.verify.folder import INDEX
@@ -26,23 +29,27 @@ from quantizer.verify.folder import INDEX
 CHUNK: Final = 2**24
 
 
-def write_shards(source: Path, target: Path, parts: Mapping[str, OutputTensor]) -> None:
+def write_shards(source: Path, target: Path, parts: Mapping[str, OutputTensor]) -> Hashed:
     """Write every tensor to a shard with the name of the one it came from, and an index if there is more than one.
 
-    Raises SourceError for an unknown type and for FP8 weights that are not finite; OSError if writing fails.
+    Returns size and digest of each shard. Raises SourceError for an unknown type and for FP8 weights that are not finite; OSError if writing fails.
     """
     shards: dict[str, dict[str, OutputTensor]] = {}
     for name, part in parts.items():
         shards.setdefault(part.shard, {})[name] = part
-    total = sum(_write_shard(source, target, shard, shards[shard]) for shard in sorted(shards))
+    written = {shard: _write_shard(source, target, shard, shards[shard]) for shard in sorted(shards)}
+    total = sum(size for size, _ in written.values())
     if (source / INDEX).is_file():
         index = {name: part.shard for name, part in sorted(parts.items())}
         document = {"metadata": {"total_size": total}, "weight_map": index}
         (target / INDEX).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return {shard: flushed.result() for shard, (_, flushed) in written.items()}
 
 
-def _write_shard(source: Path, target: Path, shard: str, parts: Mapping[str, OutputTensor]) -> int:
-    """Write one shard. Returns the bytes of its tensors."""
+def _write_shard(
+    source: Path, target: Path, shard: str, parts: Mapping[str, OutputTensor]
+) -> tuple[int, Future[tuple[int, str]]]:
+    """Write one shard. Returns the bytes of its tensors, and size and digest of the file once it is on the disk."""
     order = sorted(parts, key=lambda name: (-_size(name, parts[name]), name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -51,17 +58,22 @@ def _write_shard(source: Path, target: Path, shard: str, parts: Mapping[str, Out
         begin, end = end, end + math.prod(part.shape) * _size(name, part)
         header[name] = {"dtype": part.dtype, "shape": list(part.shape), "data_offsets": [begin, end]}
     ranges = read_header(source / shard)
-    with (source / shard).open("rb") as held, (target / shard).open("wb") as file:
-        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-        text += b" " * (-len(text) % 8)
-        file.write(struct.pack("<Q", len(text)) + text)
-        for name in order:
-            part = parts[name]
-            if part.scale is None:
-                copy_range(held, file, ranges[part.name].begin, ranges[part.name].bytes)
-            else:
-                file.write(_dequantized(source, part))
-    return end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    file = HashedFile(target / shard)
+    try:
+        with (source / shard).open("rb") as held:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for name in order:
+                part = parts[name]
+                if part.scale is None:
+                    copy_range(held, file, ranges[part.name].begin, ranges[part.name].bytes)
+                else:
+                    file.write(_dequantized(source, part))
+    except BaseException:
+        file.abandon()
+        raise
+    return end, file.finish()
 
 
 def _size(name: str, part: OutputTensor) -> int:
@@ -70,7 +82,7 @@ def _size(name: str, part: OutputTensor) -> int:
     return SIZES[part.dtype]
 
 
-def copy_range(source: BinaryIO, target: BinaryIO, begin: int, length: int) -> None:
+def copy_range(source: BinaryIO, target: HashedFile, begin: int, length: int) -> None:
     """Copy bytes in chunks. Raises SourceError if the source ends early."""
     source.seek(begin)
     while length:
