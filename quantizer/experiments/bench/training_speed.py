@@ -36,19 +36,19 @@ import numpy as np
 import torch
 
 from quantizer.core.cost import default_device, device_name
+from quantizer.data.batches import collate
 from quantizer.data.render import TrainingSample
 from quantizer.experiments.bench.model import wait
 from quantizer.layers import delta_rule
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.delta_rule import chunk_gated_delta_rule
-from quantizer.layers.deltanet import use_chunks, use_own
+from quantizer.layers.deltanet import deltanets, use_chunks, use_own
 from quantizer.ptq.calibrate import calibrate
 from quantizer.recipes.recipe import Layers, Train
 from quantizer.train import learner as learner_module
 from quantizer.train.learner import Learner, listen
 from quantizer.train.loop import Trainer
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
-from quantizer.train.shard import blocks_of
 from quantizer.train.speed import compile_blocks, recompute, share_inputs
 
 GIB: Final = 2**30
@@ -96,9 +96,10 @@ def rule(scale: Scale, device: str, tell: Tell) -> None:
         ("48 value heads", 1, scale.tokens // 4, keys, 3 * keys),
     ]
     for name, rows, tokens, few, many in cases:
+        chunks = ours(device) if name == "two rows" else chunk_gated_delta_rule
         given = rule_inputs(rows, tokens, few, many, scale.width, device)
         wanted = rule_outcome(reference(), {key: x.float() for key, x in given.items()})
-        for label, chosen in (("ours", ours(device)), ("transformers", reference())):
+        for label, chosen in (("ours", chunks), ("transformers", reference())):
             found = rule_outcome(chosen, given)
             tell({"name": f"rule, {name}, {label}: distance from transformers' in float32",
                   **{key: f"{distance(found[key], wanted[key]):.1e}" for key in wanted}})  # fmt: skip
@@ -208,7 +209,7 @@ def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
     with annotated(cuda):
         teacher = listen(learner, data, 0, scale.tokens, Path()) if kind == "qad" else None
         attach(model, make_plan(model, Layers()))
-        calibrate(model, [learner_module.collate(data, [0], 0)])
+        calibrate(model, [collate(data, [0], 0)])
         prepare(learner, kind, cuda)
         weights = OptimizerInBackward(list(model.named_parameters()), settings)
         run = partial(measure, learner, settings, weights, scale, tell)
@@ -267,21 +268,11 @@ def prepare(learner: Learner, kind: str, cuda: bool) -> None:
 def keep(model: Any, kept: int, cuda: bool) -> None:
     """Let the last so many layers keep their activations."""
     recompute(model, kept)
-    fronts = [{name: vars(layer)[name] for name in ("front", "back")} for layer in changed(model)]
+    fronts = [{name: vars(layer)[name] for name in ("front", "back")} for layer in deltanets(model)]
     use_own(model)
     use_chunks(model, compiled=cuda)
-    for layer, compiled in zip(changed(model), fronts, strict=True):
+    for layer, compiled in zip(deltanets(model), fronts, strict=True):
         vars(layer).update(compiled)
-
-
-def changed(model: Any) -> list[Any]:
-    return delta_layers(model)
-
-
-def delta_layers(model: Any) -> list[Any]:
-    from quantizer.layers.deltanet import deltanets
-
-    return deltanets(model)
 
 
 def measure(
@@ -312,7 +303,7 @@ def measure(
             parameter.grad = None
         return None
     each = [(b - a) / settings.save for a, b in zip(times, times[1:], strict=False)]
-    seconds, count = min(each[1:] or each), sum(p.numel() for p in learner.parameters())
+    seconds, count = statistics.median(each[1:] or each), sum(p.numel() for p in learner.parameters())
     told = {
         "name": name,
         "step_seconds": round(seconds, 4),
@@ -392,7 +383,14 @@ def profile(trainer: Trainer | None, kind: str, tell: Tell) -> None:
         else:
             kernels.append((*place, event.name))
     parts, by_name = sorted_parts(spans, kernels)
-    tell({"name": f"{kind}, profile of a step, ms", "wall": round(1e3 * wall, 1), "launches": len(kernels), **parts})
+    tell(
+        {
+            "name": f"{kind}, profile of a step, ms",
+            "wall": round(1e3 * wall, 1),
+            "launches": len(kernels),
+            **parts,
+        }
+    )
     tell({"name": f"{kind}, kernels, ms", **by_name})
 
 
@@ -422,7 +420,9 @@ def kind_of(kernel: str) -> str:
     if any(word in low for word in ATTENTION):
         return "attention"
     if low.startswith("triton_"):
-        return "compiled, " + ("reductions" if low.startswith(("triton_red", "triton_per")) else "elementwise")
+        return "compiled, " + (
+            "reductions" if low.startswith(("triton_red", "triton_per")) else "elementwise"
+        )
     return "other"
 
 
@@ -445,9 +445,12 @@ def one_part(name: str, scale: Scale, device: str) -> None:
         train(name, scale, device, tell)
 
 
-def run_part(name: str, tiny: bool, seconds: float, tell: Tell) -> None:
-    """Run a part in a process of its own, and tell its lines as they come."""
+def run_part(name: str, tiny: bool, fla: str, seconds: float, tell: Tell) -> None:
+    """Run a part in a process of its own, and tell its lines as they come. fla: a folder that the first part imports from, too;
+    with flash-linear-attention in sight, transformers' layers would not run their own code."""
     alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ}
+    if name == "rule" and fla:
+        alone["PYTHONPATH"] = os.pathsep.join(filter(None, (fla, alone.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "quantizer.experiments.bench.training_speed", "--part", name]
     until = time.monotonic() + seconds
     command += ["--tiny"] if tiny else []
@@ -460,7 +463,12 @@ def run_part(name: str, tiny: bool, seconds: float, tell: Tell) -> None:
                 text = _lines(text + some, tell)
         child.kill() if some else child.wait()
     if some or child.returncode:
-        tell({"name": name, "failed": f"not done in {seconds:.0f} s" if some else f"exit code {child.returncode}"})
+        tell(
+            {
+                "name": name,
+                "failed": f"not done in {seconds:.0f} s" if some else f"exit code {child.returncode}",
+            }
+        )
 
 
 def _lines(text: bytes, tell: Tell) -> bytes:
@@ -479,7 +487,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts")
     parser.add_argument("--part", choices=PARTS, help="this one, in this process; lines of JSON")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
-    parser.add_argument("--budget", type=float, default=480.0, metavar="SECONDS", help="for all (%(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=480.0, metavar="SECONDS", help="for all (%(default)s)"
+    )
+    parser.add_argument(
+        "--fla", default="", metavar="DIR", help="where flash-linear-attention is, for the first part"
+    )
     parser.add_argument("--tiny", action="store_true", help="small shapes")
     given = parser.parse_args(arguments)
     device = default_device()
@@ -502,7 +515,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     for name in given.only:
         if until - time.monotonic() > 20 or given.tiny:
-            run_part(name, given.tiny, until - time.monotonic(), tell)
+            run_part(name, given.tiny, given.fla, until - time.monotonic(), tell)
     return 0
 
 
