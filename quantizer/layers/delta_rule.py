@@ -264,13 +264,13 @@ def _scan(start: Tensor, b: Tensor, change: Tensor, add: Tensor, backward: bool 
     heads = len(start)
     last = b[..., -1].exp().view(-1, heads, 1, 1)
     change, add = (x.reshape(-1, heads, *x.shape[-2:]) for x in (change, add))
-    count = len(add)
-    states = add.new_empty(count + 1, *start.shape)
-    states[count if backward else 0] = start
-    for chunk in reversed(range(count)) if backward else range(count):
-        old, new = (states[chunk + 1], states[chunk]) if backward else (states[chunk], states[chunk + 1])
-        torch.addcmul(add[chunk], old, last[chunk], out=new)
-        new.baddbmm_(change[chunk], old, alpha=-1)
+    states = add.new_empty(len(add) + 1, *start.shape)
+    each, adds, changes, lasts = states.unbind(), add.unbind(), change.unbind(), last.unbind()
+    each[-1 if backward else 0].copy_(start)
+    for chunk in reversed(range(len(adds))) if backward else range(len(adds)):
+        old, new = (each[chunk + 1], each[chunk]) if backward else (each[chunk], each[chunk + 1])
+        torch.addcmul(adds[chunk], old, lasts[chunk], out=new)
+        new.baddbmm_(changes[chunk], old, alpha=-1)
     return states
 
 
