@@ -1,5 +1,6 @@
 """From a caller's request to what an engine is sent, and what may be assumed of its reply. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +19,13 @@ from deploy.engine.spec import Dialect
 
 DEFAULT_ROOM = 1024
 """Tokens for an answer behind an ended thought, when neither the request nor the engine says."""
+
+NO_TOOLS_HINT = "No tools can be used here. Answer in words."
+SOME_TOOLS_HINT = (
+    "Only the tools that are listed can be called, and only in the form that was given. "
+    "If none of them fits, answer in words."
+)
+"""What a model is told that answered with nothing but calls that could not be handed on."""
 
 _MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
 
@@ -113,7 +121,21 @@ def stream_policy(
     tools = _declared(request) if request.uses_tools else None
     think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer, after, opened)
     most = request.max_completion_tokens or request.max_tokens
-    return StreamPolicy(think, tools, id_prefix, most=most)
+    return StreamPolicy(think, tools, id_prefix, most=most, json=wants_json(request.response_format))
+
+
+def wants_json(form: Mapping[str, Any] | None) -> bool:
+    """Whether a reply of this form is JSON: then a JSON object is the answer, and not a tool call."""
+    return form is not None and form.get("type") not in (None, "text")
+
+
+def with_system_line(body: dict[str, Any], line: str) -> dict[str, Any]:
+    """A chat's body with a line more in its system message. That stays one and the first: templates want it so."""
+    first, *others = body["messages"]
+    if first["role"] in ("system", "developer"):
+        said = _joined(first.get("content") or "")
+        return {**body, "messages": [{**first, "content": f"{said}\n\n{line}"}, *others]}
+    return {**body, "messages": [{"role": "system", "content": line}, first, *others]}
 
 
 def _declared(request: ChatRequest) -> Tools:
@@ -125,7 +147,7 @@ def answer_policy(policy: StreamPolicy) -> StreamPolicy:
     """What may be assumed of an answer behind a thought that was ended: it begins at once."""
     held = policy.think.held_after
     think = ThinkPolicy(thinking=True, guard=held, after=held, families=policy.think.families)
-    return StreamPolicy(think, policy.tools, policy.id_prefix)
+    return msgspec.structs.replace(policy, think=think, closer=None, most=None, room=None)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +170,7 @@ def without_thoughts(text: str) -> str:
     """What was visible of an assistant's old turn: leaked tags in a history breed more of them."""
     if not any(first in text for first in "<[◁"):
         return text
-    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, False), None)
+    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ()), None)
     holdback = HoldBack(0, ThinkPolicy(guard=UNBOUNDED))
     segments = [*segmenter.feed(Text(0, text)), *segmenter.feed(Finish(0, "stop"))]
     events = [event for segment in segments for event in holdback.feed(segment)]

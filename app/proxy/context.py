@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from app.api.engine_request import answer_body, without_parser
+from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, answer_body, without_parser
 from app.api.surface import Encoder, OverChat, ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.config.config import ModelConfig
@@ -107,6 +107,7 @@ class RequestContext:
         self.was_tried = False  # there are facts of a reply
         self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
         self.begun = False  # some of the reply has gone out: no other engine may answer
+        self.hinted: str | None = None  # the engine that was asked once more, with a hint
         self.encoder: Encoder | None = None  # of the stream that goes out
         self.error: BaseException | None = None  # what ended it, if not the end of a whole reply
         self.judgement: Judgement | None = None  # whether the engine was to blame for that
@@ -150,8 +151,8 @@ class RequestContext:
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
         self.policy = self._policy(parsed, thinking, plan, reply_id[:12])
-        self.limit = plan.limit
-        self.body = surface.engine_body(parsed, route.dialect, route.served_name, plan.told, plan.metered)
+        self.limit, self._plan = plan.limit, plan
+        self.body = self._body_for(parsed)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut = [], None, None
         self.broken = self.ended = self.encoder = None
@@ -165,7 +166,31 @@ class RequestContext:
         policy = self.surface.policy(parsed, self.route.dialect, thinking, guard, id_prefix)
         think = msgspec.structs.replace(policy.think, families=self.model.think_tags)
         room = self.route.abilities.context
-        return msgspec.structs.replace(policy, think=think, closer=plan.closer, room=room)
+        model = self.model
+        return msgspec.structs.replace(
+            policy,
+            think=think,
+            closer=plan.closer,
+            room=room,
+            unasked=model.unasked_calls,
+            call_families=model.call_tags,
+        )
+
+    def _body_for(self, parsed: ParsedRequest) -> bytes:
+        """What the engine is sent of this request."""
+        route, plan = self.route, self._plan
+        return self.surface.engine_body(parsed, route.dialect, route.served_name, plan.told, plan.metered)
+
+    def hinted_body(self) -> bytes | None:
+        """The request with a hint, once; None: it has been hinted, or there is no place for a hint."""
+        if self.hinted is not None:
+            return None
+        hint = NO_TOOLS_HINT if self.policy.tools is None else SOME_TOOLS_HINT
+        parsed = self.surface.hinted(self._engine_parsed, hint)
+        if parsed is None:
+            return None
+        self.hinted, self._engine_parsed = self.engine, parsed
+        return self._body_for(parsed)
 
     def answer_body(self, meter: ThoughtMeter) -> bytes:
         """What makes the engine answer behind a thought that was ended."""
