@@ -110,11 +110,14 @@ def _hash(x: Tensor) -> Tensor:
     return x ^ ((x >> 16) & 0xFFFF)
 
 
+_ONE_KERNEL: Final = {"realize_opcount_threshold": 1000, "realize_reads_threshold": 100}
+"""Inductor's thresholds for what it computes once and writes to memory. Here everything that is computed twice would be so in one
+kernel, where it is computed once."""
 _compiled: list[Any] = []
 
 
 def compiled_step() -> Any:
     """`step` by torch.compile: a kernel for each number of blocks, of which a model has a handful."""
     if not _compiled:
-        _compiled.append(torch.compile(step, dynamic=False))
+        _compiled.append(torch.compile(step, dynamic=False, options=_ONE_KERNEL))
     return _compiled[0]

@@ -2,8 +2,9 @@
 
     python -m quantizer.experiments.bench.training_speed [--only NAME ...] [--json FILE] [--budget SECONDS] [--tiny]
 
-Three parts, each in a process of its own, the most important first; every line is printed and written as it comes.
+Parts, each in a process of its own, the most important first; every line is printed and written as it comes.
 
+step   8-bit AdamW over 33 million weights: torchao's, ours by torch.compile, ours in Triton
 rule   values and gradients of our rule beside transformers' own code in float32, and the times of both and of
        flash-linear-attention where it can be imported
 qat    steps of a random 9B: 4,096 tokens in two rows, 27 % of them learned, 8-bit AdamW; then variants, and a profile of one
@@ -55,7 +56,7 @@ GIB: Final = 2**30
 PEAK: Final = 989e12
 """Dense BF16 operations a second of a Hopper GPU, by its datasheet."""
 TURN: Final = 64
-PARTS: Final = ("rule", "qat", "qad", "before")
+PARTS: Final = ("step", "rule", "qat", "qad", "before")
 SETTINGS: Final = Train(
     lr=1e-5, warmup=0.0, schedule="constant", epochs=1, recompute=True, optimizer="adamw_8bit", save=4
 )
@@ -82,6 +83,75 @@ FULL: Final = Scale({}, (16, 32), 128, 4096, 48.0)
 TINY: Final = Scale(TINY_SHAPE, (2, 4), 16, 256, 48.0, groups=2)
 Told = dict[str, Any]
 Tell = Callable[[Told], None]
+
+
+# ------------------------------------------------------------------------------------------------- AdamW
+
+
+def step(scale: Scale, device: str, tell: Tell) -> None:
+    """Time a step of AdamW, and count where weights and codes differ from those of the plain code."""
+    from torchao.optim.adam import AdamW8bit, single_param_adam
+
+    from quantizer.train import adamw_8bit
+
+    count = 2**25 if device == "cuda" else 2**14
+    constants = adamw_8bit.Constants(0.9, 0.95, 1e-8, 0.0, 1.0)
+    torch.manual_seed(0)
+    start = torch.randn(count, device=device).bfloat16()
+    gradient = (torch.randn(count, device=device) * 1e-3).bfloat16()
+    numbers = torch.tensor([1e-4, 0.1, 0.05], device=device)
+    one, seed = torch.ones((), device=device), torch.ones((), dtype=torch.int32, device=device)
+
+    def made() -> tuple[Any, list[Any]]:
+        weight = start.clone()
+        held = AdamW8bit([weight])
+        return weight, [held._new_buffer(weight, signed) for signed in (True, False)]
+
+    def by(function: Callable[..., None]) -> Callable[[Any, list[Any]], None]:
+        def call(weight: Any, moments: list[Any]) -> None:
+            blocks = [(m.codes.view(-1, 256), m.scale, m.qmap) for m in moments]
+            function(
+                weight.view(-1, 256), gradient.view(-1, 256), *blocks, numbers, one, one, seed, constants
+            )
+
+        return call
+
+    def torchaos(weight: Any, moments: list[Any]) -> None:
+        compiled = torch.compile(single_param_adam, fullgraph=True, dynamic=False)
+        lr, number = torch.tensor(1e-4), torch.tensor(1.0)
+        compiled(weight, gradient, number, *moments, None, lr, 0.9, 0.95, 0.0, 1e-8, True, True)
+
+    subjects = {"plain": by(adamw_8bit.step)}
+    if device == "cuda":
+        from quantizer.train import adamw_triton
+
+        plain = partial(torch.compile, adamw_8bit.step, dynamic=False)
+        subjects |= {
+            "Triton": by(adamw_triton.step),
+            "torch.compile, one kernel": by(plain(options=adamw_8bit._ONE_KERNEL)),
+            "torch.compile": by(plain()),
+            "torchao": torchaos,
+        }
+    wanted = made()
+    subjects["plain"](*wanted)
+    for name, subject in subjects.items():
+        found = made()
+        subject(*found)
+        told = {
+            "weights": float((found[0] != wanted[0]).float().mean()),
+            "codes": [
+                float((a.codes != b.codes).float().mean()) for a, b in zip(found[1], wanted[1], strict=True)
+            ],
+        }
+        seconds = timed(partial(subject, *found))
+        tell(
+            {
+                "name": f"step, {name}",
+                "ms": round(1e3 * seconds, 3),
+                "GB/s": round(10e-9 * count / seconds),
+                **told,
+            }
+        )
 
 
 # ------------------------------------------------------------------------------------------------- the rule
@@ -445,8 +515,8 @@ def one_part(name: str, scale: Scale, device: str) -> None:
     def tell(told: Told) -> None:
         print(json.dumps(told), flush=True)
 
-    if name == "rule":
-        rule(scale, device, tell)
+    if name in ("step", "rule"):
+        (step if name == "step" else rule)(scale, device, tell)
     else:
         train(name, scale, device, tell)
 
