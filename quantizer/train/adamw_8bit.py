@@ -110,7 +110,7 @@ def _hash(x: Tensor) -> Tensor:
     return x ^ ((x >> 16) & 0xFFFF)
 
 
-_ONE_KERNEL: Final = {"realize_opcount_threshold": 1000, "realize_reads_threshold": 100}
+_ONE_KERNEL: Final[dict[str, Any]] = {"realize_opcount_threshold": 1000, "realize_reads_threshold": 100}
 """Inductor's thresholds for what it computes once and writes to memory. Here everything that is computed twice would be so in one
 kernel, where it is computed once."""
 _compiled: list[Any] = []

@@ -68,20 +68,17 @@ def numbers(lr: float = 1e-2, count: int = 7) -> Any:
 
 def moved(weight: Any, state: Any, gradient: Any, constants: Constants = PLAIN, **more: Any) -> None:
     """A step in place."""
-    given = {
-        "numbers": numbers(),
-        "square": gradient.square().sum(),
-        "share": torch.tensor(1.0),
-        "seed": torch.tensor(3, dtype=torch.int32),
-    }
     first, second = moments(state)
     step(
         weight.view(-1, BLOCK),
         gradient.view(-1, BLOCK),
         first,
         second,
-        **given | more,
-        constants=constants,
+        more.get("numbers", numbers()),
+        gradient.square().sum(),
+        more.get("share", torch.tensor(1.0)),
+        torch.tensor(3, dtype=torch.int32),
+        constants,
     )
 
 
