@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from app.access.accounts import ANONYMOUS, Account, Admission
+from app.access.clock import unix_now
+from app.access.limits import estimate
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, answer_body, without_parser
-from app.api.surface import Encoder, OverChat, ParsedRequest, Surface
+from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
@@ -97,8 +100,12 @@ class RequestContext:
     broken: MannersError | None  # told to the caller after the first byte
     ended: float | None  # when the reply's last byte went out
 
-    def __init__(self, surface: Surface, trace: Trace) -> None:
+    def __init__(self, surface: Surface, trace: Trace, account: Account | None = None) -> None:
         self.surface = surface
+        self.account = account or Account(ANONYMOUS)  # of the caller's key
+        self.admission: Admission | None = None  # None until the key's limits let it in
+        self.body_bytes = 0  # of the request
+        self.pieces = 0  # deltas with a generated token in them, of all engines that were asked
         self.trace = trace
         self.request_id = trace.request_id
         self.public_name: str | None = None  # of the model; None until the request is accepted
@@ -117,6 +124,28 @@ class RequestContext:
         self.parsed, self.model, self.start, self.budget = parsed, model, start, budget
         self.public_name, self.stream = parsed.chat.model, bool(parsed.chat.stream)
         self.trace.asks(self.public_name, self.stream)
+
+    def reserve(self, body_bytes: int) -> None:
+        """Set aside what it may take of its key's tokens. Raises KeyLimited."""
+        self.body_bytes = body_bytes
+        if self.admission is not None:
+            chat = self.parsed.chat
+            most = chat.max_completion_tokens or chat.max_tokens
+            self.admission.reserve(estimate(body_bytes, most), unix_now())
+
+    def leave(self) -> None:
+        """It is over: its key's place is free, and its tokens are counted. Idempotent."""
+        if self.admission is not None:
+            self.admission.end(self._used(), unix_now())
+
+    def _used(self) -> int:
+        """Tokens, by the engine's count; where that did not come (a caller who left), about as many."""
+        if not self.was_tried:
+            return 0
+        if self.usage is None:
+            return estimate(self.body_bytes, self.pieces) if self.pieces else 0
+        counts = Counts.of(self.usage)
+        return counts.given + counts.made
 
     @property
     def engine(self) -> str:
@@ -200,6 +229,7 @@ class RequestContext:
     def headers(self) -> Headers:
         """What every reply carries."""
         headers = [(b"x-request-id", self.request_id.encode()), (b"x-manners-engine", self.engine.encode())]
+        headers += self.account.headers(unix_now())
         if self.ignored:
             names = ",".join(name for name in self.ignored if _FIELD_NAME.fullmatch(name))
             headers.append((b"x-manners-ignored", names[:512].encode()))

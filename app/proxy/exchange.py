@@ -167,6 +167,7 @@ class Exchange:
         context, route = self._context, self._context.route
         context.calls = self._calls + self._pipeline.call_sources
         context.audit.dropped = self._dropped + self._pipeline.dropped
+        context.pieces += self._pipeline.tokens
         told = route.dialect in CAN_TURN_OFF
         if kind := unasked_thought(context.policy, context.audit.stripped, context.body, path, told):
             route.catch(kind)
