@@ -90,60 +90,30 @@ Tell = Callable[[Told], None]
 
 def step(scale: Scale, device: str, tell: Tell) -> None:
     """Time a step of AdamW, and count where weights and codes differ from those of the plain code."""
-    from torchao.optim.adam import AdamW8bit, single_param_adam
-
-    from quantizer.train import adamw_8bit
+    from torchao.optim.adam import AdamW8bit
 
     count = 2**25 if device == "cuda" else 2**14
-    constants = adamw_8bit.Constants(0.9, 0.95, 1e-8, 0.0, 1.0)
     torch.manual_seed(0)
     start = torch.randn(count, device=device).bfloat16()
     gradient = (torch.randn(count, device=device) * 1e-3).bfloat16()
-    numbers = torch.tensor([1e-4, 0.1, 0.05], device=device)
-    one, seed = torch.ones((), device=device), torch.ones((), dtype=torch.int32, device=device)
 
     def made() -> tuple[Any, list[Any]]:
         weight = start.clone()
         held = AdamW8bit([weight])
         return weight, [held._new_buffer(weight, signed) for signed in (True, False)]
 
-    def by(function: Callable[..., None]) -> Callable[[Any, list[Any]], None]:
-        def call(weight: Any, moments: list[Any]) -> None:
-            blocks = [(m.codes.view(-1, 256), m.scale, m.qmap) for m in moments]
-            function(
-                weight.view(-1, 256), gradient.view(-1, 256), *blocks, numbers, one, one, seed, constants
-            )
-
-        return call
-
-    def torchaos(weight: Any, moments: list[Any]) -> None:
-        compiled: Any = torch.compile(single_param_adam, fullgraph=True, dynamic=False)
-        lr, number = torch.tensor(1e-4), torch.tensor(1.0)
-        compiled(weight, gradient, number, *moments, None, lr, 0.9, 0.95, 0.0, 1e-8, True, True)
-
-    subjects = {"plain": by(adamw_8bit.step)}
-    if device == "cuda":
-        from quantizer.train import adamw_triton
-
-        plain = partial(torch.compile, adamw_8bit.step, dynamic=False)
-        subjects |= {
-            "Triton": by(adamw_triton.step),
-            "torch.compile, one kernel": by(plain(options=adamw_8bit._ONE_KERNEL)),
-            "torch.compile": by(plain()),
-            "torchao": torchaos,
-        }
-    wanted = made()
-    subjects["plain"](*wanted)
+    subjects, wanted = steps(device), made()
+    subjects["plain"](gradient, *wanted)
     for name, subject in subjects.items():
         found = made()
-        subject(*found)
+        subject(gradient, *found)
         told = {
             "weights": float((found[0] != wanted[0]).float().mean()),
             "codes": [
                 float((a.codes != b.codes).float().mean()) for a, b in zip(found[1], wanted[1], strict=True)
             ],
         }
-        seconds = timed(partial(subject, *found))
+        seconds = timed(partial(subject, gradient, *found))
         tell(
             {
                 "name": f"step, {name}",
@@ -152,6 +122,44 @@ def step(scale: Scale, device: str, tell: Tell) -> None:
                 **told,
             }
         )
+
+
+def steps(device: str) -> dict[str, Callable[[Any, Any, list[Any]], None]]:
+    """Ways to move a weight by its gradient and torchao's moments."""
+    from torchao.optim.adam import single_param_adam
+
+    from quantizer.train import adamw_8bit
+
+    constants = adamw_8bit.Constants(0.9, 0.95, 1e-8, 0.0, 1.0)
+    numbers = torch.tensor([1e-4, 0.1, 0.05], device=device)
+    one, seed = torch.ones((), device=device), torch.ones((), dtype=torch.int32, device=device)
+
+    def by(function: Callable[..., None]) -> Callable[[Any, Any, list[Any]], None]:
+        def call(gradient: Any, weight: Any, moments: list[Any]) -> None:
+            blocks = [(m.codes.view(-1, 256), m.scale, m.qmap) for m in moments]
+            function(
+                weight.view(-1, 256), gradient.view(-1, 256), *blocks, numbers, one, one, seed, constants
+            )
+
+        return call
+
+    def torchaos(gradient: Any, weight: Any, moments: list[Any]) -> None:
+        compiled: Any = torch.compile(single_param_adam, fullgraph=True, dynamic=False)
+        lr, number = torch.tensor(1e-4), torch.tensor(1.0)
+        compiled(weight, gradient, number, *moments, None, lr, 0.9, 0.95, 0.0, 1e-8, True, True)
+
+    found = {"plain": by(adamw_8bit.step)}
+    if device == "cuda":
+        from quantizer.train import adamw_triton
+
+        plain = partial(torch.compile, adamw_8bit.step, dynamic=False)
+        found |= {
+            "Triton": by(adamw_triton.step),
+            "torch.compile, one kernel": by(plain(options=adamw_8bit._ONE_KERNEL)),
+            "torch.compile": by(plain()),
+            "torchao": torchaos,
+        }
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- the rule
