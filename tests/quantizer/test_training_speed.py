@@ -78,8 +78,8 @@ def test_a_part_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_a_small_shape_goes_all_the_way() -> None:
-    """QAT, with and without recomputation, one row and two."""
+    """QAT, with and without recomputation, and all learned."""
     told: list[dict[str, Any]] = []
     training_speed.train("qat", TINY, "cpu", told.append)
 
-    assert len(told) == 4 and all(line["tokens_per_second"] > 0 for line in told)
+    assert len(told) == 3 and all(line["tokens_per_second"] > 0 for line in told)

@@ -10,6 +10,8 @@ rule   values and gradients of our rule beside transformers' own code in float32
 qat    steps of a random 9B: 4,096 tokens in two rows, 27 % of them learned, 8-bit AdamW; then variants, and a profile of one
        step by part
 qad    the same with a teacher
+row    QAT of one row of 4,096 tokens
+before QAT on transformers' own recurrence
 
 `--tiny` runs all of it on shapes that a CPU can do.
 """
@@ -56,7 +58,10 @@ GIB: Final = 2**30
 PEAK: Final = 989e12
 """Dense BF16 operations a second of a Hopper GPU, by its datasheet."""
 TURN: Final = 64
-PARTS: Final = ("step", "rule", "qat", "qad", "before")
+PARTS: Final = ("step", "qat", "rule", "qad", "row", "before")
+NAMES: Final = {"before": "qat, 2 rows, transformers' recurrence", "row": "qat, 1 row"}
+KEPT: Final = {"qat": (8, 16, 20), "qad": (16,)}
+"""Variants: so many layers keep their activations."""
 SETTINGS: Final = Train(
     lr=1e-5, warmup=0.0, schedule="constant", epochs=1, recompute=True, optimizer="adamw_8bit", save=4
 )
@@ -282,7 +287,7 @@ def timed(work: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
-    """Steps of QAT ("qat"), QAD ("qad"), or QAT on transformers' own recurrence ("before"), and variants."""
+    """Steps of QAT ("qat", "row"), QAD ("qad"), or QAT on transformers' own recurrence ("before"), and variants."""
     settings = replace(SETTINGS, loss="kl" if kind == "qad" else "ce", batch_tokens=scale.tokens,
                        micro_tokens=scale.tokens)  # fmt: skip
     cuda = device == "cuda"
@@ -298,20 +303,38 @@ def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
         prepare(learner, kind, cuda)
         weights = OptimizerInBackward(list(model.named_parameters()), settings)
         run = partial(measure, learner, settings, weights, scale, tell)
-        name = f"{kind}, 2 rows" if kind != "before" else "qat, 2 rows, transformers' recurrence"
-        trainer = run(name, data, teacher=teacher, groups=scale.groups if kind != "before" else 2)
-        if kind == "before":
+        rows = 1 if kind == "row" else 2
+        name = NAMES.get(kind, f"{kind}, 2 rows")
+        data = data if rows == 2 else samples(scale, 1, 0.27, model.config.vocab_size)
+        trainer = run(name, data, teacher=teacher, groups=2 if kind == "before" else scale.groups)
+        if kind not in ("qat", "qad"):
             return
         if cuda:
             profile(trainer, kind, tell)
-        for kept in (4, 8, 12, 16) if cuda and kind == "qat" else (4,) if cuda else (1,):
+        if cuda and kind == "qat":
+            with in_triton():
+                run("qat, 2 rows, AdamW in Triton", data)
+        for kept in KEPT[kind] if cuda else (1,):
             keep(model, kept, cuda)
             if run(f"{kind}, 2 rows, {kept} layers keep their activations", data, teacher=teacher) is None:
                 break
-        keep(model, 0, cuda)
         if kind == "qat":
-            run("qat, 1 row", samples(scale, 1, 0.27, model.config.vocab_size))
+            keep(model, 0, cuda)
             run("qat, 2 rows, all learned", samples(scale, 2, 1.0, model.config.vocab_size))
+
+
+@contextmanager
+def in_triton() -> Iterator[None]:
+    """A `with` block in which AdamW's step is the Triton kernel."""
+    from quantizer.train import adamw_triton, optimizer_in_backward
+
+    module: Any = optimizer_in_backward
+    before = module.compiled_step
+    module.compiled_step = lambda: adamw_triton.step
+    try:
+        yield
+    finally:
+        module.compiled_step = before
 
 
 def build(scale: Scale, device: str) -> Any:
