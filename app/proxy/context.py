@@ -133,6 +133,12 @@ class RequestContext:
             most = chat.max_completion_tokens or chat.max_tokens
             self.admission.reserve(estimate(body_bytes, most), unix_now())
 
+    def delivered(self, pieces: int) -> None:
+        """The reply's last byte has gone out, after so many generated pieces: the caller may come again at once."""
+        self.ended = time.perf_counter()
+        self.pieces += pieces
+        self.leave()
+
     def leave(self) -> None:
         """It is over: its key's place is free, and its tokens are counted. Idempotent."""
         if self.admission is not None:
