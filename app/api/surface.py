@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.api.chat_request import ChatRequest, ignored_fields
-from app.api.engine_request import stream_policy, upstream_body
+from app.api.engine_request import NOTHING_TRIED, stream_policy, upstream_body
 from app.stream.encode import ReplyHead
 from app.stream.events import Event, Usage
 from app.stream.pipeline import StreamPolicy
+from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import Thinking
 from deploy.engine.spec import Dialect
 
@@ -71,7 +72,13 @@ class Surface(Protocol):
         """Names of the fields that go nowhere when the engine speaks this dialect."""
 
     def policy(
-        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        thinking: Thinking,
+        guard: int,
+        id_prefix: str,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> StreamPolicy:
         """What the stream core may assume of the reply."""
 
@@ -82,6 +89,7 @@ class Surface(Protocol):
         served_name: str,
         thinking: Thinking,
         metered: bool = False,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> bytes:
         """The JSON for the engine. `metered`: it is to tell how many tokens it has made."""
 
@@ -106,10 +114,16 @@ class OverChat:
         return sorted({*ignored_fields(asked.body, dialect), *asked.ignored})
 
     def policy(
-        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        thinking: Thinking,
+        guard: int,
+        id_prefix: str,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> StreamPolicy:
         """As for any chat."""
-        return stream_policy(asked.chat, dialect, thinking, guard, id_prefix)
+        return stream_policy(asked.chat, dialect, thinking, guard, id_prefix, abilities)
 
     def engine_body(
         self,
@@ -118,9 +132,10 @@ class OverChat:
         served_name: str,
         thinking: Thinking,
         metered: bool = False,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> bytes:
         """As for any chat."""
-        return upstream_body(asked.chat, asked.body, dialect, served_name, thinking, metered)
+        return upstream_body(asked.chat, asked.body, dialect, served_name, thinking, metered, abilities)
 
 
 class PassThroughSurface:

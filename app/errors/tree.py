@@ -19,6 +19,7 @@
     │   ├── Forbidden                 403  host_not_allowed, origin_not_allowed
     │   ├── UnsupportedMediaType      415  unsupported_media_type
     │   └── EngineRefused             4xx  the engine's own code: it refused the request
+    │       └── ContextExceeded       400  context_length_exceeded
     ├── Unauthorized                  401  authentication_error      invalid_api_key
     ├── Busy                          429  rate_limit_error          queue_full, queue_timeout
     ├── TooManyConnections            503  server_error              too_many_connections
@@ -31,7 +32,8 @@
         ├── EngineTimeout             504  first_token_timeout, idle_timeout, total_timeout
         ├── EngineBroke               502  upstream_truncated, upstream_malformed, upstream_status, upstream_too_large,
         │                              upstream_event_too_long, upstream_call_too_long, upstream_too_many_calls, …
-        └── ReplyFiltered             502  reply_fully_filtered
+        ├── ReplyFiltered             502  reply_fully_filtered
+        └── ChoiceNotKept             502  tool_choice_not_kept
 
 `code` is for programs, `message` for people and says what to do. The tree knows no framework:
 `app.errors.render` renders it.
@@ -200,6 +202,19 @@ class EngineRefused(RequestError):
         self.status = status
 
 
+class ContextExceeded(EngineRefused):
+    """The conversation, its tools and its reply are more than the engine's context holds.
+
+    `shared`: more than was left of a context that all of an engine's requests share.
+    """
+
+    code = "context_length_exceeded"
+
+    def __init__(self, message: str, *, shared: bool = False) -> None:
+        super().__init__(message)
+        self.shared = shared
+
+
 class Unauthorized(MannersError):
     """No key, or a wrong one."""
 
@@ -316,3 +331,13 @@ class ReplyFiltered(UpstreamError):
 
     status = 502
     code = "reply_fully_filtered"
+
+
+class ChoiceNotKept(UpstreamError):
+    """The model did not call what `tool_choice` asks for; nothing else of its reply is shown.
+
+    It says nothing of the engine's health, as above.
+    """
+
+    status = 502
+    code = "tool_choice_not_kept"

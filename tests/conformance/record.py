@@ -12,12 +12,13 @@ import json
 import os
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from app.api.engine_request import upstream_body, without_parser
+from app.api.engine_request import NOTHING_TRIED, upstream_body
 from app.conformance.engine_api import EngineEndpoints
 from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
 from tests.conformance.golden import FOLDER, Golden, Shot, expectation, read, shots_for
@@ -29,9 +30,9 @@ MODEL = "annie-nano"
 def engine_request(kind: Kind, shot: Shot) -> dict[str, Any]:
     """What the gateway sends for this request."""
     request, body = read(shot.asked), dict(shot.asked)
-    if kind.name == "vllm-raw":
-        body = without_parser(request, body)
-    sent = upstream_body(request, body, kind.dialect, MODEL, request.thinking_or(0), shot.metered)
+    abilities = replace(NOTHING_TRIED, parses_tools=kind.name != "vllm-raw", calls="hermes")
+    thinking = request.thinking_or(0)
+    sent = upstream_body(request, body, kind.dialect, MODEL, thinking, shot.metered, abilities)
     return dict(json.loads(sent))
 
 
