@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,6 +67,13 @@ class Tell:
 
 
 @dataclass(frozen=True)
+class Do:
+    """Call this with how many bytes of body were sent so far, and wait for it."""
+
+    what: Callable[[int], Awaitable[None]]
+
+
+@dataclass(frozen=True)
 class Hang:
     """Do nothing more, and leave the connection open."""
 
@@ -80,7 +88,7 @@ class Reset:
     """End the connection with a RST."""
 
 
-Step = Head | Say | Raw | Wait | Until | Repeat | Tell | Hang | CloseNow | Reset
+Step = Head | Say | Raw | Wait | Until | Repeat | Tell | Do | Hang | CloseNow | Reset
 
 
 def event(payload: Any) -> bytes:

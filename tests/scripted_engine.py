@@ -27,6 +27,7 @@ from deploy.engine.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTION
 from deploy.engine.probe import probe_body
 from tests.scale import PATIENCE
 from tests.script import (
+    Do,
     Framing,
     Hang,
     Head,
@@ -66,7 +67,6 @@ class Seen:
     sent: int = 0  # bytes of body that were given to the socket
     finished: asyncio.Event = field(default_factory=asyncio.Event)  # the script came to its end
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # the connection ended before that
-    gone_at: float = 0.0
 
     @property
     def body(self) -> dict[str, Any]:
@@ -221,7 +221,6 @@ class _Connection(asyncio.Protocol):
         self._engine.closed(self)
         self._writable.set()
         if self._seen is not None and not self._seen.finished.is_set():
-            self._seen.gone_at = time.perf_counter()
             self._seen.gone.set()
         if self._player is not None:
             self._player.cancel()
@@ -285,6 +284,8 @@ class _Connection(asyncio.Protocol):
                 await asyncio.sleep(step.every)
         elif isinstance(step, Tell):
             step.event.set()
+        elif isinstance(step, Do):
+            await step.what(seen.sent)
         elif isinstance(step, Hang):
             await asyncio.get_running_loop().create_future()
         else:

@@ -1,4 +1,4 @@
-"""A report as the console displays it, in the words of the report, as JSON values. Pure."""
+"""A report as JSON values, with the labels that the console displays. Pure."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`, OpenAI's: the surface whose words the core itself speaks. Pure."""
+"""`POST /v1/chat/completions`, OpenAI's: the format that the stream core itself works in. Pure."""
 
 from typing import Any
 

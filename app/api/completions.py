@@ -1,7 +1,7 @@
 """`POST /v1/completions`, OpenAI's older API: a prompt is continued, without template or tools. Pure.
 
-No template can be told not to think here, so what a model thinks all the same is taken out as in
-chat: thoughts in tags always, and text before a lost tag while the model's guard lasts.
+No chat template is applied that could switch thinking off, so thoughts are removed as in chat: those in
+tags always, and text before a closing tag that was never opened as long as it is held back.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: no words come back, so the engine's reply is handed on as it is. Pure."""
+"""`POST /v1/embeddings`: the reply holds no text, so the engine's is passed on as it is. Pure."""
 
 from typing import Annotated, Any, Literal
 

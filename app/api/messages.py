@@ -1,7 +1,7 @@
 """`POST /v1/messages`, Anthropic's Messages API. Pure.
 
-A reply is a row of content blocks. The engine counts tokens at the end of its stream, so
-`message_start` says zero and `message_delta` says what it was.
+A reply is a list of content blocks. The engine counts tokens at the end of its stream, so
+`message_start` reports zero and `message_delta` the count.
 """
 
 from collections.abc import Sequence

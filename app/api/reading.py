@@ -1,4 +1,4 @@
-"""Reading a request whose API is not the engine's: strictly, and naming what goes nowhere. Pure."""
+"""Strict reading of a request whose API is not the engine's; fields that are dropped are named. Pure."""
 
 from typing import Any, TypeVar
 

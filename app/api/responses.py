@@ -1,7 +1,7 @@
 """`POST /v1/responses`, OpenAI's Responses API. Pure.
 
-A response is a row of output items: what the model thought (where that is shown), said, and called.
-Streamed or not, one `_Row` grows them; a stream also tells each step, numbered.
+A response is a list of output items: reasoning (where it is shown), messages and function calls. `_Row`
+builds them for streamed and whole replies alike; a stream also gets a numbered event for every step.
 """
 
 from collections.abc import Iterator, Sequence

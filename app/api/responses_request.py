@@ -1,6 +1,6 @@
 """An OpenAI Responses request, and the chat completion that it asks for. Pure.
 
-This gateway keeps nothing between requests: whatever would need it to remember is refused.
+This gateway keeps no state between requests: what would need a stored response is refused.
 """
 
 from collections.abc import Iterable, Mapping

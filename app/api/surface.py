@@ -1,7 +1,7 @@
-"""What an API must say of itself, so that one service serves it over the same core. Pure.
+"""The interface of an API surface, so that one proxy serves every API over the same stream core. Pure.
 
-A surface reads a request into the core's own words, and writes events in its API's. Limits, clocks,
-admission, failover, keys and errors are the service's, and the same for all.
+A surface translates a request into a chat completion, and the core's events into its API's format. Limits,
+clocks, admission, failover, keys and errors are the proxy's, and the same for all.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """The limits of one thought, and when the gateway ends it. Pure.
 
-An engine that can keep a budget is told it, and watched all the same: builds are known that ignore
-theirs (vLLM #43708, #39573, #54906). One that cannot is held to it from here. A time limit is
-always ours. How a running thought is ended depends on what the engine was found to do:
+An engine that supports a budget is sent it, and its thought is counted here all the same, because some builds
+ignore theirs (vLLM #43708, #39573, #54906). For any other the gateway enforces the budget, and a time limit
+always. How a running thought is ended depends on what the engine supported when it was tried:
 
     control   a request of its own tells the engine to end the thought; the stream goes on
     restart   the reply is given up, and the engine goes on from the very tokens of the prompt and

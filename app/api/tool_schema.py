@@ -1,6 +1,6 @@
 """The JSON Schema that a caller declares for a tool's arguments: its shape and its size. Pure.
 
-What a keyword means is the engine's affair. A keyword of the wrong JSON type is refused here, by name, where
+What a keyword means is left to the engine. A keyword of the wrong JSON type is refused here, by name, where
 engines differ: one answers 400, another 500, a third ignores it.
 """
 

@@ -1,4 +1,4 @@
-"""An error in the words of the API that the caller speaks. Pure."""
+"""An error in the format of the API that the caller uses. Pure."""
 
 from typing import Any
 

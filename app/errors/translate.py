@@ -1,8 +1,8 @@
 """What an engine's error means to the caller, whether it came as a status or in the stream. Pure.
 
-An engine's own words reach a caller only with a 4xx that the caller can put right, cut to MAX_WORDS
-printable characters. Of every other fault the caller hears our words, the status, and the code if it is
-a word; the engine's text goes nowhere, for it may hold prompts, paths and addresses.
+An engine's error text reaches a caller only with a 4xx that the caller can put right, cut to MAX_WORDS
+printable characters. For every other fault the caller gets a message of the gateway's, the status, and the code
+if it is a plain word. The engine's text is not passed on, because it may hold prompts, paths and addresses.
 """
 
 from collections.abc import Callable, Mapping

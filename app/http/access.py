@@ -1,4 +1,4 @@
-"""The door of a listener: names every request, and lets in who may come in. Pure ASGI.
+"""Access control of a listener: gives every request an id, and checks its host, origin and key. Pure ASGI.
 
 It never wraps `send`: nothing here costs a streamed chunk anything.
 """

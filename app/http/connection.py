@@ -15,7 +15,7 @@ A request must be in within `read_seconds` of its first byte (a connection's fir
 that takes none of the bytes waiting for it for `write_seconds` is cut off. A request that came in one read, as
 nearly all do, costs no timer.
 
-It looks into uvicorn's insides, so pyproject.toml has an upper bound for it.
+It uses internals of uvicorn, so pyproject.toml has an upper bound for it.
 """
 
 import asyncio

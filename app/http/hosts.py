@@ -1,6 +1,6 @@
-"""Who may ask a listener that trusts whoever reaches its loopback address: programs, and no website.
+"""Host and origin checks of a listener without keys: programs on this machine may use it, websites may not.
 
-A browser lets any page send requests to this machine. Two ways lead here. By DNS rebinding the page's own name
+A browser lets any page send requests to this machine, in two ways. By DNS rebinding the page's own name
 comes to mean 127.0.0.1, and the page may read the reply; then `Host` is that name. Otherwise the page sends what
 needs no permission by CORS (Fetch standard: a "simple" request, whose media type is not JSON) and reads nothing;
 then `Origin` or `Sec-Fetch-Site` says where it is from. Pure.

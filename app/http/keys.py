@@ -1,4 +1,4 @@
-"""Who may call. Keys are kept as SHA-256 digests and compared in constant time, all of them."""
+"""The callers' keys. They are kept as SHA-256 digests and compared in constant time, all of them."""
 
 import hashlib
 import hmac

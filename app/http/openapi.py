@@ -1,4 +1,4 @@
-"""The OpenAPI documents: what FastAPI routes, the surfaces that go past it, and operators' bodies."""
+"""The OpenAPI documents: FastAPI's routes, the API surfaces that do not go through it, and operators' bodies."""
 
 from collections.abc import Sequence
 from typing import Any

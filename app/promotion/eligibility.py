@@ -167,7 +167,7 @@ def _checks(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[
     yield lambda: checks.verdict(statement)
     if facts.root is not None and facts.planned is not None:
         root, planned = facts.root, facts.planned
-        yield lambda: checks.artefact(statement, root)
+        yield lambda: checks.artefact(statement, root, planned.name)
         yield lambda: checks.engine(statement, _with_build(planned, statement.candidate.engine))
     yield lambda: checks.suite(statement, facts.suite)
     yield lambda: checks.policy(statement, facts.policy)

@@ -1,6 +1,6 @@
 """`RequestContext`: one request, from its headers to its log line.
 
-It has three lives, one after the other. Received: it has an id and a place in a trace. Accepted: its body
+It passes through three stages. Received: it has an id and a place in a trace. Accepted: its body
 was read and checked, and names a model. Tried: an engine was asked, and the facts of its reply are kept here;
 each further engine (a failover) starts them anew. Accounting, spans and the shadow recorder read it when the
 request is over. All times are `time.perf_counter` seconds.

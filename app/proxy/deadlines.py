@@ -1,8 +1,8 @@
-"""What may end an exchange before its end: the caller goes away, or somebody is too slow.
+"""What may end an exchange early: the caller disconnects, or the engine or the caller is too slow.
 
 All end it in the same way, by cancelling the task that serves it, so there is one path of
-clean-up. The lifeline remembers why. Its deadlines cost nothing per chunk: one timer looks now and
-then whether there was progress, and is set again for the earliest moment that matters.
+clean-up; `Deadlines` keeps the cause. It costs nothing per chunk: one timer checks now and then whether
+there was progress, and is set again for the earliest moment that matters.
 
 Silence is the engine's fault, unless the caller has stopped reading: then the engine was paused on
 our account. A caller who reads nothing for as long as an engine may be silent is taken for gone;

@@ -1,4 +1,4 @@
-"""Replies without words (embeddings): the engine's whole reply is handed on, under our model's name."""
+"""Replies without text (embeddings): the engine's whole reply is passed on, under the public model's name."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A reply in the words of the request's API: streamed as it comes, or whole at the end."""
+"""A reply in the format of the request's API: streamed as it comes, or whole at the end."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
 from typing import Any, cast
 
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
 from app.upstream.batching import IOBatch
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -37,8 +39,7 @@ def uvicorn_cycle(send: Send) -> Any:
     so pyproject.toml has an upper bound for it, and a test notices when they change.
     """
     cycle = getattr(send, "__self__", None)
-    needed = ("flow", "transport", "disconnected", "chunked_encoding", "response_started")
-    return cycle if all(hasattr(cycle, name) for name in needed) else None
+    return cycle if isinstance(cycle, RequestResponseCycle) else None
 
 
 class ResponseWriter:

@@ -1,4 +1,4 @@
-"""What one reply showed of the engine's manners: kept from the caller, or gone wrong. Pure."""
+"""The audit of one reply: what was kept from the caller, and what went wrong. Pure."""
 
 from collections.abc import Collection, Sequence
 

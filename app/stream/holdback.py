@@ -1,7 +1,7 @@
 """The hold-back: decides when speech may go out.
 
 A closing tag whose opening tag was lost makes a thought of the text before it. What has gone out by
-then cannot be unsaid, so that text is held: so many characters at the start of a reply, and again
+then cannot be taken back, so that text is held: so many characters at the start of a reply, and again
 after each thought. How many is decided by what is known of the engine (`app.stream.conduct`); a reply that
 is not streamed is held to its end, and so knows everything.
 """

@@ -3,7 +3,7 @@
     bytes -> SSEDecoder -> parse_payload -> Segmenter -> HoldBack -> CallNormalizer
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
-that is not streamed takes the same road: feed it whole, then close.
+that is not streamed takes the same way: feed it whole, then close.
 """
 
 from collections.abc import Iterator
@@ -174,7 +174,11 @@ class Pipeline:
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""
-        return [event for events in self.feed_each(data) for event in events]
+        try:
+            payloads = self._decoder.feed(data)
+        except EventTooLong as error:
+            return self._too_long(error)
+        return self._read(payloads)
 
     def feed_each(self, data: bytes) -> Iterator[list[Event]]:
         """The same, payload by payload: a read may hold the end of a thought and what follows it."""
@@ -182,9 +186,9 @@ class Pipeline:
             payloads = self._decoder.feed(data)
         except EventTooLong as error:
             yield self._too_long(error)
-            return
-        for payload in payloads:
-            yield self._read([payload])
+        else:
+            for payload in payloads:
+                yield self._read([payload])
 
     def passes(self, data: bytes) -> list[str] | None:
         """The short way: the texts of `data`, if it is plain text that every stage lets through.

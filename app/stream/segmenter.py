@@ -8,7 +8,7 @@
 A thought arrives in the engine's own field, or between think tags inside the text, or as text before
 a closing tag whose opening tag was lost (the template wrote it into the prompt, or a token budget cut
 the thought). The first two are certain at once; of the third the segmenter can only say that it
-happened (`Retract`), and `app.stream.holdback` decides what was still in hand by then. Nothing is
+happened (`Retract`), and `app.stream.holdback` decides what was still held back by then. Nothing is
 held here but the shortest suffix that may become a tag. Any cut of the text gives the same events.
 """
 

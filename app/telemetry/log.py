@@ -1,6 +1,6 @@
 """Structured logs: one JSON object a line, on stderr.
 
-What may be logged is a list, not a habit: names, numbers, ids, codes. No call site passes a
+Only listed fields may be logged: names, numbers, ids, codes. No call site passes a
 prompt, a reply, a header or a key, and `_only_known` drops any field that is not on the list, so
 that a mistake loses a field instead of leaking one.
 """

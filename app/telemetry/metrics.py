@@ -2,7 +2,7 @@
 
 One registry per gateway, made with it: importing this module does nothing, and two gateways in one
 process (tests) do not share counts. Buckets: reference set of the OTel GenAI conventions, refined
-where a voice lives (50 ms to 1 s), so that SLO thresholds are bucket bounds.
+where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -156,7 +156,7 @@ class Metrics:
             ("engine", "dialect", "driver", "artefact_digest", "image_digest"),
         )
         self._overrides = self._gauge(
-            "manners_override_active", "Overrides of the door that hold now.", ("model",)
+            "manners_override_active", "Active overrides of a refusal to promote.", ("model",)
         )
         self._state = self._gauge(
             "manners_state_available", "1 if the last use of the state folder's registry went well.", ()

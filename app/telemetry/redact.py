@@ -3,7 +3,7 @@
 One `Redactor` a conversation: the same value becomes the same placeholder wherever it stands, so that a
 call's arguments still agree with the prompt. E-mail addresses, telephone and card numbers (any seven
 digits in a row, also with spaces, dots, dashes or brackets between them), IP addresses, addresses of
-the web that hold a key or a password, tokens, keys and passwords are known by their looks. A name or a
+the web that hold a key or a password, tokens, keys and passwords are recognized by their form. A name or a
 street is not: patterns of the operator's own take those out. Dates stay.
 
 Placeholders hold no digit and no "@", so none is taken for something to redact, nor makes a number
@@ -19,6 +19,7 @@ import ipaddress
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import re2
@@ -110,44 +111,49 @@ _SECRET_NAMES: Final = (
     r"api[_-]?key|access[_-]?key|client[_-]?secret|secret|token|password|passwd|pwd|passphrase"
 )
 
-_PATTERNS: Final[tuple[_Pattern, ...]] = (
-    _pattern("DATA", rf"data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+){{0,4}},[^{_S}\"'<>)]*"),
-    _pattern("URL", rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}/@]+@[^{_S}\"'<>]*"),
-    _pattern(
-        "URL",
-        rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}?#\"'<>]+[?#][^{_S}\"'<>]*"
-        rf"(?:{_SECRET_NAMES}|key|sig|signature|auth|code)=[^{_S}\"'<>]*",
-    ),
-    _pattern("KEY", r"-----BEGIN [A-Z ]{3,40}-----[^-]+(?:-----END [A-Z ]{3,40}-----)?"),
-    _pattern("KEY", r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"),
-    _pattern(
-        "KEY",
-        r"(?i)\bauthorization[\"']?[ \t]*[:=][ \t]*[\"']?"
-        rf"(?P<v>(?:(?:basic|bearer|token)[ \t]+)?[^{_S}\"',]{{4,}})",
-    ),
-    _pattern("KEY", r"(?i)\bbearer[ \t]+(?P<v>[\w.~+/=-]{6,})", _is_token),
-    _pattern("KEY", r"\b(?:sk|pk|rk|hf|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs])[-_][\w-]{12,}"),
-    _pattern("KEY", r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"),
-    _pattern("KEY", rf"(?i)\b(?:{_SECRET_NAMES})[\"']?[ \t]*[:=][ \t]*[\"']?(?P<v>[^{_S}\"',;]{{3,}})"),
-    _pattern(
-        "KEY",
-        rf"(?i)\b(?:password|passcode|passphrase|pin(?: code)?) is[ \t]+[\"']?(?P<v>[^{_S}\"',;]{{3,}})",
-    ),
-    _pattern("ID", r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
-    _pattern("KEY", r"(?i)\b[0-9a-f]{32,}\b", _has_digit),
-    _pattern(
-        "EMAIL",
-        rf"(?:\"[^\"{_S}]{{1,64}}\"|[^{_S}@<>,;:\"()\[\]]{{1,64}})(?:@[{_W}-]+(?:\.[{_W}-]+)*)+",
-    ),
-    _pattern(
-        "EMAIL",
-        rf"(?i)[{_W}.+-]{{1,64}}(?: dot [{_W}-]{{1,63}}){{0,3}} at [{_W}-]{{1,63}}(?: dot [{_W}-]{{1,63}})+",
-    ),
-    _pattern("IP", rf"{_D}+(?:\.{_D}+){{3,}}", _is_ipv4),
-    _pattern("IP", rf"[{_W}]*(?::[{_W}]*){{2,}}(?:\.{_D}{{1,3}}){{0,3}}", _is_ipv6),
-    _pattern("NUMBER", rf"{_DATE}(?:[^{_D}]|$)|(?P<v>{_DIGITS})"),
-)
-"""The order counts: what is part of something longer comes behind it."""
+
+@cache
+def _patterns() -> tuple[_Pattern, ...]:
+    """The order counts: what is part of something longer comes behind it. Compiled, they take some 40 MiB, so
+    not before somebody redacts."""
+    return (
+        _pattern("DATA", rf"data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+){{0,4}},[^{_S}\"'<>)]*"),
+        _pattern("URL", rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}/@]+@[^{_S}\"'<>]*"),
+        _pattern(
+            "URL",
+            rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}?#\"'<>]+[?#][^{_S}\"'<>]*"
+            rf"(?:{_SECRET_NAMES}|key|sig|signature|auth|code)=[^{_S}\"'<>]*",
+        ),
+        _pattern("KEY", r"-----BEGIN [A-Z ]{3,40}-----[^-]+(?:-----END [A-Z ]{3,40}-----)?"),
+        _pattern("KEY", r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"),
+        _pattern(
+            "KEY",
+            r"(?i)\bauthorization[\"']?[ \t]*[:=][ \t]*[\"']?"
+            rf"(?P<v>(?:(?:basic|bearer|token)[ \t]+)?[^{_S}\"',]{{4,}})",
+        ),
+        _pattern("KEY", r"(?i)\bbearer[ \t]+(?P<v>[\w.~+/=-]{6,})", _is_token),
+        _pattern("KEY", r"\b(?:sk|pk|rk|hf|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs])[-_][\w-]{12,}"),
+        _pattern("KEY", r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"),
+        _pattern("KEY", rf"(?i)\b(?:{_SECRET_NAMES})[\"']?[ \t]*[:=][ \t]*[\"']?(?P<v>[^{_S}\"',;]{{3,}})"),
+        _pattern(
+            "KEY",
+            rf"(?i)\b(?:password|passcode|passphrase|pin(?: code)?) is[ \t]+[\"']?(?P<v>[^{_S}\"',;]{{3,}})",
+        ),
+        _pattern("ID", r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
+        _pattern("KEY", r"(?i)\b[0-9a-f]{32,}\b", _has_digit),
+        _pattern(
+            "EMAIL",
+            rf"(?:\"[^\"{_S}]{{1,64}}\"|[^{_S}@<>,;:\"()\[\]]{{1,64}})(?:@[{_W}-]+(?:\.[{_W}-]+)*)+",
+        ),
+        _pattern(
+            "EMAIL",
+            rf"(?i)[{_W}.+-]{{1,64}}(?: dot [{_W}-]{{1,63}}){{0,3}} at [{_W}-]{{1,63}}(?: dot [{_W}-]{{1,63}})+",
+        ),
+        _pattern("IP", rf"{_D}+(?:\.{_D}+){{3,}}", _is_ipv4),
+        _pattern("IP", rf"[{_W}]*(?::[{_W}]*){{2,}}(?:\.{_D}{{1,3}}){{0,3}}", _is_ipv6),
+        _pattern("NUMBER", rf"{_DATE}(?:[^{_D}]|$)|(?P<v>{_DIGITS})"),
+    )
+
 
 _SECRET_FIELD: Final = compiled(rf"(?i)(?:{_SECRET_NAMES}|passcode|pin|authorization)")
 _PLACEHOLDER: Final = compiled(r"[A-Z]{2,8}_[A-Z]{1,4}")
@@ -166,7 +172,7 @@ class Redactor:
 
     def __init__(self, own: Iterable[Any] = (), limits: Limits = Limits()) -> None:
         mine = (_Pattern("REDACTED", regex, lambda _: True, _part(regex)) for regex in own)
-        self._patterns = (*mine, *_PATTERNS)
+        self._patterns = (*mine, *_patterns())
         self._limits = limits
         self._left = limits.characters
         self._depth = 0

@@ -1,7 +1,7 @@
-"""The ear: what was lately heard of every engine's live replies, for whoever watches a candidate.
+"""The reply window: outcomes of every engine's latest live replies, for the watch over a promoted candidate.
 
-Fed by the books, once a reply is over; a reply is heard under the public model and the engine that
-gave it. Kept in memory and bounded: after a restart there is nothing, and no text is ever in it.
+Request accounting adds a reply once it is over, under the public model and the engine that gave it. It is
+kept in memory and bounded: after a restart it is empty. It never holds text.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Heard:
 
 
 def ended_as(outcome: str, code: str | None) -> Ended:
-    """What an outcome of the books, with the error's code, says of the engine."""
+    """What a request's outcome, with the error's code, says of the engine."""
     return "other" if code in NO_FAULT else _ENDED.get(outcome, "other")
 
 

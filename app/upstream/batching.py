@@ -1,6 +1,6 @@
 """Batched input and output: what all engines sent in one iteration of the event loop is processed, then written.
 
-Engines give a token to every stream in one step, so reads come in bunches. Worked off one by one,
+Engines give a token to every stream in one step, so reads come in bunches. Processed one by one,
 each between two system calls, the code for each finds cold caches; measured with 16 streams, doing
 all of it first and all the writing then saves 2 to 4 us a chunk. Nothing waits for it: the work is
 done in the same iteration, before the loop looks for anything new.
@@ -66,9 +66,10 @@ class IOBatch:
         nested, self._working = self._working, True
         self._queued_bytes = 0
         reads, leaving = self._reads, None
+        next_read = reads.popleft
         try:
             while reads:
-                reader, data = reads.popleft()
+                reader, data = next_read()
                 try:
                     reader.received(data)
                 except BaseException as error:
@@ -84,9 +85,10 @@ class IOBatch:
 
     def flush(self) -> None:
         """Write what waits: to be called before anything else is sent on one of the transports."""
-        writes, self._writes = self._writes, []
-        for transport, data in writes:
-            _write(transport, data)
+        if writes := self._writes:
+            self._writes = []
+            for transport, data in writes:
+                _write(transport, data)
 
 
 def _run(batch: IOBatch) -> None:

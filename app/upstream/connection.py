@@ -5,7 +5,7 @@ callback straight into a sink, with no task to wake. Measured beside it, paced s
 +7 us a chunk, httpx2 +45 us (docs/bench.md). It speaks only what engines need.
 
 Giving up on a reply is one call that cannot be interrupted: `close` aborts the connection, which
-is how an engine learns that nobody listens.
+is how an engine learns that its client is gone.
 """
 
 import asyncio

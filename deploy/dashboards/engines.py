@@ -61,7 +61,7 @@ _PROMOTION = PanelRow(
             "s",
         ),
         StateTimelinePanel(
-            "Overrides of the door", "While one holds, an engine that its gate refused may be promoted.",
+            "Active overrides", "While one is active, an engine that its gate refused may be promoted.",
             (Query('manners_override_active{model=~"$model"} > bool 0', "{{model}}"),), width=24, height=4,
         ),
     ),
@@ -75,7 +75,7 @@ _HOST = PanelRow(
             (Query("manners_host_memory_available_bytes", "available"), Query("manners_host_memory_floor_bytes", "floor")), "bytes", 8,
         ),
         TimeSeriesPanel(
-            "How long engines keep callers waiting: p99", "First content, by engine, beside the memory: a load next door shows in both.",
+            "How long engines keep callers waiting: p99", "First content, by engine, beside the memory: a load on the host shows in both.",
             (Query(quantile(0.99, "manners_time_to_first_content_seconds", "engine"), "{{engine}}"),), "s", 8,
         ),
         TimeSeriesPanel(

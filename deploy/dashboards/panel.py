@@ -12,8 +12,11 @@ Json = dict[str, Any]
 Unit = Literal["s", "reqps", "short", "bytes", "percentunit", "tok/s", "cpm"]
 """Grafana's ids of units: seconds, requests per second, plain, bytes, share, tokens per second, counts per minute."""
 
-SOURCE: Final[Json] = {"type": "prometheus", "uid": "manners-prometheus"}
-"""The data source that provisioning/datasources creates; its id is fixed, so that no dashboard has to be edited."""
+SOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
+"""Whatever the variable `datasource` is set to: the provisioned one, or any of a Grafana that imports the page."""
+INPUT: Final = "DS_PROMETHEUS"
+"""What Grafana's import dialog asks for. A provisioned page has nobody to ask: there the variable, whose value
+is then no data source, falls back to the default one."""
 WIDTH: Final = 24
 """Columns of Grafana's grid."""
 
@@ -242,12 +245,16 @@ class Dashboard:
         yield from ((mark.name, mark.query.expr) for mark in self.marks)
 
     def json(self) -> Json:
-        """The JSON that Grafana provisions; not editable in Grafana."""
+        """The JSON that Grafana provisions or imports; not editable in Grafana."""
         links = [
             {"type": "link", "title": title, "url": f"/d/{uid}", "keepTime": True, "includeVars": True}
             for title, uid in self.links.items()
         ]
         return {
+            "__inputs": [
+                {"name": INPUT, "label": "Prometheus", "type": "datasource", "pluginId": "prometheus"}
+            ],
+            "__requires": [{"type": "datasource", "id": "prometheus", "name": "Prometheus"}],
             "uid": self.uid,
             "title": self.title,
             "description": self.about,
@@ -260,10 +267,21 @@ class Dashboard:
             "time": {"from": "now-1h", "to": "now"},
             "timezone": "browser",
             "annotations": {"list": [mark.json() for mark in self.marks]},
-            "templating": {"list": [variable.json() for variable in self.variables]},
+            "templating": {"list": [_SOURCES, *(variable.json() for variable in self.variables)]},
             "panels": lay_out(self.sections),
             "version": 1,
         }
+
+
+_SOURCES: Final[Json] = {
+    "name": "datasource",
+    "label": "Data source",
+    "type": "datasource",
+    "query": "prometheus",
+    "current": {"text": "Prometheus", "value": f"${{{INPUT}}}"},
+    "refresh": 1,
+}
+"""The variable that every query on the page goes to."""
 
 
 def thresholds(limit: float | None, low_is_bad: bool = False) -> Json:

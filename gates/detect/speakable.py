@@ -34,8 +34,8 @@ _DOMAIN: Final = re.compile(
     r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|in|io|dev|co|gov|edu|info|app|ai)\b(?:/\S*)?", re.IGNORECASE
 )
 _EMOTICON: Final = re.compile(
-    r"(?:^|(?<=\s))(?:[:;=8]['’]?-?[)(DPpO/\\|*3]|<3|\(:|xD|XD|\^_\^|¯\\_)(?=\s|$|[.,!?])"
-)
+    r"(?:^|(?<=\s))(?:[:;]['’]?-?[)(DPpO/\\|*3]|=-?[)(DPp]|8-[)(DPp]|<3|\(:|xD|XD|\^_\^|¯\\_)(?=\s|$|[.,!?])"
+)  # an 8 needs its nose: 83, 8) and 8/10 are numbers
 _ENUMERATION: Final = re.compile(r"(?:^|\s)\(?1[.)]\s+\S.{0,200}?\s\(?2[.)]\s+\S", re.DOTALL)
 _CODE: Final = re.compile(
     r"\b\w+\([^()\n]*\)\s*[;{]|\b(?:def|class|import|return|const|var|let|function)\s+\w+\s*[(={:;]|=>|==|!=|&&|\|\||\{\s*\"|[;{]\s*\n|</\w+>"

@@ -126,11 +126,22 @@ def complete(statement: Statement, policy: Policy) -> None:
 _RUN_AGAIN: Final = "run the gate again, whole"
 
 
-def artefact(statement: Statement, root: str) -> None:
-    """The report is about the artefact with this root digest."""
-    if statement.candidate.model.root != root:
-        ours, theirs = _short(root), _short(statement.candidate.model.root)
-        raise refuse("mismatch_artefact", f"the report is of artefact {theirs}, not of {ours}")
+def artefact(statement: Statement, root: str, engine: str | None = None) -> None:
+    """The report is about the artefact with this root digest, which `engine` of the configuration serves."""
+    reported = statement.candidate
+    if reported.model.root == root:
+        return
+    ours, theirs = _short(root), _short(reported.model.root)
+    what = f"the report is of artefact {reported.model.name} {theirs}"
+    if engine is None:
+        raise refuse("mismatch_artefact", f"{what}, not of {ours}")
+    baseline = statement.baseline.engine.name
+    raise refuse(
+        "mismatch_artefact",
+        f"{what}, served by engine {reported.engine.name}; engine {engine} serves {ours}. Promote"
+        f" {reported.engine.name}, or make a report of this one:"
+        f" manners gate run --candidate {engine} --baseline {baseline}",
+    )
 
 
 def suite(statement: Statement, digest: str) -> None:

@@ -122,7 +122,7 @@ class SampleStore:
         if known != (key.artefact, key.engine):
             what = "artefact" if known[0] != key.artefact else "engine"
             raise SamplesError(
-                f"{where}: {key.arm} was another {what} when this was asked; give the run a folder of its own"
+                f"{where}: {key.arm} was another {what} when this was asked; give the run a folder of its own (--out DIR)"
             )
 
 
@@ -163,7 +163,7 @@ def _check(sample: Sample, suite: str | None, keys: set[str], where: str) -> Non
     if suite is not None and key.suite != suite:
         raise SamplesError(
             f"{where}: a sample of the suite {key.suite}, and this run's is {suite}; "
-            "give the run a folder of its own"
+            "give the run a folder of its own (--out DIR)"
         )
     if body_digest(sample.request) != key.request:
         raise SamplesError(f"{where}: the request is not the one in the key; the line was edited")

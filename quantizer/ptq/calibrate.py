@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from quantizer.core.batch import Batch, hidden_states
 from quantizer.core.errors import DataError
 from quantizer.layers.attach import share_scales
+from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import nvfp4_layers, unquantized
 
 
@@ -123,7 +124,7 @@ def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = (
     watch, device = _Watch(gram), next(model.parameters()).device
     hooks = [layer.register_forward_pre_hook(watch.hook(n)) for n, layer in nvfp4_layers(model).items()]
     try:
-        with unquantized(model):
+        with unquantized(model), chunked(model):
             for batch in batches:
                 batch = batch.to(device)
                 real = batch.attention.flatten()

@@ -172,7 +172,8 @@ class Train:
 
     precision: "bf16" is what a server computes in, with float32 masters behind it; "autocast" keeps float32 weights
     and multiplies in BF16; "fp32" is for tests. recompute: activations are computed again for the backward pass, for
-    a third more time and a fraction of the memory.
+    a third more time and a fraction of the memory; the last `kept_layers` decoder layers keep theirs all the same, as far
+    as memory allows.
 
     optimizer: "adamw" is exact, with float32 masters and moments: 20 bytes and more for a parameter. "adamw_8bit" and
     "adamw_4bit" take 4 and 3: BF16 weights that are rounded stochastically, moments of so many bits, each gradient
@@ -204,6 +205,7 @@ class Train:
     seed: int = 1
     precision: Literal["bf16", "autocast", "fp32"] = "bf16"
     recompute: bool = False
+    kept_layers: int = 0
     compile: bool = True
     optimizer: Literal["adamw", "adamw_8bit", "adamw_4bit"] = "adamw"
 
@@ -241,6 +243,7 @@ _RANGES: Final = (
     ("refresh", 0, 10**9),
     ("save", 1, 10**9),
     ("seed", 0, 2**63 - 1),
+    ("kept_layers", 0, 1000),
 )
 
 

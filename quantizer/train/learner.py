@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from quantizer.core.batch import Batch, to_device
 from quantizer.data.batches import batches, collate
 from quantizer.data.render import TrainingSample
+from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import SERVED_DTYPE, unquantized
 from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Loss, Taught, head_loss
@@ -104,7 +105,7 @@ def listen(
         starts.append(starts[-1] + int(sample.learned.sum()))
     head: Any = learner.model.get_submodule("lm_head").weight
     device, kept = head.device, None
-    with unquantized(learner.model):
+    with unquantized(learner.model), chunked(learner.model):
         for chosen in batches([len(sample.ids) for sample in samples], tokens):
             one = micro(collate(samples, chosen, pad, WIDTHS))
             hidden = learner.hidden(one.ids.to(device), one.places.to(device)).cpu()

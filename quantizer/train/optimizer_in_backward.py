@@ -4,7 +4,8 @@ A parameter's gradient is used as soon as backward has it, and freed. So no grad
 masters either: a parameter takes 2 bytes for its weight and 2 (8-bit moments) or 1 (4-bit) for AdamW's moments, plus
 their scales, where the exact path takes up to 20. The moments and the stochastic rounding are torchao's (arXiv 2110.02861
 for 8 bits, 2309.01507 for 4). A step of AdamW computes in float32, over at most `CHUNK` elements at a time, so that its
-temporaries stay small for the largest matrix too.
+temporaries stay small for the largest matrix too. On a GPU, 8-bit moments take the one pass of
+`quantizer.train.adamw_8bit`; all others torchao's own step.
 
 Two things differ from the exact path:
 
@@ -24,7 +25,7 @@ A step is one micro-batch: gradients of two cannot be added where none is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
@@ -32,8 +33,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from quantizer.core.batch import to_device
 from quantizer.core.errors import CheckpointError, UnavailableError
 from quantizer.recipes.recipe import Train
+from quantizer.train.adamw_8bit import Constants, compiled_step
 from quantizer.train.weights import MasterOptimizer, Weights, decays
 
 CHUNK: Final = 2**25
@@ -42,6 +45,8 @@ COMPILED: Final = 2**18
 """Elements from which on a parameter's step is compiled on a GPU."""
 SHARE_DECAY: Final = 0.9
 """Of the running mean of a parameter's share of the gradient."""
+ONE_PASS: Final = ("cuda",)
+"""Kinds of devices on which 8-bit moments are stepped by `quantizer.train.adamw_8bit`."""
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
@@ -63,6 +68,8 @@ class OptimizerInBackward:
         self._shares = torch.zeros(len(self.model), device=device)
         """Running means of a parameter's part of the whole squared length: float32 [parameters]."""
         self._lr = torch.tensor(0.0)
+        self._numbers = torch.zeros(3, device=device)
+        self._seed = torch.zeros((), dtype=torch.int32, device=device)
         vectors = {name: parameter for name, parameter in self.model.items() if parameter.ndim < 2}
         self._vectors = MasterOptimizer(Weights(vectors.items()), settings) if vectors else None
         self._parts = {name: _chunks(p) for name, p in self.model.items() if name not in vectors}
@@ -79,13 +86,23 @@ class OptimizerInBackward:
         }
         for optimizer in self._optimizers.values():
             optimizer.param_groups[0]["lr"] = self._lr
-            _make_moments(optimizer)
+        fused = settings.optimizer == "adamw_8bit" and device.type in ONE_PASS
+        for optimizer in self._optimizers.values():
+            _make_moments(optimizer, eager=fused)
+        self._one_pass = [name for name in self._parts if fused and self._is_packed(name)]
+        self._betas = settings.betas[:2]
+        self._warm()
         for index, (name, parameter) in enumerate(self.model.items()):
             parameter.register_post_accumulate_grad_hook(partial(self._apply, index, name))
 
     def begin(self, lr: float) -> None:
         """Set the learning rate of the backward pass that follows."""
         self._lr.fill_(lr)
+        if self._one_pass:
+            count = self._step_of(self._one_pass[0]) + 1
+            numbers = [lr, *(1 - beta**count for beta in self._betas)]
+            self._numbers.copy_(to_device(torch.tensor(numbers), self._numbers.device))
+            self._seed.random_()
         if self._vectors:
             self._vectors.begin(lr)
 
@@ -159,10 +176,12 @@ class OptimizerInBackward:
         if self._measuring or name in self._parts:
             parameter.grad = None
         parts = gradient.split(CHUNK)
-        lengths = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
-        square = torch.stack(lengths).square().sum()
-        self._squares[index] = square
+        square = self._squares[index]
+        _add_squares(parts, square)
         if self._measuring or name not in self._parts:
+            return
+        if name in self._one_pass:
+            self._step_at_once(index, name, parts)
             return
         if self.clip > 0:
             limit = self.clip * self._shares[index].sqrt()
@@ -174,6 +193,37 @@ class OptimizerInBackward:
             optimizer.step()
         for mine in self._parts[name]:
             mine.grad = None
+
+    def _warm(self) -> None:
+        """Compile `quantizer.train.adamw_8bit` before backward needs it, by steps that move nothing."""
+        self._numbers.copy_(torch.tensor([0.0, 1.0, 1.0]))
+        index = {name: place for place, name in enumerate(self.model)}
+        for name in self._one_pass:
+            self._step_at_once(index[name], name, [torch.zeros_like(part) for part in self._parts[name]])
+            for part in self._parts[name]:
+                self._optimizers[name].state[part]["step"].zero_()
+
+    def _step_at_once(self, index: int, name: str, parts: Sequence[Tensor]) -> None:
+        """The step of a parameter by `quantizer.train.adamw_8bit`."""
+        group, held = self._optimizers[name].param_groups[0], self._optimizers[name].state
+        constants = Constants(
+            *self._betas, float(group["eps"]), float(group["weight_decay"]), float(self.clip)
+        )
+        for number, (mine, part) in enumerate(zip(self._parts[name], parts, strict=True)):
+            moments = [held[mine][key] for key in MOMENTS]
+            first, second = ((moment.codes, moment.scale, moment.qmap) for moment in moments)
+            seed = self._seed + (64 * index + number)
+            compiled_step()(
+                mine.detach(), part, first, second, self._numbers, self._squares[index], self._shares[index],
+                seed, constants,
+            )  # fmt: skip
+            held[mine]["step"] += 1
+
+    def _is_packed(self, name: str) -> bool:
+        """Whether all of its moments have 8 bits."""
+        states = (self._optimizers[name].state[part] for part in self._parts[name])
+        moments = [state[key] for state in states for key in MOMENTS]
+        return all(len(_inner(moment)) == 2 and moment.codes.numel() == moment.numel() for moment in moments)
 
     def _fractions(self) -> Tensor:
         return self._squares / self._squares.sum().clamp(min=1e-30)
@@ -188,6 +238,16 @@ class OptimizerInBackward:
 
     def _step_of(self, name: str) -> float:
         return float(self._optimizers[name].state[self._parts[name][0]]["step"])
+
+
+def _add_squares(parts: Sequence[Tensor], square: Tensor) -> None:
+    """Into `square`, float32 [], the squared length of a vector that is given in parts."""
+    if len(parts) == 1:
+        torch.linalg.vector_norm(parts[0], dtype=torch.float32, out=square)
+        square.square_()
+    else:
+        lengths = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
+        square.copy_(torch.stack(lengths).square().sum())
 
 
 def _chunks(parameter: nn.Parameter) -> list[nn.Parameter]:
@@ -205,12 +265,13 @@ def _optimizer_class(name: str) -> Any:
 
 
 @torch.no_grad()
-def _make_moments(optimizer: Any) -> None:
+def _make_moments(optimizer: Any, eager: bool) -> None:
     """Make the moments now, by a step that moves nothing: rate and gradients are zero. So memory runs out before
-    training rather than in it, the kernels are compiled outside backward, and a checkpoint has a place to go to."""
+    training rather than in it, the kernels are compiled outside backward, and a checkpoint has a place to go to.
+    eager: torchao's step will not be called again, so its kernels are not compiled."""
     for part in optimizer.param_groups[0]["params"]:
         part.grad = torch.zeros_like(part)
-        with _stance(part):
+        with torch.compiler.set_stance("force_eager") if eager else _stance(part):
             optimizer.step()
         part.grad = None
         optimizer.state[part]["step"].zero_()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from quantizer.layers.attach import DELTANET
+from quantizer.layers.deltanet import compile_around, deltanets, uses_chunks
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
 from quantizer.nvfp4 import blocks
@@ -48,22 +49,31 @@ def compile_blocks(model: nn.Module, kept: float = KEPT) -> None:
     for block in blocks_of(model):
         for part in _compilable(block):
             part.compile(options=exact_options())
+        for layer in filter(uses_chunks, deltanets(block)):
+            compile_around(layer, exact_options())
 
 
 def _compilable(block: nn.Module) -> list[nn.Module]:
     """The parts of a decoder layer that are compiled: all of it, or, around a DeltaNet's recurrence, whose loop over the
-    tokens would become thousands of operations, its projections and everything else."""
+    tokens would become thousands of operations, everything else: with `use_chunks`, also what is before and after it, and
+    otherwise its projections."""
     if not hasattr(block, DELTANET):
         return [block]
     parts = [part for name, part in block.named_children() if name != DELTANET]
+    if any(map(uses_chunks, deltanets(block))):
+        return parts
     projections = block.get_submodule(DELTANET).modules()
     return [*parts, *(layer for layer in projections if isinstance(layer, nn.Linear))]
 
 
-def recompute(model: Any) -> None:
-    """Keep no activations inside a decoder layer, and compute them again for the backward pass."""
+def recompute(model: Any, kept: int = 0) -> None:
+    """Keep no activations inside a decoder layer, and compute them again for the backward pass. kept: the last so many
+    layers keep theirs, which are the first that backward frees."""
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})
+    blocks: list[Any] = blocks_of(model)
+    for block in blocks[max(0, len(blocks) - kept) :]:
+        block.gradient_checkpointing = False
 
 
 def eager() -> Any:

@@ -18,6 +18,7 @@ from torch import nn
 from quantizer.checkpoint.source import load_model
 from quantizer.core.batch import Batch
 from quantizer.layers.attach import make_plan, refresh_weight_amax
+from quantizer.layers.deltanet import use_chunks, use_own
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
 from quantizer.ptq.calibrate import calibrate
 from quantizer.ptq.quantize import QuantizationJob, quantize
@@ -71,6 +72,7 @@ class Student:
     def close(self) -> None:
         """Make it what is exported; its weights must be whole."""
         drop_weights(self.model)
+        use_own(self.model)
         if self.settings.precision != "bf16":
             self.model.to(SERVED_DTYPE)
         with self.plainly():
@@ -102,8 +104,11 @@ def open_student(job: QuantizationJob, world: World) -> Student:
         for layer in nvfp4_layers(model).values():
             layer.learn_scales()
     if settings.recompute:
-        recompute(model)
-    compiled = settings.compile and torch.device(job.device).type == "cuda"
+        recompute(model, settings.kept_layers)
+    cuda = torch.device(job.device).type == "cuda"
+    compiled = settings.compile and cuda
+    if cuda:
+        use_chunks(model, compiled=compiled)
     learner = Learner(model, settings)
     if compiled:
         share_inputs(model)

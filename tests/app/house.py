@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.scripted_engine import ScriptedEngine
 
 TOKEN = "operators-token"
 ANYWHERE = Address(host="127.0.0.1", port=0)
+NEVER = dict.fromkeys(("first_token", "idle", "total"), 10 * PATIENCE)
 HELLO = [{"role": "user", "content": "Hello!"}]
 TOOLS = [{"type": "function", "function": {"name": "web_search", "parameters": {"type": "object"}}}]
 
@@ -192,8 +193,12 @@ def config(
     keys: tuple[str, ...] = (),
     **model: Any,
 ) -> Config:
-    """One public model, `annie`, on one engine, `scripted`; `model` is its table."""
+    """One public model, `annie`, on one engine, `scripted`; `model` is its table.
+
+    Deadlines that a test does not set are longer than any test waits: what ends, ended for another reason.
+    """
     url = engine if isinstance(engine, str) else engine.url
+    model["timeouts"] = {**NEVER, **model.get("timeouts", {})}
     tables = {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base), **(gateway or {})},
         "engines": {"scripted": {"dialect": dialect, "driver": "url", "url": url}},
@@ -239,15 +244,13 @@ async def house(base: Path, **settings: Any) -> AsyncIterator[House]:
         yield it
 
 
-async def eventually(true: Any, seconds: float = 8.0) -> float:
-    """Wait until something that has no event of its own is so; how long it took.
+async def eventually(true: Callable[[], Any]) -> None:
+    """Wait until something that has no event of its own is so.
 
-    `seconds` is far more than a busy machine needs, and less than the gateway's own deadlines, which free
-    what a fault would hold.
+    PATIENCE is far more than a busy machine needs, and less than the deadlines that `config` sets, which
+    would free what a fault holds.
     """
-    loop = asyncio.get_running_loop()
-    start = loop.time()
+    limit = asyncio.get_running_loop().time() + PATIENCE
     while not true():
-        assert loop.time() - start < seconds, "it never came true"
+        assert asyncio.get_running_loop().time() < limit, "it never came true"
         await asyncio.sleep(0.001)
-    return loop.time() - start

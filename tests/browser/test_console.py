@@ -18,7 +18,6 @@ from tests.app.promotion.stage import Stage, callers, stage, tables
 from tests.app.promotion.stage import quick as quick
 from tests.browser.chromium import BINARY, INSTALL, Page, chromium
 from tests.gates.report import examples
-from tests.scale import PATIENCE
 
 pytestmark = [
     pytest.mark.browser,
@@ -192,7 +191,7 @@ async def test_a_report_is_saved_as_the_page_that_people_read(it: Stage, page: P
     await page.until("document.getElementById('reading').open")
     await page.click("button", "Save the whole report (HTML)")
     path = tmp_path / f"report-{report[7:15]}.html"
-    await eventually(path.exists, PATIENCE)
+    await eventually(path.exists)
     assert "must not take over" in path.read_text("utf-8")
 
 

@@ -19,7 +19,7 @@ from app.conformance.checks import MEMORY, ON, PRIYA, SUM, WEB, user
 from app.conformance.suite import ENDLESS, ConformanceSession, open_session
 from tests.conformance.conftest import FULL
 from tests.conformance.engines import Engine
-from tests.scale import scaled
+from tests.scale import PATIENCE, scaled
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(480)]
 
@@ -28,7 +28,6 @@ WARM_UP = scaled(30, 100)
 CALLERS = 6  # at a time; more than an engine of four slots computes at once
 PLACES = 5  # so that some wait in the gateway's queue
 LONGEST_WAIT = 0.25  # seconds; the random moment lies between nothing and this
-FREE_SECONDS = 10.0
 NOISE_MIB = 12
 
 
@@ -97,7 +96,7 @@ async def leave_often(it: ConformanceSession, count: int, draw: random.Random) -
             await ask_and_leave(it, draw)
 
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
-    async with asyncio.timeout(FREE_SECONDS):
+    async with asyncio.timeout(PATIENCE):
         while it.front.outstanding or await it.engine.running():
             await asyncio.sleep(0.02)
 
@@ -126,9 +125,9 @@ async def settled(it: ConformanceSession, goal: Held | None = None) -> Held:
     """What is held once idle connections are closed: they are kept on purpose, and nothing else may be.
 
     A probe of the engine may be open at any moment, so that one look proves nothing; what was forgotten
-    is still there after seconds.
+    is still there after half a minute.
     """
-    for _ in range(50):
+    for _ in range(300):
         for member in it.front.gateway.pool._backends.values():
             member.upstream.close()
         await asyncio.sleep(0.1)

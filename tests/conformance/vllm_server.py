@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.engine.probe import wait_until_streams
+from tests.scale import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 NAME = "annie-nano"
@@ -120,7 +121,7 @@ async def _end(child: asyncio.subprocess.Process) -> None:
     if child.returncode is None:
         child.terminate()
     with suppress(TimeoutError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await child.wait()
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.engine.spec import EngineSpec
+from tests.scale import PATIENCE
 
 NANO = Path(__file__).parents[2] / "models" / "annie-nano-q4_k_m" / "annie-nano-q4_k_m.gguf"
 
@@ -50,15 +51,15 @@ def lives(pid: int) -> bool:
     return stat is not None and stat[0] != "Z"
 
 
-def gone_within(pid: int, seconds: float) -> float | None:
-    """How long it took until a process was gone; None, and it is killed, if it outlives that."""
-    start = time.monotonic()
+def ends(pid: int) -> bool:
+    """Wait for the end of a process that nothing but its parent's death can end; otherwise it is killed."""
+    limit = time.monotonic() + PATIENCE
     while lives(pid):
-        if time.monotonic() - start > seconds:
+        if time.monotonic() > limit:
             os.kill(pid, signal.SIGKILL)
-            return None
+            return False
         time.sleep(0.005)
-    return time.monotonic() - start
+    return True
 
 
 @pytest.fixture(autouse=True)

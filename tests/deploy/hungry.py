@@ -20,6 +20,7 @@ from deploy.engine.supervised import SupervisedEngine
 from deploy.memory.guard import Guard
 from deploy.memory.sizing import Memory
 from tests.deploy.cgroup import Cgroup
+from tests.scale import PATIENCE
 
 EAT = "import signal, sys; eaten = b'x' * int(sys.argv[1]); signal.pause()"
 
@@ -85,8 +86,8 @@ async def main(folder: Path, v2: bool, limit: int, state: Path, gguf: Path) -> N
         "why": why,
         "candidate": candidate.state.state,
         "live": live.state.state is Phase.READY and live.state.pid == up.pid,
-        "streams": (await probe(up.url, model="live", deadline_s=30)).ok,
-        "came_back": await guard.wait_back(before, deadline_s=10),
+        "streams": (await probe(up.url, model="live", deadline_s=PATIENCE)).ok,
+        "came_back": await guard.wait_back(before, deadline_s=PATIENCE),
         "kills": cgroup.kills(),
     }
     await live.stop()

@@ -16,6 +16,7 @@ from deploy.engine.abilities import Abilities, abilities
 from deploy.engine.engine import Phase
 from deploy.engine.spec import Dialect, EngineSpec
 from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted, unused_url
+from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.asyncio
 
@@ -90,7 +91,7 @@ async def engine(answers: Mapping[str, Said]) -> AsyncIterator[tuple[Engine, str
 async def found(answers: Mapping[str, Said], dialect: Dialect = "vllm") -> Abilities:
     """What is found of an engine with these answers."""
     async with engine(answers) as (_, url):
-        return await abilities(url, model="m", dialect=dialect, deadline_s=5)
+        return await abilities(url, model="m", dialect=dialect, deadline_s=PATIENCE)
 
 
 RAW_VLLM = {
@@ -209,13 +210,13 @@ async def test_a_500_is_no_answer_and_is_asked_once_more() -> None:
             return await super().answer(request)
 
     async with listening(Waking(RAW_VLLM)) as url:
-        result = await abilities(url, model="m", dialect="vllm", deadline_s=5)
+        result = await abilities(url, model="m", dialect="vllm", deadline_s=PATIENCE)
     assert result.build == "vllm 0.32.0"
 
 
 async def test_a_stranger_is_asked_nothing() -> None:
     async with engine(RAW_VLLM) as (it, url):
-        assert await abilities(url, model="m", dialect="openai", deadline_s=2) == Abilities()
+        assert await abilities(url, model="m", dialect="openai", deadline_s=PATIENCE) == Abilities()
     assert not it.asked
 
 
@@ -253,7 +254,7 @@ HOSTILE = {
 async def test_no_answer_keeps_an_engine_from_coming_up(dialect: Dialect, body: bytes) -> None:
     """What cannot be understood settles nothing, and what is kept of it is of its kind and bounded."""
     async with scripted([answer(b"200 OK", body)]) as server:
-        found = await abilities(server.url, model="m", dialect=dialect, deadline_s=5)
+        found = await abilities(server.url, model="m", dialect=dialect, deadline_s=PATIENCE)
     assert (found.context, found.closing, found.closer, found.build) == (None, (), None, None)
 
 
@@ -261,5 +262,5 @@ async def test_a_long_build_is_cut() -> None:
     """It is shown to operators."""
     said = b'{"version":"%b"}' % (b"x" * 5000)
     async with scripted([answer(b"200 OK", said)]) as server:
-        found = await abilities(server.url, model="m", dialect="vllm", deadline_s=5)
+        found = await abilities(server.url, model="m", dialect="vllm", deadline_s=PATIENCE)
     assert found.build is not None and len(found.build) < 200

@@ -20,6 +20,7 @@ from deploy.engine.supervised import SupervisedEngine
 from deploy.engine.supervisor import RestartPolicy
 from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted
 from tests.deploy.test_tasks import reports
+from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,7 +72,7 @@ class Driver(SupervisedEngine):
             state_dir=base,
             on_change=None,
             policy=RestartPolicy(first_pause_s=0.001, retry_s=retry_s),
-            start_timeout_s=5,
+            start_timeout_s=PATIENCE,
             stop_grace_s=0.1,
         )
         self._url_of_runs, self.faults, self.runs = url, set(faults), 0
@@ -92,7 +93,7 @@ async def test_a_driver_that_fails_is_reported_and_tried_again(tmp_path: Path, f
     """The table hears of the end; otherwise no other run would ever begin."""
     async with reports() as seen, scripted([OK, TOKEN, DONE]) as server:
         engine = Driver(tmp_path, server.url, fault)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             assert (await engine.start()).state is Phase.READY
             await engine.stop()
     assert (seen, engine.runs) == ([("engine_run", RecursionError)], 2)
@@ -103,7 +104,7 @@ async def test_a_failure_while_it_comes_up_ends_the_run(tmp_path: Path, fault: s
     """Nobody waits for ever for an engine that nobody looks at any more."""
     async with reports() as seen, scripted([OK, TOKEN, DONE]) as server:
         engine = Driver(tmp_path, server.url, fault)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(StartFailed, match="its driver failed"):
                 await engine.start()
             await engine.stop()
@@ -114,7 +115,7 @@ async def test_an_engine_that_failed_starts_again_by_itself_where_its_policy_say
     """Whoever waits is told of the failure; the restart needs nobody. A stop ends it."""
     async with reports(), scripted([OK, TOKEN, DONE]) as server:
         engine = Driver(tmp_path, server.url, "address", retry_s=0.01)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(StartFailed, match="its driver failed"):
                 await engine.start()
             while (seen := engine.state).state is not Phase.READY:
@@ -143,7 +144,7 @@ async def test_a_strangers_engine_that_comes_up_late_is_found(tmp_path: Path) ->
         with pytest.raises(StartTimeout, match="does not stream"):
             await engine.start()
         script[:] = [OK, TOKEN, DONE]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while (seen := engine.state).state is not Phase.READY:
                 await engine.changed(seen)
         await engine.stop()
@@ -159,7 +160,7 @@ async def test_a_probe_that_is_broken_is_no_silence(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(supervised, "wait_until_streams", broken)
     async with reports() as seen:
         engine = Driver(tmp_path, "http://127.0.0.1:9")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(StartFailed):
                 await engine.start()
             await engine.stop()
@@ -206,5 +207,5 @@ NO_REPORTS = {
 @pytest.mark.parametrize("line", NO_REPORTS.values(), ids=NO_REPORTS.keys())
 async def test_a_report_that_is_none_is_a_death_in_silence(line: bytes) -> None:
     """Whoever waits for the child's address is told, whatever it wrote."""
-    async with said(line) as child, asyncio.timeout(5):
+    async with said(line) as child, asyncio.timeout(PATIENCE):
         assert await child.report == StartupReport()

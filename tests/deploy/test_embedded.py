@@ -7,6 +7,7 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -18,15 +19,21 @@ from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec, spec_digest
 from deploy.engine.supervisor import RestartPolicy
 from tests.deploy.conftest import children, lives
+from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio, pytest.mark.timeout(120)]
 FAST = RestartPolicy(first_pause_s=0.05)
 
 
+def made(spec: EngineSpec, folder: Path, **more: Any) -> EmbeddedEngine:
+    """An engine. What does not end at SIGTERM is killed only when every test has given up."""
+    return EmbeddedEngine(spec, state_dir=folder, **{"stop_grace_s": 10 * PATIENCE, **more})
+
+
 async def until(engine: EmbeddedEngine, phase: Phase) -> EngineState:
     """Wait until the engine is in a phase."""
     state = engine.state
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while state.state is not phase:
             state = await engine.changed(state)
     return state
@@ -35,7 +42,7 @@ async def until(engine: EmbeddedEngine, phase: Phase) -> EngineState:
 async def brought_down(engine: EmbeddedEngine) -> None:
     """Stop it, without need of the grace's end, and check that nothing of it is left."""
     pid = engine.state.pid
-    await asyncio.wait_for(engine.stop(), 4)
+    await asyncio.wait_for(engine.stop(), PATIENCE)
     assert engine.state.state is Phase.STOPPED
     assert engine.state.pid is None and engine.url is None
     assert pid is None or not lives(pid)
@@ -44,11 +51,11 @@ async def brought_down(engine: EmbeddedEngine) -> None:
 async def test_it_starts_and_streams(spec: EngineSpec, tmp_path: Path) -> None:
     """After start() returns, a request streams at once; the states came in order."""
     states: list[EngineState] = []
-    engine = EmbeddedEngine(spec, state_dir=tmp_path, on_change=states.append)
+    engine = made(spec, tmp_path, on_change=states.append)
     state = await engine.start()
     try:
         assert state is engine.state and state.url is not None
-        assert (await probe(state.url, model=state.model or "", deadline_s=10)).ok
+        assert (await probe(state.url, model=state.model or "", deadline_s=PATIENCE)).ok
         assert state.pid in children()
     finally:
         await brought_down(engine)
@@ -58,7 +65,7 @@ async def test_it_starts_and_streams(spec: EngineSpec, tmp_path: Path) -> None:
 
 async def test_it_says_what_it_serves(spec: EngineSpec, tmp_path: Path) -> None:
     """The model's name is the engine's, and metrics and slots are open."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     url = (await engine.start()).url
     try:
         async with aiohttp.ClientSession() as session:
@@ -74,7 +81,7 @@ async def test_it_says_what_it_serves(spec: EngineSpec, tmp_path: Path) -> None:
 
 async def test_it_listens_on_loopback_only(spec: EngineSpec, tmp_path: Path) -> None:
     """An engine has no key of its own: nobody else may reach it."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     state = await engine.start()
     try:
         port = int((state.url or "").rpartition(":")[2])
@@ -90,7 +97,7 @@ async def test_its_flags_reach_llama_cpp(spec: EngineSpec, gguf: Path, tmp_path:
     """Two slots of a smaller context, when the spec says so."""
     args = ("--parallel", "2", "--ctx-size", "512", "--no-kv-unified")
     small = EngineSpec(name="nano", dialect="llama-server", driver="embedded", artefact=gguf, args=args)
-    engine = EmbeddedEngine(small, state_dir=tmp_path)
+    engine = made(small, tmp_path)
     url = (await engine.start()).url
     try:
         async with (
@@ -116,21 +123,21 @@ def embedder(gguf: Path, *args: str) -> EngineSpec:
 
 async def test_an_engine_for_embeddings_starts_and_embeds(gguf: Path, tmp_path: Path) -> None:
     """llama.cpp's own, with a pooling that suits the API; a killed one comes back the same way."""
-    engine = EmbeddedEngine(embedder(gguf, "--pooling", "mean"), state_dir=tmp_path, policy=FAST)
+    engine = made(embedder(gguf, "--pooling", "mean"), tmp_path, policy=FAST)
     first = await engine.start()
     try:
-        assert (await probe(first.url or "", model="nano", deadline_s=10, kind="embeddings")).ok
+        assert (await probe(first.url or "", model="nano", deadline_s=PATIENCE, kind="embeddings")).ok
         os.kill(first.pid or 0, signal.SIGKILL)
         await until(engine, Phase.BACKING_OFF)
         second = await until(engine, Phase.READY)
-        assert (await probe(second.url or "", model="nano", deadline_s=10, kind="embeddings")).ok
+        assert (await probe(second.url or "", model="nano", deadline_s=PATIENCE, kind="embeddings")).ok
     finally:
         await brought_down(engine)
 
 
 async def test_an_engine_that_cannot_embed_is_not_ready(gguf: Path, tmp_path: Path) -> None:
     """This one would chat; the error is llama.cpp's own, and says what is missing."""
-    engine = EmbeddedEngine(embedder(gguf), state_dir=tmp_path)
+    engine = made(embedder(gguf), tmp_path)
     with pytest.raises(StartFailed, match="Pooling type 'none' is not OAI compatible"):
         await engine.start()
     await brought_down(engine)
@@ -139,7 +146,7 @@ async def test_an_engine_that_cannot_embed_is_not_ready(gguf: Path, tmp_path: Pa
 async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> None:
     """A new child, a new port, and it streams; the old address is withdrawn at once."""
     states: list[EngineState] = []
-    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST, on_change=states.append)
+    engine = made(spec, tmp_path, policy=FAST, on_change=states.append)
     first = await engine.start()
     try:
         assert first.pid is not None
@@ -149,7 +156,7 @@ async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> N
         assert second.pid != first.pid and second.url != first.url
         assert second.restarts == 1
         assert second.last_error == "was killed by signal 9 while serving"
-        assert (await probe(second.url or "", model="nano", deadline_s=10)).ok
+        assert (await probe(second.url or "", model="nano", deadline_s=PATIENCE)).ok
         assert all(s.url is None for s in states if s.state is not Phase.READY)
     finally:
         await brought_down(engine)
@@ -157,7 +164,7 @@ async def test_a_killed_child_is_replaced(spec: EngineSpec, tmp_path: Path) -> N
 
 async def test_a_hanging_child_can_be_replaced(spec: EngineSpec, tmp_path: Path) -> None:
     """Whoever sees that it no longer streams has it killed and made anew."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST)
+    engine = made(spec, tmp_path, policy=FAST)
     first = await engine.start()
     try:
         assert first.pid is not None
@@ -173,7 +180,7 @@ async def test_a_hanging_child_can_be_replaced(spec: EngineSpec, tmp_path: Path)
 
 async def test_a_child_that_ignores_sigterm_is_killed(spec: EngineSpec, tmp_path: Path) -> None:
     """A frozen process takes no SIGTERM: stop() ends it after the grace."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path, stop_grace_s=0.3)
+    engine = made(spec, tmp_path, stop_grace_s=0.3)
     state = await engine.start()
     assert state.pid is not None
     os.kill(state.pid, signal.SIGSTOP)
@@ -182,12 +189,12 @@ async def test_a_child_that_ignores_sigterm_is_killed(spec: EngineSpec, tmp_path
         await asyncio.sleep(0.01)
     start = time.monotonic()
     await brought_down(engine)
-    assert 0.3 <= time.monotonic() - start < 3
+    assert time.monotonic() - start >= 0.3
 
 
 async def test_a_stop_does_not_wait_for_a_stream(spec: EngineSpec, tmp_path: Path) -> None:
     """A long answer in flight ends; draining before is the gateway's business."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     state = await engine.start()
     body = {
         "messages": [{"role": "user", "content": "Count."}],
@@ -198,9 +205,7 @@ async def test_a_stop_does_not_wait_for_a_stream(spec: EngineSpec, tmp_path: Pat
         post = session.post(f"{state.url}/v1/chat/completions", json=body | {"max_tokens": 100000})
         async with post as response:
             await response.content.readany()
-            start = time.monotonic()
             await brought_down(engine)
-            assert time.monotonic() - start < 3
             with suppress(aiohttp.ClientError):
                 await response.content.read()
 
@@ -213,7 +218,7 @@ async def test_a_bad_model_is_one_clear_error(gguf: Path, tmp_path: Path, break_
     bad.write_bytes(data[: len(data) * 3 // 4] if break_it == "truncated" else b"hello" * 100)
     states: list[EngineState] = []
     spec = EngineSpec(name="bad", dialect="llama-server", driver="embedded", artefact=bad)
-    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST, on_change=states.append)
+    engine = made(spec, tmp_path, policy=FAST, on_change=states.append)
     with pytest.raises(StartFailed, match="refused to start") as caught:
         await engine.start()
     text = str(caught.value)
@@ -233,7 +238,7 @@ async def test_a_missing_model_starts_nothing(tmp_path: Path) -> None:
         driver="embedded",
         artefact=tmp_path / "no.gguf",
     )
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     with pytest.raises(WeightsError, match="does not exist"):
         await engine.start()
     assert engine.state.state is Phase.STOPPED
@@ -244,7 +249,7 @@ async def test_a_failed_engine_can_be_started_again(gguf: Path, tmp_path: Path) 
     file = tmp_path / "m.gguf"
     file.write_bytes(b"hello")
     spec = EngineSpec(name="late", dialect="llama-server", driver="embedded", artefact=file)
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     with pytest.raises(StartFailed):
         await engine.start()
     file.write_bytes(gguf.read_bytes())
@@ -255,7 +260,7 @@ async def test_a_failed_engine_can_be_started_again(gguf: Path, tmp_path: Path) 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1])
 async def test_giving_up_a_start_leaves_nothing(spec: EngineSpec, tmp_path: Path, after_s: float) -> None:
     """Wherever it is interrupted: before the fork, in the load, in the probe."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     start = asyncio.create_task(engine.start())
     await asyncio.sleep(after_s)
     start.cancel()
@@ -270,7 +275,7 @@ async def test_a_stop_during_start_tells_the_starter(
     spec: EngineSpec, tmp_path: Path, after_s: float
 ) -> None:
     """start() raises StartCancelled, and the child is gone when stop() returns."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     start = asyncio.create_task(engine.start())
     await asyncio.sleep(after_s)
     await brought_down(engine)
@@ -281,15 +286,15 @@ async def test_a_stop_during_start_tells_the_starter(
 
 async def test_a_start_without_a_token_in_time_fails(spec: EngineSpec, tmp_path: Path) -> None:
     """The child is killed, and the error says how long was waited."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path, start_timeout_s=0.01)
-    with pytest.raises(StartFailed, match=r"gave up after 0\.\d s"):
+    engine = made(spec, tmp_path, start_timeout_s=0.01)
+    with pytest.raises(StartFailed, match=r"gave up after \d+\.\d s"):
         await engine.start()
     assert not children()
 
 
 async def test_starts_and_stops_may_come_in_any_number(spec: EngineSpec, tmp_path: Path) -> None:
     """Two starts share one child, two stops one end, and a start waits for a stop."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     one, two = await asyncio.gather(engine.start(), engine.start())
     assert one.pid == two.pid
     stops = [asyncio.create_task(engine.stop()) for _ in range(2)]
@@ -310,7 +315,7 @@ async def test_the_child_holds_no_socket_and_no_secret_of_ours(spec: EngineSpec,
     with socket.create_server(("127.0.0.1", 0)) as ours:
         ours.set_inheritable(True)
         inode = f"socket:[{os.fstat(ours.fileno()).st_ino}]"
-        engine = EmbeddedEngine(spec, state_dir=tmp_path, environ=environ)
+        engine = made(spec, tmp_path, environ=environ)
         state = await engine.start()
         try:
             proc = Path(f"/proc/{state.pid}")
@@ -337,7 +342,7 @@ BODIES = [
 
 async def test_the_log_holds_no_word_of_a_request(spec: EngineSpec, tmp_path: Path) -> None:
     """Good requests and bad ones, some of which llama.cpp quotes on its standard error."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     url = (await engine.start()).url
     try:
         # Not pooled: the server closes the connection after a stream, and does not say so.
@@ -356,7 +361,7 @@ async def test_the_log_holds_no_word_of_a_request(spec: EngineSpec, tmp_path: Pa
 
 async def test_an_engine_that_is_killed_for_good_stays_down(spec: EngineSpec, tmp_path: Path) -> None:
     """From another thread, as a watchdog does; it can be started again by whoever wants it."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST)
+    engine = made(spec, tmp_path, policy=FAST)
     await engine.start()
     await asyncio.to_thread(engine.kill, "memory ran out")
     state = await until(engine, Phase.FAILED)
@@ -367,7 +372,7 @@ async def test_an_engine_that_is_killed_for_good_stays_down(spec: EngineSpec, tm
 
 async def test_an_engine_that_is_killed_while_it_starts_says_why(spec: EngineSpec, tmp_path: Path) -> None:
     """The start fails with the reason, and there is no second child."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path, policy=FAST)
+    engine = made(spec, tmp_path, policy=FAST)
     starting = asyncio.create_task(engine.start())
     await until(engine, Phase.STARTING)
     engine.kill("memory ran out")
@@ -378,7 +383,7 @@ async def test_an_engine_that_is_killed_while_it_starts_says_why(spec: EngineSpe
 
 async def test_it_describes_what_runs(spec: EngineSpec, tmp_path: Path) -> None:
     """The command line as the kernel has it, and the digest that names the engine."""
-    engine = EmbeddedEngine(spec, state_dir=tmp_path)
+    engine = made(spec, tmp_path)
     state = await engine.start()
     told = await engine.describe()
     assert (told["pid"], told["url"], told["spec"]) == (state.pid, state.url, spec_digest(spec))

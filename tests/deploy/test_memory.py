@@ -28,6 +28,7 @@ from deploy.memory.sizing import (
     vllm_need,
 )
 from tests.deploy.conftest import NANO
+from tests.scale import PATIENCE
 
 SPARK = int(121.6 * GIB)
 
@@ -215,7 +216,7 @@ async def test_the_watchdog_ends_the_candidate_when_memory_falls_and_blocks_no_l
     """The loop stands still here, as it would on a host that swaps."""
     candidate = Candidate()
     with Guard(scripted(30, 20, 11, 11, 11), every_s=0.001).watching(candidate):
-        assert candidate.end.wait(10)
+        assert candidate.end.wait(PATIENCE)
     assert "memory_floor: 11.00 GiB were available" in candidate.killed[0]
 
 

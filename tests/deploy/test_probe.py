@@ -24,8 +24,14 @@ from tests.deploy.scripted import (
     scripted,
     unused_url,
 )
+from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.asyncio
+
+
+def within(verdict: ProbeOutcome) -> float:
+    """A deadline in seconds that passes in the test only where it is what is tested."""
+    return 0.3 if verdict is ProbeOutcome.STALLED else PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,7 @@ pytestmark = pytest.mark.asyncio
 async def test_any_generated_text_is_success(token: bytes) -> None:
     """Content, a thought or a tool call, in any line ending that a stream may have."""
     async with scripted([OK, b": ping\n\n", ROLE, token, USAGE, DONE]) as server:
-        result = await probe(server.url, model="m", deadline_s=5)
+        result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert (result.verdict, result.detail) == (ProbeOutcome.STREAMED, "")
 
 
@@ -65,7 +71,7 @@ async def test_any_generated_text_is_success(token: bytes) -> None:
 async def test_what_holds_no_text_is_no_success(empty: bytes) -> None:
     """Headers, roles, empty deltas, progress, usage and pings come from a stuck engine too."""
     async with scripted([OK, empty, DONE]) as server:
-        result = await probe(server.url, model="m", deadline_s=5)
+        result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert (result.verdict, result.first_token_s) == (ProbeOutcome.ERROR, None)
     assert result.detail == "the stream ended without a token"
 
@@ -103,7 +109,7 @@ BOOM = b'data: {"error":{"message":"boom"}}\n\n'
 async def test_each_failure_has_its_verdict(script: list[Step], verdict: ProbeOutcome, detail: str) -> None:
     """Loading, an error before or in the stream, and silence are told apart."""
     async with scripted(script) as server:
-        result = await probe(server.url, model="m", deadline_s=0.3)
+        result = await probe(server.url, model="m", deadline_s=within(verdict))
     assert result.verdict is verdict
     assert detail in result.detail
 
@@ -125,14 +131,14 @@ QUOTING = {
 async def test_the_detail_of_a_verdict_never_quotes_the_engine(script: list[Step]) -> None:
     """It goes to logs and to the operators' listener, and the engine may quote a caller."""
     async with scripted(script) as server:
-        result = await probe(server.url, model="m", deadline_s=2)
+        result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert result.verdict is ProbeOutcome.ERROR and "aunt" not in result.detail
 
 
 async def test_what_the_engine_says_is_kept_apart_for_a_terminal() -> None:
     """Bounded, too."""
     async with scripted([answer(b"404 Not Found", b"no such model!\x1b[2J\n" + b"!" * 5000)]) as server:
-        result = await probe(server.url, model="m", deadline_s=5)
+        result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert result.said.startswith("no such model! [2J !") and len(result.said) == SAID_CHARACTERS
 
 
@@ -165,7 +171,7 @@ HOSTILE_VECTORS = {
 async def test_no_reply_makes_a_probe_raise_or_go_on_for_ever(script: list[Step]) -> None:
     """Whoever watches the engine goes on watching it."""
     async with scripted(script) as server:
-        result = await probe(server.url, model="m", deadline_s=60)
+        result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert (result.verdict, result.ok) == (ProbeOutcome.ERROR, False)
 
 
@@ -173,7 +179,7 @@ async def test_no_reply_makes_a_probe_raise_or_go_on_for_ever(script: list[Step]
 async def test_no_embedding_makes_a_probe_raise_or_go_on_for_ever(body: bytes) -> None:
     """The same for the other kind."""
     async with scripted([answer(b"200 OK", body)]) as server:
-        result = await probe(server.url, model="m", deadline_s=60, kind="embeddings")
+        result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
     assert (result.verdict, result.ok) == (ProbeOutcome.ERROR, False)
 
 
@@ -181,7 +187,7 @@ async def test_no_embedding_makes_a_probe_raise_or_go_on_for_ever(body: bytes) -
 async def test_no_list_of_models_makes_a_start_raise(body: bytes) -> None:
     """A name that is not to be had is no name."""
     async with scripted([answer(b"200 OK", body)]) as server:
-        assert await served_model(server.url, deadline_s=5) is None
+        assert await served_model(server.url, deadline_s=PATIENCE) is None
 
 
 async def test_a_compressed_reply_is_not_unpacked() -> None:
@@ -189,7 +195,7 @@ async def test_a_compressed_reply_is_not_unpacked() -> None:
     packed = gzip.compress(VECTOR)
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
     async with scripted([head + packed]) as server:
-        result = await probe(server.url, model="m", deadline_s=5, kind="embeddings")
+        result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
     assert result.detail == "the reply is not JSON"
     assert b"accept-encoding: identity" in server.requests[0].lower()
 
@@ -200,7 +206,7 @@ VECTOR = b'{"data":[{"embedding":[0.5,-1,2e-3]}]}'
 async def test_an_engine_for_embeddings_is_asked_for_one() -> None:
     """At the path and in the form of that API; the head's clock runs, and no token is waited for."""
     async with scripted([answer(b"200 OK", VECTOR)]) as server:
-        result = await probe(server.url, model="m", deadline_s=5, kind="embeddings")
+        result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
     assert (result.verdict, result.ok, result.detail) == (ProbeOutcome.EMBEDDED, True, "")
     assert result.headers_s is not None and result.first_token_s is None
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
@@ -220,7 +226,7 @@ NOT_VECTORS = [
 async def test_what_is_no_vector_of_finite_numbers_is_no_success(body: bytes) -> None:
     """Weights that overflowed answer 200, too: with null or NaN where numbers should be."""
     async with scripted([answer(b"200 OK", body)]) as server:
-        result = await probe(server.url, model="m", deadline_s=5, kind="embeddings")
+        result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
     assert (result.verdict, result.detail) == (
         ProbeOutcome.ERROR,
         "the reply holds no vector of finite numbers",
@@ -241,20 +247,20 @@ async def test_each_failure_to_embed_has_its_verdict(
 ) -> None:
     """The same as for tokens."""
     async with scripted(script) as server:
-        result = await probe(server.url, model="m", deadline_s=0.3, kind="embeddings")
+        result = await probe(server.url, model="m", deadline_s=within(verdict), kind="embeddings")
     assert result.verdict is verdict and detail in result.detail
 
 
 async def test_nobody_there_is_a_verdict_too() -> None:
     """A refused connection raises nothing."""
-    result = await probe(unused_url(), model="m", deadline_s=1)
+    result = await probe(unused_url(), model="m", deadline_s=PATIENCE)
     assert result.verdict is ProbeOutcome.NOT_LISTENING
 
 
 async def test_the_clocks_stop_where_they_should() -> None:
     """The head is not the first token, and neither is the role."""
     async with scripted([OK, ROLE, 0.2, TOKEN, 0.2, DONE]) as server:
-        result = await probe(server.url, model="m", deadline_s=5)
+        result = await probe(server.url, model="m", deadline_s=PATIENCE)
     assert result.headers_s is not None and result.first_token_s is not None
     assert result.first_token_s - result.headers_s >= 0.19
     assert result.total_s - result.first_token_s >= 0.19
@@ -263,7 +269,7 @@ async def test_the_clocks_stop_where_they_should() -> None:
 async def test_a_token_before_the_deadline_is_enough() -> None:
     """A slow engine that streams is ready, even if the probe's answer is not finished."""
     async with scripted([OK, TOKEN, 9.0]) as server:
-        result = await probe(server.url, model="m", deadline_s=0.3)
+        result = await probe(server.url, model="m", deadline_s=1.0)
     assert result.ok
 
 
@@ -271,7 +277,7 @@ async def test_a_token_before_the_deadline_is_enough() -> None:
 async def test_a_probe_asks_not_to_think_where_it_can(dialect: Dialect) -> None:
     """The switch is a real boolean, and a strict OpenAI server is not sent it."""
     async with scripted([OK, TOKEN, DONE]) as server:
-        await probe(server.url, model="m", deadline_s=5, dialect=dialect)
+        await probe(server.url, model="m", deadline_s=PATIENCE, dialect=dialect)
     body = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
     expected = None if dialect == "openai" else {"enable_thinking": False}
     assert body.get("chat_template_kwargs") == expected
@@ -282,14 +288,14 @@ async def test_loading_is_waited_for() -> None:
     """Two refusals for now, then a token."""
     loading = [answer(b"503 Service Unavailable")]
     async with scripted(loading, loading, [OK, TOKEN, DONE]) as server:
-        assert (await wait_until_streams(server.url, model="m", deadline_s=5)).ok
+        assert (await wait_until_streams(server.url, model="m", deadline_s=PATIENCE)).ok
     assert len(server.requests) == 3
 
 
 async def test_errors_only_are_not_waited_for() -> None:
     """An engine that answers three times with an error will do so again."""
     async with scripted([answer(b"500 Internal Server Error")]) as server:
-        result = await wait_until_streams(server.url, model="m", deadline_s=60)
+        result = await wait_until_streams(server.url, model="m", deadline_s=PATIENCE)
     assert (result.verdict, len(server.requests)) == (ProbeOutcome.ERROR, 3)
 
 

@@ -19,6 +19,7 @@ from deploy.engine.spec import EngineSpec, spec_digest
 from deploy.engine.supervisor import RestartPolicy
 from tests.docker.conftest import MODELS, REPOSITORY
 from tests.docker.daemon import Daemon
+from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.docker
 Make = Callable[..., DockerEngine]
@@ -52,7 +53,7 @@ async def test_it_starts_streams_and_goes_away(engine: Make, spec: EngineSpec, d
     it = engine(spec)
     state = await it.start()
     assert state.url is not None and state.model == "nano" and state.abilities.build
-    assert (await probe(state.url, model="nano", deadline_s=20)).ok
+    assert (await probe(state.url, model="nano", deadline_s=PATIENCE)).ok
     await it.stop()
     assert it.state.state is Phase.STOPPED and containers(daemon) == []
     assert "listening at" in it.log_path.read_text()
@@ -151,7 +152,7 @@ async def test_a_second_start_of_the_same_spec_adopts_what_runs(
     assert (after.pid, after.url) == (before.pid, before.url) and len(containers(daemon)) == 1
     await first.leave()
     assert first.state.state is Phase.STOPPED and second.url is not None
-    assert (await probe(second.url, model="nano", deadline_s=20)).ok
+    assert (await probe(second.url, model="nano", deadline_s=PATIENCE)).ok
     await second.stop()
     assert containers(daemon) == []
 
@@ -223,10 +224,10 @@ async def test_two_engines_swap_and_the_old_one_drains(
         await reply.content.readline()
         fresh = await green.start()
         assert fresh.url is not None and fresh.url != live.url
-        assert (await probe(fresh.url, model="nano-f16", deadline_s=20)).ok
+        assert (await probe(fresh.url, model="nano-f16", deadline_s=PATIENCE)).ok
         assert (await reply.content.read()).rstrip().endswith(b"[DONE]")
     await blue.stop()
-    assert (await probe(fresh.url, model="nano-f16", deadline_s=20)).ok
+    assert (await probe(fresh.url, model="nano-f16", deadline_s=PATIENCE)).ok
 
 
 async def test_a_gateway_without_docker_says_so(spec: EngineSpec, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from deploy.drivers.docker_client import shared
 from deploy.engine.probe import probe
 from tests.docker.conftest import MODELS, REPOSITORY
 from tests.docker.daemon import Daemon
+from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.docker
 
@@ -57,7 +58,7 @@ async def test_an_operator_pins_starts_reads_and_ends_an_engine(
     assert f"nano: {REPOSITORY}:latest is {image_id}" in capsys.readouterr().out
     assert await engine("up", "nano", "--json", config=config) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (await probe(told["url"], model="nano", deadline_s=20)).ok
+    assert (await probe(told["url"], model="nano", deadline_s=PATIENCE)).ok
     assert await engine("up", "nano", "--json", config=config) == 0
     assert json.loads(capsys.readouterr().out)["pid"] == told["pid"]
     assert await engine("logs", "nano", config=config) == 0

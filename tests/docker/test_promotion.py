@@ -69,7 +69,7 @@ async def test_what_was_promoted_serves_on_after_an_end_of_gateway_and_daemon(
     await asyncio.to_thread(daemon.stop)
     await asyncio.to_thread(daemon.start)
     async with stage(tmp_path, config) as it:
-        await eventually(lambda: it.house.gateway.pool.is_up("large"), 60)
+        await eventually(lambda: it.house.gateway.pool.is_up("large"))
         assert (await it.house.ask()).headers["x-manners-engine"] == "large"
         assert await engines(daemon) == before
         assert (await it.rollback())["phase"] == "succeeded"

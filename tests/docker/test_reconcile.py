@@ -14,6 +14,7 @@ from deploy.engine.engine import Phase
 from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec, spec_digest
 from tests.docker.daemon import Daemon
+from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.docker
 Make = Callable[..., DockerEngine]
@@ -28,7 +29,7 @@ async def test_an_engine_serves_on_while_the_daemon_is_away(
     await asyncio.to_thread(daemon.stop)
     with pytest.raises(DockerError, match="does not answer"):
         await client.version()
-    assert before.url is not None and (await probe(before.url, model="nano", deadline_s=20)).ok
+    assert before.url is not None and (await probe(before.url, model="nano", deadline_s=PATIENCE)).ok
     await asyncio.to_thread(daemon.start)
     assert (await client.version())["Arch"]
     assert it.state == before

@@ -22,6 +22,21 @@ def test_the_committed_dashboard_is_what_the_builder_writes(dashboard: Dashboard
     assert path_of(dashboard).read_text("utf-8") == text_of(dashboard)
 
 
+@pytest.mark.parametrize("dashboard", ALL, ids=lambda d: d.uid)
+def test_a_grafana_that_imports_it_is_asked_for_its_own_data_source(dashboard: Dashboard) -> None:
+    page = dashboard.json()
+    (asked,) = page["__inputs"]
+    chosen = page["templating"]["list"][0]
+    assert (chosen["name"], chosen["type"]) == ("datasource", "datasource")
+    assert chosen["current"]["value"] == f"${{{asked['name']}}}"
+
+
+@pytest.mark.parametrize("dashboard", ALL, ids=lambda d: d.uid)
+def test_every_query_goes_to_the_data_source_that_was_chosen(dashboard: Dashboard) -> None:
+    named = re.findall(r'"uid": "([^"]*)"', text_of(dashboard))
+    assert {uid for uid in named if uid != dashboard.uid} == {"${datasource}"}
+
+
 def test_nothing_else_is_provisioned() -> None:
     assert set(FOLDER.iterdir()) == {path_of(dashboard) for dashboard in ALL}
 

@@ -27,6 +27,7 @@ from deploy.launcher.policy import (
 from tests.docker import image
 from tests.docker.daemon import Daemon
 from tests.ops.facts import ROOT
+from tests.scale import PATIENCE
 
 DIGEST = "sha256:" + "ab" * 32
 STATE = Path("/srv/manners/state")
@@ -204,7 +205,7 @@ async def test_the_docker_driver_works_through_it_and_a_stranger_does_not(
     assert b"for nano" in await launcher.stderr.readline()
     client = Docker(f"unix://{listen}")
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not listen.exists():
                 await asyncio.sleep(0.05)
         engine = DockerEngine(spec, state_dir=state, docker=client)

@@ -15,6 +15,7 @@ from app.promotion.state_machine import FINAL, PATHS, OperationKind, OperationPh
 from app.registry.reader import RegistryReader
 from tests.app.promotion.stage import signed, statement, tables
 from tests.promotion.process import Gateway, is_there, pids_of, serving, written
+from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -44,7 +45,7 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(
         assert "id" not in reached, reached
         engines = pids_of(first.process.pid)
         await first.kill()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while any(is_there(pid) for pid in engines):
             await asyncio.sleep(0.01)
     async with serving(path) as second:

@@ -24,7 +24,7 @@ from gates.suite.load import SHIPPED
 from tests.app.house import Scrape
 from tests.app.promotion.stage import signed, statement, tables
 from tests.promotion.process import OPERATOR, Gateway, processes_of, serving, start, written
-from tests.scale import scaled
+from tests.scale import PATIENCE, scaled
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(1800)]
 KILLS = scaled(20, 100)
@@ -131,7 +131,7 @@ class Life:
 
     async def gone(self) -> None:
         """Wait until nothing of a dead gateway is left."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while processes_of(self.folder):
                 await asyncio.sleep(0.02)
 

@@ -32,7 +32,7 @@ async def test_an_engine_that_begins_to_leak_in_the_bake_is_rolled_back_and_says
         _, begun = await it.wish("fp4", await it.report("fp4", "small"))
         await it.events(begun["id"], until="baking")
         served = sum(caller.replies for caller in crowd)
-        await eventually(lambda: sum(caller.replies for caller in crowd) >= served + 20, 60)
+        await eventually(lambda: sum(caller.replies for caller in crowd) >= served + 20)
         assert not (await it.get(f"/admin/operations/{begun['id']}"))["done"]  # she is well so far
         overwrite(file, worse)
         ended = await it.ended(begun["id"])

@@ -17,7 +17,7 @@ pytest.importorskip("torchao", reason=INSTALL)
 from gates.policy.decoder import DecodeError  # noqa: E402
 from quantizer.core.errors import CheckpointError  # noqa: E402
 from quantizer.recipes.recipe import Train  # noqa: E402
-from quantizer.train import optimizer_in_backward  # noqa: E402
+from quantizer.train import adamw_8bit, optimizer_in_backward  # noqa: E402
 from quantizer.train.learner import listen  # noqa: E402
 from quantizer.train.optimizer_in_backward import OptimizerInBackward  # noqa: E402
 from quantizer.train.speed import recompute  # noqa: E402
@@ -25,8 +25,17 @@ from tests.quantizer import tiny  # noqa: E402
 from tests.quantizer.learners import PAD, PLAIN, QAD, QAT, learner, losses, samples, silent, trainer  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+both_ways = pytest.mark.usefixtures("way")
 LOW: dict[str, Any] = {"optimizer": "adamw_8bit", "batch_tokens": 256, "micro_tokens": 256}
 LOW_QAT = replace(QAT, precision="bf16", **LOW)
+
+
+@pytest.fixture(params=["torchao's step", "one pass"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How 8-bit moments are stepped: as on a CPU, and as on a GPU, there compiled."""
+    if request.param == "one pass":
+        monkeypatch.setattr(optimizer_in_backward, "ONE_PASS", ("cpu",))
+        monkeypatch.setattr(optimizer_in_backward, "compiled_step", lambda: adamw_8bit.step)
 
 
 def low_bit(named: dict[str, Any], **more: Any) -> OptimizerInBackward:
@@ -48,6 +57,7 @@ def move(optimizer: OptimizerInBackward, loss: Any, lr: float = 1e-2) -> Any:
 # --------------------------------------------------------------------------------------------------- a step
 
 
+@both_ways
 @pytest.mark.parametrize("chunk", [2**25, 1024], ids=["whole", "in chunks"])
 @pytest.mark.parametrize("shape", [(64, 256), (300,)], ids=["matrix", "vector"])
 def test_the_first_step_is_adamws(
@@ -65,6 +75,7 @@ def test_the_first_step_is_adamws(
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@both_ways
 def test_moments_of_few_bits_stay_near_the_exact_ones() -> None:
     """Twenty steps towards a target; what eight bits leave out is small beside the way."""
     target = torch.randn(64, 256)
@@ -82,6 +93,7 @@ def test_moments_of_few_bits_stay_near_the_exact_ones() -> None:
     assert float(off / way) < 0.05
 
 
+@both_ways
 def test_stochastic_rounding_keeps_the_mean() -> None:
     """A thousandth of a BF16 weight is a fifth of its step: one in some eight moves, and the mean is exact."""
     ours = torch.nn.Parameter(torch.ones(256, 256, dtype=torch.bfloat16))
@@ -93,6 +105,7 @@ def test_stochastic_rounding_keeps_the_mean() -> None:
     assert float(ours.detach().float().mean()) == pytest.approx(1 - 1e-3, abs=4 * 2**-8 * 0.5 / 256)
 
 
+@both_ways
 def test_small_steps_add_up_in_bf16() -> None:
     """A step that rounding to nearest would lose every time, a hundred times."""
     ours = torch.nn.Parameter(torch.ones(256, 256, dtype=torch.bfloat16))
@@ -104,6 +117,7 @@ def test_small_steps_add_up_in_bf16() -> None:
     assert float(ours.detach().float().mean()) == pytest.approx(1 - 1e-2, abs=2e-4)
 
 
+@both_ways
 def test_a_step_of_rate_zero_moves_nothing() -> None:
     """As making the moments relies on: a BF16 number is its own neighbour."""
     ours = parameter(64, 256, dtype=torch.bfloat16)
@@ -116,6 +130,7 @@ def test_a_step_of_rate_zero_moves_nothing() -> None:
 # ------------------------------------------------------------------------------------------------- clipping
 
 
+@both_ways
 def test_gradients_of_steady_shares_are_clipped_as_the_whole_is() -> None:
     """The first step's shares are measured, so it is clipped exactly; Adam's first moment shows by how much."""
     ours = {"a": parameter(64, 256), "b": parameter(32, 256)}
@@ -157,6 +172,7 @@ def test_a_clipped_gradient_is_never_longer_than_the_limit() -> None:
     assert float(torch.stack(kept).sum().sqrt()) <= 1.0 + 1e-4
 
 
+@both_ways
 def test_measuring_moves_nothing() -> None:
     """The first pass only looks."""
     ours = parameter(64, 256)
@@ -172,6 +188,7 @@ def test_measuring_moves_nothing() -> None:
 # ----------------------------------------------------------------------------------------------- whole runs
 
 
+@both_ways
 def test_a_run_learns_what_the_exact_one_learns() -> None:
     """The same steps from the same weights: curves within what rounding of weights and moments does."""
     exact = trainer(replace(LOW_QAT, optimizer="adamw"), hold=None)
@@ -214,6 +231,7 @@ def test_a_parameter_takes_few_bytes(bits: int, most: float) -> None:
     assert sum(held.values()) / count < most
 
 
+@both_ways
 @pytest.mark.parametrize("settings", [LOW_QAT, replace(QAD, precision="bf16", **LOW)], ids=["qat", "qad"])
 def test_a_run_goes_on_as_if_nothing_had_happened(settings: Train) -> None:
     """The same losses and weights, to the bit, from any checkpoint: moments, shares and random numbers are in it."""

@@ -16,6 +16,8 @@ from tests.scale import PATIENCE
 
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 LIMITS = {"first_token": 4.0, "idle": 2.0, "total": 60.0, "connect": 2.0}
+PATIENT = dict.fromkeys(LIMITS, 10 * PATIENCE)
+"""Deadlines that end nothing while a test waits."""
 MODELS = {"alone": ["broken"], "fallback": ["broken", "spare"]}
 WHOLE = "the whole reply"
 
@@ -69,10 +71,11 @@ async def place(folder: Path) -> AsyncIterator[Place]:
             "models": {
                 name: {"live": live, "fallback": rest, "timeouts": LIMITS}
                 for name, (live, *rest) in MODELS.items()
-            },
+            }
+            | {"patient": {"live": "broken", "timeouts": PATIENT}},
         }
         async with run(parse(tables, folder), nobody) as home:
-            await eventually(lambda: all(m.is_up for m in home.gateway.pool._backends.values()), 60)
+            await eventually(lambda: all(m.is_up for m in home.gateway.pool._backends.values()))
             yield Place(home, wire)
 
 
@@ -90,7 +93,7 @@ async def rehearse(at: Place, name: str, model: str) -> dict[str, Any]:
     await eventually(lambda: home.is_quiet() and not pool.outstanding)
     after = await home.metrics()
     pool._backends["broken"].upstream.close()
-    await eventually(lambda: not at.proxy.open, PATIENCE)  # a probe that met the fault may hold one for 8 s
+    await eventually(lambda: not at.proxy.open)  # a probe that met the fault may hold one for 8 s
     counted = {
         outcome: int(count)
         for outcome in ("ok", "upstream_error", "timeout")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.reliability.endless import KINDS, MOST_MIB, SECONDS, Place, attempt, place, served
+from tests.reliability.endless import KINDS, MOST_MIB, Place, attempt, place, served
 
 pytestmark = [pytest.mark.reliability, pytest.mark.asyncio(loop_scope="module")]
 
@@ -22,5 +22,4 @@ async def test_an_endless_reply_costs_little_memory_and_ends_with_an_error(at: P
     print(row)
     assert row["ending"] == KINDS[name].code
     assert row["above_rest_mib"] < MOST_MIB
-    assert row["seconds"] < SECONDS
     await served(at)

@@ -9,6 +9,7 @@ import pytest_asyncio
 from tests.app.promotion.nano import needs_models
 from tests.reliability.faults import FAULTS, MODELS, Place, place, rehearse
 from tests.reliability.proxy import ACCENTED
+from tests.scale import PATIENCE
 
 pytestmark = [
     pytest.mark.reliability,
@@ -52,8 +53,8 @@ async def test_a_caller_who_leaves_frees_an_engine_that_is_half_open(at: Place) 
     at.proxy.fault = FAULTS["half open: no answer"].fault
     try:
         at.home.gateway.pool._backends["broken"].upstream.close()
-        async with asyncio.timeout(3.5):
-            request = asyncio.create_task(at.home.ask(model="alone", stream=True))
+        async with asyncio.timeout(PATIENCE):
+            request = asyncio.create_task(at.home.ask(model="patient", stream=True))
             while not at.home.gateway.pool.outstanding:
                 await asyncio.sleep(0.005)
             request.cancel()
@@ -61,4 +62,4 @@ async def test_a_caller_who_leaves_frees_an_engine_that_is_half_open(at: Place) 
                 await asyncio.sleep(0.005)
     finally:
         at.proxy.fault = FAULTS["byte by byte"].fault
-    assert (await at.home.ask(model="alone", messages=[{"role": "user", "content": "Hi"}])).status == 200
+    assert (await at.home.ask(model="patient", messages=[{"role": "user", "content": "Hi"}])).status == 200

@@ -147,8 +147,7 @@ async def test_who_is_slow_to_ask_is_not_waited_for(home: House, name: str, list
 
 async def test_hundreds_who_are_slow_hold_nobody_up(home: House) -> None:
     wires = [await Wire.to(home.url) for _ in range(300)]
-    for wire in wires:
-        await wire.send(SLOW["half a head"])
+    await asyncio.gather(*[wire.send(SLOW["half a head"]) for wire in wires])
     assert (await home.ask()).text == "Hello there."
     ends = await asyncio.gather(*[wire.rest() for wire in wires])
     assert all(list(statuses(raw)) == [408] for raw in ends)

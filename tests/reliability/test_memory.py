@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.reliability.wire import post
+from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.reliability
 
@@ -76,21 +77,21 @@ def gateway(
         yield process, ports
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE)
         if process.stdout is not None:
             process.stdout.close()
 
 
 def healthy(port: int) -> bool:
     """Whether a good caller is served."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as sock:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE) as sock:
         sock.sendall(GET[:-2] + b"Connection: close\r\n\r\n")
         return sock.recv(65_536).startswith(b"HTTP/1.1 200 ")
     return False
 
 
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -134,7 +135,7 @@ def test_a_thousand_callers_who_wait_cost_little(
         ]
         for sock in socks:
             sock.sendall(GET[:-2])
-        with socket.create_connection(("127.0.0.1", ports["public"]), 5) as one_more:
+        with socket.create_connection(("127.0.0.1", ports["public"]), PATIENCE) as one_more:
             assert one_more.recv(65_536).startswith(b"HTTP/1.1 503 ")
         assert healthy(ports["admin"])
         assert resident(process) - before < 64 * MIB

@@ -13,6 +13,7 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
 from tests.app.house import TOKEN, House, house
+from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.reliability, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
@@ -64,7 +65,7 @@ def ask_everything(document: Any, url: str, key: str) -> int:
             def ask(case: Any) -> None:
                 nonlocal asked
                 asked += 1
-                is_answered(case, case.call(base_url=url, headers=headers, timeout=20))
+                is_answered(case, case.call(base_url=url, headers=headers, timeout=PATIENCE))
 
             try:
                 ask()

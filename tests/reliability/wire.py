@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-PATIENCE = 10.0
-"""Seconds until a connection that nobody answers or closes fails a test."""
+from tests.scale import PATIENCE
 
 
 class Wire:

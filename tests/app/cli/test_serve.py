@@ -31,7 +31,8 @@ ASKED = {"model": "annie", "messages": HELLO, "stream": True}
 
 def write(folder: Path, url: str, **gateway: Any) -> Path:
     """A configuration with one engine at this address."""
-    table = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state", **gateway}
+    table = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state"}
+    table |= {"drain_seconds": 10 * PATIENCE, **gateway}
     lines = ["[gateway]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     lines += ["[engines.far]", 'dialect = "llama-server"', 'driver = "url"', f'url = "{url}"']
     path = folder / "manners.toml"
@@ -75,8 +76,8 @@ class Running:
             return response.status, await response.json()
 
     async def ended(self) -> tuple[int, str]:
-        """Its exit code and its log, within half of the 30 s that a gateway drains for unless told otherwise."""
-        async with asyncio.timeout(15):
+        """Its exit code and its log, long before the end of the drain that `write` allows."""
+        async with asyncio.timeout(PATIENCE):
             _, log = await self.process.communicate()
         assert self.process.returncode is not None
         return self.process.returncode, log.decode()

@@ -175,7 +175,7 @@ async def test_a_real_engine_embeds_for_a_real_client(tmp_path: Path) -> None:
     }
     nobody: Any = None
     async with run(parse(described, tmp_path), nobody) as home:
-        await eventually(lambda: home.gateway.pool.is_ready, PATIENCE)
+        await eventually(lambda: home.gateway.pool.is_ready)
         async with AsyncOpenAI(base_url=home.url + "/v1", api_key="none", max_retries=0) as client:
             done = await client.embeddings.create(model="vectors", input=["Hello!", "Hello!", "Trains?"])
         one, same, other = (item.embedding for item in done.data)

@@ -10,6 +10,7 @@ from app.config.config import parse
 from tests.app.house import House, config, run
 from tests.app.proxy.test_request_faults import attack, chokes
 from tests.deploy.scripted import OK, Step, answer, scripted
+from tests.scale import PATIENCE
 from tests.script import Head, Say, event, status
 from tests.scripted_engine import ScriptedEngine
 
@@ -67,7 +68,7 @@ async def test_of_a_child_that_refuses_its_model(tmp_path: Path) -> None:
         "models": {"annie": {"live": "nano"}},
     }
     async with ScriptedEngine() as unused, run(parse(tables, tmp_path), unused, ready=False) as home:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await home.log.until(1, "engine_down")
         assert (await home.ask()).error["code"] == "no_engine"
         await _says_nothing(home)

@@ -14,7 +14,7 @@ import pytest
 from app.config.config import parse
 from tests.app.api.test_chat_live import MODELS
 from tests.app.house import House, eventually, run
-from tests.scale import PATIENCE, scaled
+from tests.scale import scaled
 
 STREAMS = scaled(80, 200)
 pytestmark = pytest.mark.engine
@@ -78,14 +78,14 @@ async def test_no_caller_sees_a_false_finish_when_the_live_engine_is_killed(
     nobody: Any = None
     async with run(parse(tables(tmp_path), tmp_path), nobody) as house:
         states = house.gateway.pool.states
-        await eventually(lambda: len(states()) == 2 and all(s.url for s in states().values()), 20)
+        await eventually(lambda: len(states()) == 2 and all(s.url for s in states().values()))
         victim = states()["live"].pid
         assert victim
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             begun: set[int] = set()
             asked = [asyncio.create_task(stream(session, house, n, begun)) for n in range(STREAMS)]
             enough = random.Random(seed).randrange(STREAMS // 10, STREAMS // 2)
-            await eventually(lambda: len(begun) >= enough, PATIENCE)
+            await eventually(lambda: len(begun) >= enough)
             os.kill(victim, signal.SIGKILL)
             replies = await asyncio.gather(*asked)
         whole = [r for r in replies if r["done"]]

@@ -16,6 +16,7 @@ from app.promotion.state_machine import BreachError, EffectError, FailureReason
 from app.promotion.steps import watch_replies
 from app.telemetry.reply_window import Heard, ReplyWindow
 from gates.stats.sequential import clean_needed
+from tests.scale import PATIENCE
 
 LIMITS = BakeLimits()
 GOOD = Heard("ok", True, frozenset(), 0.2)
@@ -174,7 +175,7 @@ QUICK = BakeLimits(look_s=0.01, gone_s=0.03, probe_every_s=0.01)
 
 
 async def breached(
-    reply_window: ReplyWindow, *heard: Heard, seconds: float = 30.0, **more: Any
+    reply_window: ReplyWindow, *heard: Heard, seconds: float = 10 * PATIENCE, **more: Any
 ) -> FailureReason:
     """The fault that it ends with, after these replies."""
     watching = asyncio.create_task(
@@ -184,7 +185,7 @@ async def breached(
     for one in heard:
         reply_window.hear("annie", "new", one)
     with pytest.raises(BreachError) as caught:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await watching
     return caught.value.fault
 

@@ -12,6 +12,7 @@ from app.config.config import parse
 from tests.app.house import eventually
 from tests.app.promotion.stage import OPERATOR, settings, stage, tables
 from tests.app.promotion.stage import quick as quick
+from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.engine
 
@@ -104,7 +105,7 @@ async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         assert (await it.promote("large"))["phase"] == "succeeded"
     async with stage(tmp_path) as it:
-        await eventually(lambda: it.house.gateway.pool.is_up("large"), 20)
+        await eventually(lambda: it.house.gateway.pool.is_up("large"))
         assert (await it.house.ask()).headers["x-manners-engine"] == "large"
         assert it.house.gateway.pool.running() == {"large"}
         assert (await it.rollback())["phase"] == "succeeded"
@@ -116,7 +117,7 @@ async def test_who_follows_an_operation_hears_of_it_as_it_happens(tmp_path: Path
     async with stage(tmp_path) as it:
         _, begun = await it.wish("large", await it.report("large", "small"))
         url = f"{it.house.admin}/admin/operations/{begun['id']}/events"
-        async with asyncio.timeout(30), it.house.client.get(url, headers=OPERATOR) as response:
+        async with asyncio.timeout(PATIENCE), it.house.client.get(url, headers=OPERATOR) as response:
             first = json.loads((await response.content.readuntil(b"\n\n")).split(b"data: ")[1])
             assert (first["event"], first["phase"]) == ("queued", "queued")
         await it.ended(begun["id"])

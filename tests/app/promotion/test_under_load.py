@@ -36,7 +36,7 @@ async def test_where_both_do_not_fit_the_fallback_serves_meanwhile(
     monkeypatch.setattr(MemoryAdmission, "strategy", lambda *_: Strategy.STOP_THEN_START)
     config = settings(tmp_path, fallback=["spare"])
     async with stage(tmp_path, config) as it, callers(it.house, 3) as crowd:
-        await eventually(lambda: it.house.gateway.pool.is_up("spare"), 20)
+        await eventually(lambda: it.house.gateway.pool.is_up("spare"))
         _, begun = await it.wish("large", await it.report("large", "small"))
         steps = [
             data["effect"].split("/")[2] for _, _, data in await it.events(begun["id"]) if data.get("effect")

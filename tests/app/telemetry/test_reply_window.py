@@ -127,7 +127,7 @@ async def test_whoever_waits_for_more_is_woken_once_there_is() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     reply_window.hear("annie", "a", OK)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, PATIENCE)
     await reply_window.more("annie", "a", 0)
 
 

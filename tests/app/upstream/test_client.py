@@ -15,7 +15,8 @@ from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
 from app.upstream.connection import BodyReader, translate
 from tests.app.house import House
-from tests.script import CloseNow, Hang, Head, Raw, Reset, Say, Until, Wait, reply, status, text
+from tests.scale import PATIENCE
+from tests.script import CloseNow, Hang, Head, Raw, Reset, Until, reply, status
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -101,10 +102,10 @@ async def test_what_an_engine_began_to_answer_is_not_asked_twice(
 
 async def test_a_reply_that_was_not_read_to_its_end_is_not_followed_by_another(home: House) -> None:
     """An engine that goes on talking behind [DONE] loses its connection, and nobody waits for it."""
-    home.engine.play(*reply("One."), Wait(1.5), Say(text("more")))
-    first = asyncio.create_task(home.ask(stream=True))
-    assert (await asyncio.wait_for(first, 0.5)).text == "One."
-    assert (await asyncio.wait_for(home.ask(stream=True), 0.5)).text == "Hello there."
+    home.engine.play(*reply("One."), Hang())
+    async with asyncio.timeout(PATIENCE):
+        assert (await home.ask(stream=True)).text == "One."
+        assert (await home.ask(stream=True)).text == "Hello there."
     await home.booked()
     assert home.engine.requests[0].connection != home.engine.requests[1].connection
 

@@ -104,6 +104,38 @@ def test_what_a_voice_can_say_is_left_alone(text: str) -> None:
     assert find_unspeakable(text) == []
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "It is {}.",
+        "{} is the sum.",
+        "Take bus {}",
+        "{}, and {} more.",
+        "({})",
+        "{}% of it.",
+        "At {}!",
+        "Is it {}?",
+    ],
+)
+def test_no_number_is_an_emoticon(form: str) -> None:
+    told = (form.format(*[number] * form.count("{}")) for number in range(1000))
+    assert [text for text in told if any(f.kind == "emoticon" for f in find_unspeakable(text))] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["8)", "8/10", "8 D", "8|3", "8*3", "=3", "2 =8", "8=3", "8:30", "8-3", "row 8D", "8P"]
+)
+def test_what_is_written_with_numbers_is_no_emoticon(text: str) -> None:
+    assert "emoticon" not in {finding.kind for finding in find_unspeakable(f"It is {text}.")}
+
+
+@pytest.mark.parametrize(
+    "text", [":)", ":-)", ";-)", ":'(", ":P", ":-D", ":/", "=)", "=D", "8-)", "<3", "XD", "^_^", ":3"]
+)
+def test_faces_are_emoticons(text: str) -> None:
+    assert "emoticon" in {finding.kind for finding in find_unspeakable(f"Good {text}")}
+
+
 def test_lengths_are_limits_that_can_be_set() -> None:
     text = "This is a sentence of eight whole words. And another."
     kinds = [

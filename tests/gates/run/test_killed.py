@@ -18,6 +18,7 @@ from gates.run.target import Dialect, Target
 from tests.conformance.engines import KINDS, MODELS, serving
 from tests.gates.run.child import asks_for, complete
 from tests.gates.run.parts import target
+from tests.scale import PATIENCE
 from tests.scripted_engine import ScriptedEngine
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +29,7 @@ async def kill_one(where: Target, path: Path, words: Sequence[str], samples: int
     argv = ["-m", "tests.gates.run.child", where.url, str(path), where.dialect, *words]
     before = lines(path)
     child = await asyncio.create_subprocess_exec(sys.executable, *argv, cwd=ROOT)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while lines(path) < before + samples and child.returncode is None:
             await asyncio.sleep(0.001)
     await asyncio.sleep(seconds)

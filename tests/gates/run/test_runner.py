@@ -19,6 +19,7 @@ from gates.run.request import encode_body
 from gates.run.runner import LATENCY_PACE, Pace, run
 from gates.run.sample_store import SampleStore, read_samples
 from tests.gates.run.parts import QUICK, SUITE, arm, asked, asks_of, case, suite, target
+from tests.scale import PATIENCE
 from tests.script import (
     DONE,
     CloseNow,
@@ -256,7 +257,7 @@ async def test_a_run_that_is_cancelled_keeps_what_was_answered_and_lets_go_of_th
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         await engine.requests[2].gone.wait()
     assert cases_of(list(read_samples(path))) == ["case-0", "case-1"]
     _, samples = await asked(engine, path, asks_of(engine, *MANY))

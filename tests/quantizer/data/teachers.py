@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.scale import PATIENCE
 from tests.script import Step, status
 from tests.scripted_engine import ScriptedEngine, Seen
 
@@ -135,7 +136,7 @@ def teaching() -> Iterator[Teacher]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert up.wait(10)
+        assert up.wait(PATIENCE)
         yield teacher
     finally:
         loop.call_soon_threadsafe(over.set)

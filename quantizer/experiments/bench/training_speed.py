@@ -1,0 +1,510 @@
+"""How fast Qwen3.5 trains: the delta rule by itself, then whole steps of QAT and QAD under a cap on GPU memory.
+
+    python -m quantizer.experiments.bench.training_speed [--only NAME ...] [--json FILE] [--budget SECONDS] [--tiny]
+
+Three parts, each in a process of its own, the most important first; every line is printed and written as it comes.
+
+rule   values and gradients of our rule beside transformers' own code in float32, and the times of both and of
+       flash-linear-attention where it can be imported
+qat    steps of a random 9B: 4,096 tokens in two rows, 27 % of them learned, 8-bit AdamW; then variants, and a profile of one
+       step by part
+qad    the same with a teacher
+
+`--tiny` runs all of it on shapes that a CPU can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from quantizer.core.cost import default_device, device_name
+from quantizer.data.render import TrainingSample
+from quantizer.experiments.bench.model import wait
+from quantizer.layers import delta_rule
+from quantizer.layers.attach import attach, make_plan
+from quantizer.layers.delta_rule import chunk_gated_delta_rule
+from quantizer.layers.deltanet import use_chunks, use_own
+from quantizer.ptq.calibrate import calibrate
+from quantizer.recipes.recipe import Layers, Train
+from quantizer.train import learner as learner_module
+from quantizer.train.learner import Learner, listen
+from quantizer.train.loop import Trainer
+from quantizer.train.optimizer_in_backward import OptimizerInBackward
+from quantizer.train.shard import blocks_of
+from quantizer.train.speed import compile_blocks, recompute, share_inputs
+
+GIB: Final = 2**30
+PEAK: Final = 989e12
+"""Dense BF16 operations a second of a Hopper GPU, by its datasheet."""
+TURN: Final = 64
+PARTS: Final = ("rule", "qat", "qad", "before")
+SETTINGS: Final = Train(
+    lr=1e-5, warmup=0.0, schedule="constant", epochs=1, recompute=True, optimizer="adamw_8bit", save=4
+)
+TINY_SHAPE: Final[dict[str, Any]] = {
+    "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Sizes of a run. cap: GiB. tokens: of a step. groups: of `SETTINGS.save` steps each; the first is not timed."""
+
+    shape: dict[str, Any]
+    heads: tuple[int, int]
+    width: int
+    tokens: int
+    cap: float
+    groups: int = 3
+
+
+FULL: Final = Scale({}, (16, 32), 128, 4096, 48.0)
+TINY: Final = Scale(TINY_SHAPE, (2, 4), 16, 256, 48.0, groups=2)
+Told = dict[str, Any]
+Tell = Callable[[Told], None]
+
+
+# ------------------------------------------------------------------------------------------------- the rule
+
+
+def rule(scale: Scale, device: str, tell: Tell) -> None:
+    """Check and time the recurrence."""
+    keys, values = scale.heads
+    cases = [
+        ("two rows", 2, scale.tokens // 2, keys, values),
+        ("odd length", 1, scale.tokens // 4 + 9, keys, values),
+        ("48 value heads", 1, scale.tokens // 4, keys, 3 * keys),
+    ]
+    for name, rows, tokens, few, many in cases:
+        given = rule_inputs(rows, tokens, few, many, scale.width, device)
+        wanted = rule_outcome(reference(), {key: x.float() for key, x in given.items()})
+        for label, chosen in (("ours", ours(device)), ("transformers", reference())):
+            found = rule_outcome(chosen, given)
+            tell({"name": f"rule, {name}, {label}: distance from transformers' in float32",
+                  **{key: f"{distance(found[key], wanted[key]):.1e}" for key in wanted}})  # fmt: skip
+    given = rule_inputs(2, scale.tokens // 2, keys, values, scale.width, device)
+    subjects = {
+        "ours, states kept": partial(ours(device), keep=True),
+        "ours, states computed again": ours(device),
+        "ours, not compiled": chunk_gated_delta_rule,
+        "transformers": reference(),
+        "flash-linear-attention": theirs(),
+    }
+    for label, one in subjects.items():
+        if one is None:
+            tell({"name": f"rule, {label}", "failed": "cannot be imported"})
+            continue
+        told: Told = {"name": f"rule, {label}"}
+        for key, work in {"forward": rule_forward, "forward and backward": rule_outcome}.items():
+            try:
+                told[key] = f"{1e3 * timed(partial(work, one, given)):.2f} ms"
+            except RuntimeError as error:
+                told[key] = str(error)[:100]
+        tell(told)
+
+
+def ours(device: str) -> Callable[..., Any]:
+    return partial(chunk_gated_delta_rule, compiled=device == "cuda")
+
+
+def reference() -> Callable[..., Any]:
+    """Transformers' own code."""
+    from transformers.models.qwen3_5 import modeling_qwen3_5
+
+    own: Callable[..., Any] = inspect.unwrap(modeling_qwen3_5.torch_chunk_gated_delta_rule)
+    return own
+
+
+def theirs() -> Callable[..., Any] | None:
+    try:
+        from fla.ops.gated_delta_rule import chunk_gated_delta_rule as found
+    except (ImportError, RuntimeError):
+        return None
+    return found  # type: ignore[no-any-return]
+
+
+def rule_inputs(rows: int, tokens: int, keys: int, values: int, width: int, device: str) -> dict[str, Any]:
+    """As a random layer has them, in BF16, g in float32."""
+    generator = torch.Generator(device).manual_seed(0)
+
+    def normal(*shape: int) -> Any:
+        return torch.randn(*shape, generator=generator, device=device)
+
+    decay = torch.empty(values, device=device).uniform_(0.01, 16)
+    return {
+        "query": normal(rows, tokens, keys, width).bfloat16(),
+        "key": normal(rows, tokens, keys, width).bfloat16(),
+        "value": normal(rows, tokens, values, width).bfloat16(),
+        "g": -decay * torch.nn.functional.softplus(normal(rows, tokens, values) - 3),
+        "beta": normal(rows, tokens, values).sigmoid().bfloat16(),
+    }
+
+
+@torch.no_grad()
+def rule_forward(one: Callable[..., Any], given: dict[str, Any]) -> None:
+    values = [given[name] for name in ("query", "key", "value")]
+    one(*values, g=given["g"], beta=given["beta"], use_qk_l2norm_in_kernel=True)
+
+
+def rule_outcome(one: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Outputs and the gradients of a weighting of them."""
+    given = {name: x.detach().requires_grad_() for name, x in given.items()}
+    values = [given[name] for name in ("query", "key", "value")]
+    out = one(*values, g=given["g"], beta=given["beta"], use_qk_l2norm_in_kernel=True)[0]
+    weights = torch.randn(out.shape, generator=torch.Generator(out.device).manual_seed(1), device=out.device)
+    out.backward(weights.to(out.dtype))
+    return {"out": out.detach(), **{name: x.grad for name, x in given.items()}}
+
+
+def distance(found: Any, wanted: Any) -> float:
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm())
+
+
+def timed(work: Callable[[], Any], repeats: int = 5) -> float:
+    """Seconds, the median."""
+    each = []
+    for _ in range(repeats + 2):
+        wait()
+        began = time.perf_counter()
+        work()
+        wait()
+        each.append(time.perf_counter() - began)
+    return statistics.median(each[2:])
+
+
+# ------------------------------------------------------------------------------------------------- whole steps
+
+
+def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
+    """Steps of QAT ("qat"), QAD ("qad"), or QAT on transformers' own recurrence ("before"), and variants."""
+    settings = replace(SETTINGS, loss="kl" if kind == "qad" else "ce", batch_tokens=scale.tokens,
+                       micro_tokens=scale.tokens)  # fmt: skip
+    cuda = device == "cuda"
+    if cuda:
+        torch.cuda.set_per_process_memory_fraction(scale.cap * GIB / torch.cuda.mem_get_info()[1])
+    model = build(scale, device)
+    learner = Learner(model, settings)
+    data = samples(scale, 2, 0.27, model.config.vocab_size)
+    with annotated(cuda):
+        teacher = listen(learner, data, 0, scale.tokens, Path()) if kind == "qad" else None
+        attach(model, make_plan(model, Layers()))
+        calibrate(model, [learner_module.collate(data, [0], 0)])
+        prepare(learner, kind, cuda)
+        weights = OptimizerInBackward(list(model.named_parameters()), settings)
+        run = partial(measure, learner, settings, weights, scale, tell)
+        name = f"{kind}, 2 rows" if kind != "before" else "qat, 2 rows, transformers' recurrence"
+        trainer = run(name, data, teacher=teacher, groups=scale.groups if kind != "before" else 2)
+        if kind == "before":
+            return
+        if cuda:
+            profile(trainer, kind, tell)
+        for kept in (4, 8, 12, 16) if cuda and kind == "qat" else (4,) if cuda else (1,):
+            keep(model, kept, cuda)
+            if run(f"{kind}, 2 rows, {kept} layers keep their activations", data, teacher=teacher) is None:
+                break
+        keep(model, 0, cuda)
+        if kind == "qat":
+            run("qat, 1 row", samples(scale, 1, 0.27, model.config.vocab_size))
+            run("qat, 2 rows, all learned", samples(scale, 2, 1.0, model.config.vocab_size))
+
+
+def build(scale: Scale, device: str) -> Any:
+    """The random model, made in BF16 where it stays."""
+    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
+
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**scale.shape))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def samples(scale: Scale, rows: int, share: float, vocabulary: int) -> list[TrainingSample]:
+    """Rows for each step: random tokens in turns, of which so many are the assistant's."""
+    rng = np.random.default_rng(7)
+    turns, made = scale.tokens // rows // TURN, []
+    for _ in range(scale.groups * SETTINGS.save * rows):
+        ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
+        learned = np.repeat(rng.permutation(turns) < max(1, round(share * turns)), TURN)
+        learned[0] = False
+        made.append(TrainingSample(ids, learned))
+    return made
+
+
+def prepare(learner: Learner, kind: str, cuda: bool) -> None:
+    """As `student.open_student`."""
+    recompute(learner.model)
+    if kind != "before":
+        use_chunks(learner.model, compiled=cuda)
+    if cuda:
+        share_inputs(learner.model)
+        compile_blocks(learner.model)
+        learner.compiled = True
+
+
+def keep(model: Any, kept: int, cuda: bool) -> None:
+    """Let the last so many layers keep their activations."""
+    recompute(model, kept)
+    fronts = [{name: vars(layer)[name] for name in ("front", "back")} for layer in changed(model)]
+    use_own(model)
+    use_chunks(model, compiled=cuda)
+    for layer, compiled in zip(changed(model), fronts, strict=True):
+        vars(layer).update(compiled)
+
+
+def changed(model: Any) -> list[Any]:
+    return delta_layers(model)
+
+
+def delta_layers(model: Any) -> list[Any]:
+    from quantizer.layers.deltanet import deltanets
+
+    return deltanets(model)
+
+
+def measure(
+    learner: Learner,
+    settings: Train,
+    weights: OptimizerInBackward,
+    scale: Scale,
+    tell: Tell,
+    name: str,
+    data: Sequence[TrainingSample],
+    teacher: Any = None,
+    groups: int = 0,
+) -> Trainer | None:
+    """Time some steps; None if the memory was not enough."""
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    steps = (groups or scale.groups) * settings.save
+    made = Trainer(learner, data, 0, replace(settings, max_steps=steps), teacher=teacher, weights=weights)
+    times = [time.perf_counter()]
+    try:
+        made.run(_note, lambda: times.append(time.perf_counter()))
+    except torch.OutOfMemoryError as error:
+        tell({"name": name, "cap_gib": scale.cap, "failed": "out of memory"})
+        _note(str(error))
+        for parameter in learner.parameters():
+            parameter.grad = None
+        return None
+    each = [(b - a) / settings.save for a, b in zip(times, times[1:], strict=False)]
+    seconds, count = min(each[1:] or each), sum(p.numel() for p in learner.parameters())
+    told = {
+        "name": name,
+        "step_seconds": round(seconds, 4),
+        "tokens_per_second": round(scale.tokens / seconds, 1),
+        "mfu": round(6 * count * scale.tokens / seconds / PEAK, 4),
+        "each": [round(one, 4) for one in each],
+        "cap_gib": scale.cap,
+        "losses": [round(record.loss, 4) for record in made.records][:: max(1, steps // 6)],
+    }
+    if cuda:
+        told["allocated_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
+        told["reserved_gib"] = round(torch.cuda.max_memory_reserved() / GIB, 2)
+    tell(told)
+    return made
+
+
+# ------------------------------------------------------------------------------------------------- profile
+
+SPANS: Final = ("rule forward", "rule backward", "optimizer", "head")
+MATRICES: Final = ("gemm", "nvjet", "cutlass", "cublas", "xmma", "splitk")
+ATTENTION: Final = ("flash", "fmha", "attention")
+
+
+@contextmanager
+def annotated(wanted: bool) -> Iterator[None]:
+    """A `with` block in which some parts of a step are named for the profiler; of what is built in it."""
+    if not wanted:
+        yield
+        return
+    rule_class: Any = delta_rule._Rule
+    places = [
+        (rule_class, "forward", "rule forward", staticmethod),
+        (rule_class, "backward", "rule backward", staticmethod),
+        (OptimizerInBackward, "_apply", "optimizer", None),
+        (OptimizerInBackward, "finish", "optimizer", None),
+        (learner_module, "head_loss", "head", None),
+    ]
+    before = [(owner, name, inspect.getattr_static(owner, name)) for owner, name, _, _ in places]
+    for owner, name, label, wrap in places:
+        named = _named(getattr(owner, name), label)
+        setattr(owner, name, wrap(named) if wrap else named)
+    try:
+        yield
+    finally:
+        for owner, name, old in before:
+            setattr(owner, name, old)
+
+
+def _named(function: Callable[..., Any], label: str) -> Callable[..., Any]:
+    def call(*args: Any, **more: Any) -> Any:
+        with torch.profiler.record_function(label):
+            return function(*args, **more)
+
+    return call
+
+
+def profile(trainer: Trainer | None, kind: str, tell: Tell) -> None:
+    """Milliseconds of the GPU by part, over one more step."""
+    if trainer is None:
+        return
+    step, activities = trainer.steps[-1], torch.profiler.ProfilerActivity
+    trainer.learner.train()
+    with torch.profiler.profile(activities=[activities.CPU, activities.CUDA]) as seen:
+        wait()
+        began = time.perf_counter()
+        trainer._one(step)
+        wait()
+        wall = time.perf_counter() - began
+    trainer.learner.eval()
+    spans, kernels = [], []
+    for event in seen.events():
+        if event.device_type != torch.autograd.DeviceType.CUDA:
+            continue
+        place = (event.time_range.start, event.time_range.end)
+        if event.name in SPANS:
+            spans.append((*place, event.name))
+        else:
+            kernels.append((*place, event.name))
+    parts, by_name = sorted_parts(spans, kernels)
+    tell({"name": f"{kind}, profile of a step, ms", "wall": round(1e3 * wall, 1), "launches": len(kernels), **parts})
+    tell({"name": f"{kind}, kernels, ms", **by_name})
+
+
+def sorted_parts(
+    spans: Sequence[tuple[float, float, str]], kernels: Sequence[tuple[float, float, str]], most: int = 40
+) -> tuple[dict[str, float], dict[str, list[Any]]]:
+    """Milliseconds by part, and by kernel with the number of launches; times are in microseconds."""
+    spans, at = sorted(spans), 0
+    parts: dict[str, float] = defaultdict(float)
+    names: dict[str, list[Any]] = defaultdict(lambda: [0.0, 0])
+    for start, end, name in sorted(kernels):
+        while at < len(spans) and spans[at][1] <= start:
+            at += 1
+        inside = at < len(spans) and spans[at][0] <= start
+        parts[spans[at][2] if inside else kind_of(name)] += (end - start) / 1e3
+        names[name[:90]][0] += (end - start) / 1e3
+        names[name[:90]][1] += 1
+    top = sorted(names.items(), key=lambda item: -item[1][0])[:most]
+    by_part = {name: round(value, 2) for name, value in sorted(parts.items(), key=lambda item: -item[1])}
+    return by_part, {name: [round(value[0], 2), value[1]] for name, value in top}
+
+
+def kind_of(kernel: str) -> str:
+    low = kernel.lower()
+    if any(word in low for word in MATRICES):
+        return "matrices"
+    if any(word in low for word in ATTENTION):
+        return "attention"
+    if low.startswith("triton_"):
+        return "compiled, " + ("reductions" if low.startswith(("triton_red", "triton_per")) else "elementwise")
+    return "other"
+
+
+# ------------------------------------------------------------------------------------------------- the command
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def one_part(name: str, scale: Scale, device: str) -> None:
+    """Run a part here, and print its lines as JSON."""
+
+    def tell(told: Told) -> None:
+        print(json.dumps(told), flush=True)
+
+    if name == "rule":
+        rule(scale, device, tell)
+    else:
+        train(name, scale, device, tell)
+
+
+def run_part(name: str, tiny: bool, seconds: float, tell: Tell) -> None:
+    """Run a part in a process of its own, and tell its lines as they come."""
+    alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ}
+    command = [sys.executable, "-m", "quantizer.experiments.bench.training_speed", "--part", name]
+    until = time.monotonic() + seconds
+    command += ["--tiny"] if tiny else []
+    with subprocess.Popen(command, env=alone, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        out, text, some = child.stdout.fileno(), b"", b"x"
+        while some and (left := until - time.monotonic()) > 0:
+            if select.select([out], [], [], left)[0]:
+                some = os.read(out, 2**16)
+                text = _lines(text + some, tell)
+        child.kill() if some else child.wait()
+    if some or child.returncode:
+        tell({"name": name, "failed": f"not done in {seconds:.0f} s" if some else f"exit code {child.returncode}"})
+
+
+def _lines(text: bytes, tell: Tell) -> bytes:
+    """Tell every whole line; what is left."""
+    *whole, rest = text.split(b"\n")
+    for line in whole:
+        if line.startswith(b"{"):
+            tell(json.loads(line))
+    return rest
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the parts that fit the budget."""
+    parser = argparse.ArgumentParser(prog="python -m quantizer.experiments.bench.training_speed",
+                                     description=__doc__.partition("\n")[0])  # fmt: skip
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts")
+    parser.add_argument("--part", choices=PARTS, help="this one, in this process; lines of JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
+    parser.add_argument("--budget", type=float, default=480.0, metavar="SECONDS", help="for all (%(default)s)")
+    parser.add_argument("--tiny", action="store_true", help="small shapes")
+    given = parser.parse_args(arguments)
+    device = default_device()
+    if given.part:
+        one_part(given.part, TINY if given.tiny else FULL, device)
+        return 0
+    if not (given.tiny or torch.cuda.is_available()):
+        print("this measures a GPU, and torch sees none; --tiny runs on a CPU", file=sys.stderr)
+        return 69
+    until = time.monotonic() + given.budget
+    results: list[Told] = []
+
+    def tell(told: Told) -> None:
+        results.append(told)
+        print(f"[{time.monotonic() - until + given.budget:5.0f} s] " + json.dumps(told), flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(
+                {"device": device_name(torch.device(device)), "torch": torch.__version__, "results": results}, indent=1
+            ) + "\n")  # fmt: skip
+
+    for name in given.only:
+        if until - time.monotonic() > 20 or given.tiny:
+            run_part(name, given.tiny, until - time.monotonic(), tell)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

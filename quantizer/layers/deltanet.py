@@ -1,0 +1,166 @@
+"""Qwen3.5's DeltaNet layers on the chunked rule of `quantizer.layers.delta_rule`, or on flash-linear-attention's.
+
+Transformers' own layer calls its recurrence by a global name, and without flash-linear-attention that is a loop over chunks
+whose backward pass takes ten times as long as all matrices of the layer. `use_chunks` gives the layers of one model another
+`forward`, and `use_own` takes it away again; nothing outside that model changes. The parameters stay where they are, and a
+pass with a cache, or over packed rows, is the layer's own.
+
+The causal convolution is a sum of shifted rows here, because the depthwise convolutions of cuDNN and of torch are slow in
+the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from types import MethodType
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from quantizer.layers.delta_rule import chunk_gated_delta_rule
+
+Rule = Callable[..., tuple[Tensor, Tensor | None]]
+_PARTS: Final = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d", "A_log", "dt_bias", "norm", "out_proj")
+_CHANGED: Final = ("forward", "front", "back", "rule")
+HOPPER: Final = 9
+WRONG_ON_HOPPER: Final = ((3, 4, 0), (3, 7, 1))
+"""Versions of Triton, from and below, whose code for the gradient of flash-linear-attention's gated rule is wrong on Hopper:
+https://github.com/fla-org/flash-linear-attention/issues/640. Its own check raises RuntimeError in backward."""
+
+
+def deltanets(model: nn.Module) -> list[nn.Module]:
+    """The Gated DeltaNet layers of a model, as Qwen3.5 builds them."""
+    return [layer for layer in model.modules() if all(hasattr(layer, part) for part in _PARTS)]
+
+
+def use_chunks(model: nn.Module, *, compiled: bool = False, rule: Rule | None = None) -> None:
+    """Compute the DeltaNet layers of this model by chunks from now on.
+
+    compiled: the elementwise work of the recurrence by torch.compile. rule: instead of `best_rule`'s. A layer of a block
+    that is checkpointed keeps the states of its chunks between the second forward and the backward pass, so call
+    this after checkpointing is switched on.
+    """
+    checkpointed = {
+        id(layer)
+        for block in model.modules()
+        if getattr(block, "gradient_checkpointing", False)
+        for layer in block.children()
+    }
+    for layer in deltanets(model):
+        chosen = rule or best_rule(next(layer.parameters()).device)
+        if chosen is chunk_gated_delta_rule:
+            chosen = partial(chosen, keep=id(layer) in checkpointed, compiled=compiled)
+        methods = {"forward": _forward, "front": _front, "back": _back}
+        vars(layer).update({name: MethodType(method, layer) for name, method in methods.items()}, rule=chosen)
+
+
+def use_own(model: nn.Module) -> None:
+    """Give the layers their own forward again."""
+    for layer in deltanets(model):
+        for name in _CHANGED:
+            vars(layer).pop(name, None)
+
+
+def uses_chunks(layer: nn.Module) -> bool:
+    """Whether `use_chunks` has changed a layer."""
+    return "rule" in vars(layer)
+
+
+def compile_around(layer: nn.Module, options: dict[str, Any]) -> None:
+    """Compile what is before and after the recurrence of a layer that `use_chunks` has changed. options: Inductor's."""
+    for name in ("front", "back"):
+        vars(layer)[name] = torch.compile(vars(layer)[name], options=options)
+
+
+@contextmanager
+def chunked(model: nn.Module) -> Iterator[None]:
+    """A `with` block in which a model on a GPU computes its DeltaNet layers by chunks, if it does not do so anyway."""
+    first = next(iter(deltanets(model)), None)
+    if first is None or uses_chunks(first) or next(first.parameters()).device.type == "cpu":
+        yield
+        return
+    use_chunks(model)
+    try:
+        yield
+    finally:
+        use_own(model)
+
+
+def best_rule(device: torch.device) -> Rule:
+    """flash-linear-attention's where it is installed and its gradient is right, else ours."""
+    if device.type != "cuda" or not (find_spec("fla") and find_spec("triton")):
+        return chunk_gated_delta_rule
+    import triton
+
+    version = tuple(int(part) for part in triton.__version__.split("+")[0].split(".")[:3] if part.isdigit())
+    if not fla_is_right(torch.cuda.get_device_capability(device)[0], version):
+        return chunk_gated_delta_rule
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule as theirs
+
+    return theirs  # type: ignore[no-any-return]
+
+
+def fla_is_right(capability: int, triton: tuple[int, ...]) -> bool:
+    """Whether its gradient is, for a GPU of a major compute capability and a version of Triton."""
+    first, fixed = WRONG_ON_HOPPER
+    return capability != HOPPER or not first <= triton < fixed
+
+
+def _forward(
+    self: Any,
+    hidden_states: Tensor,
+    cache_params: Any = None,
+    attention_mask: Tensor | None = None,
+    **more: Any,
+) -> Tensor:
+    """As the layer's own: float [rows, tokens, width] to the same. attention_mask: [rows, tokens], 0 for padding."""
+    if cache_params is not None or more.get("cu_seq_lens_q") is not None or self.activation != "silu":
+        own: Tensor = type(self).forward(
+            self, hidden_states, cache_params=cache_params, attention_mask=attention_mask, **more
+        )
+        return own
+    query, key, value, g, beta, gate = self.front(hidden_states, attention_mask)
+    out, _ = self.rule(query, key, value, g=g, beta=beta, use_qk_l2norm_in_kernel=True)
+    result: Tensor = self.back(out, gate)
+    return result
+
+
+def _front(self: Any, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+    """What comes before the recurrence: its query, key, value, g and beta, and the gate of what comes after it."""
+    if mask is not None:
+        hidden = (hidden * mask[:, :, None]).to(hidden.dtype)
+    mixed = F.silu(causal_convolution(self.in_proj_qkv(hidden), self.conv1d.weight, self.conv1d.bias))
+    parts = mixed.split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
+    query, key = (part.unflatten(-1, (-1, self.head_k_dim)) for part in parts[:2])
+    value = parts[2].unflatten(-1, (-1, self.head_v_dim))
+    beta = self.in_proj_b(hidden).sigmoid()
+    # In float32, as the layer's own: exp(A_log) has no room in fewer bits.
+    g = -self.A_log.float().exp() * F.softplus(self.in_proj_a(hidden).float() + self.dt_bias)
+    gate = self.in_proj_z(hidden).unflatten(-1, (-1, self.head_v_dim))
+    return query, key, value, g, beta, gate
+
+
+def _back(self: Any, out: Tensor, gate: Tensor) -> Tensor:
+    """What comes after it: both [rows, tokens, value heads, dv] to [rows, tokens, width]."""
+    normed = self.norm(out.reshape(-1, self.head_v_dim), gate.reshape(-1, self.head_v_dim))
+    result: Tensor = self.out_proj(normed.reshape(*out.shape[:2], -1))
+    return result
+
+
+def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Every channel by itself over the last tokens: float [rows, tokens, channels] with weights [channels, 1, taps] to
+    [rows, tokens, channels] in x's type. Sums are in float32, as a GPU's own convolution of BF16 has them."""
+    taps, tokens, wide = weight.shape[-1], x.shape[1], torch.promote_types(x.dtype, torch.float32)
+    padded = F.pad(x, (0, 0, taps - 1, 0))
+    total = sum(
+        padded[:, tap : tap + tokens].to(wide) * weight[:, 0, tap].to(wide) for tap in range(taps)
+    )
+    assert isinstance(total, Tensor)
+    if bias is not None:
+        total = total + bias.to(wide)
+    return total.to(x.dtype)

@@ -1,0 +1,100 @@
+"""`python -m tests.bench.calls`: which functions of the gateway a streamed chunk passes, counted with a profiler.
+
+A whole gateway in this process, over a scripted engine; one chunk of plain text at a time, after the reply has
+begun. Only the program's own Python functions count: not the event loop's, uvicorn's or the HTTP parser's.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tests.app.house import House, eventually, house
+from tests.script import DONE, Do, Head, Say, Step, finish, role, text
+
+ROOT = Path(__file__).parents[2]
+FLOORS = tuple(f"{ROOT / floor}/" for floor in ("app", "deploy", "gates"))
+WORD = "word "
+CHUNKS = 9
+"""Of which the fewest calls count: a timer may run beside any of them."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of one chunk, in order, as (file, qualified name)."""
+
+    made: tuple[tuple[str, str], ...]
+
+    @property
+    def functions(self) -> int:
+        """Different ones."""
+        return len(set(self.made))
+
+    @property
+    def classes(self) -> int:
+        """Those of which a method was called."""
+        owners = {(file, name.split(".<locals>")[0].rpartition(".")[0]) for file, name in self.made}
+        return len({owner for owner in owners if owner[1]})
+
+    @property
+    def files(self) -> int:
+        """In which these functions are."""
+        return len({file for file, _ in self.made})
+
+    def __str__(self) -> str:
+        return f"{self.functions} Python functions of {self.classes} classes in {self.files} files"
+
+
+async def count(home: House) -> Calls:
+    """The calls of the chunk that made the fewest."""
+    heard, found = Counter[str](), list[Calls]()
+    made: list[tuple[str, str]] = []
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(FLOORS):
+            made.append((str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname))
+
+    async def begin(_: int) -> None:
+        await eventually(lambda: heard["words"] == len(found) + 1)
+        made.clear()
+        sys.setprofile(profile)
+
+    async def end(_: int) -> None:
+        await eventually(lambda: heard["words"] == len(found) + 2)
+        sys.setprofile(None)
+        found.append(Calls(tuple(made)))
+
+    steps: list[Step] = [Head(), Say(role()), Say(text(WORD))]
+    for _ in range(CHUNKS):
+        steps += [Do(begin), Say(text(WORD)), Do(end)]
+    home.engine.play(*steps, Say(finish()), Say(DONE))
+    try:
+        async with home.begin() as response:
+            async for data in response.content.iter_any():
+                heard["words"] += data.count(WORD.encode())
+    finally:
+        sys.setprofile(None)
+    return min(found, key=lambda calls: len(calls.made))
+
+
+async def measure() -> Calls:
+    """In a gateway of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with house(Path(folder)) as home:
+            return await count(home)
+
+
+def main() -> None:
+    """Print them in the order of the first call, and how many there are."""
+    calls = asyncio.run(measure())
+    for (file, name), times in Counter(calls.made).items():
+        print(f"{file:<34} {name}{f' ({times} times)' if times > 1 else ''}")
+    print(f"\n{calls}, {len(calls.made)} calls")
+
+
+if __name__ == "__main__":
+    main()

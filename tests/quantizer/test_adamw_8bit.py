@@ -1,0 +1,135 @@
+"""AdamW's step in one pass, beside torchao's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("torchao", reason=INSTALL)
+
+from torchao.optim.adam import AdamW8bit, single_param_adam  # noqa: E402
+from torchao.optim.quant_utils import create_dynamic_map, quantize_8bit_with_qmap  # noqa: E402
+
+from quantizer.train import adamw_8bit  # noqa: E402
+from quantizer.train.adamw_8bit import BLOCK, Constants, encode, step  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+N = 32 * BLOCK
+PLAIN = Constants(0.9, 0.95, 1e-8, 0.1, 0.0)
+
+
+def values(signed: bool) -> Any:
+    return torch.tensor(list(create_dynamic_map(signed=signed)))
+
+
+@pytest.mark.parametrize("signed", [True, False], ids=["with a sign", "without"])
+def test_codes_are_those_of_the_nearest_values(signed: bool) -> None:
+    """Numbers of all sizes; where two values are equally near, either will do."""
+    generator = torch.Generator().manual_seed(0)
+    size = 10.0 ** (-8 * torch.rand(200_000, generator=generator))
+    x = size * torch.randn(size.shape, generator=generator).sign() if signed else size
+    table = values(signed)
+    found = (table[encode(x, signed).int()] - x).abs()
+    nearest = (table[quantize_8bit_with_qmap(x, table).int()] - x).abs()
+
+    assert float(((found - nearest) / size).max()) < 1e-5
+
+
+@pytest.mark.parametrize("signed", [True, False], ids=["with a sign", "without"])
+def test_every_value_has_its_own_code(signed: bool) -> None:
+    """What was read is written back as it was."""
+    assert encode(values(signed), signed).tolist() == list(range(256))
+
+
+def moments(state: dict[str, Any]) -> list[tuple[Any, Any, Any]]:
+    return [(m.codes, m.scale, m.qmap) for m in (state["exp_avg"], state["exp_avg_sq"])]
+
+
+def started(seed: int = 0, dtype: Any = torch.float32) -> tuple[Any, dict[str, Any]]:
+    """A weight and moments that some steps have made, as torchao holds them."""
+    torch.manual_seed(seed)
+    weight = torch.nn.Parameter(torch.randn(N).to(dtype))
+    optimizer = AdamW8bit([weight], bf16_stochastic_round=False)
+    state = {"exp_avg": optimizer._new_buffer(weight, True), "exp_avg_sq": optimizer._new_buffer(weight, False)}
+    state["exp_avg"].copy_(torch.randn(N) * 1e-3)
+    state["exp_avg_sq"].copy_(torch.rand(N) * 1e-5)
+    return weight.detach(), state
+
+
+def numbers(lr: float = 1e-2, count: int = 7) -> Any:
+    return torch.tensor([lr, 1 - PLAIN.beta1**count, 1 - PLAIN.beta2**count])
+
+
+def moved(weight: Any, state: Any, gradient: Any, constants: Constants = PLAIN, **more: Any) -> None:
+    given = {"square": gradient.square().sum(), "share": torch.tensor(1.0), "seed": torch.tensor(3, dtype=torch.int32)}
+    step(weight, gradient, *moments(state), more.pop("numbers", numbers()), **given | more, constants=constants)
+
+
+def test_a_step_is_torchaos() -> None:
+    (ours, mine), (theirs, other) = started(), started()
+    gradient = torch.randn(N) * 1e-3
+    moved(ours, mine, gradient)
+    single_param_adam(
+        theirs, gradient, torch.tensor(7.0), other["exp_avg"], other["exp_avg_sq"], None, torch.tensor(1e-2),
+        0.9, 0.95, 0.1, 1e-8, True, False,
+    )  # fmt: skip
+
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    for one, another in zip(moments(mine), moments(other), strict=True):
+        assert float((one[0].int() - another[0].int()).abs().float().mean()) < 1e-3
+        torch.testing.assert_close(one[1], another[1])
+
+
+def test_a_gradient_is_clipped_to_its_share() -> None:
+    """A quarter of the whole's square, so half its length."""
+    (ours, mine), (theirs, other) = started(), started()
+    gradient = torch.randn(N)
+    moved(ours, mine, gradient, PLAIN._replace(clip=1.0), share=torch.tensor(0.25))
+    moved(theirs, other, gradient * 0.5 / gradient.norm())
+
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_short_gradient_is_not_made_longer() -> None:
+    (ours, mine), (theirs, other) = started(), started()
+    gradient = torch.randn(N) * 1e-4
+    moved(ours, mine, gradient, PLAIN._replace(clip=1.0))
+    moved(theirs, other, gradient)
+
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_bf16_goes_to_a_neighbour_and_keeps_the_mean() -> None:
+    """65,536 numbers a third of the way between two neighbours."""
+    x = torch.full((2**16,), 1 + 2**-7 / 3)
+    rounded = adamw_8bit._rounded(x, torch.tensor(5, dtype=torch.int32)).float()
+
+    assert set(rounded.tolist()) == {1.0, 1 + 2**-7}
+    assert float(rounded.mean()) == pytest.approx(float(x[0]), abs=4 * 2**-7 * 0.5 / 256)
+
+
+def test_noise_differs_between_places_steps_and_signs() -> None:
+    x = torch.full((4096,), 1 + 2**-8)
+    rounded = [adamw_8bit._rounded(sign * x, torch.tensor(seed, dtype=torch.int32)) for seed, sign in
+               ((1, 1), (2, 1), (1, -1))]  # fmt: skip
+    up = [(r.abs() > 1).float() for r in rounded]
+
+    assert abs(float(((up[0] - 0.5) * (up[1] - 0.5)).mean())) < 0.02
+    assert abs(float(((up[0][1:] - 0.5) * (up[0][:-1] - 0.5)).mean())) < 0.02
+    assert torch.equal(up[0], up[2])  # away from zero or towards it, as torchao's
+
+
+def test_a_step_of_rate_zero_moves_nothing() -> None:
+    """As compiling before the first step relies on."""
+    weight, state = started(dtype=torch.bfloat16)
+    for codes, scale, _ in moments(state):
+        codes.zero_()
+        scale.zero_()
+    before = weight.clone()
+    moved(weight, state, torch.zeros(N, dtype=torch.bfloat16), numbers=torch.tensor([0.0, 1.0, 1.0]))
+
+    assert torch.equal(weight, before)
+    assert all(float(adamw_8bit.decode(*moment).abs().max()) == 0 for moment in moments(state))

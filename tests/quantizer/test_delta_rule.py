@@ -1,0 +1,168 @@
+"""The chunked delta rule beside transformers' own, forward and backward, in float64 and in BF16."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from transformers.models.qwen3_5 import modeling_qwen3_5  # noqa: E402
+
+from quantizer.layers import delta_rule  # noqa: E402
+from quantizer.layers.delta_rule import CHUNK, chunk_gated_delta_rule  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+NAMES = ("query", "key", "value", "g", "beta", "initial_state")
+
+
+def plain(name: str = "torch_chunk_gated_delta_rule", dtype: str = "float64") -> Any:
+    """Transformers' own function, in another type than its float32."""
+    function = inspect.unwrap(getattr(modeling_qwen3_5, name))
+    source = inspect.getsource(function).replace("torch.float32", f"torch.{dtype}")
+    scope = dict(vars(modeling_qwen3_5))
+    exec(source[source.index("def ") :], scope)
+    return scope[function.__name__]
+
+
+def inputs(
+    tokens: int, heads: int = 2, groups: int = 2, rows: int = 2, width: tuple[int, int] = (8, 6), dtype: Any = None
+) -> dict[str, Any]:
+    """Random ones: decays from nothing to all, rates from 0 to 1."""
+    generator = torch.Generator().manual_seed(tokens)
+
+    def normal(*shape: int) -> Any:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    made = {
+        "query": normal(rows, tokens, heads, width[0]),
+        "key": normal(rows, tokens, heads, width[0]),
+        "value": normal(rows, tokens, heads * groups, width[1]),
+        "g": -normal(rows, tokens, heads * groups).exp() * 0.3,
+        "beta": normal(rows, tokens, heads * groups).sigmoid(),
+        "initial_state": normal(rows, heads * groups, *width),
+    }
+    return {name: tensor.to(dtype or torch.float64) for name, tensor in made.items()}
+
+
+def outcome(rule: Any, given: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Outputs, last state, and the gradients of a random weighting of both."""
+    given = {name: tensor.detach().clone().requires_grad_() for name, tensor in given.items()}
+    options = {"output_final_state": True, "use_qk_l2norm_in_kernel": True, **options}
+    out, last = rule(**given, **options)
+    generator = torch.Generator().manual_seed(1)
+    loss = (out.double() * torch.randn(out.shape, generator=generator, dtype=torch.float64)).sum()
+    if last is not None:
+        loss = loss + (last.double() * torch.randn(last.shape, generator=generator, dtype=torch.float64)).sum()
+    loss.backward()
+    return {"out": out.detach(), "last": last if last is None else last.detach(), **{name: tensor.grad for name, tensor in given.items()}}
+
+
+def off(found: Any, wanted: Any) -> float:
+    """Relative distance."""
+    return float((found.double() - wanted.double()).norm() / wanted.double().norm())
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["computed again", "kept"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"tokens": 2 * CHUNK},
+        {"tokens": 3 * CHUNK + 17},
+        {"tokens": 1},
+        {"tokens": CHUNK - 1, "heads": 1, "groups": 3},
+        {"tokens": CHUNK + 1, "heads": 3, "groups": 1, "rows": 1},
+    ],
+    ids=str,
+)
+def test_values_and_gradients_are_transformers_own(shape: dict[str, Any], keep: bool) -> None:
+    given = inputs(**shape)
+    found, wanted = outcome(chunk_gated_delta_rule, given, keep=keep), outcome(plain(), given)
+
+    assert {name: off(found[name], wanted[name]) < 1e-8 for name in wanted} == dict.fromkeys(wanted, True)
+
+
+def test_what_is_not_asked_for_is_left_out() -> None:
+    """No first state, no last one, vectors as they are."""
+    given = {name: tensor for name, tensor in inputs(100).items() if name != "initial_state"}
+    given["key"] = given["key"] / 8
+    options = {"output_final_state": False, "use_qk_l2norm_in_kernel": False}
+    found, wanted = outcome(chunk_gated_delta_rule, given, **options), outcome(plain(), given, **options)
+
+    assert found.pop("last") is wanted.pop("last") is None
+    assert all(off(found[name], wanted[name]) < 1e-8 for name in wanted)
+
+
+def test_a_last_state_that_only_is_learned_from() -> None:
+    """The outputs have no gradient then."""
+    given = inputs(90)
+    value = given["value"].requires_grad_()
+    for rule in (chunk_gated_delta_rule, plain()):
+        rule(**given, output_final_state=True)[1].square().sum().backward()
+    ours = value.grad.clone()
+    value.grad = None
+    plain()(**given, output_final_state=True)[1].square().sum().backward()
+
+    assert off(ours, 2 * value.grad) < 1e-8
+
+
+def test_repeated_keys_do_not_blow_up() -> None:
+    """The same key at every token, written in full and never forgotten: powers of A would reach 1e18."""
+    given = inputs(CHUNK)
+    given["key"] = given["key"][:, :1].expand_as(given["key"])
+    given["g"], given["beta"] = torch.zeros_like(given["g"]), torch.ones_like(given["beta"])
+    wanted = outcome(plain("torch_recurrent_gated_delta_rule"), given)
+    found = outcome(chunk_gated_delta_rule, {name: tensor.float() for name, tensor in given.items()})
+
+    assert max(off(found[name], wanted[name]) for name in ("out", "last", "value")) < 1e-4
+
+
+def test_decays_that_leave_nothing_are_no_overflow() -> None:
+    """exp(b_i - b_j) above the diagonal would be infinite."""
+    given = {name: tensor.float() for name, tensor in inputs(CHUNK).items()}
+    given["g"] = torch.full_like(given["g"], -30.0)
+    found = outcome(chunk_gated_delta_rule, given)
+
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in found.values())
+
+
+def test_bf16_is_as_near_as_transformers_own() -> None:
+    """Both compute in float32; what differs is the order of sums."""
+    given = inputs(200, width=(16, 16), dtype=torch.bfloat16)
+    wanted = outcome(plain(), {name: tensor.double() for name, tensor in given.items()})
+    found, theirs = outcome(chunk_gated_delta_rule, given), outcome(plain(dtype="float32"), given)
+
+    for name in wanted:
+        assert found[name].dtype == theirs[name].dtype, name
+        assert off(found[name], wanted[name]) < max(1.2 * off(theirs[name], wanted[name]), 1e-6), name
+
+
+def test_autocast_does_not_reach_the_rule() -> None:
+    """Products of states in BF16 would lose what the rule keeps in float32."""
+    given = {name: tensor.float() for name, tensor in inputs(80).items()}
+    with torch.autocast("cpu", torch.bfloat16):
+        out, _ = chunk_gated_delta_rule(**given)
+
+    assert torch.equal(out, chunk_gated_delta_rule(**given)[0])
+
+
+def test_heads_that_cannot_be_shared_are_refused() -> None:
+    given = inputs(8, heads=2, groups=1)
+    given["key"] = given["query"] = torch.zeros(2, 8, 3, 8)
+    with pytest.raises(ValueError, match="2 value heads cannot share 3 key heads"):
+        chunk_gated_delta_rule(**given)
+
+
+def test_what_is_kept_is_not_more_than_it_says() -> None:
+    """Without `keep` nothing but the inputs is held for backward."""
+    held: list[Any] = []
+    given = {name: tensor.requires_grad_() for name, tensor in inputs(128).items()}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: held.append(t) or t, lambda t: t):
+        chunk_gated_delta_rule(**given)
+
+    assert {id(tensor) for tensor in held} <= {id(tensor) for tensor in given.values()}
+    assert delta_rule.CHUNK & (delta_rule.CHUNK - 1) == 0

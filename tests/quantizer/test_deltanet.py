@@ -1,0 +1,184 @@
+"""DeltaNet layers on the chunked rule: the same numbers as transformers' own, and nothing left behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from torch.nn import functional as F  # noqa: E402
+
+from quantizer.layers import deltanet  # noqa: E402
+from quantizer.layers.delta_rule import chunk_gated_delta_rule  # noqa: E402
+from quantizer.layers.deltanet import (  # noqa: E402
+    best_rule,
+    causal_convolution,
+    chunked,
+    deltanets,
+    fla_is_right,
+    use_chunks,
+    use_own,
+    uses_chunks,
+)
+from quantizer.train.speed import _compilable, compile_blocks, recompute  # noqa: E402
+from tests.quantizer import tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+def model(**more: Any) -> Any:
+    return tiny.qwen3_5(**more).float()
+
+
+def gradients(of: Any, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+    """Hidden states of some rows, and the gradients of their sum with random weights."""
+    of.zero_grad()
+    states = of.model(input_ids=tiny.tokens(), attention_mask=mask, use_cache=False).last_hidden_state
+    weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(2))
+    (states * weights).sum().backward()
+    return states.detach(), {name: p.grad for name, p in of.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole rows", "padding"])
+def test_a_model_computes_what_it_computed(padded: bool) -> None:
+    """Hidden states, and the gradient of every parameter."""
+    ours, mask = model(), None
+    if padded:
+        mask = torch.ones(4, 16, dtype=torch.int64)
+        mask[1, 9:] = mask[3, 1:] = 0
+    wanted, wanted_gradients = gradients(ours, mask)
+    use_chunks(ours)
+    found, found_gradients = gradients(ours, mask)
+
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert found_gradients.keys() == wanted_gradients.keys()
+    for name, wanted_one in wanted_gradients.items():
+        torch.testing.assert_close(found_gradients[name], wanted_one, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_the_layers_own_forward_comes_back() -> None:
+    """To the bit, and without a trace."""
+    ours = model()
+    before = gradients(ours)[0]
+    names = [set(vars(layer)) for layer in deltanets(ours)]
+    use_chunks(ours)
+    assert all(map(uses_chunks, deltanets(ours)))
+    use_own(ours)
+
+    assert torch.equal(gradients(ours)[0], before)
+    assert [set(vars(layer)) for layer in deltanets(ours)] == names
+    assert not any(map(uses_chunks, deltanets(ours)))
+
+
+def test_a_pass_with_a_cache_is_the_layers_own() -> None:
+    """Generating text steps through the recurrence."""
+    ours = model()
+    wanted = ours.generate(tiny.tokens()[:1], max_new_tokens=4, do_sample=False)
+    use_chunks(ours)
+
+    assert torch.equal(ours.generate(tiny.tokens()[:1], max_new_tokens=4, do_sample=False), wanted)
+
+
+def test_only_a_checkpointed_layer_keeps_its_states() -> None:
+    """The others would keep them from forward to backward."""
+    ours = model().train()
+    recompute(ours, kept=2)
+    use_chunks(ours)
+
+    assert [layer.rule.keywords["keep"] for layer in deltanets(ours)] == [True, True, False]
+
+
+def test_checkpointed_layers_learn_the_same() -> None:
+    ours = model()
+    wanted = gradients(ours)[1]
+    ours.train()
+    recompute(ours, kept=1)
+    use_chunks(ours)
+    found = gradients(ours)[1]
+
+    for name, wanted_one in wanted.items():
+        torch.testing.assert_close(found[name], wanted_one, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_a_model_on_the_cpu_is_left_alone_where_nobody_asked() -> None:
+    """Calibration there is compared with ModelOpt's to the bit."""
+    ours = model()
+    with chunked(ours):
+        assert not any(map(uses_chunks, deltanets(ours)))
+    use_chunks(ours)
+    with chunked(ours):
+        pass
+    assert all(map(uses_chunks, deltanets(ours)))
+
+
+def test_a_model_without_deltanet_is_left_alone() -> None:
+    ours = tiny.qwen3()
+    with chunked(ours):
+        use_chunks(ours)
+
+    assert deltanets(ours) == []
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.compile's own
+def test_what_is_around_the_recurrence_is_compiled_in_two_parts() -> None:
+    """By a compiler that changes nothing; and the projections are no parts of their own any more."""
+    ours = model()
+    wanted = gradients(ours)
+    use_chunks(ours)
+    assert [len(_compilable(block)) for block in ours.model.layers] == [3, 3, 3, 1]
+    for layer in deltanets(ours):
+        for name in ("front", "back"):
+            vars(layer)[name] = torch.compile(vars(layer)[name], backend="aot_eager")
+    found = gradients(ours)
+    torch._dynamo.reset()
+
+    torch.testing.assert_close(found[0], wanted[0], rtol=1e-4, atol=1e-5)
+    for name, wanted_one in wanted[1].items():
+        torch.testing.assert_close(found[1][name], wanted_one, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.compile's own
+def test_compiling_blocks_compiles_what_is_around_the_recurrence() -> None:
+    ours = model()
+    use_chunks(ours)
+    plain = [layer.front for layer in deltanets(ours)]
+    compile_blocks(ours)
+
+    assert all(layer.front is not before for layer, before in zip(deltanets(ours), plain, strict=True))
+
+
+@pytest.mark.parametrize("taps, tokens", [(4, 9), (4, 2), (1, 5)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_shifted_rows_are_the_convolution(taps: int, tokens: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, tokens, 6), torch.randn(6, 1, taps)
+    more = torch.randn(6) if bias else None
+    wanted = F.conv1d(x.mT, weight, more, padding=taps - 1, groups=6)[..., :tokens].mT
+
+    torch.testing.assert_close(causal_convolution(x, weight, more), wanted)
+    low = causal_convolution(x.bfloat16(), weight.bfloat16(), more)
+    assert low.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "capability, triton, right",
+    [
+        (9, (3, 3, 1), True), (9, (3, 4, 0), False), (9, (3, 6, 0), False), (9, (3, 7, 0), False),
+        (9, (3, 7, 1), True), (9, (3, 8), True), (8, (3, 6, 0), True), (12, (3, 6, 0), True),
+    ],
+)  # fmt: skip
+def test_flash_linear_attention_is_used_where_its_gradient_is_right(
+    capability: int, triton: tuple[int, ...], right: bool
+) -> None:
+    assert fla_is_right(capability, triton) is right
+
+
+def test_without_flash_linear_attention_the_rule_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deltanet, "find_spec", lambda name: None)
+
+    assert best_rule(torch.device("cuda")) is chunk_gated_delta_rule
+    assert best_rule(torch.device("cpu")) is chunk_gated_delta_rule
