@@ -11,6 +11,7 @@ from app.admin.console import OPEN, console_router
 from app.admin.routes import operators_router
 from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
+from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
 from app.api.messages import Messages
 from app.api.responses import Responses
@@ -37,7 +38,14 @@ from deploy.core.tasks import NAMES
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path
 
-SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
+SURFACES: tuple[Surface, ...] = (
+    ChatCompletions(),
+    Messages(),
+    CountTokens(),
+    Responses(),
+    Completions(),
+    Embeddings(),
+)
 """The APIs that are served over the one core."""
 
 
@@ -95,7 +103,7 @@ def create_gateway(
     )
     straight = {surface.path: proxy.at(surface) for surface in SURFACES}
     public = _application("Manners", log, "/openapi.json")
-    public.include_router(health.public_router(config, pool, proxy, int(time.time())))
+    public.include_router(health.public_router(config, pool, proxy, int(time.time()), [*straight]))
     openapi.document(public, SURFACES)
     admin = _application("Manners: operators", log, "/admin/openapi.json")
     admin.include_router(health.admin_router(config, pool, proxy, metrics, promotions))

@@ -139,9 +139,18 @@ class OverChat:
 
 
 class PassThroughSurface:
-    """A surface whose replies hold no words: they are handed on whole, and no event is made."""
+    """A surface whose replies hold no words: they are handed on whole, and no event is made.
 
+    chats: it is about models that chat, not about those that only embed.
+    """
+
+    engine_path: str
     keepalive = b""
+    chats = False
+
+    def path_on(self, dialect: Dialect) -> str:
+        """Where its requests go on an engine of this dialect. Raises EngineRefused: nowhere."""
+        return self.engine_path
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The engine's reply, for the caller. Raises EngineBroke."""

@@ -112,7 +112,8 @@ class ProxyHandler:
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
         parsed = surface.parse(raw, self._max_messages)
-        model = self._pool.model(parsed.chat.model, chats=not isinstance(surface, PassThroughSurface))
+        chats = not isinstance(surface, PassThroughSurface) or surface.chats
+        model = self._pool.model(parsed.chat.model, chats=chats)
         context.accept(parsed, model, start, self._budget)
 
     async def _serve(self, context: RequestContext, receive: Receive, send: Send) -> None:

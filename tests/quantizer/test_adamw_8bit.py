@@ -53,7 +53,10 @@ def started(seed: int = 0, dtype: Any = torch.float32) -> tuple[Any, dict[str, A
     torch.manual_seed(seed)
     weight = torch.nn.Parameter(torch.randn(N).to(dtype))
     optimizer = AdamW8bit([weight], bf16_stochastic_round=False)
-    state = {"exp_avg": optimizer._new_buffer(weight, True), "exp_avg_sq": optimizer._new_buffer(weight, False)}
+    state = {
+        "exp_avg": optimizer._new_buffer(weight, True),
+        "exp_avg_sq": optimizer._new_buffer(weight, False),
+    }
     state["exp_avg"].copy_(torch.randn(N) * 1e-3)
     state["exp_avg_sq"].copy_(torch.rand(N) * 1e-5)
     return weight.detach(), state
@@ -64,8 +67,14 @@ def numbers(lr: float = 1e-2, count: int = 7) -> Any:
 
 
 def moved(weight: Any, state: Any, gradient: Any, constants: Constants = PLAIN, **more: Any) -> None:
-    given = {"square": gradient.square().sum(), "share": torch.tensor(1.0), "seed": torch.tensor(3, dtype=torch.int32)}
-    step(weight, gradient, *moments(state), more.pop("numbers", numbers()), **given | more, constants=constants)
+    given = {
+        "square": gradient.square().sum(),
+        "share": torch.tensor(1.0),
+        "seed": torch.tensor(3, dtype=torch.int32),
+    }
+    step(
+        weight, gradient, *moments(state), more.pop("numbers", numbers()), **given | more, constants=constants
+    )
 
 
 def test_a_step_is_torchaos() -> None:

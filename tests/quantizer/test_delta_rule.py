@@ -30,7 +30,12 @@ def plain(name: str = "torch_chunk_gated_delta_rule", dtype: str = "float64") ->
 
 
 def inputs(
-    tokens: int, heads: int = 2, groups: int = 2, rows: int = 2, width: tuple[int, int] = (8, 6), dtype: Any = None
+    tokens: int,
+    heads: int = 2,
+    groups: int = 2,
+    rows: int = 2,
+    width: tuple[int, int] = (8, 6),
+    dtype: Any = None,
 ) -> dict[str, Any]:
     """Random ones: decays from nothing to all, rates from 0 to 1."""
     generator = torch.Generator().manual_seed(tokens)
@@ -57,9 +62,15 @@ def outcome(rule: Any, given: dict[str, Any], **options: Any) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(1)
     loss = (out.double() * torch.randn(out.shape, generator=generator, dtype=torch.float64)).sum()
     if last is not None:
-        loss = loss + (last.double() * torch.randn(last.shape, generator=generator, dtype=torch.float64)).sum()
+        loss = (
+            loss + (last.double() * torch.randn(last.shape, generator=generator, dtype=torch.float64)).sum()
+        )
     loss.backward()
-    return {"out": out.detach(), "last": last if last is None else last.detach(), **{name: tensor.grad for name, tensor in given.items()}}
+    return {
+        "out": out.detach(),
+        "last": last if last is None else last.detach(),
+        **{name: tensor.grad for name, tensor in given.items()},
+    }
 
 
 def off(found: Any, wanted: Any) -> float:
