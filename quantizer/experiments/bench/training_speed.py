@@ -48,7 +48,6 @@ from quantizer.train import learner as learner_module
 from quantizer.train.learner import Learner, listen
 from quantizer.train.loop import Trainer
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
-from quantizer.train.shard import blocks_of
 from quantizer.train.speed import compile_blocks, recompute, share_inputs
 
 GIB: Final = 2**30
