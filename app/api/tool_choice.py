@@ -218,6 +218,8 @@ class ChoiceKeeper:
         if type(event) is Text and self._policy.mode == "required" and not self._calls:
             self._waiting.append(event)
             return []
+        if type(event) is Broken:
+            self._waiting.clear()  # nobody hears it, also if the engine is asked once more
         return [event]
 
     @property
@@ -277,6 +279,8 @@ class GuidedCall:
         if type(event) is Text:
             self._text.append(event.text)
             return []
+        if type(event) is Broken:
+            self._text.clear()  # the engine may be asked once more
         if type(event) is Finish and event.reason not in _CUT:
             return self._finish(event)
         return [event]

@@ -11,6 +11,7 @@ from tests.app.house import HELLO, House, house, run
 from tests.script import status
 from tests.scripted_engine import ScriptedEngine
 
+HI: list[Any] = [*HELLO]
 MODELS = Path(__file__).parents[3] / "models"
 TOOLS: list[Any] = [
     {"name": "web_search", "description": "Search.", "input_schema": {"type": "object", "properties": {}}}
@@ -44,7 +45,7 @@ async def test_the_engine_counts_what_it_would_be_asked(
         monkeypatch.setattr(home.engine, "script_for", count)
         async with client(home) as it:
             counted = await it.messages.count_tokens(
-                model="annie", messages=HELLO, system="Be brief.", tools=TOOLS, tool_choice={"type": "any"}
+                model="annie", messages=HI, system="Be brief.", tools=TOOLS, tool_choice={"type": "any"}
             )
         assert counted.input_tokens == 42
         (body,) = asked
@@ -58,7 +59,7 @@ async def test_another_engine_counts_nothing_and_says_so(tmp_path: Path) -> None
     async with house(tmp_path, dialect="openai") as home:
         async with client(home) as it:
             with pytest.raises(anthropic.BadRequestError, match="counts no tokens"):
-                await it.messages.count_tokens(model="annie", messages=HELLO)
+                await it.messages.count_tokens(model="annie", messages=HI)
         assert home.engine.requests == []
 
 

@@ -289,6 +289,16 @@ def test_a_reply_that_was_held_to_the_schema_becomes_its_call(
     assert made == [*call, *END] and keeper.sources == ("engine",)
 
 
+@pytest.mark.parametrize("keeper", [ChoiceKeeper(PLAY), GuidedCall(PLAY, "c")])
+def test_nothing_of_a_reply_that_broke_off_is_left_for_the_next(keeper: ChoiceKeeper | GuidedCall) -> None:
+    """An engine may be asked once more within one exchange."""
+    assert keeper.feed([Text(0, '{"name": "pl'), Broken("gone", "x")]) == [Broken("gone", "x")]
+    if isinstance(keeper, GuidedCall):
+        assert len(keeper.feed([Text(0, '{"name": "play", "arguments": {}}'), *STOP])) == 5
+    else:
+        assert keeper.feed([*CALL, *END]) == [*CALL, *END]
+
+
 def test_a_guided_reply_that_was_cut_says_so_and_no_more() -> None:
     cut = (Finish(0, "length"), Usage({}), Done())
     assert GuidedCall(PLAY, "c").feed([Text(0, '{"name": "pl'), *cut]) == [*cut]
