@@ -12,6 +12,10 @@ CLIENTS := .venv-clients
 CLIENTS_JS := .work/clients
 COVERAGE := .work/coverage
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
+TORCH  := 2.13.0
+PTXAS  := 13.0.88
+# A DGX Spark: aarch64, Python 3.12. Resolves and asks for wheels only; nothing is downloaded or installed.
+SPARK  := $(BIN)/uv pip install --dry-run --python-platform aarch64-manylinux_2_28 --python-version 3.12 --only-binary :all: --target $(VENV)/nowhere
 
 # One worker more than there are cores, as many tests wait; OMP would start as many threads in each.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
@@ -21,7 +25,7 @@ TIERS    := gate or promptfoo or clients or docker or ops or promotion or browse
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check format fuzz bench demo mutants nano lock clean
+.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo mutants nano lock clean
 .PHONY: test-slow test-all coverage readme
 
 help:  ## this list
@@ -94,6 +98,11 @@ check: $(VENV)/.dev  ## format, lint, types, architecture
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
+aarch64: $(VENV)/.dev  ## every locked package, and torch with CUDA, has a wheel for a DGX Spark (asks the registry)
+	$(SPARK) --quiet --no-deps -r requirements/gateway.txt
+	$(SPARK) --quiet --no-deps -r requirements/quantizer.txt
+	@$(SPARK) torch==$(TORCH) nvidia-cuda-nvcc==$(PTXAS) 2>&1 | grep -q '+ nvidia-cublas==13' || { echo "torch $(TORCH) for aarch64 is not its CUDA 13 build"; exit 1; }
+
 format: $(VENV)/.dev  ## put the format right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -146,7 +155,7 @@ $(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt
 	@touch $@
 
 $(VENV)/.quantizer: $(VENV)/.dev requirements/quantizer.txt
-	$(PIP) torch==2.13.0
+	$(PIP) torch==$(TORCH)
 	$(PIP) --require-hashes -r requirements/quantizer.txt
 	@touch $@
 
@@ -156,7 +165,7 @@ $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
 
 $(VLLM)/.installed: $(BIN)/python requirements/vllm.txt
 	$(BIN)/python -m venv --clear $(VLLM)
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check torch==$(TORCH)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/vllm.txt
 	@touch $@
 

@@ -5,6 +5,7 @@ tags always, and text before a closing tag that was never opened as long as it i
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -105,6 +106,13 @@ class Completions:
         sent = {name: value for name, value in asked.body.items() if name in allowed}
         options = {"include_usage": True}
         return _json({**sent, "model": served_name, "stream": True, "stream_options": options})
+
+    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
+        """The line goes before the prompt, if that is a text."""
+        prompt = asked.body["prompt"]
+        if not isinstance(prompt, str):
+            return None
+        return replace(asked, body={**asked.body, "prompt": f"{hint}\n\n{prompt}"})
 
     def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """text_completion frames."""

@@ -1,5 +1,6 @@
 """From a caller's request to what an engine is sent, and what may be assumed of its reply. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -24,6 +25,13 @@ NOTHING_TRIED = Abilities()
 """Of an engine that was not asked what it can do."""
 
 _OF_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
+NO_TOOLS_HINT = "No tools can be used here. Answer in words."
+SOME_TOOLS_HINT = (
+    "Only the tools that are listed can be called, and only in the form that was given. "
+    "If none of them fits, answer in words."
+)
+"""What a model is told that answered with nothing but calls that could not be handed on."""
+
 _MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
 
 
@@ -113,10 +121,25 @@ def stream_policy(
         guard, after = UNBOUNDED, UNBOUNDED
     elif opened:
         guard = UNBOUNDED
-    is_read = request.uses_tools and not is_guided(request.choice, dialect, abilities)
-    tools = _declared(request) if is_read else None
+    is_forced = is_guided(request.choice, dialect, abilities)
+    tools = _declared(request) if request.uses_tools and not is_forced else None
     think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer, after, opened)
-    return StreamPolicy(think, tools, id_prefix, most=request.most)
+    is_json = is_forced or wants_json(request.response_format)
+    return StreamPolicy(think, tools, id_prefix, most=request.most, json=is_json)
+
+
+def wants_json(form: Mapping[str, Any] | None) -> bool:
+    """Whether a reply of this form is JSON: then a JSON object is the answer, and not a tool call."""
+    return form is not None and form.get("type") not in (None, "text")
+
+
+def with_system_line(body: dict[str, Any], line: str) -> dict[str, Any]:
+    """A chat's body with a line more in its system message. That stays one and the first: templates want it so."""
+    first, *others = body["messages"]
+    if first["role"] in ("system", "developer"):
+        said = _joined(first.get("content") or "")
+        return {**body, "messages": [{**first, "content": f"{said}\n\n{line}"}, *others]}
+    return {**body, "messages": [{"role": "system", "content": line}, first, *others]}
 
 
 def _declared(request: ChatRequest) -> Tools:
@@ -128,7 +151,7 @@ def answer_policy(policy: StreamPolicy) -> StreamPolicy:
     """What may be assumed of an answer behind a thought that was ended: it begins at once."""
     held = policy.think.held_after
     think = ThinkPolicy(thinking=True, guard=held, after=held, families=policy.think.families)
-    return StreamPolicy(think, policy.tools, policy.id_prefix)
+    return msgspec.structs.replace(policy, think=think, closer=None, most=None, room=None)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +174,7 @@ def without_thoughts(text: str) -> str:
     """What was visible of an assistant's old turn: leaked tags in a history breed more of them."""
     if not any(first in text for first in "<[◁"):
         return text
-    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, False), None)
+    segmenter = Segmenter(0, tag_set(ALL_FAMILIES, ()), None)
     holdback = HoldBack(0, ThinkPolicy(guard=UNBOUNDED))
     segments = [*segmenter.feed(Text(0, text)), *segmenter.feed(Finish(0, "stop"))]
     events = [event for segment in segments for event in holdback.feed(segment)]

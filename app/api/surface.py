@@ -5,11 +5,11 @@ clocks, admission, failover, keys and errors are the proxy's, and the same for a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from app.api.chat_request import ChatRequest, ignored_fields
-from app.api.engine_request import NOTHING_TRIED, stream_policy, upstream_body
+from app.api.engine_request import NOTHING_TRIED, stream_policy, upstream_body, with_system_line
 from app.stream.encode import ReplyHead
 from app.stream.events import Event, Usage
 from app.stream.pipeline import StreamPolicy
@@ -93,6 +93,9 @@ class Surface(Protocol):
     ) -> bytes:
         """The JSON for the engine. `metered`: it is to tell how many tokens it has made."""
 
+    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
+        """The request with a line more for the model; None: there is no place for one."""
+
     def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """For a caller who streams."""
 
@@ -137,6 +140,10 @@ class OverChat:
         """As for any chat."""
         return upstream_body(asked.chat, asked.body, dialect, served_name, thinking, metered, abilities)
 
+    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
+        """The line is a system's."""
+        return replace(asked, body=with_system_line(asked.body, hint))
+
 
 class PassThroughSurface:
     """A surface whose replies hold no words: they are handed on whole, and no event is made.
@@ -151,6 +158,10 @@ class PassThroughSurface:
     def path_on(self, dialect: Dialect) -> str:
         """Where its requests go on an engine of this dialect. Raises EngineRefused: nowhere."""
         return self.engine_path
+
+    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
+        """No words, no hints."""
+        return None
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The engine's reply, for the caller. Raises EngineBroke."""

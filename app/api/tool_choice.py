@@ -1,22 +1,24 @@
 """`tool_choice`: what a caller asks of tool calls, how an engine is made to keep it, whether its reply did. Pure.
 
-    asked                        shown to the model   an engine with a parser   without one, or llama-server
-    "none"                       no tool              nothing                   nothing
-    "auto", or nothing           all tools            "auto", or nothing        the same; "none" without a parser
+    asked                        shown to the model   told by words             guided
+    "none"                       no tool              nothing
+    "auto", or nothing           all tools            "auto", or nothing
     "required"                   all tools            "required"                "none", and a schema for the reply
     a tool's name                that one             "required", one call      "none", and a schema
-    allowed tools, "auto"        those                "auto"                    "auto"; "none" without a parser
+    allowed tools, "auto"        those                "auto"
     allowed tools, "required"    those                "required"                "none", and a schema
 
 A model cannot call what it is not told of, so a choice among tools is made by showing only these, and engines are sent
 plain words: llama-server takes an object for "auto", and LM Studio refuses one. An engine without a parser for tool
 calls (vLLM without `--tool-call-parser`) refuses every word but "none"; its calls are read from the text. llama-server
-lets text stand before a required call, and a small model never comes to the call. There the reply itself is held to
-a JSON Schema, `{"name": …, "arguments": …}`, which every engine can, and made a call of here.
+lets text stand before a required call, and a small model never comes to the call. So there the reply itself is held to
+a JSON Schema, `{"name": …, "arguments": …}`, which every engine can, and made a call of here; but for a template that
+asks for calls in XML, whose model may be bad at JSON. What did not work is tried the other way when llama-server is asked
+once more.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import msgspec
@@ -24,6 +26,7 @@ import msgspec
 from app.errors.tree import BadField, ChoiceNotKept
 from app.stream.chunks import UNREADABLE
 from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text
+from app.stream.holdback import FILTERED
 from deploy.engine.abilities import Abilities
 from deploy.engine.spec import Dialect
 
@@ -31,6 +34,8 @@ NOT_KEPT = ChoiceNotKept.code
 
 Mode = Literal["none", "auto", "required"]
 _MODES = ("none", "auto", "required")
+MAX_PREAMBLE = 2000
+"""Characters of text that may stand before a required call; more is a model that does not come to it."""
 _CUT = frozenset({"length", "content_filter"})
 """Finish reasons of a reply that was not ended by the model."""
 
@@ -113,7 +118,13 @@ def _bad(why: str, prefixed: bool = True) -> BadField:
 
 def is_guided(policy: ToolPolicy, dialect: Dialect, abilities: Abilities) -> bool:
     """Whether the reply is to be the JSON of one call, which is made a call here."""
-    return policy.mode == "required" and (dialect == "llama-server" or not abilities.parses_tools)
+    is_loose = dialect == "llama-server" and abilities.calls != "xml"
+    return policy.mode == "required" and (is_loose or not abilities.parses_tools)
+
+
+def other_means(abilities: Abilities) -> Abilities:
+    """As if the template asked for the other form of calls: `is_guided` is then the opposite for llama-server."""
+    return replace(abilities, calls="hermes" if abilities.calls == "xml" else "xml")
 
 
 def tool_fields(
@@ -198,6 +209,7 @@ class ChoiceKeeper:
     def __init__(self, policy: ToolPolicy) -> None:
         self._policy = policy
         self._waiting: list[Event] = []  # text in front of a required call
+        self._preamble = 0  # its characters
         self.sources: tuple[str, ...] = ()  # of calls made here
         self._calls = 0
         self._broken = False
@@ -217,9 +229,19 @@ class ChoiceKeeper:
             return self._finish(event)
         if type(event) is Text and self._policy.mode == "required" and not self._calls:
             self._waiting.append(event)
-            return []
+            self._preamble += len(event.text)
+            is_long = self._preamble > MAX_PREAMBLE
+            return self._break("the model speaks, although tool_choice requires a call") if is_long else []
         if type(event) is Broken:
-            self._waiting.clear()  # nobody hears it, also if the engine is asked once more
+            return self._broke(event)
+        return [event]
+
+    def _broke(self, event: Broken) -> list[Event]:
+        """A reply of which nothing is left made no call either. What waited is not heard."""
+        self._waiting.clear()
+        self._preamble = 0
+        if event.code == FILTERED and self._policy.mode == "required":
+            return self._break("the model called no tool that tool_choice allows")
         return [event]
 
     @property

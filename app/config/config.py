@@ -26,7 +26,8 @@ from pydantic import (
 )
 
 from app.stream.conduct import Guard
-from app.stream.tags import ALL_FAMILIES, FAMILIES, tag_set
+from app.stream.schema import UnaskedCalls
+from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, CALL_FAMILIES, FAMILIES, tag_set
 from app.telemetry.redact import compiled
 from deploy.core.errors import PinError, SpecError
 from deploy.engine.spec import NAME, EngineSpec, Kind
@@ -125,14 +126,18 @@ class ModelConfig(ConfigSection):
     keepalive: float = Field(default=0.0, ge=0, le=86_400)
     thought_guard: Guard = "auto"
     think_tags: Annotated[tuple[str, ...], FromList] = ALL_FAMILIES
+    unasked_calls: UnaskedCalls = "strip"
+    call_tags: Annotated[tuple[str, ...], FromList] = ALL_CALL_FAMILIES
 
     @model_validator(mode="after")
     def _known_tags(self) -> Self:
-        for name in self.think_tags:
-            if name not in FAMILIES:
-                raise ValueError(f"think_tags: there is no family {name!r}{nearest(name, FAMILIES)}")
-        for tools in (True, False):  # compiled at load, not during the first request
-            tag_set(self.think_tags, tools)
+        named: Any = (("think_tags", self.think_tags, FAMILIES), ("call_tags", self.call_tags, CALL_FAMILIES))
+        for key, names, known in named:
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{key}: there is no family {name!r}{nearest(name, known)}")
+        for calls in (self.call_tags, ()):  # compiled at load, not during the first request
+            tag_set(self.think_tags, calls)
         if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:
             raise ValueError('thought_guard: must be "auto", or 0 to 1048576 characters')
         return self

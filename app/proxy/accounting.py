@@ -41,6 +41,9 @@ class RequestAccounting:
         if context.was_tried:
             breaches = context.audit.breaches()
             facts |= self._reply(context, model, breaches)
+            if context.hinted is not None:
+                answered = context.error is None and context.engine == context.hinted
+                self._metrics.asked_again(model, context.hinted, "heard" if answered else "failed")
             heard = _heard(context, outcome, breaches)
             self._record(model, context.engine, heard, context.judgement)
             if self._observer is not None:
@@ -103,6 +106,7 @@ class RequestAccounting:
             "stripped": sorted(stripped),
             "breaches": sorted(breaches),
             "thought_cut": context.cut,
+            "asked_again": context.hinted is not None,
         }
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from app.api.engine_request import answer_body, thinking_for
+from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, answer_body, thinking_for
 from app.api.surface import Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
-from app.api.tool_choice import ChoiceKeeper, GuidedCall, keeper_for
+from app.api.tool_choice import ChoiceKeeper, GuidedCall, keeper_for, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
-from app.errors.tree import BadField, ContextExceeded, EngineBroke, MannersError
+from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, MannersError
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.conduct import held_characters
@@ -109,6 +109,7 @@ class RequestContext:
         self.was_tried = False  # there are facts of a reply
         self.ignored: list[str] = []  # of the request's fields, by the engine's dialect
         self.begun = False  # some of the reply has gone out: no other engine may answer
+        self.hinted: str | None = None  # the engine that was asked once more, with a hint
         self.encoder: Encoder | None = None  # of the stream that goes out
         self.error: BaseException | None = None  # what ended it, if not the end of a whole reply
         self.judgement: Judgement | None = None  # whether the engine was to blame for that
@@ -176,7 +177,10 @@ class RequestContext:
                 "this engine cannot go on with an answer: leave the last assistant turn out", param="messages"
             )
         self.ignored = surface.ignored(parsed, route.dialect)
-        thinking = thinking_for(chat, _configured(model), route.dialect, route.abilities)
+        self._abilities = route.abilities
+        if ChoiceNotKept.code in self._asked_again:
+            self._abilities = other_means(route.abilities)
+        thinking = thinking_for(chat, _configured(model), route.dialect, self._abilities)
         plan = ThoughtPlan(thinking)
         if isinstance(surface, OverChat):
             plan = thought_plan(thinking, chat.thinking_ms_or(model.thinking_ms), route.abilities)
@@ -185,11 +189,10 @@ class RequestContext:
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
         self.policy = self._policy(parsed, thinking, plan, reply_id[:12])
-        self.limit = plan.limit
-        self.keeper = keeper_for(chat.choice, route.dialect, route.abilities, f"call_{reply_id[:12]}")
-        self.body = surface.engine_body(
-            parsed, route.dialect, route.served_name, plan.told, plan.metered, route.abilities
-        )
+        self.limit, self._plan = plan.limit, plan
+        self.keeper = keeper_for(chat.choice, route.dialect, self._abilities, f"call_{reply_id[:12]}")
+        self._engine_parsed = parsed
+        self.body = self._body_for(parsed)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut = [], None, None
         self.broken = self.ended = self.encoder = None
@@ -201,14 +204,39 @@ class RequestContext:
     ) -> StreamPolicy:
         guard = held_characters(self.model.thought_guard, self.route.conduct)
         route = self.route
-        policy = self.surface.policy(parsed, route.dialect, thinking, guard, id_prefix, route.abilities)
+        policy = self.surface.policy(parsed, route.dialect, thinking, guard, id_prefix, self._abilities)
         think = msgspec.structs.replace(policy.think, families=self.model.think_tags)
-        room = route.abilities.context
-        return msgspec.structs.replace(policy, think=think, closer=plan.closer, room=room)
+        room, model = route.abilities.context, self.model
+        return msgspec.structs.replace(
+            policy,
+            think=think,
+            closer=plan.closer,
+            room=room,
+            unasked=model.unasked_calls,
+            call_families=model.call_tags,
+        )
+
+    def _body_for(self, parsed: ParsedRequest) -> bytes:
+        """What the engine is sent of this request."""
+        route, plan = self.route, self._plan
+        return self.surface.engine_body(
+            parsed, route.dialect, route.served_name, plan.told, plan.metered, self._abilities
+        )
+
+    def hinted_body(self) -> bytes | None:
+        """The request with a hint, once; None: it has been hinted, or there is no place for a hint."""
+        if self.hinted is not None:
+            return None
+        hint = NO_TOOLS_HINT if self.policy.tools is None else SOME_TOOLS_HINT
+        parsed = self.surface.hinted(self._engine_parsed, hint)
+        if parsed is None:
+            return None
+        self.hinted, self._engine_parsed = self.engine, parsed
+        return self._body_for(parsed)
 
     def answer_body(self, meter: ThoughtMeter) -> bytes:
         """What makes the engine answer behind a thought that was ended."""
-        route, parsed = self.route, self.parsed
+        route, parsed = self.route, self._engine_parsed
         return answer_body(parsed.chat, parsed.body, route.dialect, route.served_name, meter, route.abilities)
 
     def headers(self) -> Headers:

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from app.api.engine_request import answer_policy
 from app.api.thinking_budget import ThoughtWatch
@@ -28,6 +28,7 @@ from app.proxy.reply_writer import ReplyWriter, StreamWriter, WholeWriter
 from app.proxy.response_writer import Send
 from app.stream.audit import unasked_thought
 from app.stream.events import Broken, Event, Usage
+from app.stream.holdback import FILTERED
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import Pipeline, Spent
 from app.upstream.connection import BodyReader, EngineReply
@@ -62,7 +63,9 @@ class Exchange:
         self._watch = None if context.limit is None else ThoughtWatch(context.limit)
         self._timer: asyncio.TimerHandle | None = None  # of the thought's time limit
         self._control: asyncio.Task[None] | None = None  # tells the engine to end its thought
-        self._begins_again = False  # the reply was given up; the engine is to be asked for the answer
+        self._again: Literal["answer", "hint"] | None = None  # why the engine is to be asked once more
+        self._calls: list[str] = []  # of a reply of which nothing was left, and how many stood in its text
+        self._dropped = 0
         self._tokens = 0
         self._bytes = 0  # of the engine's stream
         self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
@@ -74,7 +77,10 @@ class Exchange:
         self._over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
     async def run(self) -> None:
-        """Ask the engine, twice if its thought had to be ended, and hand its reply on.
+        """Ask the engine and hand its reply on.
+
+        It is asked again behind a thought that had to be ended, and once with a hint if nothing was left of what
+        it said but calls that nobody asked for. The deadlines and budgets are those of one reply.
 
         Raises what the engine did wrong while nothing has gone out; afterwards the fault is told
         in the stream and kept in the context's `broken`.
@@ -85,7 +91,10 @@ class Exchange:
         try:
             async with self._deadlines.attempt():
                 while not await self._ask(path, body):
-                    path, body = ANSWER_PATH, context.answer_body(self._meter)
+                    if self._again == "answer":
+                        path, body = ANSWER_PATH, context.answer_body(self._meter)
+                    else:
+                        path, body = context.surface.engine_path, context.body
         finally:
             if self._has_answered:
                 self._abandon()
@@ -105,7 +114,10 @@ class Exchange:
                 reply.pour(whole)
                 self._feed_message(await whole.done)
             await self._over
-            if self._begins_again:
+            if self._again == "answer":
+                return False
+            if self._again == "hint":
+                await _finish(reply)
                 return False
             await self._writer.deliver()
             self._context.ended = time.perf_counter()
@@ -113,24 +125,34 @@ class Exchange:
             return True
 
     def _answered(self, reply: EngineReply) -> None:
-        """The engine has answered 200; for the second time if it goes on behind a thought."""
+        """The engine has answered 200, and not for the first time if it is asked again."""
         context = self._context
         self._over = self._loop.create_future()
         if not self._has_answered:
             self._has_answered = True
-            meter = None if self._watch is None else self._watch.meter
-            self._pipeline = Pipeline(context.policy, meter)
-            self._set_timer()
+            self._begin()
             if context.stream:
                 self._writer = StreamWriter(context, self._deadlines, reply, self._send, self._keepalive)
             else:
                 self._writer = WholeWriter(context, self._deadlines, self._send)
-        else:
+            return
+        before, again = self._pipeline, self._again
+        self._again, self._tokens = None, 0
+        if again == "answer":
             meter = self._meter
             spent = Spent(len(meter.prompt), len(meter.tokens))
             self._pipeline = Pipeline(answer_policy(context.policy), spent=spent)
-            self._begins_again, self._tokens = False, 0
-            self._writer.answered_by(reply)
+        else:
+            self._watch = None if context.limit is None else ThoughtWatch(context.limit)
+            self._begin()
+        self._pipeline.size = before.size  # one budget for all that is said
+        self._writer.answered_by(reply, anew=again == "hint")
+
+    def _begin(self) -> None:
+        """A reply from its beginning."""
+        meter = None if self._watch is None else self._watch.meter
+        self._pipeline = Pipeline(self._context.policy, meter)
+        self._set_timer()
 
     def _abandon(self) -> None:
         """Write nothing more, and ask nothing more."""
@@ -145,8 +167,8 @@ class Exchange:
         """What accounting wants to know of the stream core; and whether the engine thought unasked."""
         context, route = self._context, self._context.route
         made = [] if self._keeper is None else self._keeper.sources
-        context.calls = [*self._pipeline.call_sources, *made]
-        context.audit.dropped = self._pipeline.dropped
+        context.calls = [*self._calls, *self._pipeline.call_sources, *made]
+        context.audit.dropped = self._dropped + self._pipeline.dropped
         told = route.dialect in CAN_TURN_OFF
         if kind := unasked_thought(context.policy, context.audit.stripped, context.body, path, told):
             route.catch(kind)
@@ -236,6 +258,8 @@ class Exchange:
         if type(last) is Broken:
             is_last = True
             if not context.begun:
+                if last.code == FILTERED and self._ask_with_hint():
+                    return
                 return self._fail(self._known(from_stream(last)))
             broken = context.broken = self._known(in_stream(last))
             events = [*events[:-1], Broken(broken.message, broken.code)]
@@ -246,6 +270,16 @@ class Exchange:
             context.overhead += time.perf_counter() - now
         if is_last and not self._over.done():
             self._over.set_result(None)
+
+    def _ask_with_hint(self) -> bool:
+        """Nothing is left of the reply: whether the engine is asked once more, since it only made calls in vain."""
+        pipeline, context = self._pipeline, self._context
+        if not pipeline.call_sources or (body := context.hinted_body()) is None:
+            return False
+        self._again, context.body = "hint", body
+        self._calls, self._dropped = pipeline.call_sources, pipeline.dropped
+        self._over.set_result(None)
+        return True
 
     def _fail(self, error: MannersError) -> None:
         if not self._over.done():
@@ -272,6 +306,8 @@ class Exchange:
 
     def _set_timer(self) -> None:
         limit = self._context.limit
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watch is not None and limit is not None and limit.seconds is not None:
             due = self._clocks.start + limit.seconds - time.perf_counter()
             self._timer = self._loop.call_later(max(due, 0.0), self._time_is_up, self._watch)
@@ -300,7 +336,7 @@ class Exchange:
                 self._control = self._loop.create_task(self._end_thought(watch.meter.reply_id))
             elif watch.limit.means == "restart":
                 self._take(self._pipeline.cut(), now)
-                self._begins_again = True
+                self._again = "answer"
                 self._over.set_result(None)
         elif watch.over:
             self._watch = None

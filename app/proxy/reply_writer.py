@@ -27,8 +27,11 @@ class ReplyWriter(Protocol):
     def events(self, events: Sequence[Event], is_last: bool) -> None:
         """A batch of events. `is_last`: the reply is over with them."""
 
-    def answered_by(self, reply: EngineReply) -> None:
-        """The engine goes on in another reply of its own: that one is to be paused for a slow reader."""
+    def answered_by(self, reply: EngineReply, anew: bool) -> None:
+        """The engine goes on in another reply of its own: that one is to be paused for a slow reader.
+
+        anew: nothing of the reply before it is to be shown.
+        """
 
     async def deliver(self) -> None:
         """Wait until the caller has everything. Raises what a send raised."""
@@ -58,9 +61,12 @@ class StreamWriter:
         else:
             self._out = keepalive.lend(self._pause, self._resume)
 
-    def answered_by(self, reply: EngineReply) -> None:
-        """The engine goes on in another reply of its own."""
+    def answered_by(self, reply: EngineReply, anew: bool) -> None:
+        """See `ReplyWriter`."""
         self._reply = reply
+        if anew:
+            context = self._context
+            self._encoder = context.encoder = context.surface.encoder(context.head, context.parsed)
 
     def texts(self, texts: Sequence[str]) -> None:
         """See `ReplyWriter`."""
@@ -115,8 +121,11 @@ class WholeWriter:
         self._send = send
         self._collector = context.surface.collector(context.head, context.parsed)
 
-    def answered_by(self, reply: EngineReply) -> None:
-        """It is never paused, so it does not matter."""
+    def answered_by(self, reply: EngineReply, anew: bool) -> None:
+        """See `ReplyWriter`. It is never paused."""
+        if anew:
+            context = self._context
+            self._collector = context.surface.collector(context.head, context.parsed)
 
     def texts(self, texts: Sequence[str]) -> None:
         """See `ReplyWriter`."""

@@ -22,7 +22,7 @@ class ReplyAudit:
         self.calls: list[tuple[str, list[str]]] = []  # names, and the fragments of their arguments
         self.reason: str | None = None  # of the last choice that ended
         self.stripped: set[str] = set()
-        self.dropped = 0  # blocks that were meant as tool calls and are none
+        self.dropped = 0  # tool calls in the text that were taken out of it
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""
@@ -79,5 +79,5 @@ def unasked_thought(
     kind = next((kind for kind in (("orphan", "tag") if told else ("orphan",)) if kind in stripped), None)
     if kind is None:
         return None
-    tags = tag_set(policy.think.families, False).think
+    tags = tag_set(policy.think.families, ()).think
     return None if tags.scan(body.decode("utf-8", "replace"))[0] is not None else kind

@@ -1,7 +1,7 @@
 """A tool call that a model wrote as text: from its opening tag to its end.
 
-Hermes JSON and Qwen3.5's XML are both accepted at any time: one server may produce either, by
-`tool_choice`. A call is handed on when it is whole, so that what became of it does not depend on how
+Hermes JSON, Qwen3.5's XML, arrays of calls, and Mistral's name before its arguments are accepted behind any
+tag that may hold them. A call is handed on when it is whole, so that what became of it does not depend on how
 the engine cut its text. Only a reply that `max_tokens` cut ends with a part of one.
 
 What follows an opening tag is one of three things. A valid call becomes events. Prose that only
@@ -14,10 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
-from app.stream.events import CallArguments, CallStart, Dropped, Segment
-from app.stream.hermes import HermesCall, NotACall
-from app.stream.schema import Tools
-from app.stream.tags import CALL_SCANNER
+from app.stream.bare_calls import Call, calls_in, hand_on
+from app.stream.events import Dropped, Segment
+from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
+from app.stream.jsonscan import JSONScanner, NotJSON
+from app.stream.schema import CallRules, Tools
+from app.stream.tags import CALL_ENDERS, CALL_SCANNER, beginning
 from app.stream.xmlcall import XMLCall
 
 CUT = ("length", "")
@@ -37,43 +39,72 @@ text: models forget that tag."""
 LONGEST_FENCE = 64
 """Characters of the line that ends a code fence."""
 
-Body = Literal["json", "xml", "empty", "again", "broken", "prose"]
+Body = Literal["json", "array", "named", "xml", "empty", "again", "broken", "prose"]
+_ANY_TAG = re.compile(r"(?:<|&lt;)(?:[^\W\d_]|[|\uff5c])", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_][\w./-]{0,63}")
 _ARGUMENTS = re.compile(r"[ \t]{0,8}([{(\[<=:\r\n]|\Z)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}")
+_SPACE = r"\s{0,4}"
+_NAMED = re.compile(
+    rf"\A(?P<name>[A-Za-z_][\w.:/-]{{0,127}}+){_SPACE}(?:(?:\[CALL_ID\]{_SPACE}[\w-]{{1,64}}{_SPACE})?\[ARGS\]{_SPACE})?(?=\{{)"
+)
+"""What stands between Mistral's token and the arguments: `name{`, `name[ARGS]{`, `name[CALL_ID]id[ARGS]{`."""
+_NAMED_PART = re.compile(
+    rf"\A[A-Za-z_][\w.:/-]{{0,127}}+{_SPACE}(?:"
+    + beginning([*map(re.escape, "[ARGS]"), _SPACE])
+    + "|"
+    + beginning(
+        [*map(re.escape, "[CALL_ID]"), _SPACE, r"[\w-]{1,64}", _SPACE, *map(re.escape, "[ARGS]"), _SPACE]
+    )
+    + r")?\Z"
+)
 _HEADER = re.compile(rf"([^<>\n]{{0,{LONGEST_NAME}}})[>\n]")
 _FENCE_END = re.compile(r"(?P<marks>`+|~+)[ \t\r]*(?P<line>\n)?")
-_TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n]+)|(?P<tag>[<`~])|(?P<other>[^\\"\n\s<`~]+|\\)', re.DOTALL)  # fmt: skip
+_TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n]+)|(?P<tag>[<&[`~])|(?P<other>[^\\"\n\s<&[`~]+|\\)', re.DOTALL)  # fmt: skip
 
 
-def body_of(text: str, apart: bool, tools: Tools) -> Body | None:
-    """What follows `<tool_call>`; None: more text is needed to tell. `text` begins with no space.
+def body_of(text: str, apart: bool, tools: Tools, role: str | None, before: str = "") -> Body | None:
+    """What follows a wrapper's tag of this role; None: more text is needed to tell. `text` begins with no space.
 
-    `apart`: there was a space between the tag and the text, and no line end, as in prose.
+    `apart`: there was a space between the tag and the text, and no line end, as in prose. `before`: the
+    character before the tag, to know one that is only quoted.
     """
     first = text[0]
     if first == "{":
         return "json"
+    if first in "<&[" and (found := _tag_in_body(text)) != "prose":
+        return found
     if first == "[":
-        return "broken"
+        return "broken" if role == "call" else "array"
     if first in "('\"":
-        return "prose" if apart else "broken"
+        return "prose" if apart or first == before else "broken"
     if first in "`~":
         fence = first * 3
         return "broken" if text.startswith(fence) else None if fence.startswith(text) else "prose"
-    if first == "<":
-        return _tag_in_body(text)
-    return _word_in_body(text, apart, tools)
+    if role != "token":
+        return _word_in_body(text, apart, tools)
+    if _NAMED.match(text):
+        return "named"
+    if _NAMED_PART.match(text):
+        return None
+    found = _word_in_body(text, apart, tools)
+    return "broken" if found == "prose" and first.isalnum() and not apart else found
 
 
 def _tag_in_body(text: str) -> Body | None:
     if match := CALL_SCANNER.match(text):
-        if match.lastgroup == "call_end":
-            return "empty" if "tool_call" in match[0].lower() else "broken"
-        return "xml" if match.lastgroup == "function" else "again"
+        if match.lastgroup in CALL_ENDERS:
+            return "empty" if match.lastgroup == "call_end" else "broken"
+        return (
+            "xml"
+            if match.lastgroup == "function"
+            else "broken"
+            if match.lastgroup == "parameter"
+            else "again"
+        )
     if CALL_SCANNER.may_become(text):
         return None
-    return "broken" if text[1].isalpha() or text[1] == "|" else "prose"
+    return "broken" if _ANY_TAG.match(text) else "prose"
 
 
 def _word_in_body(text: str, apart: bool, tools: Tools) -> Body | None:
@@ -97,21 +128,29 @@ class CallBlock:
     index: of the last call. fenced: the block stands in a code fence, where no call is made.
     """
 
-    def __init__(self, choice: int, tools: Tools, tag: str, wrapped: bool, fenced: bool, index: int) -> None:
+    plain = 0
+
+    def __init__(
+        self, choice: int, rules: CallRules, tag: re.Match[str], before: str, fenced: bool, index: int
+    ) -> None:
         self.done = False
         self.literal = ""
         self.index = index
         self._choice = choice
-        self._tools = tools
-        self._tag = tag
-        self._wrapped = wrapped
+        self._rules = rules
+        self._tag = tag[0]
+        self._role = tag.lastgroup
+        self._before = before  # the character before the tag
+        self._wrapped = self._role not in ("function", "parameter")
         self._fenced = fenced
         self._state: Callable[[str, list[Segment]], str]
-        self._state = self._before_body if wrapped else self._in_header
+        self._state = self._before_body if self._wrapped else self._in_header
         self._held = ""
         self._raw: list[str] = []  # behind the tag, as long as it may be no call
         self._apart = self._line_end = False
         self._call: HermesCall | XMLCall | None = None
+        self._value = JSONScanner()  # of an array of calls, or of the arguments behind a name
+        self._name = ""
         self._header = ""  # the name with its bracket
         self._quoted = False  # of a dropped block: inside a string
         self._line_start = False  # of a dropped block: only spaces since the line began
@@ -128,10 +167,13 @@ class CallBlock:
         state, self.done = self._state, True
         if state == self._in_call:
             self._close_call(reason, out)
+        elif state == self._in_value and reason not in CUT:
+            out.append(Dropped())
         elif state == self._in_trailer:
             return self._held
         elif state in (self._before_body, self._in_header, self._after_header) and reason not in CUT:
-            if state == self._before_body or not self._wrapped:
+            begun = self._role == "token" and self._held and not self._apart
+            if (state == self._before_body and not begun) or not self._wrapped:
                 return self._prose("")
             out.append(Dropped())
         return ""
@@ -145,7 +187,7 @@ class CallBlock:
             self._raw.append(space)
         if not body:
             return ""
-        kind = body_of(body, self._apart, self._tools)
+        kind = body_of(body, self._apart, self._rules.tools, self._role, self._before)
         if kind is None:
             self._held = body
             return ""
@@ -159,17 +201,48 @@ class CallBlock:
             assert match is not None
             self._raw.clear()
             self.done = kind == "empty"
+            self._role = match.lastgroup
             return body[match.end() :]
-        if kind == "broken" or (kind == "json" and self._fenced):
+        if kind == "broken" or (kind != "xml" and self._fenced):
             return self._drop(body, out)
         if kind == "json":
             self._begin(HermesCall())
             return body
+        if kind in ("array", "named"):
+            return self._begin_value(body)
         match = CALL_SCANNER.match(body)
         assert match is not None
         self._raw.append(match[0])
         self._state = self._in_header
         return body[match.end() :]
+
+    def _begin_value(self, body: str) -> str:
+        """An array of calls, or a name and then its arguments."""
+        named = _NAMED.match(body)
+        self._name = "" if named is None else named["name"]
+        self._value, self._state = JSONScanner(), self._in_value
+        self._raw.clear()
+        return body if named is None else body[named.end() :]
+
+    def _in_value(self, text: str, out: list[Segment]) -> str:
+        before, is_json = self._value.size, True
+        try:
+            self._value.feed(text)
+        except NotJSON:
+            is_json = False
+        at, is_json = self._value.size - before, is_json and self._value.size <= MAX_CALL_CHARS
+        if is_json and not self._value.done:
+            return ""
+        value = self._value.text(0, self._value.size)
+        if not is_json:
+            return self._drop(value + text[at:], out)
+        calls = [Call(self._name, value)] if self._name else calls_in(value)
+        for call in calls:
+            self.index = hand_on(self._choice, self.index, call, self._rules, out)
+        if not calls:
+            out.append(Dropped())
+        self._state = self._after_call
+        return text[at:]
 
     def _in_header(self, text: str, out: list[Segment]) -> str:
         """The name behind `<function=`."""
@@ -187,17 +260,27 @@ class CallBlock:
         return self._drop(text, out) if meant else self._prose(text)
 
     def _after_header(self, text: str, out: list[Segment]) -> str:
-        """Behind `<function=NAME>`: a tag or a bracket shows that a call is meant."""
+        """Behind `<function=NAME>`: a tag or a bracket shows that a call is meant.
+
+        Behind `<parameter=NAME>`, which nothing opened, comes a value up to its end; but words that stand apart
+        are prose, and only the tag goes.
+        """
+        if self._role == "parameter":
+            if text[0] not in " \t":
+                return self._drop(text, out)
+            out.append(Dropped(""))
+            self.done = True
+            return text
         body = text.lstrip()
         self._raw.append(text[: len(text) - len(body)])
         if not body:
             return ""
         if body[0] == "<" and not self._fenced and _NAME.fullmatch(self._header[:-1].strip()):
-            call = XMLCall(self._tools)
+            call = XMLCall(self._rules.tools)
             call.feed(self._header)
             self._begin(call)
             return body
-        if body[0] in "<{[" or self._wrapped:
+        if body[0] in "<&{[" or self._wrapped:
             return self._drop(body, out)
         return self._prose(body)
 
@@ -222,13 +305,9 @@ class CallBlock:
     def _hand_on(self, call: HermesCall | XMLCall, out: list[Segment]) -> bool:
         """Make events of it. False: it has no name yet, or is a part of a call that nobody declared."""
         name = call.name
-        if name is None or not (call.done or name in self._tools):
+        if name is None or not (call.done or name in self._rules.tools):
             return False
-        self.index += 1
-        source = "rescued" if name in self._tools else "invalid"
-        out.append(CallStart(self._choice, self.index, name, None, source))
-        if arguments := call.take():
-            out.append(CallArguments(self._choice, self.index, arguments))
+        self.index = hand_on(self._choice, self.index, Call(name, call.take()), self._rules, out)
         return True
 
     def _end_call(self, call: HermesCall | XMLCall) -> str:
@@ -243,8 +322,8 @@ class CallBlock:
         return ""
 
     def _after_call(self, text: str, out: list[Segment]) -> str:
-        """Behind a call: its wrapper's end tag, stray braces in the wrapper, or a further call."""
-        body = text.lstrip(" \t\r\n}" if self._wrapped else None)
+        """Behind a call: its wrapper's end tag, stray marks in the wrapper, or a further call."""
+        body = text.lstrip(" \t\r\n},;" if self._wrapped else None)
         if not body:
             return ""
         if body[0] == "{" and self._wrapped:
@@ -252,14 +331,14 @@ class CallBlock:
             return body
         match = CALL_SCANNER.match(body)
         if match is not None:
-            if match.lastgroup == "call_end":
-                self.done = "tool_call" in match[0].lower()
+            if match.lastgroup in CALL_ENDERS:
+                self.done = match.lastgroup == "call_end"
                 return body[match.end() :]
             self.done = True
             return body
         if CALL_SCANNER.may_become(body):
             self._held = body
-        elif self._wrapped:
+        elif self._wrapped and self._role != "token":
             self._state = self._in_trailer
             return body
         else:
@@ -272,7 +351,7 @@ class CallBlock:
         match, _ = CALL_SCANNER.scan(text)
         if match is not None:
             self.done = True
-            return text[match.end() :] if match.lastgroup == "call_end" else text
+            return text[match.end() :] if match.lastgroup in CALL_ENDERS else text
         if len(text) > LONGEST_TRAILER:
             self.done = True
             return text
@@ -315,14 +394,15 @@ class CallBlock:
         """Where the text behind the block begins; None: the block goes on. Holds what may be a tag."""
         if self._quoted and not self._line_start:
             return None
-        if text[at] != "<":
+        if text[at] in "`~":
             return self._end_of_fence(text, at) if self._fenced and self._line_start else None
         match = CALL_SCANNER.match(text, at)
         if match is not None:
-            self.done = match.lastgroup == "call" or self._closes(match)
+            opens = match.lastgroup in ("call", "calls", "token")
+            self.done = opens or self._closes(match)
             if not self.done:
                 return None
-            return at if match.lastgroup == "call" else match.end()
+            return at if opens else match.end()
         if CALL_SCANNER.may_become(text, at):
             self._held = text[at:]
             return len(text)
@@ -340,10 +420,9 @@ class CallBlock:
         return at if self.done else None
 
     def _closes(self, tag: re.Match[str]) -> bool:
-        if tag.lastgroup != "call_end":
-            return False
-        name = tag[0].lower()
-        return "tool_call" in name or ("function" in name and not self._wrapped)
+        """Whether this tag ends a dropped block: its wrapper's does, else that of the part it began with."""
+        ends = {"function": ("function_end",), "parameter": ("function_end", "parameter_end")}
+        return tag.lastgroup == "call_end" or tag.lastgroup in ends.get(self._role or "", ())
 
     def _close_call(self, reason: str, out: list[Segment]) -> None:
         """The reply ended inside a call."""

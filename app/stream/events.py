@@ -36,7 +36,7 @@ class CallStart(Struct, frozen=True, gc=False):
     index: int
     name: str
     id: str | None = None
-    source: str = "engine"  # engine | rescued | invalid: the label of manners_tool_calls_total
+    source: str = "engine"  # engine | rescued | invalid | unasked: the label of manners_tool_calls_total
 
 
 class CallArguments(Struct, frozen=True, gc=False):
@@ -104,9 +104,14 @@ class ThoughtEnd(Struct, frozen=True):
 
 
 class Dropped(Struct, frozen=True):
-    """Something that was meant as a tool call, and is none, was taken out. `counted`: a whole block."""
+    """A tool call was taken out, or a part of one.
 
-    counted: bool = True
+    source: invalid (meant as a call, and none), unasked (a call of a tool that the request did not declare),
+    or "" for a stray tag, which counts as nothing. raw: it stood in the text.
+    """
+
+    source: str = "invalid"
+    raw: bool = True
 
 
 Segment = Event | Retract | ThoughtEnd | Dropped

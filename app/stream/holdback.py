@@ -72,11 +72,13 @@ class ThinkPolicy(Struct, frozen=True):
 class HoldBack:
     """`feed` and `close` for one choice: segments in, events out, in their order.
 
-    dropped: blocks so far that were meant as calls and are none. has_call: a call is held.
+    dropped: the source of each call so far that was taken out, as a metric's label; dropped_raw: how many of them
+    stood in the text. has_call: a call is held.
     """
 
     def __init__(self, choice: int, policy: ThinkPolicy) -> None:
-        self.dropped = 0
+        self.dropped: list[str] = []
+        self.dropped_raw = 0
         self.has_call = False
         self._choice = choice
         self._policy = policy
@@ -85,6 +87,7 @@ class HoldBack:
         self._size = 0  # characters in _held that would be seen
         self._opened = policy.opened
         self._withheld: list[str] = []  # reasoning that may be the answer
+        self._blank: list[Event] = []  # white space before the first word: alone it is nothing
         self._visible = False  # something that can be heard has gone out
         self._called = False  # a call has gone out
         self._filtered = False  # something was kept from the caller
@@ -104,7 +107,9 @@ class HoldBack:
                 self._retract(out)
         elif type(segment) is Dropped:
             self._filtered = True
-            self.dropped += segment.counted
+            if segment.source:
+                self.dropped.append(segment.source)
+                self.dropped_raw += segment.raw
         elif type(segment) is Finish:
             return self._finish(segment)
         else:
@@ -139,14 +144,15 @@ class HoldBack:
             self._withheld = []
             self._show(Text(self._choice, answer), out)
         self._flush_withheld(out)
+        self._flush_blank(out)
         return out
 
     def _finish(self, finish: Finish) -> list[Event]:
         out = self.close(finish.reason)
         if self._filtered and not self._visible and finish.reason in _NORMAL:
             message = (
-                "all of the engine's reply was thought, or a tool call that is none, and was filtered out: "
-                "ask again, or change the request"
+                "all of the engine's reply was thought, or a tool call that is none or that no tool of the request "
+                "stands behind, and was filtered out: ask again, or change the request"
             )
             return [*out, Broken(message, FILTERED)]
         return [*out, finish]
@@ -186,7 +192,15 @@ class HoldBack:
             self._called = self._called or type(event) is CallStart
             self._visible = True
             self._flush_withheld(out)
+            self._flush_blank(out)
+        elif not self._visible:
+            self._blank.append(event)
+            return
         out.append(event)
+
+    def _flush_blank(self, out: list[Event]) -> None:
+        out += self._blank
+        self._blank = []
 
     def _release(self, out: list[Event]) -> None:
         """What was held is speech after all."""

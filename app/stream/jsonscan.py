@@ -10,7 +10,7 @@ whatever the pieces are: runs of characters are matched by one regular expressio
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import accumulate
 from math import isinf
 
@@ -74,16 +74,18 @@ class JSONScanner:
 
     `certain` is an offset: the text before it is final. `members` maps each key of the outermost
     object to the span of its value, in the order of the text. `unique` maps keys that may occur
-    once only to the name under which they are kept; two keys of one name are one too many.
+    once only to the name under which they are kept; two keys of one name are one too many. `only` are the
+    keys that an outermost object, or one in an outermost array, may have: then nothing else is JSON here.
     """
 
-    def __init__(self, unique: Mapping[str, str] | None = None) -> None:
+    def __init__(self, unique: Mapping[str, str] | None = None, only: Collection[str] | None = None) -> None:
         self.certain = 0
         self.done = False
         self.size = 0  # characters taken so far
         self.first = ""  # the value's first character, which tells its kind
         self.members: dict[str, Span] = {}
         self._unique = unique or {}
+        self._only = only
         self._pieces: list[str] = []
         self._starts: list[int] = []  # the offset of each piece
         self._now = ""  # the text that is being taken, and the offset of its first character
@@ -217,6 +219,8 @@ class JSONScanner:
     def _value_starts(self, char: str, offset: int) -> None:
         if not self._stack:
             self.first = char
+        elif self._only is not None and char != "{" and self._stack == ["["]:
+            raise NotJSON("an item that is no object")
         if self._member and self._member.start < 0:
             self._member.start, self._member.first = offset, char
         if char == '"':
@@ -232,8 +236,13 @@ class JSONScanner:
     def _key_ended(self, end: int) -> None:
         self._is_key = False
         self._want = _COLON
-        if len(self._stack) == 1:
-            said = json.loads(self.text(self._key_start, end))
+        depth = len(self._stack)
+        if depth > 1 and (self._only is None or depth > 2 or self._stack[0] == "{"):
+            return
+        said = json.loads(self.text(self._key_start, end))
+        if self._only is not None and said not in self._only:
+            raise NotJSON(f"a key that is not looked for: {said[:40]!r}")
+        if depth == 1:
             key = self._unique.get(said, said)
             if said in self._unique and key in self.members:
                 raise NotJSON(f"a key that occurs twice: {key[:40]!r}")

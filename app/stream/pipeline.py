@@ -27,15 +27,17 @@ from app.stream.events import (
 )
 from app.stream.holdback import HoldBack, ThinkPolicy
 from app.stream.meter import ThoughtMeter, has_token
-from app.stream.schema import Tools
+from app.stream.schema import CallRules, Tools, UnaskedCalls
 from app.stream.segmenter import Segmenter
 from app.stream.sse import EventTooLong, SSEDecoder
-from app.stream.tags import tag_set
+from app.stream.tags import ALL_CALL_FAMILIES, BARE, tag_set
 
 
 class StreamPolicy(Struct, frozen=True):
-    """What one request lets the core assume. `tools` is None when calls cannot occur.
+    """What one request lets the core assume. `tools` is None when it declared none.
 
+    unasked: what becomes of calls of other tools. call_families: the tags of calls that are looked for, by their
+        names in `app.stream.tags.CALL_FAMILIES`. json: JSON was asked for, and is the answer.
     closer: the id of the token that ends a thought, of an engine that sends ids, and that may take
         the tag itself out of the text (vLLM 0.24's qwen3_coder parser does).
     most, room: the request's `max_tokens` and the engine's context, in tokens. A reply that took
@@ -48,7 +50,20 @@ class StreamPolicy(Struct, frozen=True):
     closer: int | None = None
     most: int | None = None
     room: int | None = None
+    unasked: UnaskedCalls = "strip"
+    call_families: tuple[str, ...] = ALL_CALL_FAMILIES
+    json: bool = False
 
+    @property
+    def call_rules(self) -> CallRules | None:
+        """What becomes of calls in the reply; None: they are not looked for."""
+        strips = self.unasked == "strip"
+        if self.tools is None and not strips:
+            return None
+        return CallRules(self.tools or NO_TOOLS, strips, BARE in self.call_families, self.json)
+
+
+NO_TOOLS = Tools()
 
 DELTA_SIZE = 32
 """What a delta counts beside its characters: Python keeps a short string in some 50 bytes."""
@@ -83,17 +98,15 @@ class Spent(Struct, frozen=True):
         return Usage(counts)
 
 
-NO_TOOLS = Tools()
-
-
 class _Choice:
     """The stages of one choice, in order."""
 
     def __init__(self, index: int, policy: StreamPolicy) -> None:
-        tools = policy.tools
-        self.segmenter = Segmenter(index, tag_set(policy.think.families, tools is not None), tools)
+        rules = policy.call_rules
+        tags = tag_set(policy.think.families, () if rules is None else policy.call_families)
+        self.segmenter = Segmenter(index, tags, rules)
         self.holdback = HoldBack(index, policy.think)
-        self.calls = CallNormalizer(index, tools or NO_TOOLS, policy.id_prefix)
+        self.calls = CallNormalizer(index, policy.tools or NO_TOOLS, policy.id_prefix)
         self.is_plain = False  # text passes the hold-back and the normalizer at once
         self.finished = False
 
@@ -127,8 +140,8 @@ class _Choice:
 
     @property
     def call_sources(self) -> list[str]:
-        """engine, rescued or invalid, for each call so far, made or dropped."""
-        return [*self.calls.sources, *["invalid"] * self.holdback.dropped]
+        """engine, rescued, invalid or unasked, for each call so far, made or dropped."""
+        return [*self.calls.sources, *self.holdback.dropped]
 
     def _through(self, segments: list[Segment]) -> list[Event]:
         if self.is_plain and len(segments) == 1 and type(segments[0]) is Text:
@@ -164,13 +177,13 @@ class Pipeline:
 
     @property
     def call_sources(self) -> list[str]:
-        """engine, rescued or invalid, for each call of the reply so far."""
+        """engine, rescued, invalid or unasked, for each call of the reply so far."""
         return [] if self._choice is None else self._choice.call_sources
 
     @property
     def dropped(self) -> int:
-        """Blocks of the reply so far that were meant as tool calls and are none."""
-        return 0 if self._choice is None else self._choice.holdback.dropped
+        """Tool calls in the text of the reply so far that were taken out of it, sound or not."""
+        return 0 if self._choice is None else self._choice.holdback.dropped_raw
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""

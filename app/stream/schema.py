@@ -3,13 +3,18 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from app.stream.jsonscan import kind_of
 
 MAX_TYPE_NODES = 256
 """Schemas that are looked at for the type of one argument; beyond them it counts as text."""
+
+UnaskedCalls = Literal["strip", "text"]
+"""What becomes of a call of a tool that the request did not declare: it is dropped, or left as it is."""
 
 _CASTS = ("string", "null", "boolean", "integer", "number", "array", "object")
 _UNIONS = ("anyOf", "oneOf", "allOf")
@@ -33,6 +38,9 @@ class Tools:
 
     def __contains__(self, name: object) -> bool:
         return name in self._parameters
+
+    def __bool__(self) -> bool:
+        return bool(self._parameters)
 
     def types(self, function: str, argument: str) -> frozenset[str]:
         """JSON types that the schema allows here; without a schema, text is text."""
@@ -63,6 +71,20 @@ class Tools:
             if "null" in types and literal in ("null", "none"):
                 return "null"
         return json.dumps(text, ensure_ascii=False)
+
+
+class CallRules(Struct, frozen=True):
+    """What the calls in a reply are to become.
+
+    tools: what the request declared. strips_unasked: a call of any other tool is dropped; else it is handed on
+    as an invalid one. bare: a call may stand in JSON without a tag. json: the request asked for JSON, so that
+    JSON is the answer, and nothing in it a call.
+    """
+
+    tools: Tools = Tools()
+    strips_unasked: bool = True
+    bare: bool = True
+    json: bool = False
 
 
 def _kinds(text: str) -> frozenset[str]:

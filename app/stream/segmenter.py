@@ -1,6 +1,6 @@
 """The segmenter: one reading of a reply's text, which knows in every place what a tag means there.
 
-    speech      think tags, and with tools the tags of calls
+    speech      think tags, the tags of calls, and JSON that begins a line: it may be a call without a tag
     thought     think tags; a call's tag only in case the thought never ends (vLLM #39056)
     call        nothing but the call's own grammar: a think tag in an argument is an argument
     dropped     the end of a block that was meant as a call and is none
@@ -15,17 +15,36 @@ held here but the shortest suffix that may become a tag. Any cut of the text giv
 import re
 from itertools import groupby
 
+from msgspec.structs import replace
+
+from app.stream.bare_calls import BareCall
 from app.stream.calls import RESCUED_INDEX, CallBlock
-from app.stream.events import CallStart, Dropped, Event, Finish, Retract, Segment, Text, Thought, ThoughtEnd
+from app.stream.events import (
+    CallArguments,
+    CallStart,
+    Dropped,
+    Event,
+    Finish,
+    Retract,
+    Segment,
+    Text,
+    Thought,
+    ThoughtEnd,
+)
 from app.stream.fences import Fences
-from app.stream.schema import Tools
-from app.stream.tags import TagSet, tag_set
+from app.stream.schema import CallRules
+from app.stream.tags import ALL_CALL_FAMILIES, CALL_ENDERS, CALL_OPENERS, TagSet, tag_set
 
 _CLOSERS = ("close", "end", "final")
 _OPENERS = ("open", "start")
 
-_BEHIND_CALL = " \t\r\n\f\v}"
-"""What an engine's parser may leave behind a call, besides its end tag."""
+_BEHIND_CALL = " \t\r\n\f\v},;"
+"""What an engine's parser may leave behind a call, besides its end tag; or a model between two."""
+
+_FIRST_BRACKET = re.compile(r"\s*[{\[]")
+_NEXT_BRACKET = re.compile(r"[\s},;]*[{\[]")
+_LINE_BRACKET = re.compile(r"\n[^\S\n]*[{\[]")
+"""A bracket that begins a line: the text's own first line, behind a call, or a later line."""
 
 
 _BLOCK = 512
@@ -34,12 +53,17 @@ blocks, which keeps the work linear. No outcome depends on where a text is cut."
 
 
 class Segmenter:
-    """`feed` and `close` for one choice. `tools` is None when the text holds no calls."""
+    """`feed` and `close` for one choice. `rules` is None when calls are not looked for."""
 
-    def __init__(self, choice: int, tags: TagSet, tools: Tools | None) -> None:
+    def __init__(self, choice: int, tags: TagSet, rules: CallRules | None) -> None:
         self._choice = choice
-        self._tools = tools
+        self._rules = rules
+        self._tag_set = tags
         self._tags = tags.text
+        self._looks_for_json = rules is not None and (rules.bare or rules.json)
+        self._line_is_blank = True  # of speech: nothing but white space since the line began
+        self._plain_json = 0  # characters of JSON that was no call, which are read again
+        self._unasked: CallStart | None = None  # the engine's call that is being left out
         self._state = self._in_speech
         self._held = ""  # a suffix that may become a tag
         self._seam: list[tuple[bool, str]] = []  # (from the reasoning field, text) of a tag split over fields
@@ -47,7 +71,7 @@ class Segmenter:
         self._depth = 0  # of the think tags that are open
         self._field = False  # the last text came in the engine's reasoning field
         self._suspect: list[str] | None = None  # the thought since something like a call in it
-        self._block: CallBlock | None = None
+        self._block: CallBlock | BareCall | None = None
         self._index = RESCUED_INDEX - 1
         self._fences = Fences()
         self._fences_of_thought = Fences()
@@ -72,7 +96,7 @@ class Segmenter:
         else:
             out = self._interrupt()
             self._swallow = self._swallow or type(event) is CallStart
-            out.append(event)
+            self._native(event, out)
         self._plain = self._state == self._in_speech and not (
             self._held or self._seam or self._strip or self._swallow
         )
@@ -85,11 +109,15 @@ class Segmenter:
         """
         if not self._plain:
             return False
-        if ("<" in text or "[" in text or "◁" in text) and self._tags.may_hold(text):
+        if ("<" in text or "[" in text or "&" in text or "◁" in text) and self._tags.may_hold(text):
             return False
-        if self._tools is not None:
+        if self._rules is not None:
             if "`" in text or "~" in text or "\n" in text:
                 return False
+            if self._line_is_blank:
+                if self._looks_for_json and _FIRST_BRACKET.match(text):
+                    return False
+                self._line_is_blank = text.isspace()
             if self._fences.line_may_open:
                 self._fences.feed(text)
         self._last = text[-1]
@@ -136,11 +164,21 @@ class Segmenter:
             block = text[at : at + _BLOCK]
             if field != self._field or self._seam:
                 block = self._cross(field, block, out)
-            rest = self._take_held() + block
-            while rest:
-                rest = self._state(rest, out)
+            self._read(self._take_held() + block, out)
         if len(text) > _BLOCK:
             _join_texts(out)
+
+    def _read(self, text: str, out: list[Segment]) -> None:
+        """Text of one field, in blocks: JSON that was no call is long, and is read again."""
+        waiting = [text]
+        while waiting:
+            rest = waiting.pop()
+            if len(rest) > 2 * _BLOCK:
+                waiting += [rest[at : at + _BLOCK] for at in range(0, len(rest), _BLOCK)][::-1]
+                continue
+            rest = self._state(self._take_held() + rest, out) if self._held else self._state(rest, out)
+            if rest:
+                waiting.append(rest)
 
     def _cross(self, field: bool, text: str, out: list[Segment]) -> str:
         """Text came in the other field: a tag may be split between the two. What is left to read."""
@@ -181,6 +219,7 @@ class Segmenter:
         self._end_suspect(out)
         self._depth, self._field, self._fences_of_thought = 0, field, Fences()
         self._state = self._in_thought if field else self._in_speech
+        self._line_is_blank = True
         if not field:
             self._strip = True
             out.append(ThoughtEnd())
@@ -189,11 +228,11 @@ class Segmenter:
         """A tag that began in the other field than the one that we are in now."""
         role = match.lastgroup
         self._last = ">"
-        if role in ("call", "function"):
+        if role in CALL_OPENERS:
             if self._field:
                 self._suspect = [match[0]]
             else:
-                self._open_block(match)
+                self._open_block(match, "")
         elif self._field and role in ("close", "final"):
             self._retract(out)
         elif not self._field and role in _OPENERS:
@@ -216,7 +255,7 @@ class Segmenter:
         """What is held in speech has come to its end: a quoted tag whose second quote never came, or text."""
         held = self._take_held()
         match = self._tags.match(held) if held else None
-        if match is None or match.end() != len(held) or match.lastgroup in ("call", "function"):
+        if match is None or match.end() != len(held) or match.lastgroup in CALL_OPENERS:
             self._say(held, out)
         else:
             self._tag(match, out)
@@ -229,25 +268,62 @@ class Segmenter:
 
     def _in_speech(self, text: str, out: list[Segment]) -> str:
         match, cut = self._tags.scan(text, self._last)
+        bracket = self._bracket(text, cut) if self._looks_for_json else cut
+        read = bracket if bracket < cut else cut if match is None else match.end()
+        self._plain_json = max(self._plain_json - read, 0)
+        if bracket < cut:
+            self._say(text[:bracket], out)
+            return self._open_json(text[bracket:], out)
+        before = text[cut - 1] if cut else self._last
         self._say(text[:cut], out)
         if match is None:
             self._held = text[cut:]
             return ""
-        if match.lastgroup in ("call", "function"):
-            self._open_block(match)
+        if match.lastgroup in CALL_OPENERS or match.lastgroup in CALL_ENDERS:
+            self._call_tag(match, before, out)
         else:
             self._tag(match, out)
         return text[match.end() :]
 
+    def _bracket(self, text: str, cut: int) -> int:
+        """Where a bracket stands that begins a line; `cut` if none does before it."""
+        at = self._plain_json
+        if not at and self._line_is_blank:
+            swallows = self._swallow
+            found = _NEXT_BRACKET.match(text, 0, cut) if swallows else _FIRST_BRACKET.match(text, 0, cut)
+            if found is not None:
+                return found.end() - 1
+        found = _LINE_BRACKET.search(text, max(at - 1, 0), cut)
+        return cut if found is None else found.end() - 1
+
+    def _open_json(self, text: str, out: list[Segment]) -> str:
+        """A line begins with this bracket. Where JSON was asked for it is the answer; else it may be a call."""
+        assert self._rules is not None
+        if self._rules.json:
+            self._tags, self._looks_for_json = self._tag_set.think, False
+        elif self._fences.inside:
+            self._say(text[0], out)
+            return text[1:]
+        else:
+            self._block = BareCall(self._choice, self._rules, self._index)
+            self._state = self._in_block
+        return text
+
+    def _call_tag(self, match: re.Match[str], before: str, out: list[Segment]) -> None:
+        """A tag of a call, in speech. Without tools one in a fence is an example."""
+        assert self._rules is not None
+        if self._fences.inside and (match.lastgroup in CALL_ENDERS or not self._rules.tools):
+            self._say(match[0], out)
+        elif match.lastgroup in CALL_OPENERS:
+            self._open_block(match, before)
+        else:
+            out.append(Dropped(""))
+            self._last = ">"
+
     def _tag(self, match: re.Match[str], out: list[Segment]) -> None:
-        """A tag in speech that begins no call."""
+        """A think tag in speech."""
         role = match.lastgroup
-        if role == "call_end":
-            if self._fences.inside:
-                self._say(match[0], out)
-            else:
-                out.append(Dropped(counted=False))
-        elif role in _OPENERS:
+        if role in _OPENERS:
             self._open_thought()
         elif role == "close" or (role == "final" and self._said and not self._final_seen):
             self._retract(out)
@@ -257,14 +333,17 @@ class Segmenter:
     def _open_thought(self) -> None:
         self._depth, self._fences_of_thought = 1, Fences()
         self._state = self._in_thought
+        self._line_is_blank, self._plain_json = True, 0
 
     def _retract(self, out: list[Segment]) -> None:
         out.append(Retract())
         self._strip = True
 
     def _say(self, text: str, out: list[Segment]) -> None:
-        if text and self._tools is not None:  # fences are where the model wrote them
+        if text and self._rules is not None:  # fences and lines are where the model wrote them
             self._fences.feed(text)
+            line = (text.lstrip(_BEHIND_CALL) if self._swallow else text).rpartition("\n")
+            self._line_is_blank = (bool(line[1]) or self._line_is_blank) and not line[2].strip()
         if self._strip and text:
             text = text.lstrip("\r\n")
             self._strip = not text
@@ -288,8 +367,8 @@ class Segmenter:
         if self._suspect is not None and role not in _CLOSERS:
             self._suspect.append(match[0])
         self._last = ">"
-        if role in ("call", "function", "call_end"):
-            if self._suspect is None and (role == "call_end" or self._fences_of_thought.inside):
+        if role in CALL_OPENERS or role in CALL_ENDERS:
+            if self._suspect is None and (role in CALL_ENDERS or self._fences_of_thought.inside):
                 self._ponder(match[0], out)
             elif self._suspect is None:
                 self._suspect = [match[0]]
@@ -324,7 +403,7 @@ class Segmenter:
         if self._suspect is not None:
             self._suspect.append(text)
         else:
-            if self._tools is not None:  # a call in a fence is an example, here as in speech
+            if self._rules is not None:  # a call in a fence is an example, here as in speech
                 self._fences_of_thought.feed(text)
             out.append(Thought(self._choice, text, self._kind))
 
@@ -347,9 +426,10 @@ class Segmenter:
     def _end_unclosed_thought(self, reason: str, out: list[Segment]) -> None:
         """The reply ended inside a thought: calls in it survive, and nothing of it is spoken."""
         suspect = self._suspect
-        if suspect is not None and self._tools is not None and reason:
+        if suspect is not None and self._rules is not None and self._rules.tools and reason:
             self._suspect = None
-            inner = Segmenter(self._choice, tag_set((), True), self._tools)
+            rules = replace(self._rules, bare=False, json=False)
+            inner = Segmenter(self._choice, tag_set((), ALL_CALL_FAMILIES), rules)
             found = [*inner.feed(Text(self._choice, "".join(suspect))), *inner.close(reason)]
             out.extend(Thought(self._choice, s.text, "tag") if type(s) is Text else s for s in found)
         self._end_suspect(out)
@@ -357,11 +437,25 @@ class Segmenter:
 
     # ------------------------------------------------------------------------------------- calls
 
-    def _open_block(self, match: re.Match[str]) -> None:
-        assert self._tools is not None
-        wrapped, fenced = match.lastgroup == "call", self._fences.inside
-        self._block = CallBlock(self._choice, self._tools, match[0], wrapped, fenced, self._index)
+    def _native(self, event: Event, out: list[Segment]) -> None:
+        """What is no text goes on as it is, but for the engine's own calls of tools that nobody declared."""
+        rules = self._rules
+        if rules is None or not rules.strips_unasked or type(event) not in (CallStart, CallArguments):
+            self._unasked = None
+        elif type(event) is CallStart:
+            repeats, is_asked = event == self._unasked, event.name in rules.tools
+            self._unasked = None if is_asked else event
+            if not (is_asked or repeats):
+                out.append(Dropped("unasked", raw=False))
+        if self._unasked is None:
+            out.append(event)
+
+    def _open_block(self, match: re.Match[str], before: str) -> None:
+        assert self._rules is not None
+        inside = self._fences.inside
+        self._block = CallBlock(self._choice, self._rules, match, before, inside, self._index)
         self._state = self._in_block
+        self._plain_json = 0
 
     def _in_block(self, text: str, out: list[Segment]) -> str:
         assert self._block is not None
@@ -375,19 +469,21 @@ class Segmenter:
         block = self._block
         rest = block.close(reason, out)
         self._leave_block(block, out)
-        while rest:
-            rest = self._state(rest, out)
+        self._read(rest, out)
         if self._block is not None:
             self._close_block(reason, out)
 
-    def _leave_block(self, block: CallBlock, out: list[Segment]) -> None:
+    def _leave_block(self, block: CallBlock | BareCall, out: list[Segment]) -> None:
         self._block, self._state = None, self._in_speech
         self._index = block.index
+        if block.plain:
+            self._plain_json = block.plain
+            return
         self._last = ""
         if block.literal:
             self._say(block.literal, out)
         else:
-            self._strip, self._swallow = False, True
+            self._strip, self._swallow, self._line_is_blank = False, True, True
 
 
 def _join_texts(segments: list[Segment]) -> None:

@@ -7,17 +7,25 @@ and OpenAI's description of the harmony format for gpt-oss.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
 
-Role = Literal["open", "close", "start", "final", "end", "empty", "call", "function", "call_end"]
+Role = Literal[
+    "open", "close", "start", "final", "end", "empty",
+    "call", "calls", "token", "function", "parameter", "call_end", "function_end", "parameter_end",
+]  # fmt: skip
 """What a tag does. `open`/`close`: a thought begins or ends; they nest. `start`: a header or channel
 that is no speech begins; it does not nest. `final`: what follows is for the user, whatever came before.
 `end`: ends a thought, and means nothing in speech. `empty`: an empty thought in one tag.
-`call`, `function`: a tool call begins. `call_end`: one ends."""
+`call`: the wrapper of a tool call begins. `calls`: the same, and it may hold an array of them. `token`: a
+special token behind which calls stand, and which nothing closes. `function`, `parameter`: a part of a call
+in XML begins; its name follows. `call_end`, `function_end`, `parameter_end`: one of these ends."""
+
+CALL_OPENERS: frozenset[str | None] = frozenset({"call", "calls", "token", "function", "parameter"})
+CALL_ENDERS: frozenset[str | None] = frozenset({"call_end", "function_end", "parameter_end"})
 
 
 class Family(Struct, frozen=True):
@@ -67,11 +75,57 @@ tags is anything that a voice could speak."""
 
 ALL_FAMILIES = tuple(FAMILIES)
 
-CALL_TAGS: dict[Role, tuple[str, ...]] = {
-    "call": ("<tool_call>",),
-    "function": ("<function=",),
-    "call_end": ("</tool_call>", "</function>", "</parameter>"),
+
+class CallFamily(Struct, frozen=True):
+    """The tags that one kind of model puts around its tool calls, by role."""
+
+    call: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    token: tuple[str, ...] = ()
+    function: tuple[str, ...] = ()
+    parameter: tuple[str, ...] = ()
+    call_end: tuple[str, ...] = ()
+    function_end: tuple[str, ...] = ()
+    parameter_end: tuple[str, ...] = ()
+
+
+def _wrapper(name: str) -> CallFamily:
+    return CallFamily(calls=(f"<{name}>",), call_end=(f"</{name}>",))
+
+
+BARE = "json"
+"""The family without a tag: a call in JSON that begins a line (`app.stream.bare_calls`)."""
+
+CALL_FAMILIES: dict[str, CallFamily] = {
+    "qwen": CallFamily(  # hermes JSON and Qwen3.5's XML: one server may produce either
+        call=("<tool_call>",),
+        function=("<function=",),
+        parameter=("<parameter=",),
+        call_end=("</tool_call>",),
+        function_end=("</function>",),
+        parameter_end=("</parameter>",),
+    ),
+    "tool_calls": _wrapper("tool_calls"),
+    "function_call": _wrapper("function_call"),
+    "function_calls": _wrapper("function_calls"),  # Anthropic's form in a prompt, and MiniMax
+    "functioncall": _wrapper("functioncall"),  # Glaive's data
+    "invoke": _wrapper("invoke"),
+    "mistral": CallFamily(token=("[TOOL_CALLS]",), call_end=("[/TOOL_CALLS]",)),
+    "llama": CallFamily(token=("<|python_tag|>",), call_end=("<|eom_id|>", "<|eot_id|>")),
+    "granite": CallFamily(calls=("<|tool_call|>",), call_end=("<|/tool_call|>",)),  # and Phi-4
+    "kimi": CallFamily(
+        calls=("<|tool_calls_section_begin|>",), call_end=("<|tool_calls_section_end|>",)
+    ),  # Kimi K2
+    "deepseek": CallFamily(
+        calls=("<\uff5ctool\u2581calls\u2581begin\uff5c>",),
+        call_end=("<\uff5ctool\u2581calls\u2581end\uff5c>",),
+    ),
+    BARE: CallFamily(),
 }
+"""Every family has a name for `call_tags` in the configuration. All are on by default: a voice can speak
+none of them. Sources: the chat templates and vLLM's tool parsers for these models."""
+
+ALL_CALL_FAMILIES = tuple(CALL_FAMILIES)
 
 LONGEST = 256
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
@@ -82,43 +136,60 @@ _ATTRIBUTE = (r"\s{1,4}", r"[\w:.-]{1,16}", r"\s{0,2}", "=", r"\s{0,2}")
 _VALUES = (('"', r'[^"<>]{0,32}', '"'), ("'", r"[^'<>]{0,32}", "'"))
 _TOKEN = re.compile(r"<\|")
 
+_LESS, _MORE = r"(?:<|&lt;|&#60;|&#x3c;)", r"(?:>|&gt;|&#62;|&#x3e;)"
+"""The brackets of a tag, as they are or as HTML writes them: models that learnt from web pages do."""
+_PARTS = {
+    _LESS: r"&(?:l(?:t)?|#(?:6(?:0)?|x(?:3(?:c)?)?)?)?",
+    _MORE: r"&(?:g(?:t)?|#(?:6(?:2)?|x(?:3(?:e)?)?)?)?",
+}
+"""Their beginnings."""
+
 _Atoms = tuple[str, ...]
-"""A tag as patterns in a row. Each is one character, or a class whose every shorter match is a match:
-then a tag that is cut off anywhere is matched by the first of them."""
+"""A tag as patterns in a row. Each is one character, or a class whose every shorter match is a match, or stands
+in `_PARTS` with its beginnings: then a tag that is cut off anywhere is matched by the first of them."""
+
+
+def _bracket(char: str) -> str:
+    return {"<": _LESS, ">": _MORE}.get(char) or re.escape(char)
 
 
 def _atoms(tag: str) -> Iterator[_Atoms]:
     """The written forms of a tag. Special tokens (`<|…|>`) have one; the others tolerate spaces."""
     if _TOKEN.match(tag):
-        yield tuple(_WILD if c == "*" else re.escape(c) for c in tag)
+        yield tuple(_WILD if c == "*" else _bracket(c) for c in tag)
         return
     first, body, last = tag[0], tag[1:-1], tag[-1]
     slash = ("/", _SPACE) if body.startswith("/") else ()
     name = tuple(re.escape(c) for c in body.lstrip("/"))
-    head = (re.escape(first), _SPACE, *slash, *name)
-    yield (*head, _SPACE, re.escape(last))
+    head = (_bracket(first), _SPACE, *slash, *name)
+    yield (*head, _SPACE, _bracket(last))
     if first == "<" and last == ">" and not slash:
         for value in _VALUES:
-            yield (*head, *_ATTRIBUTE, *value, _SPACE, ">")
+            yield (*head, *_ATTRIBUTE, *value, _SPACE, _MORE)
 
 
 def _empty(tag: str) -> _Atoms:
     """`<think/>`: the opening tag of an XML-like family, closed in itself."""
-    return ("<", _SPACE, *(re.escape(c) for c in tag[1:-1]), _SPACE, "/", _SPACE, ">")
+    return (_LESS, _SPACE, *(re.escape(c) for c in tag[1:-1]), _SPACE, "/", _SPACE, _MORE)
 
 
-def _beginning(atoms: Sequence[str]) -> str:
-    """A pattern for everything that may still become this tag."""
+def beginning(atoms: Sequence[str]) -> str:
+    """A pattern for everything that may still become these atoms in a row."""
     pattern = ""
     for atom in reversed(atoms):
-        pattern = f"{atom}(?:{pattern})?" if pattern else atom
+        whole = f"{atom}(?:{pattern})?" if pattern else atom
+        pattern = f"(?:{whole}|{_PARTS[atom]})" if atom in _PARTS else whole
     return pattern
 
 
-def _hint(atoms: Sequence[str]) -> str:
-    """A cheap pattern for the first two characters, or for the first one at the end of the text."""
+def _hints(atoms: Sequence[str]) -> Iterator[str]:
+    """Cheap patterns for the first two characters, or for the first one at the end of the text."""
     space, rest = (_SPACE, atoms[2:]) if atoms[1] == _SPACE else ("", atoms[1:])
-    return f"{atoms[0]}{space}(?:{rest[0]}|\\Z)"
+    first = atoms[0]
+    if first == _LESS:
+        yield r"&(?:l|\#|\Z)"
+        first = "<"
+    yield f"{first}{space}(?:{rest[0]}|\\Z)"
 
 
 class Scanner:
@@ -130,8 +201,10 @@ class Scanner:
         flags = re.IGNORECASE
         groups = (f"(?P<{role}>{roles[role]})" for role in _ORDER if role in roles)
         self._tag = re.compile("|".join(groups) or r"(?!)", flags)
-        self._part = re.compile("|".join(_beginning(a) for a in forms) or r"(?!)", flags)
-        self._first = re.compile("|".join(sorted({_hint(a) for a in forms})) or r"(?!)", flags)
+        self._part = re.compile("|".join(beginning(a) for a in forms) or r"(?!)", flags)
+        self._first = re.compile(
+            "|".join(sorted({hint for a in forms for hint in _hints(a)})) or r"(?!)", flags
+        )
 
     def scan(self, text: str, before: str = "") -> tuple[re.Match[str] | None, int]:
         """The first tag in `text`, and where the text that is certainly no tag ends.
@@ -173,7 +246,8 @@ class Scanner:
 
 
 _ORDER: tuple[Role, ...] = (
-    "open", "close", "empty", "final", "start", "end", "call", "function", "call_end",
+    "open", "close", "empty", "final", "start", "end",
+    "call", "calls", "token", "function", "parameter", "call_end", "function_end", "parameter_end",
 )  # fmt: skip
 """Roles in the order in which they are tried: `final` is the more exact of two channel headers."""
 
@@ -181,17 +255,17 @@ _ORDER: tuple[Role, ...] = (
 class TagSet:
     """The tags that are looked for in one reply.
 
-    think: the scanner for think tags alone. text: the same, and with tools the tags of calls.
+    think: the scanner for think tags alone. text: the same with the tags of calls.
     """
 
-    def __init__(self, families: tuple[str, ...], tools: bool) -> None:
+    def __init__(self, families: tuple[str, ...], calls: tuple[str, ...]) -> None:
         self.families = families
-        self.think = _scanner(families, False)
-        self.text = _scanner(families, tools)
+        self.think = _scanner(families, ())
+        self.text = _scanner(families, calls)
 
 
 @lru_cache(maxsize=64)
-def _scanner(families: tuple[str, ...], tools: bool) -> Scanner:
+def _scanner(families: tuple[str, ...], calls: tuple[str, ...]) -> Scanner:
     chosen = [FAMILIES[name] for name in families]
     forms: dict[Role, list[_Atoms]] = {
         "open": [a for f in chosen for tag in f.opens for a in _atoms(tag)],
@@ -201,17 +275,28 @@ def _scanner(families: tuple[str, ...], tools: bool) -> Scanner:
         "start": [a for f in chosen for tag in f.starts for a in _atoms(tag)],
         "end": [a for f in chosen for tag in f.ends for a in _atoms(tag)],
     }
-    if tools:
-        for role, tags in CALL_TAGS.items():
-            forms[role] = [a for tag in tags for a in _atoms(tag)]
-    return Scanner(forms)
+    return Scanner(forms | _call_forms(CALL_FAMILIES[name] for name in calls))
 
 
-CALL_SCANNER = Scanner({role: [a for tag in tags for a in _atoms(tag)] for role, tags in CALL_TAGS.items()})
+def _call_forms(families: Iterable[CallFamily]) -> dict[Role, list[_Atoms]]:
+    chosen = list(families)
+    return {
+        "call": [a for f in chosen for tag in f.call for a in _atoms(tag)],
+        "calls": [a for f in chosen for tag in f.calls for a in _atoms(tag)],
+        "token": [a for f in chosen for tag in f.token for a in _atoms(tag)],
+        "function": [a for f in chosen for tag in f.function for a in _atoms(tag)],
+        "parameter": [a for f in chosen for tag in f.parameter for a in _atoms(tag)],
+        "call_end": [a for f in chosen for tag in f.call_end for a in _atoms(tag)],
+        "function_end": [a for f in chosen for tag in f.function_end for a in _atoms(tag)],
+        "parameter_end": [a for f in chosen for tag in f.parameter_end for a in _atoms(tag)],
+    }
+
+
+CALL_SCANNER = Scanner(_call_forms(CALL_FAMILIES.values()))
 """Finds the tags of calls alone."""
 
 
 @lru_cache(maxsize=64)
-def tag_set(families: tuple[str, ...], tools: bool) -> TagSet:
+def tag_set(families: tuple[str, ...], calls: tuple[str, ...]) -> TagSet:
     """The scanners of these families, compiled once. Raises KeyError for an unknown name."""
-    return TagSet(families, tools)
+    return TagSet(families, calls)

@@ -120,6 +120,11 @@ class Metrics:
         self._calls = self._counter(
             "manners_tool_calls_total", "Tool calls, by who found them.", (*route, "source")
         )
+        self._asked_again = self._counter(
+            "manners_retries_total",
+            "Replies of which nothing was left but calls that nobody asked for, asked once more with a hint, by what came of it.",
+            (*route, "result"),
+        )
         self._turned_away = self._counter(
             "manners_unauthorized_total", "Requests without a right key, by listener.", ("listener",)
         )
@@ -240,6 +245,10 @@ class Metrics:
             self._of(self._breaches, model, engine, detector).inc()
         for source in calls:
             self._of(self._calls, model, engine, source).inc()
+
+    def asked_again(self, model: str, engine: str, result: Literal["heard", "failed"]) -> None:
+        """An engine was asked once more with a hint."""
+        self._of(self._asked_again, model, engine, result).inc()
 
     def thought_cut(self, model: str, engine: str, reason: str) -> None:
         """A thought outgrew its limit."""

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from quantizer.cli.plan import force_argument, refuse_gguf_if_short
+
 TYPES: Final = ("f16", "q4_k_m", "nvfp4", "q2_k")
 
 
@@ -31,6 +33,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--quantize", type=Path, metavar="PATH", help="llama-quantize, instead of ggml in the wheel"
     )
+    force_argument(parser)
     parser.set_defaults(part=run)
 
 
@@ -39,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.gguf.llama_cpp import LlamaCppPrograms
     from quantizer.gguf.make import GgufJob, make_gguf
 
+    refuse_gguf_if_short(args)
     job = GgufJob(args.folder, args.out, args.kind, LlamaCppPrograms(args.converter, args.quantize))
     made = make_gguf(job, datetime.now(UTC))
     file = max(made.files, key=lambda entry: entry.size)

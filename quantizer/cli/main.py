@@ -11,9 +11,14 @@ import importlib
 import sys
 from importlib.util import find_spec
 from os import EX_DATAERR, EX_IOERR, EX_UNAVAILABLE
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-QUANTIZE: Final = ("ptq", "train", "export", "surgery", "gguf", "verify", "card")
+from quantizer.cli.plan import unknown_host
+
+if TYPE_CHECKING:
+    from quantizer.plan.machine import ReadHost
+
+QUANTIZE: Final = ("plan", "ptq", "train", "export", "surgery", "gguf", "verify", "card")
 DATA: Final = ("data",)
 """Modules of this folder with a function `add(verbs)`. It sets the parser default `part` to `run(args) -> int`, and
 `needs_torch` to false if the command works without torch."""
@@ -21,9 +26,10 @@ INTERRUPTED = 130
 MISSING: Final = "torch is not installed, which this needs: make quantizer"
 
 
-def add(commands: Any) -> None:
-    """Add both commands. commands: the result of argparse's `add_subparsers`."""
-    _command(commands, "quantize", QUANTIZE, "quantize a model to NVFP4 or GGUF, and check the result")
+def add(commands: Any, read_host: ReadHost = unknown_host) -> None:
+    """Add both commands. commands: the result of argparse's `add_subparsers`. read_host: for the check before a job."""
+    words = "quantize a model to NVFP4 or GGUF, and check the result"
+    _command(commands, "quantize", QUANTIZE, words).set_defaults(read_host=read_host)
     _command(commands, "data", DATA, "make and check conversations for calibration and training")
 
 
@@ -52,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def _command(commands: Any, name: str, parts: tuple[str, ...], words: str) -> None:
-    parser = commands.add_parser(name, help=words, description=words)
+def _command(commands: Any, name: str, parts: tuple[str, ...], words: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(parser))
     for part in parts:
         importlib.import_module(f"quantizer.cli.{part}").add(verbs)
     parser.set_defaults(run=run)
+    return parser

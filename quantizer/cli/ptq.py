@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quantizer.cli.plan import force_argument, refuse_if_short
+
 if TYPE_CHECKING:
     from gates.artefact.manifest import Artefact
     from quantizer.recipes.recipe import Recipe
@@ -22,7 +24,7 @@ def add(verbs: Any) -> None:
     quantize.set_defaults(part=run)
     recipes = verbs.add_parser("recipes", help="list the recipes")
     recipes.add_argument("--json", action="store_true", help="print all values as JSON")
-    recipes.set_defaults(part=run_recipes)
+    recipes.set_defaults(part=run_recipes, needs_torch=False)
 
 
 def job_arguments(parser: argparse.ArgumentParser, recipe: str) -> None:
@@ -38,6 +40,7 @@ def job_arguments(parser: argparse.ArgumentParser, recipe: str) -> None:
     option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
     option("--device", metavar="D", help="a torch device (default: a GPU if there is one)")
     option("--json", action="store_true", help="print the result as JSON, without progress")
+    force_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.recipes.recipe import load_recipe
 
     recipe, device = load_recipe(args.recipe, args.changes), cost.chosen_device(args.device)
+    refuse_if_short(args, recipe, device)
     track = quantize.no_progress if args.json else shown
     if recipe.svdquant:
         return _report(recipe, args, device, track)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from quantizer.cli.plan import refuse_if_short
 from quantizer.cli.ptq import facts, job_arguments
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
     recipe = load_recipe(args.recipe, args.changes)
     _check(args.verb, recipe)
+    device = cost.chosen_device(args.device)
+    refuse_if_short(args, recipe, device)
     try:
         made = training.run(
             recipe,
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             args.data,
             args.out,
             now=datetime.now(UTC),
-            device=cost.chosen_device(args.device),
+            device=device,
             resume=args.resume,
             bf16=args.bf16,
             log=_quiet if args.json else _tell,

@@ -6,7 +6,8 @@
   ├── DataError          conversations cannot be read, rendered or trained on
   ├── ExportError        the result could not be written; nothing that looks complete was left behind
   ├── CheckpointError    a training checkpoint is damaged, or belongs to another run
-  └── UnavailableError   a component is not installed, or no server can load what this method makes
+  ├── UnavailableError   a component is not installed, or no server can load what this method makes
+  └── ResourceError      the machine has not the memory or the disk that a job takes
 
 `exit_code` is the exit code of the command line (sysexits.h).
 """
@@ -19,6 +20,7 @@ EX_DATAERR: Final = 65
 EX_NOINPUT: Final = 66
 EX_UNAVAILABLE: Final = 69
 EX_CANTCREAT: Final = 73
+EX_TEMPFAIL: Final = 75
 EX_CONFIG: Final = 78
 
 
@@ -59,3 +61,9 @@ class UnavailableError(QuantizerError):
     instead."""
 
     exit_code = EX_UNAVAILABLE
+
+
+class ResourceError(QuantizerError):
+    """A job takes more memory or disk than this machine has to give now. The message says what to change."""
+
+    exit_code = EX_TEMPFAIL

@@ -7,25 +7,17 @@ weights again, as training has to from time to time.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Final
 
 import torch
 from torch import nn
 
-from quantizer.core.errors import RecipeError
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
+from quantizer.layers.selection import select_layers
 from quantizer.nvfp4 import blocks
 from quantizer.recipes.recipe import Layers
-
-ALWAYS_KEPT: Final = ("lm_head", "in_proj_a", "in_proj_b")
-"""Last parts of the names of linear layers that always stay in BF16; see `quantizer.recipes.recipe.Layers`."""
-DELTANET: Final = "linear_attn"
-_LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +43,8 @@ def make_plan(model: nn.Module, wanted: Layers) -> LayerPlan:
     that a server fuses are selected, or a layer's rows are not whole blocks of 16.
     """
     matrices = {name: m for name, m in model.named_modules() if _matrix(m)}
-    able = [name for name, m in matrices.items() if isinstance(m, nn.Linear) and not _always_kept(name)]
-    chosen = _covered(wanted.include, able, "layers.include")
-    left_out = _covered(wanted.exclude, matrices, "layers.exclude") | _by_place(matrices, wanted)
-    layers = tuple(name for name in able if name in chosen - left_out)
-    if not layers:
-        raise RecipeError("layers: every linear layer is left out, so there is nothing to quantize")
-    _check_whole_groups(able, layers)
-    for name in layers:
-        columns = matrices[name].in_features
-        if columns % blocks.BLOCK:
-            raise RecipeError(
-                f"{name} has {columns} input columns, not whole blocks of {blocks.BLOCK}: add it to layers.exclude"
-            )
+    linear = {name: m.in_features for name, m in matrices.items() if isinstance(m, nn.Linear)}
+    layers = select_layers(linear, matrices, wanted)
     return LayerPlan(layers, tuple(name for name in matrices if name not in layers))
 
 
@@ -118,46 +99,3 @@ def refresh_weight_amax(model: nn.Module) -> None:
 def _matrix(module: nn.Module) -> bool:
     weight = getattr(module, "weight", None)
     return isinstance(weight, torch.Tensor) and weight.ndim >= 2
-
-
-def _always_kept(name: str) -> bool:
-    return name.rpartition(".")[2] in ALWAYS_KEPT
-
-
-def _covered(patterns: Iterable[str], names: Iterable[str], key: str) -> set[str]:
-    """The names that match any of the patterns. Raises RecipeError for a pattern that matches nothing."""
-    names, found = list(names), set()
-    for pattern in patterns:
-        hits = {name for name in names if fnmatchcase(name, pattern)}
-        if not hits:
-            example = f"; names look like {names[0]}" if names else ""
-            raise RecipeError(f"{key}: {pattern!r} matches no layer of this model{example}")
-        found |= hits
-    return found
-
-
-def _by_place(names: Iterable[str], wanted: Layers) -> set[str]:
-    """The layers that `first`, `last` and `deltanet` leave out."""
-    places = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
-    count = max(places.values(), default=-1) + 1
-    if wanted.first + wanted.last >= count > 0 and wanted.first + wanted.last:
-        raise RecipeError(f"layers: first and last leave out all of this model's {count} decoder layers")
-    ends = {n for n, place in places.items() if place < wanted.first or place >= count - wanted.last}
-    if wanted.deltanet:
-        return ends
-    deltanet = {name for name in places if f".{DELTANET}." in name}
-    if not deltanet:
-        raise RecipeError("layers.deltanet: this model has no DeltaNet layer; leave the key out")
-    return ends | deltanet
-
-
-def _check_whole_groups(able: Iterable[str], layers: Iterable[str]) -> None:
-    """Raises RecipeError if only some of a group are chosen: a server fuses them into one matrix, which is NVFP4 or
-    not."""
-    for group in fused_groups(able):
-        inside = [name for name in group if name in layers]
-        if inside and len(inside) < len(group):
-            apart = ", ".join(name for name in group if name not in inside)
-            raise RecipeError(
-                f"layers: a server joins {', '.join(inside)} with {apart}: quantize all or none"
-            )

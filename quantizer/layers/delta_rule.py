@@ -274,9 +274,7 @@ def _scan(start: Tensor, b: Tensor, change: Tensor, add: Tensor, backward: bool 
     return states
 
 
-def _outputs(
-    ready: _Inputs, u: Tensor, w: Tensor, states: Tensor, out: bool
-) -> tuple[Tensor, Tensor]:
+def _outputs(ready: _Inputs, u: Tensor, w: Tensor, states: Tensor, out: bool) -> tuple[Tensor, Tensor]:
     """V', and O if it is asked for."""
     written = u - w @ states
     if not out:

@@ -25,7 +25,17 @@ from torch.nn import functional as F
 from quantizer.layers.delta_rule import chunk_gated_delta_rule
 
 Rule = Callable[..., tuple[Tensor, Tensor | None]]
-_PARTS: Final = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d", "A_log", "dt_bias", "norm", "out_proj")
+_PARTS: Final = (
+    "in_proj_qkv",
+    "in_proj_z",
+    "in_proj_b",
+    "in_proj_a",
+    "conv1d",
+    "A_log",
+    "dt_bias",
+    "norm",
+    "out_proj",
+)
 _CHANGED: Final = ("forward", "front", "back", "rule")
 HOPPER: Final = 9
 WRONG_ON_HOPPER: Final = ((3, 4, 0), (3, 7, 1))
@@ -157,9 +167,7 @@ def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
     [rows, tokens, channels] in x's type. Sums are in float32, as a GPU's own convolution of BF16 has them."""
     taps, tokens, wide = weight.shape[-1], x.shape[1], torch.promote_types(x.dtype, torch.float32)
     padded = F.pad(x, (0, 0, taps - 1, 0))
-    total = sum(
-        padded[:, tap : tap + tokens].to(wide) * weight[:, 0, tap].to(wide) for tap in range(taps)
-    )
+    total = sum(padded[:, tap : tap + tokens].to(wide) * weight[:, 0, tap].to(wide) for tap in range(taps))
     assert isinstance(total, Tensor)
     if bias is not None:
         total = total + bias.to(wide)

@@ -12,10 +12,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from quantizer.layers.attach import DELTANET
 from quantizer.layers.deltanet import compile_around, deltanets, uses_chunks
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
+from quantizer.layers.selection import DELTANET
 from quantizer.nvfp4 import blocks
 from quantizer.train.shard import blocks_of
 

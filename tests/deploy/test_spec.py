@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,7 +12,7 @@ from deploy.core.errors import SpecError, WeightsError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.factory import make_engine
 from deploy.drivers.url import UrlEngine
-from deploy.engine.spec import EngineSpec, spec_digest, spec_text
+from deploy.engine.spec import Dialect, EngineSpec, spec_digest, spec_text
 from deploy.engine.weights import find_gguf
 
 DIGEST = "sha256:" + "0a" * 32
@@ -120,7 +120,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (EMBEDDED | {"name": "a" * 65}, "name", "must match"),
     (EMBEDDED | {"name": "../a"}, "name", "must match"),
     (EMBEDDED | {"name": "a\n"}, "name", "must match"),
-    (EMBEDDED | {"dialect": "ollama"}, "dialect", "vllm, llama-server, openai"),
+    (EMBEDDED | {"dialect": "ollama"}, "dialect", ", ".join(get_args(Dialect))),
     (EMBEDDED | {"dialect": "vllm"}, "dialect", "speaks llama-server"),
     (EMBEDDED | {"driver": "podman"}, "driver", "docker, embedded, url"),
     (EMBEDDED | {"artefact": None}, "artefact", "needs a .gguf"),

@@ -150,7 +150,7 @@ def collected(surface: Surface, events: Sequence[Event], tools: bool) -> Heard:
             return Heard(error=event.code)
     collector = surface.collector(HEAD, asked(surface, False, tools))
     collector.feed(events)
-    return _WHOLE[surface.path](json.loads(collector.message()))
+    return WHOLE[surface.path](json.loads(collector.message()))
 
 
 def _read_chat(payloads: list[bytes]) -> Heard:
@@ -260,7 +260,7 @@ READERS = {
     "/v1/responses": _read_responses,
     "/v1/completions": _read_chat,
 }
-_WHOLE = {
+WHOLE = {
     "/v1/chat/completions": _whole_chat,
     "/v1/messages": _whole_message,
     "/v1/responses": _whole_response,

@@ -21,7 +21,7 @@ DIALECTS: tuple[Dialect, ...] = ("vllm", "llama-server", "openai")
 class Secret:
     """A word that must not be heard.
 
-    tools: only where tools are declared (otherwise a call is plain text).
+    tools: only where tools are declared (otherwise it is an example, in a fence).
     whole: only where the whole reply is known before anything goes out (an orphan closing tag).
     reasoning: only where the reasoning field cannot be the answer.
     calls: not in a call's arguments either.
@@ -85,6 +85,8 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     ("<think\n>", "</think\n>"),
     ("<think>", "</ think>"),
     ("[THINK]", "[/THINK]"),
+    ("&lt;think&gt;", "&lt;/think&gt;"),
+    ("&#60;Think&#62;", "&#x3c;/THINK&#x3E;"),
     ("◁think▷", "◁/think▷"),
     ("<seed:think>", "</seed:think>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
@@ -244,7 +246,7 @@ def native_call_and_tags(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """The engine made the call, and left a closing tag of it in the text."""
     tag = draw.pick(("</tool_call>", "</function>\n</tool_call>", "</function>", "</parameter>"))
     call = Piece("call", "{}", name="now", plain=False, joined=True)
-    return call, Piece("content", tag, secrets=(Secret(tag, tools=True, calls=False, tag=True),), plain=False)
+    return call, Piece("content", tag, secrets=(Secret(tag, calls=False, tag=True),), plain=False)
 
 
 def broken_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
@@ -265,7 +267,7 @@ def broken_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
         )
     )
     text = f"<tool_call>\n{body.replace('%s', word)}\n</tool_call>"
-    return (Piece("content", text, secrets=(Secret(word, tools=True),), plain=False),)
+    return (Piece("content", text, secrets=(Secret(word),), plain=False),)
 
 
 def broken_arguments(draw: Draw, words: Words) -> tuple[Piece, ...]:
@@ -287,7 +289,7 @@ def broken_arguments(draw: Draw, words: Words) -> tuple[Piece, ...]:
         )
     )
     text = f"<tool_call>\n{body.replace('%s', word)}\n</tool_call>"
-    secret = Secret(word, tools=True, calls=False)
+    secret = Secret(word, calls=False)
     return (Piece("content", text, secrets=(secret,), plain=False, opens=True),)
 
 
@@ -304,9 +306,83 @@ def unclosed_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
             "{'name': '%s",
         )
     )
-    secret = Secret(word, tools=True, calls=False)
+    secret = Secret(word, calls=False)
     text = "<tool_call>" + draw.pick(("\n", "")) + body.replace("%s", word)
     return (Piece("content", text, secrets=(secret,), plain=False, opens=True),)
+
+
+WRAPPED = (
+    "<tool_call>%s</tool_call>", "<tool_calls>[%s]</tool_calls>", "<tool_calls>\n%s\n</tool_calls>", "<function_call>%s</function_call>",
+    "<function_calls>[%s, %s]</function_calls>", "[TOOL_CALLS][%s]", "[TOOL_CALLS] [%s, %s]", "<|python_tag|>%s", "<|python_tag|>%s<|eom_id|>",
+    "<|tool_call|>[%s]<|/tool_call|>", "&lt;tool_call&gt;%s&lt;/tool_call&gt;", "&#60;tool_calls&#62;[%s]&#60;/tool_calls&#62;",
+    "\n%s\n", "\n[%s]\n", "\n  [\n%s,\n%s\n]\n", '\n{"type": "function", "function": %s}\n', '\n{"tool_calls": [%s]}\n',
+)  # fmt: skip
+"""What stands around calls in JSON, in the order of `app.stream.tags.CALL_FAMILIES`; at last nothing does."""
+
+
+def call_of_any_form(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """A whole call in JSON, of a tool that is declared, or of none: it is not heard, and perhaps made."""
+    form = draw.pick(WRAPPED)
+    calls = []
+    for _ in range(form.count("%s")):
+        word = words.secret()
+        keys = draw.pick((("name", "arguments"), ("name", "parameters")))
+        call = {keys[0]: draw.pick((*NAMES, "get_date")), keys[1]: {**_arguments(draw), "word": word}}
+        calls.append((word, json.dumps(call, indent=draw.pick((None, None, 1)))))
+    text = form % tuple(call for _, call in calls)
+    secrets = tuple(Secret(word, calls=False) for word, _ in calls)
+    return (Piece("content", text, secrets=secrets, plain=False),)
+
+
+def named_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """Mistral's newer form."""
+    word = words.secret()
+    mark = draw.pick(("[ARGS]", "", "[CALL_ID]a1b2c3d4e[ARGS]", " [ARGS] "))
+    text = f'[TOOL_CALLS]{draw.pick((*NAMES, "get_date"))}{mark}{{"word": "{word}"}}'
+    return (Piece("content", text, secrets=(Secret(word, calls=False),), plain=False),)
+
+
+def broken_bare_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """JSON without a tag that can only be meant as a call, and is none."""
+    word = words.secret()
+    body = draw.pick(
+        (
+            "{'name': 'now', 'arguments': {'x': '%s'}}",
+            '{"name": "now", "arguments": {"x": %s}}',
+            '{"name": "now", "arguments": {"x": "%s"',
+            '[{"name": "now", "arguments": {}}, "%s"]',
+            '{"name": "now", "arguments": {"x": "%s\n"}}',
+            "<|python_tag|>now(x='%s')<|eom_id|>",
+        )
+    )
+    secret = Secret(word, calls=False)
+    return (Piece("content", "\n" + body.replace("%s", word), secrets=(secret,), plain=False, opens=True),)
+
+
+def orphan_parameter(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """The rest of a call in XML whose beginning an engine's parser took."""
+    word = words.secret()
+    space = draw.pick(("\n", ""))
+    end = draw.pick(("</parameter>", "</parameter>\n</function>", "</parameter></function></tool_call>"))
+    text = f"<parameter=query>{space}{word}{space}{end}"
+    return (Piece("content", text, secrets=(Secret(word),), plain=False),)
+
+
+def other_json(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """JSON that is no call, in a line of its own, is speech."""
+    word = words.heard()
+    text = draw.pick(
+        (
+            '{"answer": "%s"}',
+            '{"name": "%s", "age": 7}',
+            '[{"name": "%s"}]',
+            '["%s", 1]',
+            "[%s]",
+            '{\n "name": "%s",\n "parameters": [1]\n}',
+            "{%s}",
+        )
+    )
+    return (Piece("content", "\n" + text.replace("%s", word) + "\n", words=(word,)),)
 
 
 def fenced_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
@@ -356,7 +432,8 @@ def bare_tag(draw: Draw, words: Words) -> tuple[Piece, ...]:
 def stray(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """Anything that a tag can be made of."""
     tags = [tag for pair in FAMILIES for tag in pair]
-    bits = [draw.pick((*tags, *PROSE, "`", "<tool_call>", "</tool_call>", "<function=", "now>", "{", '"', "```\n"))
+    bits = [draw.pick((*tags, *PROSE, "`", "<tool_call>", "</tool_call>", "<function=", "now>", "{", '"', "```\n",
+                       "[TOOL_CALLS]", "\n{", "\n[", '{"name": "now", ', '"arguments": {', "}}", "<|python_tag|>", "<tool_calls>", "&lt;", "<parameter=x>"))
             for _ in range(1 + draw.below(4))]  # fmt: skip
     return (Piece("content", "".join(bits), plain=False, opens=True, mentions=True),)
 
@@ -365,7 +442,8 @@ MAKERS: tuple[Maker, ...] = (
     prose, prose, closed_thought, nested_thought, open_thought, orphan_closer, reasoning, blank_reasoning,
     reasoning_with_tags, closer_over_fields, opener_over_fields, hermes_call, xml_call, native_call,
     native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
-    stray, call_in_thought, mused_call, bare_tag,
+    stray, call_in_thought, mused_call, bare_tag, call_of_any_form, call_of_any_form, named_call, broken_bare_call,
+    orphan_parameter, other_json,
 )  # fmt: skip
 
 

@@ -544,7 +544,7 @@ def redact(data: bytes) -> None:
 
 _TAGS = (
     b"<think>", b"</think>", b"<tool_call>", b"</tool_call>", b"<function=", b"</function>", b"<parameter=",
-    b"</parameter>", b"[THINK]", b"[/THINK]", b"```", b"now", b"web_search",
+    b"</parameter>", b"[TOOL_CALLS]", b"[ARGS]", b"<tool_calls>", b"<|python_tag|>", b"&lt;", b"&gt;", b"[THINK]", b"[/THINK]", b"```", b"now", b"web_search",
 )  # fmt: skip
 _JSON = (b'{"', b'":', b"null", b"true", b"1e5", b"\\u0041", b"\\ud800", b"[", b"]", b"}", b'"')
 _CHUNK = (

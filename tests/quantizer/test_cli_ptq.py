@@ -210,10 +210,10 @@ def test_without_torch_one_line_says_what_to_do(
     """A gateway's host has none."""
     monkeypatch.setattr(quantizer_main, "find_spec", lambda name: None)
 
-    assert main(["quantize", "recipes"]) == 69
+    assert main(["quantize", "export", "models", "--out", "other"]) == 69
     assert (
         capsys.readouterr().err
-        == "manners quantize recipes: torch is not installed, which this needs: make quantizer\n"
+        == "manners quantize export: torch is not installed, which this needs: make quantizer\n"
     )
 
 

@@ -391,7 +391,14 @@ def profile(trainer: Trainer | None, kind: str, tell: Tell) -> None:
         else:
             kernels.append((*place, event.name))
     parts, by_name = sorted_parts(spans, kernels)
-    tell({"name": f"{kind}, profile of a step, ms", "wall": round(1e3 * wall, 1), "launches": len(kernels), **parts})
+    tell(
+        {
+            "name": f"{kind}, profile of a step, ms",
+            "wall": round(1e3 * wall, 1),
+            "launches": len(kernels),
+            **parts,
+        }
+    )
     tell({"name": f"{kind}, kernels, ms", **by_name})
 
 
@@ -421,7 +428,9 @@ def kind_of(kernel: str) -> str:
     if any(word in low for word in ATTENTION):
         return "attention"
     if low.startswith("triton_"):
-        return "compiled, " + ("reductions" if low.startswith(("triton_red", "triton_per")) else "elementwise")
+        return "compiled, " + (
+            "reductions" if low.startswith(("triton_red", "triton_per")) else "elementwise"
+        )
     return "other"
 
 
@@ -459,7 +468,12 @@ def run_part(name: str, tiny: bool, seconds: float, tell: Tell) -> None:
                 text = _lines(text + some, tell)
         child.kill() if some else child.wait()
     if some or child.returncode:
-        tell({"name": name, "failed": f"not done in {seconds:.0f} s" if some else f"exit code {child.returncode}"})
+        tell(
+            {
+                "name": name,
+                "failed": f"not done in {seconds:.0f} s" if some else f"exit code {child.returncode}",
+            }
+        )
 
 
 def _lines(text: bytes, tell: Tell) -> bytes:
@@ -478,7 +492,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts")
     parser.add_argument("--part", choices=PARTS, help="this one, in this process; lines of JSON")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
-    parser.add_argument("--budget", type=float, default=480.0, metavar="SECONDS", help="for all (%(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=480.0, metavar="SECONDS", help="for all (%(default)s)"
+    )
     parser.add_argument("--tiny", action="store_true", help="small shapes")
     given = parser.parse_args(arguments)
     device = default_device()

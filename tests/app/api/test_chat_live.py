@@ -8,16 +8,19 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from os import EX_UNAVAILABLE
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 import pytest_asyncio
-from openai import AsyncOpenAI
+from openai import APIStatusError, AsyncOpenAI
 
+from app.cli import chat
 from app.config.config import parse
 from app.conformance.suite import hang_up
+from gates.detect.rawcall import find_raw_calls
 from tests.app.house import House, Scrape, run
 from tests.scale import PATIENCE
 
@@ -215,6 +218,31 @@ async def thoughts_of(house: House, question: str, tools: dict[str, Any]) -> lis
         text = (await reply.json())["choices"][0]["message"]["content"] or ""
     inside = re.findall(r"<think>(.*?)</think>", text, re.S)
     return [s for part in inside for s in re.split(r"(?<=[.?!])\s+", part.strip()) if len(s) > 12][:1]
+
+
+EVERYDAY = ("What day is it today?", "What time is it?", "What's the date tomorrow?", "How long until noon?")
+
+
+@both
+async def test_an_everyday_question_without_tools_is_never_answered_with_a_call(
+    house: House, client: AsyncOpenAI, stream: bool
+) -> None:
+    """In words, or with an honest error: a model that only wants to call has nothing to say, even with a hint."""
+    for question in EVERYDAY:
+        try:
+            reply = await ask(client, question, stream=stream)
+        except APIStatusError as error:
+            assert (error.status_code, error.code) == (502, "reply_fully_filtered")
+            continue
+        assert reply["content"] and not reply.get("tool_calls") and reply["finish_reason"] == "stop"
+        assert not find_raw_calls(reply["content"])
+
+
+async def test_the_chat_command_speaks_no_call(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    code = await asyncio.to_thread(chat.run, house.url, "annie", "What day is it today?", False)
+    shown = capsys.readouterr()
+    assert "tool_call" not in shown.out and "get_date" not in shown.out
+    assert code == 0 or (code == EX_UNAVAILABLE and "filtered" in shown.err)
 
 
 async def busy_slots(house: House) -> int:

@@ -16,7 +16,9 @@ from app.api.tool_choice import (
     GuidedCall,
     ToolPolicy,
     call_schema,
+    is_guided,
     keeper_for,
+    other_means,
     read_choice,
 )
 from app.errors.tree import BadField
@@ -77,7 +79,7 @@ SENT: list[tuple[Any, bool | None, tuple[str, ...], str | None, bool | None]] = 
 RAW = Abilities(parses_tools=False)
 ENGINES: dict[str, tuple[Dialect, Abilities]] = {
     "vllm": ("vllm", Abilities()), "llama-server": ("llama-server", Abilities()), "openai": ("openai", Abilities()),
-    "vllm without a parser": ("vllm", RAW),
+    "vllm without a parser": ("vllm", RAW), "llama-server, XML": ("llama-server", Abilities(calls="xml")),
 }  # fmt: skip
 
 
@@ -238,10 +240,16 @@ BROKEN: dict[str, tuple[ToolPolicy, tuple[Event, ...], int]] = {
     # choice, reply, how many of its events pass
     "words only": (REQUIRED, (Text(0, "No."), *STOP), 0),
     "nothing": (REQUIRED, STOP, 0),
+    "words without end": (REQUIRED, (Text(0, "x" * 1500), Text(0, "y" * 1500), *CALL, *END), 0),
     "words that were cut": (REQUIRED, (Text(0, "No, be"), Finish(0, "length"), Done()), 0),
     "a thought only": (REQUIRED, (Thought(0, "Hm."), *STOP), 1),
     "another call than the named one": (PLAY, (*SECOND, *END), 0),
     "another call behind an allowed one": (SOME, (*CALL, *SECOND, *END), 2),
+    "nothing but calls that are left out": (
+        REQUIRED,
+        (Broken("nothing is left", "reply_fully_filtered"),),
+        0,
+    ),
     "words, and another call than the named one": (PLAY, (Text(0, "Well."), *SECOND, *END), 0),
 }
 
@@ -271,6 +279,15 @@ GUIDED: dict[str, tuple[str, str | None]] = {
     "more behind it": ('{"name": "play", "arguments": {}} So.', None),
     "deep nesting": ('{"name": "play", "arguments": ' + '{"a":' * 5000 + "1" + "}" * 5001, None),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("calls", [None, "hermes", "xml"])
+def test_what_did_not_work_is_tried_the_other_way(calls: Any) -> None:
+    """Where there are two ways; vLLM without a parser has one."""
+    found = Abilities(calls=calls)
+    assert is_guided(PLAY, "llama-server", found) != is_guided(PLAY, "llama-server", other_means(found))
+    raw = Abilities(calls=calls, parses_tools=False)
+    assert is_guided(PLAY, "vllm", raw) and is_guided(PLAY, "vllm", other_means(raw))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 9, 10**6])

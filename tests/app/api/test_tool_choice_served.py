@@ -141,7 +141,7 @@ async def test_a_reply_that_breaks_it_is_an_error_of_which_nothing_is_heard(
 @pytest.mark.parametrize("api", ALLOWED)
 async def test_what_breaks_behind_an_allowed_call_is_told_in_the_stream(tmp_path: Path, api: str) -> None:
     heard = asyncio.Event()
-    async with house(tmp_path, dialect="vllm") as home:
+    async with house(tmp_path, dialect="vllm", unasked_calls="text") as home:
         home.engine.play(
             Head(), Say(SEARCH), Until(heard), Say(call("search_memory", "{}", 1)), Say(finish())
         )
@@ -153,6 +153,19 @@ async def test_what_breaks_behind_an_allowed_call_is_told_in_the_stream(tmp_path
             raw += await answer.content.read()
         assert CODE.encode() in raw
         assert b"[DONE]" not in raw and b"response.completed" not in raw
+
+
+@pytest.mark.parametrize("api", ALLOWED)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_call_that_is_not_allowed_is_left_out_beside_one_that_is(
+    tmp_path: Path, api: str, stream: bool
+) -> None:
+    """As every call of a tool that the model was not told of."""
+    async with house(tmp_path, dialect="vllm") as home:
+        home.engine.always(*made(SEARCH, call("search_memory", "{}", 1)))
+        status, raw = await post(home, api, ALLOWED[api], stream)
+        assert status == 200 and CODE not in raw
+        assert '"call_0"' in raw and '"call_1"' not in raw
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -191,6 +204,17 @@ async def test_the_second_answer_of_the_same_engine_counts(tmp_path: Path) -> No
         assert (line["outcome"], line["engine"]) == ("ok", "scripted")
 
 
+async def test_llama_server_is_asked_the_other_way_the_second_time(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.engine.play(*reply("I would rather talk."))
+        home.engine.always(*made(SEARCH))
+        status, raw = await post(home, "chat/completions", NAMED["chat/completions"])
+        assert (status, calls_in("chat/completions", raw)) == (200, ["web_search"])
+        first, second = home.engine.requests
+        assert first.body["response_format"]["type"] == "json_schema" and first.body["tool_choice"] == "none"
+        assert "response_format" not in second.body and second.body["tool_choice"] == "required"
+
+
 @pytest.mark.parametrize("api", APIS)
 async def test_a_name_that_is_not_declared_is_400(tmp_path: Path, api: str) -> None:
     async with house(tmp_path, dialect="vllm") as home:
@@ -210,13 +234,14 @@ async def nano(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]
     engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
     tables = {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
-        "engines": {"nano": engine},
-        "models": {"annie": {"live": "nano"}},
+        "engines": {"nano": engine, "xml": {**engine, "args": ["--chat-template-file", str(XML)]}},
+        "models": {"annie": {"live": "nano"}, "annie-xml": {"live": "xml"}},
     }
     async with ScriptedEngine() as unused, run(parse(tables, base), unused) as home:
         yield home
 
 
+XML = MODELS / "annie-nano-hf" / "additional_chat_templates" / "xml.jinja"
 QUESTIONS = (
     "Hello!",
     "What did Priya say about the trip?",
@@ -289,3 +314,18 @@ async def test_a_real_engines_forced_arguments_fit_the_schema(nano: House) -> No
     (made,) = answer.json["choices"][0]["message"]["tool_calls"]
     found = json.loads(made["function"]["arguments"])
     assert {name: type(value) for name, value in found.items()} == {"mood": str, "age": int, "tall": bool}
+
+
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "question", QUESTIONS[1:]
+)  # a greeting makes it search without end: cut, and said to be
+async def test_a_model_that_writes_xml_makes_the_named_call_too(nano: House, question: str) -> None:
+    asked = {"model": "annie-xml", "messages": [{"role": "user", "content": question}], "temperature": 0}
+    for _ in range(600):  # it comes up beside the other
+        status, raw = await post(nano, "chat/completions", {**NAMED["chat/completions"], **asked})
+        if status != 503:
+            break
+        await asyncio.sleep(0.1)
+    assert (status, calls_in("chat/completions", raw)) == (200, ["web_search"]), raw

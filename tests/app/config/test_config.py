@@ -166,7 +166,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (tables(gates={"max_age_days": 0}), r"^gates.max_age_days: "),
     (
         engine(dialect="klingon"),
-        r"^engines.far.dialect: must be one of vllm, llama-server, openai, not 'klingon'$",
+        rf"^engines.far.dialect: must be one of {', '.join(get_args(Dialect))}, not 'klingon'$",
     ),
     (engine(driver="helm"), r"^engines.far.driver: must be one of docker, embedded, url, not 'helm'$"),
     (engine(url="ftp://x"), r"^engines.far.url: "),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.config.config import parse
+from app.promotion.state_machine import PATHS, OperationKind
 from tests.app.house import eventually
 from tests.app.promotion.stage import OPERATOR, settings, stage, tables
 from tests.app.promotion.stage import quick as quick
@@ -28,10 +29,7 @@ async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
         status, begun = await it.wish("large", report, **{"idempotency-key": "k1"})
         assert status == 202 and begun["phase"] in ("queued", "preflight") and not begun["done"]
         events = await it.events(begun["id"])
-        assert events_of(events) == [
-            "queued", "preflight", "admitted", "starting", "healthy", "warming", "canary", "switching",
-            "draining", "baking", "retiring", "succeeded",
-        ]  # fmt: skip
+        assert events_of(events) == list(PATHS[OperationKind.PROMOTE])
         middle = events[5][0]
         assert await it.events(begun["id"], after=middle) == events[6:]
         shown = await it.get(f"/admin/operations/{begun['id']}")

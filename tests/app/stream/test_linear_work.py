@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.stream.calls import LONGEST_NAME
+from app.stream.jsonscan import MAX_DEPTH
 from tests.app.stream.wire import TOOLS, chunk
 from tests.work import Counted, pattern_steps
 
@@ -31,7 +32,7 @@ CHARACTERS = [*"=<>\n `~\"'\\{}[]:,.-!1eu&a\t\0"]
 WORDS = [
     "<think>", "</think>", "<think", "</", "<tool_call>", "</tool_call>", "<tool_call>{", "<tool_call>\n<function=",
     "<function=", "<function=now>", "<parameter=", "<parameter=q>", "</parameter>", "</function>", "```\n", "~~~ ",
-    "> ", "\n>", "\\u", "\\u0061", '{"a":', '"a":1,', "[1,", '""', ",1", "1.5e", "Hi. ", ".\n", "`<think>`",
+    "[TOOL_CALLS]", "[ARGS]", "&lt;", "&lt;think&gt;", "\n{", "\n[", "<tool_calls>[", '{"name":', '{"arguments":"', "> ", "\n>", "\\u", "\\u0061", '{"a":', '"a":1,', "[1,", '""', ",1", "1.5e", "Hi. ", ".\n", "`<think>`",
     '<tool_call>{"name":"now","arguments":{}}</tool_call>', '<tool_call>{"name":"x","arguments":{"a":"',
 ]  # fmt: skip
 
@@ -83,6 +84,12 @@ def xml(counted: Counted) -> Feed:
         call.take()
 
     return feed
+
+
+def bare(counted: Counted) -> Feed:
+    """JSON that may be a call; what was none is given back, and read no more here."""
+    call = counted("app.stream.bare_calls").BareCall(0, counted("app.stream.schema").CallRules(), 0)
+    return lambda text: None if call.done else call.feed(text, [])
 
 
 def fences(counted: Counted) -> Feed:
@@ -147,6 +154,7 @@ LEAVES = [
     *(Target(f"json {prefix!r}", scanner, prefix) for prefix in ("", '{"', '{"a":', '{"a":"', '{"a":[', '{"a":{', "[[", "[1")),
     *(Target(f"hermes {prefix!r}", hermes, prefix) for prefix in ("", '{"', '{"name":"', '{"name":', '{"name":"now",', '{"name":"now","arguments":', '{"name":"now","arguments":"', '{"name":"now","arguments":{"q":"', '{"name":"now","arguments":{"q":[')),
     *(Target(f"xml {prefix!r}", xml, prefix) for prefix in ("", "run>", "run>\n<parameter=", "run><parameter=command>", "run><parameter=env>", "run><parameter=command></parameter>")),
+    *(Target(f"bare {prefix!r}", bare, prefix) for prefix in ("", "{", "[", '{"name":', '{"name":"now","arguments":{"q":"', '[{"name":"now","arguments":{}},', "{'name':'", '{"name":"now","arguments":x', '{"arguments":["')),
     *(Target(f"fences {prefix!r}", fences, prefix) for prefix in ("", "  ", "```", "~~~x", "```\n", "a")),
     *(Target(f"clocks {prefix!r}", clocks, prefix) for prefix in ("", "Hi.", "Hi.'")),
     *(Target(f"native arguments {prefix!r}", native_arguments, prefix) for prefix in ("", "null", '{"a":"', '{"a":[')),
@@ -225,9 +233,11 @@ PIPELINES = [
     Target("speech, with tools", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), "Hi.\n"),
     Target("a thought", partial(pipeline, tools=True, thinking=True, guard=1 << 40, field="content"), "<think>"),
     Target("reasoning", partial(pipeline, tools=True, thinking=True, guard=0, field="reasoning"), "Hm. "),
+    Target("JSON that may be a call", partial(pipeline, tools=False, thinking=False, guard=0, field="content"), '{"arguments":', 3 * MAX_DEPTH),
+    Target("JSON in lines", partial(pipeline, tools=False, thinking=False, guard=0, field="content"), '[{"input":["a",\n', 3 * MAX_DEPTH),
     *(
         Target(f"in a call {prefix!r}", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), prefix, 3 * LONGEST_NAME if prefix == "<function=" else SMALL)
-        for prefix in ('<tool_call>', '<tool_call>{"name":"now","arguments":{"q":"', '<tool_call>{"arguments":', "<function=run>\n<parameter=command>", "<function=", "```\n",
+        for prefix in ('<tool_call>', "[TOOL_CALLS]", "[TOOL_CALLS]now[ARGS]{", "<tool_calls>[", "<|python_tag|>", "<parameter=q>", "&lt;tool_call&gt;", '<tool_call>{"name":"now","arguments":{"q":"', '<tool_call>{"arguments":', "<function=run>\n<parameter=command>", "<function=", "```\n",
                        '<tool_call>{"name":"now","arguments":{"q":"a"}', "<tool_call>\n<function=run>\n<parameter=command>\n")
     ),
 ]  # fmt: skip

@@ -177,10 +177,10 @@ def test_the_short_way_gives_what_the_long_way_gives(
 
 
 @given(st.lists(PLAIN | st.sampled_from(["<think>", "</think>", "<tool_call>", "<function=", "now>", '{"name": "now"', ', "arguments": {', "}", "</tool_call>", "`", "```\n"]), max_size=12), SIZES)  # fmt: skip
-def test_without_tools_and_thoughts_no_letter_is_lost(parts: list[str], sizes: list[int]) -> None:
+def test_where_calls_are_left_as_text_no_letter_is_lost(parts: list[str], sizes: list[int]) -> None:
     """Whatever the text looks like: it is either heard, or a thought, and in its order."""
     said = "".join(parts)
-    events = run(wire([("content", said)], sizes), policy(tools=False))
+    events = run(wire([("content", said)], sizes), policy(tools=False, unasked="text"))
     kept = "".join(e.text for e in events if isinstance(e, Text | Thought))
     for tag in ("<think>", "</think>"):
         said, kept = said.replace(tag, ""), kept.replace(tag, "")

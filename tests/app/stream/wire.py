@@ -9,7 +9,7 @@ from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder
 from app.stream.events import Event
 from app.stream.holdback import ThinkPolicy
 from app.stream.pipeline import Pipeline, StreamPolicy
-from app.stream.schema import Tools
+from app.stream.schema import Tools, UnaskedCalls
 from app.stream.sse import SSEDecoder
 
 TOOLS: list[dict[str, Any]] = [
@@ -71,11 +71,13 @@ def policy(
     guard: int = 0,
     reasoning_is_answer: bool = False,
     after: int | None = None,
+    unasked: UnaskedCalls = "strip",
+    json_asked: bool = False,
 ) -> StreamPolicy:
     """What a request lets the core assume."""
     opened = thinking and guard > 0
     think = ThinkPolicy(thinking, guard, reasoning_is_answer, after, opened)
-    return StreamPolicy(think, Tools(TOOLS) if tools else None, "t")
+    return StreamPolicy(think, Tools(TOOLS) if tools else None, "t", unasked=unasked, json=json_asked)
 
 
 def pieces(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:

@@ -102,10 +102,13 @@ MANNERS: dict[str, tuple[tuple[Step, ...], dict[str, Any], dict[str, tuple[str, 
         {"reasoning_effort": "low"},
         {"manners_thinking_stripped_total": ("kind", "field")},
     ),
-    "a raw call": (  # whose tags are a leak as well: a voice would read them out
-        reply('<tool_call>{"name": "web_search", "arguments": {}}</tool_call>'),
+    "a raw call that nobody asked for": (
+        reply('Sure. <tool_call>{"name": "web_search", "arguments": {}}</tool_call>'),
         {},
-        {"manners_breach_total": ("detector", "raw_tool_call", "leak")},
+        {
+            "manners_breach_total": ("detector", "raw_tool_call"),
+            "manners_tool_calls_total": ("source", "unasked"),
+        },
     ),
     "nothing": (reply(""), {}, {"manners_breach_total": ("detector", "empty")}),
     "a call": (
@@ -119,9 +122,9 @@ MANNERS: dict[str, tuple[tuple[Step, ...], dict[str, Any], dict[str, tuple[str, 
         {"manners_tool_calls_total": ("source", "rescued")},
     ),
     "a call of an unknown tool": (
-        (Head(), Say(call("fly", "{}")), Say(finish("tool_calls"))),
+        (*reply("Sure.")[:2], Say(call("fly", "{}")), Say(finish("tool_calls"))),
         {"tools": TOOLS},
-        {"manners_tool_calls_total": ("source", "invalid")},
+        {"manners_tool_calls_total": ("source", "unasked")},
     ),
     "good manners": (reply("Yes."), {}, {}),
 }

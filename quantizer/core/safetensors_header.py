@@ -1,0 +1,73 @@
+"""The header of a safetensors file, read without torch and without its tensors.
+
+The format (huggingface/safetensors, README): eight bytes with the length of the header, little-endian; the header, a
+JSON object of {name: {"dtype", "shape", "data_offsets"}}; the tensors. A header says what a file holds, so a model of
+any size is described by a few hundred kilobytes, and a sparse file will do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from quantizer.core.errors import SourceError
+
+MAX_HEADER: Final = 100_000_000
+"""The maximum size of a header in bytes, as in the format's own reader."""
+SIZES: Final = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U8": 1, "I8": 1, "BOOL": 1,
+}  # fmt: skip
+"""Bytes per number."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderEntry:
+    """A tensor of a file. dtype: as safetensors writes it. begin, end: bytes, counted from the end of the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+    @property
+    def numbers(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.begin
+
+
+def read_header(path: Path) -> dict[str, HeaderEntry]:
+    """What a file holds, by name.
+
+    Raises SourceError if the file cannot be read, is cut off, or its header is not one; nothing is read for a length
+    that is only claimed.
+    """
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size - 8
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= min(size, MAX_HEADER):
+                raise ValueError(f"its header claims {length} bytes of {max(size, 0)}")
+            document = json.loads(file.read(length))
+        return {n: _entry(part, size - length) for n, part in document.items() if n != "__metadata__"}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise SourceError(f"{path}: its header cannot be read ({error})") from None
+
+
+def _entry(part: Any, most: int) -> HeaderEntry:
+    """Raises ValueError, LookupError or TypeError for an entry that does not fit a file of `most` bytes of tensors."""
+    begin, end = part["data_offsets"]
+    shape, dtype = part["shape"], part["dtype"]
+    whole = all(type(number) is int for number in (begin, end, *shape))
+    if not whole or not 0 <= begin <= end <= most or any(number < 0 for number in shape):
+        raise ValueError("a tensor lies outside of the file")
+    if dtype in SIZES and math.prod(shape) * SIZES[dtype] != end - begin:
+        raise ValueError("a tensor's shape does not fit its bytes")
+    return HeaderEntry(str(dtype), tuple(shape), begin, end)

@@ -1,0 +1,82 @@
+"""Which linear layers of a model become NVFP4, decided by their names alone; `attach` and the plan share it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+from quantizer.core.errors import RecipeError
+from quantizer.layers.fused import fused_groups
+from quantizer.recipes.recipe import Layers
+
+ALWAYS_KEPT: Final = ("lm_head", "in_proj_a", "in_proj_b")
+"""Last parts of the names of linear layers that always stay in BF16; see `quantizer.recipes.recipe.Layers`."""
+DELTANET: Final = "linear_attn"
+BLOCK: Final = 16
+"""Columns of one block of NVFP4."""
+_LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+
+
+def select_layers(linear: Mapping[str, int], matrices: Iterable[str], wanted: Layers) -> tuple[str, ...]:
+    """The layers that a recipe's [layers] selects, in the model's order.
+
+    linear: linear layers with their numbers of input columns. matrices: all modules with a matrix, these included.
+
+    Raises RecipeError if a pattern matches nothing, no layer is left to quantize, only some of a group of layers
+    that a server fuses are selected, or a layer's rows are not whole blocks of 16.
+    """
+    able = [name for name in linear if name.rpartition(".")[2] not in ALWAYS_KEPT]
+    everything = list(matrices)
+    chosen = _covered(wanted.include, able, "layers.include")
+    left_out = _covered(wanted.exclude, everything, "layers.exclude") | _by_place(everything, wanted)
+    layers = tuple(name for name in able if name in chosen - left_out)
+    if not layers:
+        raise RecipeError("layers: every linear layer is left out, so there is nothing to quantize")
+    _check_whole_groups(able, layers)
+    for name in layers:
+        if linear[name] % BLOCK:
+            raise RecipeError(
+                f"{name} has {linear[name]} input columns, not whole blocks of {BLOCK}: add it to layers.exclude"
+            )
+    return layers
+
+
+def _covered(patterns: Iterable[str], names: Iterable[str], key: str) -> set[str]:
+    """The names that match any of the patterns. Raises RecipeError for a pattern that matches nothing."""
+    names, found = list(names), set()
+    for pattern in patterns:
+        hits = {name for name in names if fnmatchcase(name, pattern)}
+        if not hits:
+            example = f"; names look like {names[0]}" if names else ""
+            raise RecipeError(f"{key}: {pattern!r} matches no layer of this model{example}")
+        found |= hits
+    return found
+
+
+def _by_place(names: Iterable[str], wanted: Layers) -> set[str]:
+    """The layers that `first`, `last` and `deltanet` leave out."""
+    places = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
+    count = max(places.values(), default=-1) + 1
+    if wanted.first + wanted.last >= count > 0 and wanted.first + wanted.last:
+        raise RecipeError(f"layers: first and last leave out all of this model's {count} decoder layers")
+    ends = {n for n, place in places.items() if place < wanted.first or place >= count - wanted.last}
+    if wanted.deltanet:
+        return ends
+    deltanet = {name for name in places if f".{DELTANET}." in name}
+    if not deltanet:
+        raise RecipeError("layers.deltanet: this model has no DeltaNet layer; leave the key out")
+    return ends | deltanet
+
+
+def _check_whole_groups(able: Iterable[str], layers: Iterable[str]) -> None:
+    """Raises RecipeError if only some of a group are chosen: a server fuses them into one matrix, which is NVFP4 or
+    not."""
+    for group in fused_groups(able):
+        inside = [name for name in group if name in layers]
+        if inside and len(inside) < len(group):
+            apart = ", ".join(name for name in group if name not in inside)
+            raise RecipeError(
+                f"layers: a server joins {', '.join(inside)} with {apart}: quantize all or none"
+            )

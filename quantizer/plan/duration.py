@@ -1,0 +1,62 @@
+"""How long a job takes: an estimate from counted work and measured efficiency, on GPUs whose figures are known.
+
+A step's time is its products over what the GPU reaches of its peak, and the bytes that an optimizer moves over its
+bandwidth. The efficiencies are those of the committed measurements; on another GPU the same shares of its data sheet are
+assumed, which nobody has checked. Expect a factor of two.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quantizer.plan.machine import Accelerator, accelerator
+from quantizer.plan.memory import Job, result
+
+TRAIN_DENSE: Final = 0.29
+"""6 P T over peak, of a compiled dense model. Measured: QAT of the 0.47B model in docs/study/bench.json, one H100."""
+TRAIN_HYBRID: Final = 0.086
+"""The same with DeltaNet in transformers' PyTorch code. Measured: QAT of the 9B shape, real_size.json, one H200."""
+FORWARD: Final = 0.25
+"""2 P T over peak, of a forward pass alone. Measured: 0.3 s for 4,096 tokens of the 9B shape, one H200."""
+MOVED: Final = 26
+"""Bytes a parameter and step: weights, moments and gradients are read and written, rounded weights made twice."""
+READ, WRITTEN = 1e9, 0.7e9
+"""Bytes a second from and to the disk, packing and hashing included. An estimate."""
+
+
+def durations(job: Job, gpu: str) -> dict[str, float] | None:
+    """Seconds by part; None where the GPU or the amount of data is unknown, or another program does the work."""
+    chip = accelerator(gpu)
+    if chip is None or job.recipe.backend != "manners" or job.recipe.auto:
+        return None
+    model, settings, data = job.model, job.train, job.data
+    parts = {"load": model.stored / READ}
+    if settings is None or settings.quantized:
+        parts["calibrate"] = forward_seconds(job, chip, job.calibration_data)
+    if settings is not None:
+        step = step_seconds(job, chip)
+        if settings.max_steps:
+            tokens = settings.max_steps * settings.batch_tokens
+        elif data:
+            tokens = int(settings.epochs * data.tokens)
+        else:
+            return None
+        if settings.loss != "ce":
+            parts["teacher"] = forward_seconds(job, chip, data.tokens if data else tokens)
+        parts["train"] = step * tokens / settings.batch_tokens
+    parts["export"] = result(job) / WRITTEN
+    return parts
+
+
+def forward_seconds(job: Job, chip: Accelerator, tokens: int) -> float:
+    """2 P operations a token."""
+    return 2 * job.model.parameters * tokens / (chip.flops * FORWARD)
+
+
+def step_seconds(job: Job, chip: Accelerator) -> float:
+    """One optimizer step: 6 P operations a token (a recomputed forward is in the measured share), and the bytes that the
+    optimizer moves."""
+    assert job.train is not None
+    share = TRAIN_HYBRID if job.model.deltanet_layers else TRAIN_DENSE
+    products = 6 * job.model.parameters * job.train.batch_tokens / (chip.flops * share * job.processes)
+    return products + MOVED * job.model.parameters / chip.bandwidth

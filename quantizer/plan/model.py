@@ -1,0 +1,225 @@
+"""What a plan has to know of a model: its parts and their sizes, from config.json and the headers of its shards.
+
+No tensor is read and torch is not imported, so a folder of sparse files of a model's shapes will do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from quantizer.core.errors import SourceError
+from quantizer.core.safetensors_header import HeaderEntry, read_header
+from quantizer.layers.selection import DELTANET
+
+KNOWN: Final = ("qwen3", "qwen3_5", "qwen3_5_text", "llama")
+"""Types of models whose memory is known: attention and MLP in every layer, or a DeltaNet in place of attention."""
+QUANTIZABLE: Final = KNOWN[:3]
+NOT_LOADED: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
+"""Parts that the text model does not load: they are copied from file to file."""
+HEAD: Final = "lm_head.weight"
+EMBEDDING: Final = "model.embed_tokens.weight"
+MAX_JSON: Final = 64 * 2**20
+_INDEX: Final = "model.safetensors.index.json"
+_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """A text model by its sizes.
+
+    kind: `model_type`. tensors: the shapes of what is loaded, by name in memory; a tied head is not among them.
+    tied: the head is the embedding. stored: bytes of all tensors of the folder, those that are not loaded included.
+    carried: bytes of those. width: hidden size. attention_layers, deltanet_layers: how many of each. deltanet_width:
+    value heads times their size; 0 without a DeltaNet. packed:
+    the folder is quantized already, so the shapes are those of its codes.
+    """
+
+    kind: str
+    tensors: Mapping[str, tuple[int, ...]]
+    tied: bool
+    stored: int
+    carried: int
+    width: int
+    intermediate: int
+    vocabulary: int
+    heads: int
+    key_heads: int
+    head_size: int
+    attention_layers: int
+    deltanet_layers: int
+    deltanet_width: int
+    mtp: bool = False
+    packed: bool = False
+
+    @property
+    def layers(self) -> int:
+        """The number of decoder layers."""
+        return self.attention_layers + self.deltanet_layers
+
+    @property
+    def parameters(self) -> int:
+        """Of the text model as it is loaded."""
+        return sum(count(shape) for shape in self.tensors.values())
+
+    @property
+    def vectors(self) -> int:
+        """Those of them that are in vectors: norms, biases, decays."""
+        return sum(count(shape) for shape in self.tensors.values() if len(shape) < 2)
+
+    @property
+    def head(self) -> int:
+        """Elements of the matrix that makes logits."""
+        return self.vocabulary * self.width
+
+    @property
+    def largest(self) -> int:
+        """Elements of the largest tensor."""
+        return max(count(shape) for shape in self.tensors.values())
+
+    @property
+    def largest_inside(self) -> int:
+        """Elements of the largest tensor of a decoder layer."""
+        return max((count(shape) for name, shape in self.tensors.items() if ".layers." in name), default=0)
+
+    @property
+    def largest_layer(self) -> int:
+        """Elements of the largest decoder layer."""
+        sums: dict[str, int] = {}
+        for name, shape in self.tensors.items():
+            if found := _LAYER.match(name):
+                sums[found[1]] = sums.get(found[1], 0) + count(shape)
+        return max(sums.values(), default=0)
+
+    @property
+    def linear(self) -> dict[str, tuple[int, int]]:
+        """Linear layers by module name, with rows and columns; a tied head included, as in memory."""
+        found = {
+            name.removesuffix(".weight"): (shape[0], shape[1])
+            for name, shape in self.tensors.items()
+            if len(shape) == 2 and name.endswith(".weight") and name != EMBEDDING
+        }
+        return {**found, **({"lm_head": (self.vocabulary, self.width)} if self.tied else {})}
+
+    @property
+    def matrices(self) -> list[str]:
+        """Names of all modules with a matrix."""
+        named = [n.removesuffix(".weight") for n, shape in self.tensors.items() if len(shape) > 1]
+        return [*named, *(["lm_head"] if self.tied else [])]
+
+
+def read_model(path: Path) -> PlannedModel:
+    """Read a folder's config.json and the headers of its shards.
+
+    Raises SourceError with one line: no such folder, no or an odd configuration, a damaged shard, or an architecture
+    whose memory is not known.
+    """
+    if not path.is_dir():
+        raise SourceError(f"{path}: no such folder")
+    config = _json(path / "config.json")
+    entries: dict[str, HeaderEntry] = {}
+    for shard in _shards(path):
+        entries |= read_header(path / shard)
+    try:
+        return make_model(config, entries)
+    except SourceError as error:
+        raise SourceError(f"{path}: {error}") from None
+
+
+def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) -> PlannedModel:
+    """From a configuration and the tensors of all shards. Raises SourceError as `read_model`, without the path."""
+    kind = config.get("model_type")
+    if kind not in KNOWN:
+        raise SourceError(f"models of type {kind!r} are not supported; supported: {', '.join(KNOWN)}")
+    inner = config.get("text_config")
+    text = {**config, **inner} if isinstance(inner, dict) else dict(config)
+    loaded = {_unwrapped(n): e.shape for n, e in entries.items() if not n.startswith(NOT_LOADED)}
+    embedding = loaded.get(EMBEDDING)
+    if embedding is None or len(embedding) != 2:
+        raise SourceError(f"holds no matrix {EMBEDDING}")
+    tied = bool(text.get("tie_word_embeddings")) or HEAD not in loaded
+    if tied:
+        loaded.pop(HEAD, None)
+    layers, deltanet = _whole(text, "num_hidden_layers"), _deltanet_layers(loaded)
+    heads = _whole(text, "num_attention_heads")
+    values = _whole(text, "linear_num_value_heads", 0) * _whole(text, "linear_value_head_dim", 128)
+    return PlannedModel(
+        kind=str(kind),
+        tensors=loaded,
+        tied=tied,
+        stored=sum(entry.bytes for entry in entries.values()),
+        carried=sum(entry.bytes for name, entry in entries.items() if name.startswith(NOT_LOADED)),
+        width=embedding[1],
+        intermediate=_whole(text, "intermediate_size"),
+        vocabulary=embedding[0],
+        heads=heads,
+        key_heads=_whole(text, "num_key_value_heads", heads),
+        head_size=_whole(text, "head_dim", embedding[1] // heads),
+        attention_layers=max(0, layers - deltanet),
+        deltanet_layers=deltanet,
+        deltanet_width=values if deltanet else 0,
+        packed="quantization_config" in config,
+        mtp=any(name.startswith(NOT_LOADED[:2]) for name in entries),
+    )
+
+
+def _deltanet_layers(names: Mapping[str, Any]) -> int:
+    return len({name.partition(f".{DELTANET}.")[0] for name in names if f".{DELTANET}." in name})
+
+
+def _whole(text: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """A positive whole number of the configuration. Raises SourceError for anything else."""
+    value = text.get(key)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or not 0 < value < 2**40:
+        raise SourceError(f"config.json: {key} must be a positive whole number, not {value!r:.40}")
+    return value
+
+
+def count(shape: tuple[int, ...]) -> int:
+    """The elements of a tensor."""
+    numbers = 1
+    for size in shape:
+        numbers *= size
+    return numbers
+
+
+def _unwrapped(name: str) -> str:
+    """A tensor's name without the prefix that a vision-language model adds."""
+    return name.replace("language_model.", "", 1)
+
+
+def _shards(path: Path) -> list[str]:
+    """The names of the folder's shards, from its index if it has one."""
+    if not (path / _INDEX).is_file():
+        found = sorted(file.name for file in path.glob("*.safetensors"))
+        if not found:
+            raise SourceError(f"{path}: there is no safetensors file")
+        return found
+    index = _json(path / _INDEX).get("weight_map")
+    names = set(index.values()) if isinstance(index, dict) else set()
+    if not names or not all(isinstance(name, str) and name and Path(name).name == name for name in names):
+        raise SourceError(f"{path / _INDEX}: weight_map must map tensors to files of the folder")
+    return sorted(names)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """An object from a JSON file. Raises SourceError."""
+    try:
+        if path.stat().st_size > MAX_JSON:
+            raise ValueError(f"larger than {MAX_JSON >> 20} MiB")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SourceError(
+            f"{path.parent}: there is no {path.name}; a Hugging Face model folder is needed"
+        ) from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise SourceError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(document, dict):
+        raise SourceError(f"{path}: must be a JSON object")
+    return document

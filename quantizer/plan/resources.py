@@ -1,0 +1,341 @@
+"""A plan before the work: what a recipe takes on a model, whether a machine has it, and what to change if not.
+
+    plan(model, recipe, machine) -> ResourcePlan
+
+Pure: the model comes from `read_model`, the machine from `read_machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from quantizer.plan.duration import durations, step_seconds
+from quantizer.plan.machine import GIB, Machine, accelerator
+from quantizer.plan.memory import (
+    BF16,
+    F32,
+    PART,
+    PARTS,
+    PROCESS_ON_CPU,
+    DataSize,
+    Job,
+    PhaseNeed,
+    disk,
+    make_job,
+    overhead,
+    phases,
+)
+from quantizer.plan.model import QUANTIZABLE, PlannedModel
+from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
+
+LEAST_TOKENS: Final = 1024
+"""No shorter micro-batch is proposed."""
+WORDS: Final = {
+    "train.recompute": "activations are computed again: a third more time",
+    "train.optimizer": "BF16 weights and low-bit moments for float32 masters and moments (docs/study/low-bit.md)",
+    "train.batch_tokens": "shorter steps",
+    "train.micro_tokens": "fewer tokens at once",
+    "train.max_tokens": "longer conversations are left out",
+    "calibrate.batch_tokens": "fewer tokens at once; the result hardly differs",
+    "calibrate.max_tokens": "longer conversations are left out",
+}
+"""What a changed value means."""
+SMALL: Final = GIB
+"""A job that takes less is not refused: a host's free memory changes by as much from one moment to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the recipe that saves memory. assignment: for --set. words: what it means."""
+
+    assignment: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePlan:
+    """What a job takes, and whether it fits.
+
+    needed, available: bytes by place ("GPU memory", "host memory", "memory" where they are one, "disk"); a place is
+    missing in `available` where nobody knows. changes: what to change until it fits, if that is possible. enough:
+    whether it fits with all of them.
+    """
+
+    model: PlannedModel
+    recipe: Recipe
+    machine: Machine
+    phases: tuple[PhaseNeed, ...]
+    disk: dict[str, int]
+    seconds: dict[str, float] | None
+    tokens_per_second: float | None
+    needed: Mapping[str, int]
+    available: Mapping[str, int]
+    changes: tuple[Change, ...] = ()
+    enough: bool = True
+    notes: tuple[str, ...] = ()
+
+    @property
+    def peak_device(self) -> int:
+        return max(phase.on_device for phase in self.phases)
+
+    @property
+    def peak_host(self) -> int:
+        return max(phase.on_host for phase in self.phases)
+
+    @property
+    def short(self) -> dict[str, int]:
+        """The places that lack memory, and how much."""
+        return lacking(self.needed, self.available)
+
+    @property
+    def fits(self) -> bool | None:
+        """None: nobody knows this machine's memory."""
+        if self.short:
+            return False
+        return True if self.needed.keys() - {"disk"} <= self.available.keys() else None
+
+    @property
+    def why(self) -> str:
+        """One sentence with the numbers and the first thing to do; empty if it fits."""
+        return f"{_told(self.needed, self.available)}; {self.advice}" if self.short else ""
+
+    @property
+    def advice(self) -> str:
+        """What to do if it does not fit."""
+        if set(self.short) == {"disk"}:
+            return "free some of the disk, or name an --out on another"
+        found = []
+        idle = _available(self.machine.idle)
+        if not lacking(self.needed, idle).keys() - {"disk"}:
+            found.append("stop what else uses the memory")
+        if self.changes and self.enough:
+            found.append("try " + " ".join(f"--set {change.assignment}" for change in self.changes))
+        elif self.recipe.awq or self.recipe.auto:
+            found.append("take the recipe mse, which searches without data")
+        return ", or ".join(found) or "no setting makes it fit: take more memory, or a smaller model"
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts; the keys that others rely on come first."""
+        return {
+            "parameters": self.model.parameters,
+            "peak_device_bytes": self.peak_device,
+            "peak_host_bytes": self.peak_host,
+            "disk_bytes": sum(self.disk.values()),
+            "seconds": None if self.seconds is None else round(sum(self.seconds.values()), 1),
+            "fits": self.fits,
+            "recipe": self.recipe.name,
+            "machine": self.machine.name,
+            "unified_memory": self.machine.unified,
+            "phases": [asdict(phase) for phase in self.phases],
+            "disk": self.disk,
+            "seconds_by_part": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "needed_bytes": dict(self.needed),
+            "available_bytes": dict(self.available),
+            "changes": [asdict(change) for change in self.changes],
+            "enough": self.enough,
+            "notes": list(self.notes),
+        }
+
+
+def plan(
+    model: PlannedModel,
+    recipe: Recipe,
+    machine: Machine,
+    data: DataSize | None = None,
+    *,
+    bf16: bool = False,
+) -> ResourcePlan:
+    """What a recipe takes on a model, and whether a machine has it.
+
+    data: for the hidden states of calibration and for the time. bf16: the trained weights are written unrounded, too. Raises RecipeError if the recipe does not
+    fit the model.
+    """
+    first = _estimate(model, recipe, machine, data, bf16)
+
+    def tried(changed: Recipe) -> ResourcePlan:
+        return _estimate(model, changed, machine, data, bf16)
+
+    if not _lacks_memory(first):
+        return first
+    edits = _edits_that_fit(model, recipe, tried)
+    cheaper = _edited(recipe, edits or ())
+    return replace(first, changes=_differences(recipe, cheaper), enough=edits is not None)
+
+
+def _lacks_memory(made: ResourcePlan) -> bool:
+    return bool(made.short.keys() - {"disk"})
+
+
+def _estimate(
+    model: PlannedModel, recipe: Recipe, machine: Machine, data: DataSize | None, bf16: bool
+) -> ResourcePlan:
+    job = make_job(model, recipe, machine.processes, data, on_cpu=machine.gpu is None)
+    found, files = tuple(phases(job)), disk(job, bf16)
+    chip = accelerator(machine.name)
+    rate = None
+    if recipe.train and chip:
+        rate = round(recipe.train.batch_tokens / step_seconds(job, chip), 1)
+    needed = _needed(found, machine) | {"disk": sum(files.values())}
+    return ResourcePlan(
+        model, recipe, machine, found, files, durations(job, machine.name), rate, needed,
+        _available(machine), notes=tuple(_notes(job)),
+    )  # fmt: skip
+
+
+def _needed(found: tuple[PhaseNeed, ...], machine: Machine) -> dict[str, int]:
+    """Device and host memory, each with its own worst phase; where they are one, the worst sum of a phase."""
+    context = overhead if machine.gpu else lambda device: 0
+    if machine.unified:
+        each = max(p.on_device + context(p.on_device) + p.on_host for p in found)
+        return {"memory": each * machine.processes}
+    return {
+        "GPU memory": max(p.on_device + context(p.on_device) for p in found),
+        "host memory": max(p.on_host for p in found) * machine.processes,
+    }
+
+
+def _available(machine: Machine) -> dict[str, int]:
+    """What may be taken: of the host's memory all but the floor that the guard keeps free."""
+    found: dict[str, int] = {}
+    if machine.gpu and machine.gpu.free is not None:
+        found["GPU memory"] = machine.gpu.free
+    if machine.host:
+        found["memory" if machine.unified else "host memory"] = max(
+            0, machine.host.available - machine.host.floor
+        )
+    if machine.disk is not None:
+        found["disk"] = machine.disk
+    return found
+
+
+Edit = Callable[[Recipe], Recipe]
+
+
+def _edits_that_fit(
+    model: PlannedModel, recipe: Recipe, tried: Callable[[Recipe], ResourcePlan]
+) -> list[Edit] | None:
+    """As few of the cheaper settings as make it fit, the least harmful first; None if all of them do not.
+
+    What a DeltaNet keeps without recomputation is an estimate, so recomputation is never given up for one.
+    """
+    taken: list[Edit] = []
+    for edit in _edits(recipe):
+        taken.append(edit)
+        if not _lacks_memory(tried(_edited(recipe, taken))):
+            break
+    else:
+        return None
+    sure = recipe.train is not None and not recipe.train.recompute and model.deltanet_layers > 0
+    for edit in taken[1 if sure else 0 :]:
+        without = [other for other in taken if other is not edit]
+        if not _lacks_memory(tried(_edited(recipe, without))):
+            taken = without
+    return taken
+
+
+def _edits(recipe: Recipe) -> list[Edit]:
+    """Settings that take less memory, the least harmful first."""
+    found: list[Edit] = []
+    settings = recipe.train
+    if settings:
+        found.append(partial(_train_with, recompute=True))
+        if settings.trained == "weights" and not recipe.lora:
+            found.append(partial(_train_with, optimizer="adamw_8bit"))
+        found += [partial(_train_with, micro_tokens=tokens) for tokens in _halves(settings.micro_tokens)]
+        if settings.trained == "weights" and not recipe.lora:
+            found.append(partial(_train_with, optimizer="adamw_4bit"))
+    return found + [partial(_calibrated_with, tokens) for tokens in _halves(recipe.calibrate.batch_tokens)]
+
+
+def _halves(tokens: int) -> list[int]:
+    found = []
+    while tokens > LEAST_TOKENS:
+        tokens = max(LEAST_TOKENS, tokens // 2)
+        found.append(tokens)
+    return found
+
+
+def _edited(recipe: Recipe, edits: Iterable[Edit]) -> Recipe:
+    for edit in edits:
+        recipe = edit(recipe)
+    return recipe
+
+
+def _train_with(recipe: Recipe, **values: Any) -> Recipe:
+    """The recipe with other values in [train], and with those that follow from them: a step of few bytes is one
+    micro-batch, and a row that is longer than a micro-batch would be one by itself."""
+    assert recipe.train is not None
+    settings = asdict(recipe.train) | values
+    settings["max_tokens"] = min(settings["max_tokens"], settings["micro_tokens"])
+    if settings["optimizer"] != "adamw":
+        settings["batch_tokens"] = settings["micro_tokens"]
+    return replace(recipe, train=Train(**settings))
+
+
+def _calibrated_with(tokens: int, recipe: Recipe) -> Recipe:
+    calibrate = recipe.calibrate
+    shorter = replace(calibrate, batch_tokens=tokens, max_tokens=min(tokens, calibrate.max_tokens))
+    return replace(recipe, calibrate=shorter)
+
+
+def _differences(recipe: Recipe, changed: Recipe) -> tuple[Change, ...]:
+    """The changed values as assignments for --set."""
+    before, after = recipe_as_json(recipe), recipe_as_json(changed)
+    found = []
+    for section in ("train", "calibrate"):
+        for key, value in after.get(section, {}).items():
+            if value != before[section][key]:
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                found.append(Change(f"{section}.{key}={text}", WORDS[f"{section}.{key}"]))
+    return tuple(found)
+
+
+def _notes(job: Job) -> Iterator[str]:
+    """What is assumed."""
+    model, settings = job.model, job.train
+    if model.kind not in QUANTIZABLE:
+        yield f"models of type {model.kind} can be planned, and not yet quantized"
+    if job.recipe.backend != "manners":
+        yield f"the work is done by {job.recipe.backend}, whose own memory is not known here"
+    if settings and model.deltanet_layers and not settings.recompute:
+        yield "a DeltaNet's activations without train.recompute are an estimate; nobody has measured them"
+    if model.mtp:
+        yield "the MTP head is copied as it is, and is not trained"
+
+
+def lacking(needed: Mapping[str, int], available: Mapping[str, int]) -> dict[str, int]:
+    """By place, the bytes that are missing; what needs hardly anything lacks nothing."""
+    over = {place: needed[place] - there for place, there in available.items()}
+    return {place: lack for place, lack in over.items() if lack > 0 and needed[place] > SMALL}
+
+
+def gguf_needed(model: PlannedModel, kind: str) -> dict[str, int]:
+    """Bytes of memory and disk that `manners quantize gguf` takes: parts of tensors, a layer's largest matrix whole, in
+    BF16, float32 and moved, and the file. Bits a weight: llama.cpp's mixes over Qwen's matrices."""
+    bits = {"f16": 16.0, "q4_k_m": 4.9, "q2_k": 3.2}.get(kind)
+    file = model.stored if bits is None else int(model.parameters * bits / 8)
+    return {"memory": PROCESS_ON_CPU + PARTS * PART + model.largest_inside * (BF16 + 2 * F32), "disk": file}
+
+
+def gguf_shortage(model: PlannedModel, kind: str, machine: Machine) -> str:
+    """Why a GGUF file cannot be written here; empty if it can."""
+    needed, available = gguf_needed(model, kind), _available(replace(machine, gpu=None))
+    if not lacking(needed, available):
+        return ""
+    return f"{_told(needed, available)}; stop what else uses it, or name an --out on another disk"
+
+
+def _told(needed: Mapping[str, int], available: Mapping[str, int]) -> str:
+    lacks = [
+        f"{_gib(needed[place])} of {place}, and {_gib(available[place])} can be taken"
+        for place in lacking(needed, available)
+    ]
+    return f"needs {'; '.join(lacks)}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB"

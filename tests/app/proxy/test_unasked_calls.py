@@ -1,0 +1,283 @@
+"""A call that nobody asked for is not spoken: what is left is heard, and of nothing the engine is asked once more."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, with_system_line
+from app.config.config import parse
+from app.stream.sse import SSEDecoder
+from tests.app.house import HELLO, TOOLS, House, house, run
+from tests.fuzz.hearing import READERS, WHOLE, Heard
+from tests.script import Hang, Head, Say, Wait, call, finish, reply, role, text, thought
+from tests.scripted_engine import ScriptedEngine
+
+live = pytest.mark.asyncio(loop_scope="module")
+
+CALL = '<tool_call>\n{"name": "get_date", "arguments": {}}\n</tool_call>'
+FLAT = [tool["function"] for tool in TOOLS]
+SURFACES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": HELLO},
+    "/v1/messages": {"messages": HELLO, "max_tokens": 50},
+    "/v1/responses": {"input": "Hello!"},
+    "/v1/completions": {"prompt": "Hello!"},
+}
+WITH_TOOLS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"tools": TOOLS},
+    "/v1/messages": {"tools": [{"name": f["name"], "input_schema": f["parameters"]} for f in FLAT]},
+    "/v1/responses": {"tools": [{"type": "function", **f} for f in FLAT]},
+}
+both = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A gateway as it is by default."""
+    async with house(tmp_path_factory.mktemp("state")) as it:
+        yield it
+
+
+@pytest.fixture
+def home(shared: House) -> House:
+    """The same, its engine as if new."""
+    shared.engine.forget()
+    return shared
+
+
+async def ask(home: House, path: str, stream: bool, **more: Any) -> tuple[int, Heard]:
+    """The status, and what is heard on this surface."""
+    body = {"model": "annie", "stream": stream, **SURFACES[path], **more}
+    async with home.client.post(home.url + path, json=body) as response:
+        raw = await response.read()
+    if response.status != 200:
+        error = json.loads(raw)["error"]
+        return response.status, Heard(error=error.get("code") or error["details"]["error_code"])
+    return 200, READERS[path](SSEDecoder().feed(raw)) if stream else WHOLE[path](json.loads(raw))
+
+
+@live
+@both
+@pytest.mark.parametrize("path", SURFACES)
+async def test_a_reply_of_nothing_but_a_call_is_asked_once_more(home: House, path: str, stream: bool) -> None:
+    before = await home.metrics()
+    home.engine.play(*reply(CALL))
+    home.engine.play(*reply("I cannot know", " the day."))
+    status, heard = await ask(home, path, stream)
+    assert (status, heard.text, heard.calls, heard.finish) == (200, "I cannot know the day.", [], "stop")
+    first, second = home.engine.requests
+    assert NO_TOOLS_HINT not in first.raw.decode() and NO_TOOLS_HINT in second.raw.decode()
+    assert first.path == second.path
+    line = await home.booked()
+    assert line["asked_again"] and line["calls"] == ["unasked"] and line["breaches"] == ["raw_tool_call"]
+    after = await home.metrics()
+    for name, labels in {"manners_retries_total": {"result": "heard"}, "manners_tool_calls_total": {"source": "unasked"}}.items():  # fmt: skip
+        assert after(name, **labels) - before(name, **labels) == 1
+
+
+@live
+@both
+@pytest.mark.parametrize("path", SURFACES)
+async def test_it_is_asked_once_and_then_ends_with_an_honest_code(
+    home: House, path: str, stream: bool
+) -> None:
+    home.engine.always(*reply(CALL))
+    assert await ask(home, path, stream) == (502, Heard(error="reply_fully_filtered"))
+    assert len(home.engine.requests) == 2
+    line = await home.booked()
+    assert (line["code"], line["calls"]) == ("reply_fully_filtered", ["unasked"] * 2)
+    assert (await home.metrics())("manners_retries_total", result="failed") >= 1
+
+
+@live
+@both
+@pytest.mark.parametrize("path", SURFACES)
+async def test_what_was_said_beside_it_is_heard_and_nothing_is_asked_again(
+    home: House, path: str, stream: bool
+) -> None:
+    home.engine.play(*reply("Let me see. ", CALL))
+    assert (await ask(home, path, stream))[1].text == "Let me see. "
+    assert len(home.engine.requests) == 1 and not (await home.booked())["asked_again"]
+
+
+@live
+@both
+@pytest.mark.parametrize("path", WITH_TOOLS)
+async def test_a_call_of_another_tool_is_no_call(home: House, path: str, stream: bool) -> None:
+    other = (Head(), Say(role()), Say(call("fly", "{}")), Say(finish("tool_calls")))
+    for first in (reply(CALL), other):
+        home.engine.forget()
+        home.engine.play(*first)
+        home.engine.play(*reply("I cannot."))
+        _, heard = await ask(home, path, stream, **WITH_TOOLS[path])
+        assert (heard.text, heard.calls) == ("I cannot.", [])
+        assert SOME_TOOLS_HINT in home.engine.requests[1].raw.decode()
+        assert (await home.booked())["calls"] == ["unasked"]
+
+
+@live
+@both
+@pytest.mark.parametrize("path", WITH_TOOLS)
+async def test_the_second_time_the_right_tool_may_be_called(home: House, path: str, stream: bool) -> None:
+    home.engine.play(*reply(CALL))
+    home.engine.play(*reply(CALL.replace("get_date", "web_search")))
+    _, heard = await ask(home, path, stream, **WITH_TOOLS[path])
+    assert (heard.text, heard.parsed, heard.finish) == ("", [("web_search", {})], "tool_calls")
+
+
+@live
+@both
+async def test_white_space_before_a_call_is_nothing_that_was_shown(home: House, stream: bool) -> None:
+    home.engine.play(*reply("\n", " ", CALL, "\n "))
+    home.engine.play(*reply("Words."))
+    assert (await ask(home, "/v1/chat/completions", stream))[1].text == "Words."
+
+
+@live
+async def test_what_was_thought_and_shown_cannot_be_asked_again(tmp_path: Path) -> None:
+    said = (Head(), Say(role()), Say(thought("Hm.")), Wait(0.05), Say(text(CALL)), Say(finish()))
+    async with house(tmp_path, reasoning="separate", thinking="on") as home:
+        for stream, requests, error in ((True, 1, "reply_fully_filtered"), (False, 2, None)):
+            home.engine.forget()
+            home.engine.play(*said)
+            home.engine.play(*reply("Words."))
+            answer = await home.ask(stream=stream)
+            assert len(home.engine.requests) == requests
+            if stream:
+                assert answer.frames[-1]["error"]["code"] == error
+            else:
+                message = answer.json["choices"][0]["message"]
+                assert message["content"] == "Words." and "reasoning_content" not in message
+
+
+@live
+async def test_a_model_may_leave_calls_as_text(tmp_path: Path) -> None:
+    async with house(tmp_path, unasked_calls="text") as home:
+        home.engine.always(*reply(CALL))
+        for path in SURFACES:
+            assert (await ask(home, path, True))[1].text == CALL
+        assert len(home.engine.requests) == len(SURFACES)
+
+
+@live
+async def test_its_families_can_be_chosen(tmp_path: Path) -> None:
+    async with house(tmp_path, call_tags=["mistral"]) as home:
+        home.engine.always(*reply(CALL))
+        assert (await home.ask()).text == CALL
+        home.engine.always(*reply("Hi. [TOOL_CALLS]now[ARGS]{}"))
+        assert (await home.ask()).text == "Hi. "
+
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"response_format": {"type": "json_object"}},
+    "/v1/responses": {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}},
+}
+
+
+@live
+@both
+@pytest.mark.parametrize("path", FORMATS)
+async def test_where_json_was_asked_for_it_is_the_answer(home: House, path: str, stream: bool) -> None:
+    bare = '{"name": "get_date", "arguments": {}}'
+    home.engine.play(*reply(bare))
+    assert (await ask(home, path, stream, **FORMATS[path]))[1].text == bare
+    home.engine.play(*reply("Hi.\n", bare))
+    assert (await ask(home, path, stream))[1].text.strip() == "Hi."
+
+
+# Budgets and deadlines of the second asking.
+
+
+@live
+@both
+async def test_its_silence_is_the_first_one_s(tmp_path: Path, stream: bool) -> None:
+    async with house(tmp_path, timeouts={"first_token": 30.0, "idle": 0.3, "total": 30.0}) as home:
+        home.engine.play(*reply(CALL))
+        home.engine.play(Hang())
+        assert await ask(home, "/v1/chat/completions", stream) == (504, Heard(error="idle_timeout"))
+
+
+@live
+async def test_its_time_is_the_first_one_s(tmp_path: Path) -> None:
+    async with house(tmp_path, timeouts={"first_token": 30.0, "idle": 30.0, "total": 0.8}) as home:
+        home.engine.play(Head(), Wait(0.4), *reply(CALL)[1:])
+        home.engine.play(Hang())
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        assert await ask(home, "/v1/chat/completions", True) == (504, Heard(error="total_timeout"))
+        assert loop.time() - start >= 0.7
+
+
+@live
+@both
+async def test_both_replies_have_one_budget(tmp_path: Path, stream: bool) -> None:
+    async with house(tmp_path, gateway={"max_reply_bytes": 4096}) as home:
+        words = (Head(), Say(role()), Say(text("y" * 2500)), Wait(0.05), Say(text("y")), Say(finish()))
+        home.engine.play(*reply(CALL.replace("{}", '{"a": "%s"}' % ("x" * 2500))))
+        home.engine.play(*words)
+        _, heard = await ask(home, "/v1/chat/completions", stream)
+        assert heard.error == "upstream_too_large"
+        home.engine.play(*words)
+        assert (await ask(home, "/v1/chat/completions", stream))[1].text == "y" * 2501
+
+
+@live
+async def test_a_keep_alive_does_not_count_as_shown(tmp_path: Path) -> None:
+    async with house(tmp_path, keepalive=0.02) as home:
+        home.engine.play(Head(), Wait(0.15), *reply(CALL)[1:])
+        home.engine.play(Head(), Wait(0.15), *reply("Words.")[1:])
+        async with home.begin() as response:
+            raw = await response.read()
+        assert raw.count(b": keep-alive") >= 2
+        assert READERS["/v1/chat/completions"](SSEDecoder().feed(raw)).text == "Words."
+
+
+@live
+async def test_then_another_engine_may_answer_and_is_asked_as_it_was(tmp_path: Path) -> None:
+    async with ScriptedEngine() as first, ScriptedEngine() as second:
+        engine = {"dialect": "llama-server", "driver": "url"}
+        tables: dict[str, Any] = {
+            "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(tmp_path)},
+            "engines": {"one": {**engine, "url": first.url}, "two": {**engine, "url": second.url}},
+            "models": {"annie": {"live": "one", "fallback": ["two"]}},
+        }
+        async with run(parse(tables, tmp_path), first) as home:
+            first.always(*reply(CALL))
+            second.always(*reply("Words."))
+            assert (await home.ask()).text == "Words."
+            assert (len(first.requests), len(second.requests)) == (2, 1)
+            assert NO_TOOLS_HINT not in second.requests[0].raw.decode()
+            assert (await home.metrics())("manners_retries_total", engine="one", result="failed") == 1
+
+
+@live
+async def test_a_prompt_of_tokens_has_no_place_for_a_hint(home: House) -> None:
+    home.engine.always(*reply(CALL))
+    status, heard = await ask(home, "/v1/completions", True, prompt=[1, 2, 3])
+    assert (status, heard.error, len(home.engine.requests)) == (502, "reply_fully_filtered", 1)
+
+
+@live
+async def test_a_thought_alone_is_no_reason_to_ask_again(home: House) -> None:
+    home.engine.always(*reply("<think>Hm.</think>"))
+    assert (await ask(home, "/v1/chat/completions", True))[0] == 502
+    assert len(home.engine.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "messages, said",
+    [
+        ([{"role": "user", "content": "a"}], "hint"),
+        ([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "a"}], "Be kind.\n\nhint"),
+        ([{"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": " kind."}]}], "Be kind.\n\nhint"),
+        ([{"role": "system", "content": None}], "\n\nhint"),
+    ],
+)  # fmt: skip
+def test_a_hint_is_a_line_of_the_one_system_message(messages: list[dict[str, Any]], said: str) -> None:
+    hinted = with_system_line({"messages": messages}, "hint")["messages"]
+    assert hinted[0]["content"] == said
+    assert [turn["role"] in ("system", "developer") for turn in hinted].count(True) == 1

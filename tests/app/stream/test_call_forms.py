@@ -1,0 +1,342 @@
+"""Tool calls in every form that models write, with tools in the request and without: none is ever heard."""
+
+import json
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.stream.bare_calls import LONGEST_BARE, calls_in
+from app.stream.events import Text
+from app.stream.holdback import FILTERED, UNBOUNDED
+from app.stream.pipeline import Pipeline, StreamPolicy
+from app.stream.tags import CALL_FAMILIES
+from tests.app.stream.wire import Heard, chunk, heard_streaming, heard_whole, policy, stream
+
+CUTS = (0, 1, 2, 3, 7, 20)
+QUERY = '{"query": "SECRET"}'
+OBJECT = f'{{"name": "web_search", "arguments": {QUERY}}}'
+OTHER = '{"name": "now", "parameters": {}}'
+
+
+@dataclass(frozen=True)
+class Form:
+    """A whole call, or several, as models write them, and what it is with tools: calls, or nothing."""
+
+    name: str
+    text: str
+    calls: tuple[str, ...] = ("web_search",)
+
+
+FORMS = [
+    Form("hermes", f"<tool_call>\n{OBJECT}\n</tool_call>"),
+    Form("XML", "<tool_call>\n<function=web_search>\n<parameter=query>\nSECRET\n</parameter>\n</function>\n</tool_call>"),
+    Form("XML without its wrapper", "<function=web_search>\n<parameter=query>\nSECRET\n</parameter>\n</function>"),
+    Form("bare JSON", OBJECT),
+    Form("bare JSON with parameters", f'{{"name": "web_search", "parameters": {QUERY}}}'),
+    Form("bare JSON, the arguments first", f'{{"arguments": {QUERY}, "name": "web_search"}}'),
+    Form("bare JSON with a type", f'{{"type": "function", "name": "web_search", "parameters": {QUERY}}}'),
+    Form("bare JSON as OpenAI nests it", f'{{"type": "function", "function": {OBJECT}}}'),
+    Form("bare JSON with a list of calls", f'{{"tool_calls": [{{"id": "c", "type": "function", "function": {OBJECT}}}]}}'),
+    Form("bare JSON over lines", json.dumps(json.loads(OBJECT), indent=2)),
+    Form("bare JSON, indented", "  " + OBJECT),
+    Form("bare JSON whose arguments are encoded twice", json.dumps({"name": "web_search", "arguments": QUERY})),
+    Form("bare JSON with other keys", f'{{"tool": "web_search", "args": {QUERY}}}'),
+    Form("a bare array", f"[{OBJECT}, {OTHER}]", ("web_search", "now")),
+    Form("a bare array over lines", f"[\n  {OBJECT},\n  {OTHER}\n]", ("web_search", "now")),
+    Form("two bare calls", f"{OBJECT}\n{OTHER}", ("web_search", "now")),
+    Form("two bare calls in one line", f"{OBJECT}; {OTHER}", ("web_search", "now")),
+    Form("an array in tool_calls", f"<tool_calls>[{OBJECT}, {OTHER}]</tool_calls>", ("web_search", "now")),
+    Form("an object in tool_calls", f"<tool_calls>\n{OBJECT}\n</tool_calls>"),
+    Form("tool_call in tool_calls", f"<tool_calls>\n<tool_call>\n{OBJECT}\n</tool_call>\n<tool_call>{OTHER}</tool_call>\n</tool_calls>", ("web_search", "now")),
+    Form("function_call", f"<function_call>{OBJECT}</function_call>"),
+    Form("function_calls", f"<function_calls>[{OBJECT}]</function_calls>"),
+    Form("functioncall without its end", f"<functioncall> {OBJECT}"),
+    Form("Mistral's array", f"[TOOL_CALLS][{OBJECT}, {OTHER}]", ("web_search", "now")),
+    Form("Mistral's array, apart", f"[TOOL_CALLS] [{OBJECT}]"),
+    Form("Mistral's name and arguments", f"[TOOL_CALLS]web_search[ARGS]{QUERY}"),
+    Form("Mistral's with an id", f"[TOOL_CALLS]web_search[CALL_ID]a1b2c3d4e[ARGS]{QUERY}"),
+    Form("Mistral's without a mark", f"[TOOL_CALLS]web_search{QUERY}"),
+    Form("two of Mistral's", f"[TOOL_CALLS]web_search[ARGS]{QUERY}[TOOL_CALLS]now[ARGS]{{}}", ("web_search", "now")),
+    Form("Mistral's with an end", f"[tool_calls][{OBJECT}][/TOOL_CALLS]"),
+    Form("Llama's", f'<|python_tag|>{{"type": "function", "name": "web_search", "parameters": {QUERY}}}'),
+    Form("Llama's with its end", f"<|python_tag|>{OBJECT}; {OTHER}<|eom_id|>", ("web_search", "now")),
+    Form("Llama's code", '<|python_tag|>web_search.call(query="SECRET")<|eom_id|>', ()),
+    Form("Llama's words", "<|python_tag|>import SECRET", ()),
+    Form("Granite's", f"<|tool_call|>[{OBJECT}]<|/tool_call|>"),
+    Form("Kimi's", f"<|tool_calls_section_begin|><|tool_call_begin|>functions.web_search:0<|tool_call_argument_begin|>{QUERY}<|tool_call_end|><|tool_calls_section_end|>", ()),
+    Form("DeepSeek's", f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>web_search\n{QUERY}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", ()),
+    Form("escaped for HTML", f"&lt;tool_call&gt;\n{OBJECT}\n&lt;/tool_call&gt;"),
+    Form("escaped by numbers", f"&#60;tool_call&#62;{OBJECT}&#x3C;/tool_call&#x3E;"),
+    Form("half escaped", f"&lt;tool_call>{OBJECT}&lt;/Tool_Call >"),
+    Form("escaped with its quotes", f"&lt;tool_call&gt;{OBJECT.replace(chr(34), '&quot;')}&lt;/tool_call&gt;", ()),
+    Form("escaped XML", "&lt;function=web_search&gt;\n&lt;parameter=query&gt;\nSECRET\n&lt;/parameter&gt;\n&lt;/function&gt;", ()),
+    Form("an invoke tag", '<function_calls>\n<invoke name="web_search">\n<parameter name="query">SECRET</parameter>\n</invoke>\n</function_calls>', ()),
+    Form("an invoke tag alone", '<invoke name="web_search"><parameter name="query">SECRET</parameter></invoke>', ()),
+    Form("an orphan parameter", "<parameter=query>\nSECRET\n</parameter>\n</function>", ()),
+    Form("an orphan parameter in one line", "<parameter=query>SECRET</parameter></function></tool_call>", ()),
+    Form("single quotes", OBJECT.replace('"', "'"), ()),
+    Form("arguments that break off", '{"name": "web_search", "arguments": {"query": SECRET}}', ()),
+    Form("an array of which one is a call", f'[{OBJECT}, {{"id": "SECRET"}}]'),
+    Form("a call and then something else", f'[{OBJECT}, "SECRET"]', ()),
+]  # fmt: skip
+
+
+def deltas(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)] if size else [text]
+
+
+def names(heard: Heard) -> tuple[str, ...]:
+    return tuple(name for name, _ in heard.calls)
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_with_tools_a_call_is_a_call_in_every_form(form: Form, size: int) -> None:
+    for before, after in (("", ""), ("Hi.\n", ""), ("Hi.\n", "\n\nBye."), ("<think>a</think>", "")):
+        data = stream(*deltas(before + form.text + after, size))
+        for heard in (
+            heard_streaming(data, policy()),
+            heard_whole(data, policy(guard=UNBOUNDED, after=UNBOUNDED)),
+        ):
+            assert "SECRET" not in heard.content and "web_search" not in heard.content
+            assert names(heard) == (form.calls if heard.error is None else ())
+            assert (heard.error == FILTERED) is (not form.calls and "Hi" not in before)
+            assert heard.content.startswith("Hi.") or "Hi" not in before
+            assert all(json.loads(arguments) in ({"query": "SECRET"}, {}) for _, arguments in heard.calls)
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_without_tools_it_is_neither_heard_nor_handed_on(form: Form, size: int) -> None:
+    for rules in (policy(tools=False), policy(tools=False, guard=UNBOUNDED)):
+        data = stream(*deltas("Hi.\n" + form.text, size))
+        pipeline = Pipeline(rules)
+        pipeline.feed(data)
+        assert pipeline.dropped and {*pipeline.call_sources} <= {"unasked", "invalid"}
+        assert not form.calls or pipeline.call_sources[0] == "unasked"
+        heard = heard_streaming(data, rules)
+        assert (heard.content.strip(), heard.calls, heard.finish) == ("Hi.", [], "stop")
+        assert heard_streaming(stream(*deltas(form.text, size)), rules).error == FILTERED
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_one_of_a_tool_that_is_not_there_is_not_handed_on(form: Form) -> None:
+    text = form.text.replace("web_search", "get_moon").replace("now", "get_sun")
+    heard = heard_streaming(stream("Hi.\n" + text), policy())
+    assert (heard.content.strip(), heard.calls) == ("Hi.", [])
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_where_calls_are_to_stay_text_not_a_letter_is_missing(form: Form) -> None:
+    said = "Hi.\n" + form.text
+    assert heard_streaming(stream(said), policy(tools=False, unasked="text")).content == said
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_in_a_fence_and_without_tools_it_is_an_example(form: Form, size: int) -> None:
+    said = f"Like so:\n```\n{form.text}\n```\nDone."
+    assert heard_streaming(stream(*deltas(said, size)), policy(tools=False)).content == said
+
+
+PROSE = [
+    "Use the <tool_call> tag to begin a call.",
+    "It is called <tool_call>",
+    "The `<tool_calls>` and `[TOOL_CALLS]` tags begin several.",
+    'The "<tool_call>" tag begins one, and "[TOOL_CALLS]" several.',
+    "Mistral's [TOOL_CALLS] token is special.",
+    "The token is [TOOL_CALLS].",
+    "Llama writes <|python_tag|> before a call.",
+    "In HTML one writes &lt;tool_call&gt; with entities, and &amp; too.",
+    "AT&T & <3 & &lt;",
+    "[1] is a note, [TOOL] is none, [T]",
+    "{}", "[]", "[ ]", "{ }", "{", "[", "[[1, 2], [3]]", "[1, 2, 3]", '["a", "b"]',
+    '{"answer": 42}',
+    '{"name": "Anna", "age": 7}',
+    '{"name": "Anna"}',
+    '{"name": "Anna", "parameters": [1]}',
+    '{"arguments": "none"}',
+    '{"type": "fruit", "name": "apple"}',
+    '[{"name": "Anna", "id": 5}, {"name": "Ben", "id": 6}]',
+    '{"id": 1, "index": {"name": "x"}}',
+    '{\n  "name": "Anna",\n  "children": [\n    {"name": "Ben", "age": 5}\n  ]\n}',
+    '[\n  {"title": "a"},\n  {"title": "b"}\n]',
+    "{'name': 'Anna', 'age': 7}",
+    "[it's] and {don't}",
+    "{name: Anna}",
+    "[a link](https://example.org)",
+    "As in `" + OBJECT + "`.",
+    "A call looks like " + OBJECT + " there.",
+    "- " + OTHER,
+    "~~~\n" + OBJECT + "\n~~~",
+    "```json\n[\n" + OBJECT + "\n]\n```\n",
+    "Sets are written {a, b}.\n{a} is one.\n[x] too.\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("said", PROSE)
+@pytest.mark.parametrize("tools", [True, False])
+def test_prose_code_and_other_json_stay_text_to_the_letter(said: str, size: int, tools: bool) -> None:
+    for before in ("", "Hi.\n"):
+        data = stream(*deltas(before + said, size))
+        heard = heard_streaming(data, policy(tools=tools))
+        assert (heard.content, heard.finish, heard.calls) == (before + said, "stop", [])
+        assert heard_whole(data, policy(tools=tools, guard=UNBOUNDED)).content == before + said
+
+
+THOUGHTS = [
+    ("&lt;think&gt;SECRET&lt;/think&gt;Hi.", "Hi."),
+    ("&LT;Think&GT;SECRET&lt;/THINK&gt;Hi.", "Hi."),
+    ("&#60;think&#62;SECRET&#x3c;/think&#x3e;Hi.", "Hi."),
+    ("<ThInK>SECRET</tHiNk>Hi.", "Hi."),
+    ("<think>SECRET&lt;/think&gt;Hi.", "Hi."),
+    ("&lt; think &gt;SECRET&lt;/ think&gt;Hi.", "Hi."),
+    ("&lt;think/&gt;Hi.", "Hi."),
+    ("[think]SECRET[/Think]Hi.", "Hi."),
+    ("<THOUGHT>SECRET</Thought>Hi.", "Hi."),
+]
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("said, heard", THOUGHTS)
+@pytest.mark.parametrize("tools", [True, False])
+def test_a_thought_is_one_in_any_case_and_escaped(said: str, heard: str, size: int, tools: bool) -> None:
+    assert heard_streaming(stream(*deltas(said, size)), policy(tools=tools)).content == heard
+
+
+ANSWERS = [OBJECT, f"[{OBJECT}]", "\n" + OBJECT, '{"text": "<tool_call>{} [TOOL_CALLS]now[ARGS]{}</tool_call>"}', '{"a": [\n{"name": "now", "arguments": {}}\n]}']  # fmt: skip
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("said", ANSWERS)
+@pytest.mark.parametrize("tools", [True, False])
+def test_where_json_was_asked_for_json_is_the_answer(said: str, size: int, tools: bool) -> None:
+    heard = heard_streaming(stream(*deltas(said, size)), policy(tools=tools, json_asked=True))
+    assert (heard.content, heard.calls) == (said.lstrip("\n"), [])
+    tagged = f"<tool_call>{OBJECT}</tool_call>"
+    raw = heard_streaming(stream(*deltas(tagged, size)), policy(tools=tools, json_asked=True))
+    assert names(raw) == (("web_search",) if tools else ()) and raw.content == ""
+
+
+@pytest.mark.parametrize(
+    "family, text",
+    [("qwen", f"<tool_call>{OBJECT}</tool_call>"), ("json", OBJECT), ("mistral", "[TOOL_CALLS]now[ARGS]{}")],
+)
+def test_a_family_that_is_switched_off_is_text(family: str, text: str) -> None:
+    rules = msgspec.structs.replace(
+        policy(), call_families=tuple(name for name in CALL_FAMILIES if name != family)
+    )
+    assert heard_streaming(stream(text), rules).content == text
+
+
+# How long something is held.
+
+
+def first_shown(rules: StreamPolicy, text: str) -> int:
+    """How many characters had been fed one by one when the first word of the last line came out."""
+    pipeline, said = Pipeline(rules), ""
+    for at, character in enumerate(text):
+        said += "".join(e.text for e in pipeline.feed(chunk(character)) if isinstance(e, Text))
+        if said.strip():
+            return at + 1
+    return len(text) + 1
+
+
+@pytest.mark.parametrize(
+    "text, most",
+    [("Hello there.", 1), ("1. One", 1), ('"Hi', 1), ("(a)", 1), ("a [1]", 1), ("[1] is", 2), ("[a]", 2),
+     ('{"answer": 42, "more": 1}', 9), ('[{"answer": 42}]', 10), ("{a}", 2), ("& so", 2)],
+)  # fmt: skip
+@pytest.mark.parametrize("tools", [True, False])
+def test_ordinary_text_is_not_delayed(text: str, most: int, tools: bool) -> None:
+    assert first_shown(policy(tools=tools), text) <= most
+
+
+@pytest.mark.parametrize("begun", ['{"arguments": "', '[{"input": "', "{" + " " * LONGEST_BARE])
+@pytest.mark.parametrize("size", [1000, 1 << 20])
+def test_what_is_held_of_json_that_may_be_a_call_is_bounded(begun: str, size: int) -> None:
+    pipeline, said, heard = Pipeline(policy()), "", ""
+    for delta in deltas(begun + "a" * 2 * LONGEST_BARE, size):
+        said += delta
+        heard += "".join(e.text for e in pipeline.feed(chunk(delta)) if isinstance(e, Text))
+        assert said.startswith(heard) and len(said) - len(heard) <= LONGEST_BARE + size
+    assert heard == said
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize(
+    "said, heard",
+    [('{"name": "web_search", "argum', ""), ('[{"name": "web_search"', ""), ("{", "{"), ("[", "["), ('{"na', '{"na'),
+     (OBJECT[:-1], ""), ("[TOOL_CALLS]web_se", ""), ("<|python_tag|>{", "")],
+)  # fmt: skip
+def test_of_a_call_that_was_cut_nothing_is_heard(said: str, heard: str, size: int) -> None:
+    for finish in ("length", None):
+        got = heard_streaming(
+            stream("Hi.\n", *deltas(said, size), finish=finish, done=bool(finish)), policy()
+        )
+        assert got.content == "Hi.\n" + heard and not got.calls
+
+
+@pytest.mark.parametrize(
+    "said, heard",
+    [
+        (OBJECT[:-1], ""),
+        (OBJECT[:-4], ""),
+        ('{"name": "web_search"', '{"name": "web_search"'),
+        ('{"a', '{"a'),
+        ("[TOOL_CALLS]web", ""),
+    ],
+)
+def test_a_call_that_is_not_finished_is_dropped_and_other_json_is_not(said: str, heard: str) -> None:
+    assert heard_streaming(stream("Hi.\n" + said), policy()).content == "Hi.\n" + heard
+
+
+def test_behind_a_broken_bare_call_speech_goes_on_in_the_next_line() -> None:
+    broken = '{"name": "web_search", "arguments": {"query": SECRET}}'
+    assert heard_streaming(stream(f"{broken}\nBye."), policy()).content.strip() == "Bye."
+    over_lines = '{"name": "web_search",\n "arguments": {\n  "query": SECRET\n }\n'
+    assert heard_streaming(stream(f"{over_lines}\nBye."), policy()).content.strip() == "Bye."
+
+
+def test_a_thought_in_json_that_is_no_call_is_a_thought() -> None:
+    said = '{"name": "<think>SECRET</think>Anna", "arguments": "x"}'
+    assert heard_streaming(stream(said), policy()).content == '{"name": "Anna", "arguments": "x"}'
+
+
+# The pure reading of a JSON value.
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.text(min_size=1, max_size=9).filter(str.isprintable),
+    st.dictionaries(st.text(max_size=5), values, max_size=3),
+)
+def test_arguments_are_kept_to_the_letter(name: str, arguments: dict[str, object]) -> None:
+    text = json.dumps(arguments, indent=1)
+    value = f'{{"name": {json.dumps(name)}, "arguments": {text}}}'
+    (call,) = calls_in(value)
+    assert (call.name, call.arguments) == (name, text)
+    assert calls_in(f"[{value},{value}]") == [call, call]
+
+
+@given(values)
+def test_any_other_value_holds_no_calls(value: object) -> None:
+    assert calls_in(json.dumps(value)) == []
+    assert calls_in(json.dumps({"name": "x", "y": value})) == []
+
+
+@given(st.lists(st.sampled_from(["{", "[", '"name"', ": ", '"now"', ", ", '"arguments"', "{}", "}", "]", "\n", "Hi.", "'", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "&lt;", "tool_call", "&gt;", "```\n", '"a": 1', "1"]), max_size=20), st.integers(1, 9), st.booleans())  # fmt: skip
+def test_soup_of_json_is_heard_the_same_on_any_cut(parts: list[str], size: int, tools: bool) -> None:
+    soup, rules = "".join(parts), policy(tools=tools)
+    whole = heard_streaming(stream(soup), rules)
+    cut = heard_streaming(stream(*deltas(soup, size)), rules)
+    assert (cut.content, cut.calls, cut.error) == (whole.content, whole.calls, whole.error)

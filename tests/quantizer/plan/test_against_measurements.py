@@ -1,0 +1,114 @@
+"""A plan's peak is within a tenth of every peak that was measured and committed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantizer.core.safetensors_header import HeaderEntry
+from quantizer.plan.machine import NAMED
+from quantizer.plan.memory import DataSize, make_job, phases
+from quantizer.plan.model import PlannedModel, make_model
+from quantizer.plan.resources import plan
+from quantizer.recipes.recipe import Calibrate, Recipe, Train
+from tests.quantizer.plan import sparse
+
+STUDY = Path(__file__).parents[3] / "docs" / "study"
+TOLERANCE = 0.10
+GIB = 2**30
+
+
+@cache
+def shape(name: str) -> PlannedModel:
+    config: dict[str, Any] = {
+        "9B": sparse.QWEN35_9B,
+        "8 layers": sparse.QWEN35_9B | {"num_hidden_layers": 8},
+        "27B": sparse.QWEN35_27B,
+        "0.47B": sparse.QWEN3_HALF,
+    }[name]
+    entries = {}
+    for tensor, sizes in sparse.shapes(config).items():
+        count = 2
+        for size in sizes:
+            count *= size
+        entries[tensor] = HeaderEntry("BF16", sizes, 0, count)
+    return make_model(config, entries)
+
+
+def by_phase(model: PlannedModel, recipe: Recipe, tokens: int) -> dict[str, int]:
+    job = make_job(model, recipe, data=DataSize(1, tokens))
+    return {phase.name: phase.on_device for phase in phases(job)}
+
+
+REAL_SIZE = json.loads((STUDY / "low-bit" / "real_size.json").read_text())["results"]
+TRAINED = [row for row in REAL_SIZE if "QAT" in row["name"] or "QAD" in row["name"]]
+
+
+def settings_of(row: dict[str, Any]) -> Train:
+    """What `quantizer.experiments.bench.real_size` set for a row."""
+    kind = "adamw" if "exact" in row["name"] else "adamw_8bit" if "8 bits" in row["name"] else "adamw_4bit"
+    return Train(
+        loss="kl" if "QAD" in row["name"] else "ce",
+        optimizer=kind,  # type: ignore[arg-type]
+        recompute=True,
+        batch_tokens=row["tokens"],
+        micro_tokens=row["tokens"],
+    )
+
+
+def shape_of(row: dict[str, Any]) -> PlannedModel:
+    return shape("8 layers" if row["name"].startswith("8 layers") else row["name"].partition(" ")[0])
+
+
+@pytest.mark.parametrize("row", TRAINED, ids=[f"{row['name']}, {row['rows']} rows" for row in TRAINED])
+def test_training_of_a_real_size(row: dict[str, Any]) -> None:
+    model, tokens = shape_of(row), row["tokens"] // row["rows"]
+    one_row = Calibrate(max_tokens=tokens, batch_tokens=tokens)  # the bench calibrates with one row
+    planned = by_phase(model, Recipe("bench", calibrate=one_row, train=settings_of(row)), tokens)
+
+    assert model.parameters == row["parameters"]
+    for phase, measured in row["parts"].items():
+        if phase != "build":
+            assert planned[phase] == pytest.approx(measured["allocated_gib"] * GIB, rel=TOLERANCE), phase
+
+
+HALF = json.loads((STUDY / "bench.json").read_text())["results"]
+SUBJECTS = {
+    "qat": Train(batch_tokens=16384, micro_tokens=16384),
+    "qad": Train(batch_tokens=16384, micro_tokens=16384, loss="kl"),
+    "sft": Train(batch_tokens=16384, micro_tokens=16384, quantized=False),
+}
+"""Those of the bench that are ours; the plain ones are transformers' loop."""
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_training_of_half_a_billion(name: str) -> None:
+    (measured,) = [row["bytes"] for row in HALF if row["name"] == name]
+
+    made = plan(shape("0.47B"), Recipe("bench", train=SUBJECTS[name]), NAMED["h100"])
+
+    assert made.peak_device == pytest.approx(measured, rel=TOLERANCE)
+
+
+def test_the_moments_are_what_the_optimizer_held() -> None:
+    """The one part of the sum that the bench tells by itself."""
+    for row in TRAINED:
+        if "held_bytes" not in row or row["vectors"] != "exact":
+            continue
+        recipe = Recipe("bench", train=settings_of(row))
+        (train,) = [phase for phase in phases(make_job(shape_of(row), recipe)) if phase.name == "train"]
+        assert train.device["moments"] == pytest.approx(row["held_bytes"]["moments"], rel=0.001)
+        assert train.device["weights"] == row["held_bytes"]["weights"]
+
+
+@pytest.mark.parametrize("row", TRAINED[:2], ids=[row["name"] for row in TRAINED[:2]])
+def test_the_rate_is_within_a_third(row: dict[str, Any]) -> None:
+    """Speed is an estimate; where it was measured it should at least say so."""
+    made = plan(shape_of(row), Recipe("bench", train=settings_of(row)), replace(NAMED["h200"]))
+
+    assert made.tokens_per_second == pytest.approx(row["tokens_per_second"], rel=0.33)

@@ -1,0 +1,140 @@
+"""What a plan knows of a model comes from its config.json and the headers of its shards, and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantizer.core.errors import SourceError
+from quantizer.layers.selection import select_layers
+from quantizer.plan.model import read_model
+from quantizer.recipes.recipe import Layers
+from tests.quantizer.plan import sparse
+
+SMALL = sparse.QWEN35_9B | {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+}
+
+
+@pytest.mark.parametrize(
+    "config, parameters, attention, deltanet",
+    [
+        (sparse.QWEN35_9B, 8_953_803_264, 8, 24),
+        (sparse.QWEN35_27B, 26_895_998_464, 16, 48),
+        (sparse.QWEN3_HALF, 474_021_888, 28, 0),
+        (sparse.LLAMA, 8_030_261_248, 32, 0),
+    ],
+    ids=["9B", "27B", "0.47B", "Llama"],
+)
+def test_parameters_are_those_that_transformers_counts(
+    config: dict[str, Any], parameters: int, attention: int, deltanet: int, tmp_path: Path
+) -> None:
+    """The first two as docs/study/low-bit/real_size.json has them; the last is Llama 3 8B."""
+    model = read_model(sparse.write(tmp_path / "model", config, sparse.shapes(config)))
+
+    assert (model.parameters, model.attention_layers, model.deltanet_layers) == (
+        parameters,
+        attention,
+        deltanet,
+    )
+    assert model.stored == 2 * parameters
+
+
+def test_a_wrapped_model_is_its_text_model(tmp_path: Path) -> None:
+    """Qwen3.5 as it is published: names with a prefix, a vision tower and an MTP head, which are copied."""
+    inner = sparse.shapes(SMALL)
+    wrapped = {name.replace("model.", "model.language_model.", 1): shape for name, shape in inner.items()}
+    wrapped |= {"model.visual.blocks.0.weight": (8, 8), "mtp.fc.weight": (32, 64)}
+    config = {"model_type": "qwen3_5", "text_config": SMALL}
+
+    plain = read_model(sparse.write(tmp_path / "plain", SMALL, inner))
+    model = read_model(sparse.write(tmp_path / "wrapped", config, wrapped, shards=1))
+
+    assert model.tensors == plain.tensors
+    assert (model.carried, model.mtp, plain.mtp) == (2 * (64 + 32 * 64), True, False)
+    assert model.stored == plain.stored + model.carried
+
+
+def test_a_tied_head_is_counted_once(tmp_path: Path) -> None:
+    tied = sparse.QWEN3_HALF
+    both = sparse.shapes(tied) | {"lm_head.weight": (tied["vocab_size"], tied["hidden_size"])}
+    without = read_model(sparse.write(tmp_path / "without", tied, sparse.shapes(tied)))
+    written = read_model(sparse.write(tmp_path / "written", tied, both))
+
+    assert without.tied and written.tied
+    assert without.parameters == written.parameters
+    assert "lm_head" in without.linear
+
+
+def test_layers_that_are_never_quantized_are_left_out(tmp_path: Path) -> None:
+    model = read_model(sparse.write(tmp_path / "model", SMALL, sparse.shapes(SMALL)))
+    chosen = select_layers({n: s[1] for n, s in model.linear.items()}, model.matrices, Layers())
+
+    assert {name.rpartition(".")[2] for name in chosen} == {
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "in_proj_qkv", "in_proj_z", "out_proj",
+    }  # fmt: skip
+
+
+def no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def odd_type(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "gpt_oss"}')
+
+
+def odd_number(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(SMALL | {"intermediate_size": "many"}))
+
+
+def odd_json(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 100_000)
+
+
+def no_shard(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def cut_shard(folder: Path) -> None:
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(5000)
+
+
+def outside(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../model.safetensors"}}')
+
+
+def no_embedding(folder: Path) -> None:
+    sparse.write_shard(folder / "model.safetensors", {"model.norm.weight": (8,)})
+
+
+FAULTS = [
+    (no_config, "there is no config.json"),
+    (odd_type, "models of type 'gpt_oss' are not supported"),
+    (odd_number, "intermediate_size must be a positive whole number, not 'many'"),
+    (odd_json, "cannot be read as JSON"),
+    (no_shard, "there is no safetensors file"),
+    (cut_shard, "its header cannot be read"),
+    (outside, "weight_map must map tensors to files of the folder"),
+    (no_embedding, "holds no matrix model.embed_tokens.weight"),
+]
+
+
+@pytest.mark.parametrize("spoil, words", FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+def test_a_damaged_folder_is_one_line(spoil: Any, words: str, tmp_path: Path) -> None:
+    folder = sparse.write(tmp_path / "model", SMALL, sparse.shapes(SMALL), shards=1)
+    spoil(folder)
+    with pytest.raises(SourceError, match=words) as error:
+        read_model(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such folder"):
+        read_model(tmp_path / "nowhere")

@@ -1,0 +1,200 @@
+"""`manners quantize plan`, the same check before a job, and `recipes`: none of them imports torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.__main__ import main
+from quantizer.plan import machine
+from quantizer.plan.machine import GIB, GpuMemory, HostMemory, Machine
+from tests.quantizer.plan import sparse
+
+KEYS = ("parameters", "peak_device_bytes", "peak_host_bytes", "disk_bytes", "seconds", "fits")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    at = tmp_path_factory.mktemp("models")
+    configs = {
+        "9B": sparse.QWEN35_9B,
+        "27B": sparse.QWEN35_27B,
+        "0.47B": sparse.QWEN3_HALF,
+        "Llama": sparse.LLAMA,
+    }
+    return {
+        name: sparse.write(at / name, config, sparse.shapes(config, mtp=name == "27B"))
+        for name, config in configs.items()
+    }
+
+
+def plan(source: Path, *more: str) -> int:
+    return main(["quantize", "plan", "--source", str(source), *more])
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.mark.parametrize(
+    "name, more, code",
+    [
+        ("9B", ("--machine", "spark"), 0),
+        ("27B", ("--machine", "spark"), 0),
+        ("9B", ("--machine", "spark", "--recipe", "qat"), 1),
+        ("9B", ("--machine", "spark", "--recipe", "qat", "--set", "train.optimizer=adamw_8bit",
+                "--set", "train.recompute=true"), 0),
+        ("27B", ("--machine", "h200", "--recipe", "qat", "--set", "train.recompute=true", "--processes", "8"), 0),
+        ("Llama", ("--machine", "h100"), 0),
+    ],
+)  # fmt: skip
+def test_the_exit_code_says_whether_it_fits(
+    name: str, more: tuple[str, ...], code: int, models: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(models[name], *more, "--json") == code
+    made = told(capsys)
+
+    assert tuple(made)[: len(KEYS)] == KEYS
+    assert made["fits"] is (code == 0)
+    assert made["peak_device_bytes"] > 2 * GIB and made["disk_bytes"] > 0
+
+
+def test_people_read_the_parts_and_what_to_change(
+    models: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(models["9B"], "--machine", "spark", "--recipe", "qad") == 1
+    text = capsys.readouterr().out
+
+    for words in (
+        "qad on 8.95 B parameters (qwen3_5_text: 8 layers of attention, 24 of DeltaNet), NVIDIA GB10",
+        "weights 16.7", "moments", "teacher 1.9", "105.0 GiB can be taken",
+        "does not fit: try --set train.recompute=true --set train.optimizer=adamw_8bit",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_the_time_follows_from_the_data(
+    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, long = tmp_path / "short.jsonl", tmp_path / "long.jsonl"
+    short.write_text("{}\n" * 50_000)
+    long.write_text("{}\n" * 200_000)
+    seconds = []
+    for data in (short, long):
+        plan(models["0.47B"], "--machine", "h100", "--recipe", "qat", "--data", str(data), "--json")
+        seconds.append(told(capsys)["seconds_by_part"]["train"])
+    assert seconds[1] == pytest.approx(4 * seconds[0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        (("--machine", "spark", "--processes", "0"), "--processes 0: must be from 1 to 1024"),
+        (("--machine", "abacus"), "--machine abacus: known are spark, h100, h200"),
+        (("--recipe", "qatt"), "qatt: no such recipe; did you mean 'qat'"),
+        (("--data", "/nowhere.jsonl"), "/nowhere.jsonl: No such file"),
+    ],
+)
+def test_a_wrong_call_is_one_line(
+    more: tuple[str, ...], words: str, models: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 64 <= plan(models["9B"], *more) <= 78
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_a_folder_that_is_quantized_already_has_no_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = sparse.QWEN3_HALF | {"quantization_config": {}}
+    assert plan(sparse.write(tmp_path / "packed", config, sparse.shapes(config))) == 66
+    assert "is quantized already" in capsys.readouterr().err
+
+
+def test_neither_plan_nor_recipes_imports_torch(models: dict[str, Path]) -> None:
+    code = f"""
+import sys
+from app.__main__ import main
+main(["quantize", "plan", "--source", {str(models["9B"])!r}])
+main(["quantize", "recipes"])
+sys.exit("torch" in sys.modules or "numpy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "9B" not in done.stderr and "four_over_six" in done.stdout
+
+
+# -------------------------------------------------------------------------------- the same check before a job
+
+
+@pytest.fixture
+def poor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark on which an engine runs."""
+    host = HostMemory(121 * GIB, 14 * GIB, 12 * GIB)
+    monkeypatch.setattr(
+        machine,
+        "read_machine",
+        lambda read_host, out, device: Machine(GpuMemory("NVIDIA GB10"), host, 500 * GIB),
+    )
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("poor")
+@pytest.mark.parametrize("verb", ["ptq", "qat", "qad", "sft"])
+def test_a_job_that_does_not_fit_is_refused_in_one_line(
+    verb: str, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+    data = tmp_path / "data.jsonl"
+    data.write_text("{}\n")
+    given = [
+        "--source",
+        str(models["9B"]),
+        "--data",
+        str(data),
+        "--out",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+    ]
+
+    assert main(["quantize", verb, *given]) == 75
+    error = capsys.readouterr().err
+
+    assert error.startswith(f"manners quantize {verb}: needs ") and error.count("\n") == 1
+    assert "GiB of memory, and 2.0 GiB can be taken" in error and "--force" in error
+    assert main(["quantize", verb, *given, "--force"]) not in (0, 75)  # the data are no conversations
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("poor")
+def test_a_gguf_that_does_not_fit_is_refused_in_one_line(
+    models: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+    full = Machine(None, None, disk=GIB)
+    monkeypatch.setattr(machine, "read_machine", lambda read_host, out, device: full)
+    given = [str(models["Llama"]), "--type", "q4_k_m", "--out", str(tmp_path / "out")]
+
+    assert main(["quantize", "gguf", *given]) == 75
+    error = capsys.readouterr().err
+    assert "GiB of disk, and 1.0 GiB can be taken" in error and error.count("\n") == 1
+    assert main(["quantize", "gguf", *given, "--force"]) == 66  # our writer knows no Llama
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_hosts_memory_is_that_of_the_engines_guard() -> None:
+    from app.cli.quantize import read_host
+    from deploy.memory.sizing import read_memory
+
+    host, memory = read_host(), read_memory()
+    assert host is not None and (host.total, host.floor) == (memory.total, memory.floor)

@@ -1,0 +1,285 @@
+"""Whether a machine has what a job takes, and what to change if it has not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quantizer.core.errors import RecipeError
+from quantizer.plan.machine import GIB, NAMED, GpuMemory, HostMemory, Machine, parse_gpu
+from quantizer.plan.memory import PART, PARTS, DataSize, disk, make_job, phases, result
+from quantizer.plan.resources import gguf_needed, gguf_shortage, plan
+from quantizer.recipes.recipe import Awq, Calibrate, Layers, Lora, Recipe, Train, load_recipe, shipped_recipes
+from tests.quantizer.plan.test_against_measurements import shape
+
+SPARK, H200 = NAMED["spark"], NAMED["h200"]
+LEAN = Train(optimizer="adamw_8bit", recompute=True)
+
+
+def of(train: Train | None = None, **more: Any) -> Recipe:
+    return Recipe("mine", train=train, **more)
+
+
+def peak(recipe: Recipe, model: str = "9B") -> int:
+    return plan(shape(model), recipe, H200).peak_device
+
+
+# ------------------------------------------------------------------------------------------------ whether it fits
+
+
+def test_training_all_weights_of_a_9b_fits_a_spark_in_few_bytes_only() -> None:
+    exact, lean = (plan(shape("9B"), of(train), SPARK) for train in (Train(recompute=True), LEAN))
+
+    assert (exact.fits, lean.fits) == (False, True)
+    assert exact.short.keys() == {"memory"}
+
+
+def test_where_memory_is_one_device_and_host_are_one_sum() -> None:
+    made = plan(shape("9B"), of(LEAN), SPARK)
+
+    assert made.needed.keys() == {"memory", "disk"}
+    assert made.needed["memory"] > made.peak_device + min(phase.on_host for phase in made.phases)
+    assert made.available["memory"] == SPARK.host.available - SPARK.host.floor  # type: ignore[union-attr]
+
+
+def test_a_gpu_with_memory_of_its_own_has_two_sums() -> None:
+    made = plan(shape("9B"), of(LEAN), H200)
+
+    assert made.needed.keys() == {"GPU memory", "host memory", "disk"}
+    assert made.needed["host memory"] == made.peak_host
+
+
+def test_a_cpu_plans_for_the_hosts_memory() -> None:
+    host = HostMemory(64 * GIB, 60 * GIB, 6 * GIB)
+    made = plan(shape("0.47B"), of(), Machine(None, host))
+
+    assert made.fits and made.seconds is None and made.needed["memory"] >= made.peak_device
+
+
+@pytest.mark.parametrize("machine", [Machine(), Machine(GpuMemory("H200", 140 * GIB, 139 * GIB))])
+def test_nothing_known_is_neither_yes_nor_no(machine: Machine) -> None:
+    assert plan(shape("0.47B"), of(), machine).fits is None
+
+
+def test_a_full_disk_is_told_with_the_numbers() -> None:
+    made = plan(shape("9B"), of(LEAN), replace(H200, disk=20 * GIB))
+
+    assert made.fits is False and made.short.keys() == {"disk"}
+    assert "GiB of disk, and 20.0 GiB can be taken; free some of the disk" in made.why
+
+
+def test_what_takes_hardly_anything_is_never_refused() -> None:
+    """A host's free memory changes by a GiB from one moment to the next."""
+    made = plan(shape("0.47B"), of(), Machine(None, None, disk=1))
+
+    assert sum(made.disk.values()) < GIB and not made.short
+
+
+# ---------------------------------------------------------------------------------------------- what to change
+
+
+@pytest.mark.parametrize(
+    "model, train, machine",
+    [
+        ("9B", Train(), SPARK),
+        ("9B", Train(loss="kl"), SPARK),
+        ("9B", Train(batch_tokens=32768, micro_tokens=32768), H200),
+        ("27B", Train(), SPARK),
+        ("27B", Train(loss="kl"), H200),
+        (
+            "0.47B",
+            Train(batch_tokens=65536, micro_tokens=65536),
+            replace(H200, gpu=GpuMemory("small", 12 * GIB, 12 * GIB)),
+        ),
+    ],
+)
+def test_the_changes_that_are_proposed_make_it_fit(model: str, train: Train, machine: Machine) -> None:
+    made = plan(shape(model), of(train), machine)
+    assert made.fits is False and made.changes and made.enough
+
+    values: dict[str, str] = {
+        c.assignment.partition(".")[2].partition("=")[0]: c.assignment.partition("=")[2] for c in made.changes
+    }
+    typed: dict[str, Any] = {
+        k: v == "true" if v in ("true", "false") else int(v) if v.isdigit() else v for k, v in values.items()
+    }
+    assert plan(shape(model), of(replace(train, **typed)), machine).fits is not False
+
+
+def test_no_change_is_proposed_that_is_not_needed() -> None:
+    made = plan(shape("9B"), of(Train(recompute=True)), SPARK)
+
+    assert [change.assignment for change in made.changes] == ["train.optimizer=adamw_8bit"]
+
+
+def test_where_no_change_is_enough_none_is_proposed() -> None:
+    small = replace(H200, gpu=GpuMemory("small", 8 * GIB, 8 * GIB))
+    made = plan(shape("27B"), of(Train()), small)
+
+    assert (made.fits, made.enough, made.changes) == (False, False, ())
+    assert made.advice == "no setting makes it fit: take more memory, or a smaller model"
+
+
+def test_an_engine_that_fills_the_memory_is_told_to_stop() -> None:
+    """What fits an idle Spark needs no other settings."""
+    busy = replace(SPARK, host=HostMemory(int(121.7 * GIB), 40 * GIB, 12 * GIB))
+    made = plan(shape("9B"), of(LEAN), busy)
+
+    assert made.fits is False and made.advice.startswith("stop what else uses the memory")
+    assert "stop what else" not in plan(shape("9B"), of(Train()), busy).advice
+
+
+def test_a_search_that_does_not_fit_names_one_that_takes_less() -> None:
+    made = plan(shape("27B"), of(awq=Awq()), replace(H200, gpu=GpuMemory("some", 8 * GIB, 8 * GIB)))
+
+    assert made.fits is False and "the recipe mse" in made.advice
+
+
+# ------------------------------------------------------------------------------------------------- formulas
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_shipped_recipe_has_a_plan(name: str) -> None:
+    recipe = load_recipe(name)
+    made = plan(shape("9B"), recipe, SPARK, DataSize(430, 137_600))
+
+    assert made.peak_device > 2 * GIB
+    assert made.as_json()["disk_bytes"] > 0
+
+
+@given(
+    st.integers(1, 64),
+    st.booleans(),
+    st.sampled_from(["adamw", "adamw_8bit", "adamw_4bit"]),
+    st.sampled_from(["ce", "kl"]),
+)
+def test_more_tokens_never_take_less(thousands: int, recompute: bool, optimizer: Any, loss: Any) -> None:
+    def at(tokens: int) -> int:
+        train = Train(
+            recompute=recompute, optimizer=optimizer, loss=loss, batch_tokens=tokens, micro_tokens=tokens
+        )
+        return peak(of(train))
+
+    assert at(1024 * thousands) <= at(1024 * (thousands + 1))
+
+
+LESS = [
+    (replace(LEAN, recompute=False), LEAN),
+    (replace(LEAN, kept_layers=8), LEAN),
+    (Train(recompute=True), LEAN),
+    (LEAN, replace(LEAN, optimizer="adamw_4bit")),
+    (replace(LEAN, loss="kl"), LEAN),
+    (Train(recompute=True), Train(recompute=True, quantized=False)),
+    (Train(recompute=True), Train(recompute=True, trained="scales", loss="kl")),
+    (
+        Train(recompute=True, precision="autocast", batch_tokens=8192),
+        Train(recompute=True, precision="autocast"),
+    ),
+]
+
+
+@pytest.mark.parametrize("more, less", LESS)
+@pytest.mark.parametrize("model", ["9B", "27B"])
+def test_settings_that_save_memory_do(more: Train, less: Train, model: str) -> None:
+    assert peak(of(more), model) > peak(of(less), model)
+
+
+def test_adapters_take_less_than_all_weights() -> None:
+    whole, adapters = of(Train(recompute=True)), of(Train(recompute=True), lora=Lora())
+
+    assert peak(adapters) < 0.6 * peak(whole)
+
+
+def test_two_processes_share_what_is_trained() -> None:
+    one, two = (
+        plan(shape("27B"), of(Train(recompute=True)), replace(H200, processes=count)).peak_device
+        for count in (1, 2)
+    )
+    assert 0.45 * one < two < 0.65 * one
+
+
+def test_layers_that_stay_in_bf16_make_a_larger_folder() -> None:
+    model = shape("9B")
+    whole, mlp = (make_job(model, of(layers=layers)) for layers in (Layers(), Layers(include=("*.mlp.*",))))
+
+    assert result(whole) < result(mlp) < 2 * model.parameters
+    assert result(whole) == pytest.approx(
+        2 * model.head * 2 + 4.5 / 8 * (model.parameters - 2 * model.head), rel=0.01
+    )
+
+
+def test_a_pattern_without_a_match_is_the_recipes_own_refusal() -> None:
+    with pytest.raises(RecipeError, match="matches no layer of this model"):
+        plan(shape("9B"), of(layers=Layers(include=("*.experts.*",))), SPARK)
+
+
+def test_a_training_keeps_a_checkpoint_while_it_writes_the_next() -> None:
+    model = shape("9B")
+    exact, lean = (disk(make_job(model, of(train)))["checkpoints"] for train in (Train(), LEAN))
+
+    assert exact == 2 * 12 * model.parameters
+    assert lean == pytest.approx(2 * 4.03 * model.parameters, rel=0.01)
+
+
+def test_parts_of_tensors_are_on_the_host() -> None:
+    (reading,) = {phase.host["reading"] for phase in phases(make_job(shape("27B"), of()))}
+    assert reading == PARTS * PART
+
+
+def test_quantizing_takes_a_layer_and_the_hidden_states() -> None:
+    """The model grows three times, and the memory does not."""
+    some, more = DataSize(512, 160_000), DataSize(512, 320_000)
+    nine, twentyseven = (plan(shape(name), of(), H200, some).peak_device for name in ("9B", "27B"))
+
+    assert nine < 8 * GIB and twentyseven < 1.6 * nine
+    assert plan(shape("9B"), of(), H200, more).peak_device - nine == pytest.approx(
+        160_000 * 1.1 * 8192, rel=0.01
+    )
+
+
+def test_shorter_batches_of_calibration_take_less() -> None:
+    assert peak(of(calibrate=Calibrate(batch_tokens=2048))) < peak(of())
+
+
+# ----------------------------------------------------------------------------------------------- the machine
+
+
+@pytest.mark.parametrize(
+    "text, gpu",
+    [
+        ("NVIDIA H200, 143771, 143200\n", GpuMemory("NVIDIA H200", 143771 << 20, 143200 << 20)),
+        ("NVIDIA GB10, [N/A], [N/A]\n", GpuMemory("NVIDIA GB10")),
+        ("NVIDIA GB10, 124610, 100000\n", GpuMemory("NVIDIA GB10")),
+        ("Orin, Not Supported, Not Supported", GpuMemory("Orin")),
+        ("", None),
+        ("No devices were found", None),
+        (", 1, 1", None),
+    ],
+)
+def test_what_nvidia_smi_says_of_a_gpu(text: str, gpu: GpuMemory | None) -> None:
+    assert parse_gpu(text) == gpu
+
+
+@given(st.text())
+def test_no_text_of_nvidia_smi_is_an_error(text: str) -> None:
+    parse_gpu(text)
+
+
+# --------------------------------------------------------------------------------------------------- the file
+
+
+def test_a_gguf_of_a_9b_is_as_large_as_the_field_notes_say() -> None:
+    """5.3 GB for Q4_K_M, which is what llama.cpp's own program made of the user's 9B."""
+    assert gguf_needed(shape("9B"), "q4_k_m")["disk"] == pytest.approx(5.3e9, rel=0.1)
+
+
+def test_a_gguf_that_does_not_fit_says_so() -> None:
+    poor = Machine(None, HostMemory(8 * GIB, 2 * GIB, GIB), disk=2 * GIB)
+    why = gguf_shortage(shape("9B"), "q4_k_m", poor)
+
+    assert "GiB of memory, and 1.0 GiB can be taken" in why and "GiB of disk, and 2.0 GiB" in why
+    assert gguf_shortage(shape("9B"), "q4_k_m", SPARK) == ""
