@@ -2,11 +2,13 @@
 
 import argparse
 import sys
+from functools import partial
 from os import EX_CONFIG, EX_USAGE
 from pathlib import Path
 
-from app.cli import bench, doctor, engine, gate, operate, quantize, shadow
+from app.cli import access, bench, doctor, engine, gate, operate, quantize, shadow
 from app.config.config import ConfigError, load
+from app.config.version import VERSION
 
 
 class _Parser(argparse.ArgumentParser):
@@ -18,6 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="manners", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"manners {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     server = commands.add_parser("serve", help="run the gateway")
     server.add_argument("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
@@ -26,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default: %(default)s)")
     chat.add_argument("--model", default="annie", help="the public model name (default: %(default)s)")
     chat.add_argument("--think", action="store_true", help="ask the model to think first")
-    for command in (engine, gate, quantize, operate, doctor, bench, shadow):
+    for command in (engine, gate, quantize, operate, access, doctor, bench, shadow):
         command.add(commands)
     return parser
 
@@ -43,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     from app import server
 
     try:
-        server.run(load(args.config))
+        server.run(load(args.config), partial(load, args.config))
     except ConfigError as error:
         print(f"manners: {error}", file=sys.stderr)
         return EX_CONFIG

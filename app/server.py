@@ -12,12 +12,13 @@ from pathlib import Path
 
 import uvicorn
 
+from app.access.keys import admin_token
 from app.config.config import Address, Config, ConfigError
+from app.errors.tree import MannersError, Refused, StateUnavailable
 from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
-from app.http.keys import admin_token
 from app.registry.errors import RegistryError
 from app.telemetry import log as logs
-from app.telemetry.task_failures import watch_failures
+from app.telemetry.log import LogOutput
 from app.wiring import Gateway, create_gateway
 from deploy.core.tasks import spawn
 
@@ -101,26 +102,36 @@ def server(
     return _Server(config)
 
 
-async def serve(config: Config) -> None:
-    """Run until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
-    if not config.secrets.api_keys and not config.listen.is_loopback:
-        raise ConfigError(
-            "gateway.listen: without an API key only a loopback address is served: "
-            "set MANNERS_API_KEYS or gateway.api_keys_file"
-        )
+async def serve(config: Config, read: Callable[[], Config] | None = None) -> None:
+    """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again, by `read`. Raises ConfigError when it cannot start."""
     raise_descriptor_limit(2 * config.gateway.max_connections + SPARE_DESCRIPTORS)
     with bind(config.listen, "gateway.listen") as public, bind(config.admin, "gateway.admin") as admin:
-        log = logs.configure()
+        output = LogOutput(config.log.level, config.log.format)
+        log = logs.configure(output)
         try:
             token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
         except OSError as error:
             raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
-        gateway = create_gateway(config, token, log)
+        gateway = create_gateway(config, token, log, read=read, output=output)
         try:
-            await gateway.promotions.open()
-        except RegistryError as error:
+            await gateway.open()
+            _check_has_keys(gateway)
+            await _run(gateway, public, admin, token_file)
+        except Refused as refused:
+            raise ConfigError(f"gates.require: {refused.code}: {refused.message}") from None
+        except (RegistryError, StateUnavailable) as error:
             raise ConfigError(f"gateway.state: {error}") from None
-        await _run(gateway, public, admin, token_file)
+        finally:
+            await gateway.stop()
+
+
+def _check_has_keys(gateway: Gateway) -> None:
+    """Raises ConfigError if nobody could call: an address that others reach is served with keys only."""
+    if not gateway.config.listen.is_loopback and not gateway.access.keys():
+        raise ConfigError(
+            "gateway.listen: without an API key only a loopback address is served: "
+            "manners key add NAME, or set MANNERS_API_KEYS or gateway.api_keys_file"
+        )
 
 
 def raise_descriptor_limit(wanted: int) -> None:
@@ -140,7 +151,7 @@ async def _run(
     gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
 ) -> None:
     """From the first engine to the last byte."""
-    watch_failures(asyncio.get_running_loop(), gateway.log, gateway.metrics.task_failed)
+    _reload_on_signal(gateway)
     await gateway.promotions.start()
     both = servers(gateway, gateway.config.gateway.drain_seconds)
     running = [
@@ -157,7 +168,18 @@ async def _run(
         for one in both:
             one.should_exit = True
         await asyncio.gather(*running)
-        await gateway.stop()
+
+
+def _reload_on_signal(gateway: Gateway) -> None:
+    """SIGHUP reloads; what became of it is in the log and in the metrics."""
+    loop = asyncio.get_running_loop()
+
+    async def reload() -> None:
+        with contextlib.suppress(MannersError):  # logged and counted
+            await gateway.reloader.reload("SIGHUP")
+
+    if hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), "reload"))
 
 
 async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
@@ -200,7 +222,7 @@ async def _greet(
         print(f"The operators' token is in {token_file}", flush=True)
     await gateway.pool.wait_ready()
     name, model = next(iter(gateway.config.models.items()))
-    key = " -H 'Authorization: Bearer '$KEY" if gateway.config.secrets.api_keys else ""
+    key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""
     path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'
     if model.kind == "embeddings":
         path, body = "embeddings", '"input":"Hello!"'
@@ -216,14 +238,16 @@ def _url(listener: socket.socket) -> str:
     return f"http://{host}:{port}"
 
 
-def run(config: Config) -> None:
+def run(config: Config, read: Callable[[], Config] | None = None) -> None:
     """`serve` on uvloop where there is one."""
+    if hasattr(signal, "SIGHUP"):  # Windows has none
+        signal.signal(signal.SIGHUP, lambda *_: None)  # until the gateway can reload: it never kills
     try:
         from uvloop import new_event_loop
     except ImportError:  # Windows
         new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
-            runner.run(serve(config))
+            runner.run(serve(config, read))
         except KeyboardInterrupt:
             sys.exit(130)

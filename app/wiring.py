@@ -1,13 +1,20 @@
 """The composition root: the only place where the parts are joined."""
 
 import asyncio
+import platform
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import ASGIApp
 
+from app.access.service import AccessService, Rings
+from app.admin.access import RoleGuard, access_router
 from app.admin.console import OPEN, console_router
+from app.admin.reload import Reloader
 from app.admin.routes import operators_router
 from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
@@ -17,20 +24,20 @@ from app.api.messages import Messages
 from app.api.responses import Responses
 from app.api.surface import Surface
 from app.config.config import Config, ConfigError
+from app.config.version import VERSION
 from app.engines.backend import EngineFactory, driver
 from app.engines.pool import EnginePool
 from app.errors import render
 from app.http import health, openapi
 from app.http.access import AccessControl
 from app.http.hosts import LocalAccess
-from app.http.keys import KeyRing
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
 from app.proxy.handler import ProxyHandler
 from app.proxy.tracing import Tracing
 from app.shadow.recorder import Recorder, recorder_for
-from app.telemetry.log import Logger
+from app.telemetry.log import Logger, LogOutput
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
 from app.telemetry.task_failures import OTHER, THREAD, watch_failures
@@ -56,6 +63,8 @@ class Gateway:
     config: Config
     pool: EnginePool
     promotions: PromotionService
+    access: AccessService
+    reloader: Reloader
     proxy: ProxyHandler
     reply_window: ReplyWindow
     metrics: Metrics
@@ -67,12 +76,18 @@ class Gateway:
 
     async def start(self) -> None:
         """Take the registry, and begin to bring up who serves. Raises RegistryError."""
+        await self.open()
+        await self.promotions.start()
+
+    async def open(self) -> None:
+        """Take the registry, and know from it who may call. Raises RegistryError, StateUnavailable."""
         watch_failures(asyncio.get_running_loop(), self.log, self.metrics.task_failed)
         await self.promotions.open()
-        await self.promotions.start()
+        await self.access.start()
 
     async def stop(self) -> None:
         """Let go of everything."""
+        await self.access.stop()
         await self.promotions.stop()
         await self.pool.stop()
         await self.tracing.close()
@@ -86,60 +101,100 @@ def create_gateway(
     log: Logger,
     factory: EngineFactory = driver,
     tracing: Tracing | None = None,
+    read: Callable[[], Config] | None = None,
+    output: LogOutput | None = None,
 ) -> Gateway:
-    """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError."""
+    """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError.
+
+    `read` reads the configuration again for a reload (None: it stays as it is), `output` is where the log goes.
+    """
     tracing = tracing or tracing_for(config)
     metrics = Metrics()
     metrics.tasks((*NAMES, OTHER, THREAD))
-    guard = Guard()
-    _watch_memory(metrics, guard)
+    metrics.build(VERSION, platform.python_version())
+    guard = _watched_memory(metrics)
     pool = EnginePool(config, metrics, log, factory)
     reply_window = ReplyWindow()
     memory = MemoryAdmission(guard, Lease(lease_path(config.state_dir)))
     promotions = PromotionService(config, pool, metrics, log, memory, reply_window)
+    access = AccessService(config, admin_token, promotions.do)
     shadow = recorder_for(config, log, metrics.shadow_dropped)
-    proxy = ProxyHandler(
-        config, pool, metrics, log, tracing, RequestAccounting(metrics, log, reply_window, shadow)
+    accounting = RequestAccounting(metrics, log, reply_window, shadow)
+    proxy = ProxyHandler(config, pool, metrics, log, tracing, accounting, access.accounts)
+    out = output or LogOutput()
+    takers = (
+        pool.apply,
+        proxy.apply,
+        promotions.apply,
+        lambda new: out.change(new.log.level, new.log.format),
     )
-    straight = {surface.path: proxy.at(surface) for surface in SURFACES}
-    public = _application("Manners", log, "/openapi.json")
-    public.include_router(health.public_router(config, pool, proxy, int(time.time()), [*straight]))
-    openapi.document(public, SURFACES)
-    admin = _application("Manners: operators", log, "/admin/openapi.json")
-    admin.include_router(health.admin_router(config, pool, proxy, metrics, promotions))
-    admin.include_router(operators_router(config, promotions))
-    admin.include_router(console_router(config, promotions))
-    local = LocalAccess(config.gateway.hosts)
+    reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
+    routers = (
+        health.admin_router(pool, proxy, metrics, promotions, access),
+        operators_router(config, promotions),
+        access_router(access, reloader),
+        console_router(config, promotions),
+    )
+    controls = _public(pool, proxy, access, metrics, log), _admin(routers, access, metrics, log)
+    access.on_change(partial(_replace_keys, *controls))
     return Gateway(
         config,
         pool,
         promotions,
+        access,
+        reloader,
         proxy,
         reply_window,
         metrics,
         log,
         tracing,
         shadow,
-        AccessControl(
-            public,
-            KeyRing(config.secrets.api_keys),
-            ("/v1",),
-            straight,
-            takes_api_key=True,
-            local=local if config.listen.is_loopback and not config.secrets.api_keys else None,
-            turned_away=metrics.turned_away("public"),
-            count=metrics.unreadable("public"),
-        ),
-        AccessControl(
-            admin,
-            KeyRing([admin_token]),
-            ("/admin",),
-            open_paths=OPEN,
-            local=local if config.admin.is_loopback else None,
-            turned_away=metrics.turned_away("admin"),
-            count=metrics.unreadable("admin"),
-        ),
+        *controls,
     )
+
+
+def _public(
+    pool: EnginePool, proxy: ProxyHandler, access: AccessService, metrics: Metrics, log: Logger
+) -> AccessControl:
+    """The callers' listener: the surfaces past the framework, the rest through it."""
+    app = _application("Manners", log, "/openapi.json")
+    app.include_router(
+        health.public_router(pool, proxy, int(time.time()), [surface.path for surface in SURFACES])
+    )
+    openapi.document(app, SURFACES)
+    return AccessControl(
+        app,
+        access.rings.public,
+        ("/v1",),
+        {surface.path: proxy.at(surface) for surface in SURFACES},
+        takes_api_key=True,
+        turned_away=metrics.turned_away("public"),
+        count=metrics.unreadable("public"),
+    )
+
+
+def _admin(
+    routers: Sequence[APIRouter], access: AccessService, metrics: Metrics, log: Logger
+) -> AccessControl:
+    """The operators' listener: every route by the operator's role."""
+    app = _application("Manners: operators", log, "/admin/openapi.json", [Depends(RoleGuard(access))])
+    for router in routers:
+        app.include_router(router)
+    return AccessControl(
+        app,
+        access.rings.admin,
+        ("/admin",),
+        open_paths=OPEN,
+        turned_away=metrics.turned_away("admin"),
+        count=metrics.unreadable("admin"),
+    )
+
+
+def _replace_keys(public: AccessControl, admin: AccessControl, config: Config, rings: Rings) -> None:
+    """Give both listeners their keys; one without keys answers to this machine only."""
+    local = LocalAccess(config.gateway.hosts)
+    public.replace(rings.public, local if config.listen.is_loopback and not rings.public else None)
+    admin.replace(rings.admin, local if config.admin.is_loopback else None)
 
 
 def tracing_for(config: Config) -> Tracing:
@@ -155,15 +210,26 @@ def tracing_for(config: Config) -> Tracing:
     return otel.exporting(endpoint, config.listen)
 
 
-def _application(title: str, log: Logger, openapi_url: str | None = None) -> FastAPI:
-    app = FastAPI(title=title, openapi_url=openapi_url, docs_url=None, redoc_url=None, redirect_slashes=False)
+def _application(
+    title: str, log: Logger, openapi_url: str | None = None, dependencies: Sequence[Any] = ()
+) -> FastAPI:
+    app = FastAPI(
+        title=title,
+        openapi_url=openapi_url,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        dependencies=dependencies,
+    )
     render.install(app, log)
     return app
 
 
-def _watch_memory(metrics: Metrics, guard: Guard) -> None:
-    """The host's memory as the guard reads it; 0 where nothing tells."""
+def _watched_memory(metrics: Metrics) -> Guard:
+    """The guard of the host's memory, and what it reads in the metrics; 0 where nothing tells."""
+    guard = Guard()
     now = guard.memory()
     metrics.memory(
         lambda: float(seen.available) if (seen := guard.memory()) else 0.0, now.floor if now else 0.0
     )
+    return guard

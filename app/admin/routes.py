@@ -34,17 +34,18 @@ from gates.contracts.errors import KeyFileError, ReportError
 from gates.report.keys import trusted
 from gates.report.verify import MAX_REPORT_BYTES, open_report
 
-ACTOR = "operator"
 MAX_BODY_BYTES = 64 << 10
 MAX_KEY = 128
 MAX_EVENTS = 1000
 
 
-class _Body(BaseModel):
+class AdminBody(BaseModel):
+    """A request's body: strict, and without unknown fields."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class PromoteBody(_Body):
+class PromoteBody(AdminBody):
     """`POST /admin/promote`."""
 
     model: str
@@ -52,7 +53,7 @@ class PromoteBody(_Body):
     report: str | None = Field(default=None, max_length=100)
 
 
-class OverrideBody(_Body):
+class OverrideBody(AdminBody):
     """`POST /admin/overrides`."""
 
     model: str
@@ -62,7 +63,7 @@ class OverrideBody(_Body):
     hours: float = 24.0
 
 
-class RevokeBody(_Body):
+class RevokeBody(AdminBody):
     """`POST /admin/revoke`. `id` is a digest: an artefact's root, an engine's, a report's, a key's."""
 
     thing: Thing
@@ -70,7 +71,7 @@ class RevokeBody(_Body):
     reason: str = Field(min_length=3, max_length=500)
 
 
-class RollbackBody(_Body):
+class RollbackBody(AdminBody):
     """`POST /admin/rollback`."""
 
     model: str
@@ -90,7 +91,7 @@ def operators_router(config: Config, promotions: PromotionService) -> APIRouter:
 def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.post("/admin/promote", response_model=None, openapi_extra=takes(PromoteBody))
     async def promote(request: Request) -> Response:
-        body = await _body(request, PromoteBody)
+        body = await read_body(request, PromoteBody)
         wanted = PromotionRequest(
             kind=OperationKind.PROMOTE,
             model=body.model,
@@ -102,7 +103,7 @@ def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
 
     @routes.post("/admin/rollback", response_model=None, openapi_extra=takes(RollbackBody))
     async def rollback(request: Request) -> Response:
-        body = await _body(request, RollbackBody)
+        body = await read_body(request, RollbackBody)
         return await _ask(
             request,
             promotions,
@@ -112,23 +113,23 @@ def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
 
 async def _ask(request: Request, promotions: PromotionService, wanted: PromotionRequest) -> Response:
     dry_run = request.query_params.get("dry_run", "0") not in ("", "0", "false")
-    shown = await promotions.submit(wanted, ACTOR, dry_run=dry_run)
-    return _json(request, shown) if dry_run else _accepted(request, shown)
+    shown = await promotions.submit(wanted, actor(request), dry_run=dry_run)
+    return reply(request, shown) if dry_run else _accepted(request, shown)
 
 
 def _add_operations(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.get("/admin/operations", response_model=None)
     async def operations(request: Request) -> Response:
         shown = await promotions.operations(_number(request, "limit", 50))
-        return _json(request, {"operations": shown})
+        return reply(request, {"operations": shown})
 
     @routes.get("/admin/operations/{id}", response_model=None)
     async def operation(request: Request, id: str) -> Response:
-        return _json(request, await promotions.operation(id))
+        return reply(request, await promotions.operation(id))
 
     @routes.post("/admin/operations/{id}/cancel", response_model=None)
     async def cancel(request: Request, id: str) -> Response:
-        return _accepted(request, await promotions.cancel(id, ACTOR))
+        return _accepted(request, await promotions.cancel(id, actor(request)))
 
     @routes.get("/admin/operations/{id}/events", response_model=None)
     async def events(request: Request, id: str) -> Response:
@@ -161,17 +162,17 @@ def _add_reports(routes: APIRouter, config: Config, promotions: PromotionService
         report = await asyncio.to_thread(reports.read, data)
         detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
         entry = AuditEntry(
-            at=now(), actor=ACTOR, verb="report.uploaded", subject=report.digest, detail=detail
+            at=now(), actor=actor(request), verb="report.uploaded", subject=report.digest, detail=detail
         )
         new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
         trusts = await asyncio.to_thread(_is_trusted, config, data)
         shown = {"digest": report.digest, "verdict": report.verdict, "trusted": trusts}
-        return _json(request, shown, 201 if new else 200)
+        return reply(request, shown, 201 if new else 200)
 
     @routes.get("/admin/reports", response_model=None)
     async def listed(request: Request) -> Response:
         rows = await promotions.do(lambda registry: registry.reports())
-        return _json(request, {"reports": [report_view(row) for row in reversed(rows)]})
+        return reply(request, {"reports": [report_view(row) for row in reversed(rows)]})
 
     @routes.get("/admin/reports/{digest}", response_model=None)
     async def report(request: Request, digest: str) -> Response:
@@ -194,44 +195,46 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
 
     @routes.post("/admin/overrides", response_model=None, openapi_extra=takes(OverrideBody))
     async def grant(request: Request) -> Response:
-        asked = (await _body(request, OverrideBody)).model_dump()
+        asked = (await read_body(request, OverrideBody)).model_dump()
         check_model(config, asked["model"])
+        by = actor(request)
         shown = await promotions.do(
-            lambda registry: override_log.grant(registry, catalogue, ACTOR, asked, datetime.now(UTC))
+            lambda registry: override_log.grant(registry, catalogue, by, asked, datetime.now(UTC))
         )
-        return _json(request, shown, 201)
+        return reply(request, shown, 201)
 
     @routes.get("/admin/overrides", response_model=None)
     async def overrides(request: Request) -> Response:
         held = await promotions.active_overrides()
-        return _json(
+        return reply(
             request, {"overrides": [override_log.view(seq, one, catalogue) for seq, one in held.items()]}
         )
 
     @routes.delete("/admin/overrides/{id}", response_model=None)
     async def withdraw(request: Request, id: int) -> Response:
+        by = actor(request)
         shown = await promotions.do(
-            lambda registry: override_log.withdraw(registry, catalogue, ACTOR, id, datetime.now(UTC))
+            lambda registry: override_log.withdraw(registry, catalogue, by, id, datetime.now(UTC))
         )
-        return _json(request, shown)
+        return reply(request, shown)
 
 
 def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.post("/admin/revoke", response_model=None, openapi_extra=takes(RevokeBody))
     async def revoke(request: Request) -> Response:
-        body = await _body(request, RevokeBody)
+        body = await read_body(request, RevokeBody)
         revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())
         verb, detail = f"{body.thing}.revoked", {"reason": body.reason}
-        entry = AuditEntry(at=revocation.at, actor=ACTOR, verb=verb, subject=body.id, detail=detail)
+        entry = AuditEntry(at=revocation.at, actor=actor(request), verb=verb, subject=body.id, detail=detail)
         await promotions.do(lambda registry: registry.revoke(revocation, entry))
-        return _json(request, asdict(revocation), 201)
+        return reply(request, asdict(revocation), 201)
 
     @routes.get("/admin/audit", response_model=None)
     async def audit(request: Request) -> Response:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 200), MAX_EVENTS)
         newest = request.query_params.get("newest", "0") not in ("", "0")
         shown = await promotions.do(lambda registry: _audit(registry, after, limit, newest))
-        return _json(request, shown)
+        return reply(request, shown)
 
 
 def _audit(registry: Registry, after: int, limit: int, newest: bool) -> dict[str, Any]:
@@ -250,7 +253,12 @@ def _audit(registry: Registry, after: int, limit: int, newest: bool) -> dict[str
 # ------------------------------------------------------------------------------------- requests
 
 
-async def _body(request: Request, kind: type[Any]) -> Any:
+def actor(request: Request) -> str:
+    """The name of the operator who asks; the audit records it."""
+    return str(request.state.caller)
+
+
+async def read_body(request: Request, kind: type[Any]) -> Any:
     """The checked body. Raises BadJSON, BadField, BodyTooLarge."""
     raw = json_object(await _read(request, MAX_BODY_BYTES))
     try:
@@ -296,10 +304,11 @@ def _headers(request: Request) -> dict[str, str]:
     }
 
 
-def _json(request: Request, body: Any, status: int = 200, **more: str) -> Response:
+def reply(request: Request, body: Any, status: int = 200, **more: str) -> Response:
+    """JSON, with the headers that every reply has."""
     return JSONResponse(body, status, {**_headers(request), **more})
 
 
 def _accepted(request: Request, operation: dict[str, Any]) -> Response:
     path = f"/admin/operations/{operation['id']}"
-    return _json(request, operation, 202, location=path, **{"retry-after": "1"})
+    return reply(request, operation, 202, location=path, **{"retry-after": "1"})

@@ -88,6 +88,22 @@ class AdminClient:
         """The latest operations, newest first."""
         return list(self._json("GET", "/admin/operations", params={"limit": limit})["operations"])
 
+    def reload(self) -> dict[str, Any]:
+        """Read configuration, keys and operators again; which keys of the configuration have changed."""
+        return self._json("POST", "/admin/reload")
+
+    def listed(self, kind: str) -> list[dict[str, Any]]:
+        """All "keys", or all "operators"."""
+        return list(self._json("GET", f"/admin/{kind}")[kind])
+
+    def add(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Add one of the "keys" or "operators"; the answer holds the secret, once."""
+        return self._json("POST", f"/admin/{kind}", json=body)
+
+    def revoke(self, kind: str, name: str) -> dict[str, Any]:
+        """Revoke one of the "keys" or "operators"."""
+        return self._json("DELETE", f"/admin/{kind}/{quote(name, safe='')}")
+
     def audit(self, after: int = 0, limit: int = 200, newest: bool = False) -> dict[str, Any]:
         """Events of the audit chain, and whether the chain verifies."""
         params = {"after": after, "limit": limit, **({"newest": 1} if newest else {})}

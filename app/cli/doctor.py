@@ -143,7 +143,7 @@ def _config_facts(path: Path, tables: Any) -> "ConfigFacts":
     return ConfigFacts(
         listen=str(config.listen),
         admin=str(config.admin),
-        keys=len(config.secrets.api_keys),
+        keys=len(config.secrets.api_keys) + _stored_keys(state),
         weak=weak(config.secrets.api_keys),
         secrets=configuration.modes([*secrets, state / "admin.token"]),
         state=str(state),
@@ -152,6 +152,19 @@ def _config_facts(path: Path, tables: Any) -> "ConfigFacts":
         calls=gateway.calls(str(config.admin)),
         **facts,
     )
+
+
+def _stored_keys(state: Path) -> int:
+    """Callers' keys in the state folder that are not revoked; 0 without a registry that can be read."""
+    from app.promotion.repository import FILE
+    from app.registry.errors import RegistryError
+    from app.registry.reader import RegistryReader
+
+    try:
+        with RegistryReader.at(state / FILE) as reader:
+            return sum(key.revoked is None for key in reader.api_keys())
+    except RegistryError:
+        return 0
 
 
 def exported() -> tuple[str, ...]:

@@ -13,10 +13,12 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from app.access.keys import read_admin_token
 from app.cli.admin_client import AdminClient, AdminClientError, GatewayUnreachable, RequestRejected
 from app.cli.terminal import show_rows
 from app.config.config import ConfigError, load
-from app.http.keys import read_admin_token
+from app.errors.tree import MannersError
+from app.registry.errors import RegistryError
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -37,22 +39,37 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     audit.add_argument(
         "--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"
     )
-    for command, verb in ((promote, _promote), (rollback, _rollback), (status, _status), (audit, _audit)):
-        command.add_argument(
-            "--config", type=Path, metavar="FILE", help="whose gateway (default: the embedded)"
-        )
-        command.add_argument(
-            "--admin", metavar="URL", help="the admin listener (default: the configuration's)"
-        )
-        command.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+    reload = commands.add_parser(
+        "reload", help="read configuration, keys and operators again, without a restart"
+    )
+    for command, verb in (
+        (promote, _promote),
+        (rollback, _rollback),
+        (status, _status),
+        (audit, _audit),
+        (reload, _reload),
+    ):
+        add_common_flags(command)
         command.set_defaults(run=run, verb=verb)
 
 
+def add_common_flags(command: argparse.ArgumentParser) -> None:
+    """Flags of every client of the admin API."""
+    command.add_argument("--config", type=Path, metavar="FILE", help="whose gateway (default: the embedded)")
+    command.add_argument("--admin", metavar="URL", help="the admin listener (default: the configuration's)")
+    command.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+
+
 def run(args: argparse.Namespace) -> int:
-    """Run one command; its exit code."""
+    """Run one command with a client of the admin API; its exit code."""
+    verb: Callable[[AdminClient, argparse.Namespace], int] = args.verb
+    return exit_code(lambda: verb(client_for(args), args), args)
+
+
+def exit_code(work: Callable[[], int], args: argparse.Namespace) -> int:
+    """What the work returns; or the code of its error, which is told in one line."""
     try:
-        verb: Callable[[AdminClient, argparse.Namespace], int] = args.verb
-        return verb(_client(args), args)
+        return work()
     except ConfigError as error:
         return _fail(error, EX_CONFIG)
     except GatewayUnreachable as error:
@@ -63,6 +80,10 @@ def run(args: argparse.Namespace) -> int:
         return _fail(error, EX_NOPERM if error.status in (401, 403) else 1)
     except AdminClientError as error:
         return _fail(error, EX_UNAVAILABLE)
+    except RegistryError as error:
+        return _fail(error, EX_UNAVAILABLE)
+    except MannersError as error:
+        return _fail(f"{error.code}: {error.message}", 1)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}", EX_NOINPUT)
     except KeyboardInterrupt:
@@ -74,7 +95,8 @@ def _fail(why: object, code: int) -> int:
     return code
 
 
-def _client(args: argparse.Namespace) -> AdminClient:
+def client_for(args: argparse.Namespace) -> AdminClient:
+    """A client of the configured gateway. Raises ConfigError: no token is known."""
     config = load(args.config)
     token = read_admin_token(config.secrets.admin_token, config.state_dir)
     if token is None:
@@ -121,6 +143,13 @@ def _follow(client: AdminClient, begun: dict[str, Any], args: argparse.Namespace
 def _status(client: AdminClient, args: argparse.Namespace) -> int:
     said = client.status()
     print(json.dumps(said, indent=1)) if args.json else show_status(said)
+    return 0
+
+
+def _reload(client: AdminClient, args: argparse.Namespace) -> int:
+    said = client.reload()
+    changed = ", ".join(said["changed"]) or "nothing in the configuration"
+    print(json.dumps(said, indent=1) if args.json else f"reloaded; changed: {changed}")
     return 0
 
 
@@ -208,11 +237,12 @@ def show_status(said: dict[str, Any]) -> None:
     for name, model in said["models"].items():
         operation, override = model.get("operation"), model.get("override")
         going = f"{operation['kind']} of {operation['engine']}: {operation['phase']}" if operation else ""
-        rows.append([name, model["live"] or "", ", ".join(model["fallback"]), model.get("previous") or "",
+        gated = "yes" if model.get("gated") else "no"
+        rows.append([name, model["live"] or "", gated, ", ".join(model["fallback"]), model.get("previous") or "",
                      "until " + str(override.get("expires")) if override else "", going])  # fmt: skip
     state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
     print(f"{state}, {said['in_flight']} in flight")
-    show_rows(("model", "live", "fallback", "previous", "override", "under way"), rows)
+    show_rows(("model", "live", "on a report", "fallback", "previous", "override", "under way"), rows)
 
 
 def show_audit(said: dict[str, Any]) -> None:

@@ -149,12 +149,18 @@ class ModelConfig(ConfigSection):
 
 
 class Gates(ConfigSection):
-    """`[gates]`: the suite and the policy by which a promotion is judged."""
+    """`[gates]`: the suite and the policy by which a promotion is judged, and whether a start insists on one.
+
+    `require`: None, which is the default: a model that was promoted on a report is served by what was promoted,
+    whatever the file says. True: so is it, and a model with reports is not served by an engine that none promoted.
+    False: the file decides once the promoted engine is not in it any more.
+    """
 
     suite: str = "annie"
     policy: str = "annie"
     controls: dict[str, str] = {}
     max_age_days: int = Field(default=7, ge=1)
+    require: bool | None = None
 
 
 class Promotion(ConfigSection):
@@ -212,6 +218,13 @@ class Telemetry(ConfigSection):
         return url
 
 
+class Log(ConfigSection):
+    """`[log]`: what is written to stderr: lines of this level and above, as JSON or as text."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
 class Secrets(ConfigSection):
     """Secret values from the environment or from files; never printed or logged."""
 
@@ -231,6 +244,7 @@ class Config(ConfigSection):
     promotion: Promotion = Promotion()
     shadow: Shadow = Shadow()
     telemetry: Telemetry = Telemetry()
+    log: Log = Log()
     secrets: Secrets = Secrets()
 
     @model_validator(mode="after")
@@ -400,6 +414,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "promotion": Promotion,
     "shadow": Shadow,
     "telemetry": Telemetry,
+    "log": Log,
 }
 
 

@@ -57,6 +57,15 @@ class EnginePool:
             name: ModelRoute(model.live, model.fallback) for name, model in config.models.items()
         }
 
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._config
+
+    def apply(self, config: Config) -> None:
+        """Take a configuration with the same engines and models; for requests that come from now on."""
+        self._config = config
+
     # ------------------------------------------------------------------------- engines, one by one
 
     async def start(self) -> None:
@@ -64,7 +73,7 @@ class EnginePool:
         for name, route in self._table.items():
             for engine in route.engines:
                 self.want(self._config.engines[engine], name)
-            self._metrics.route(name, route.live)
+            self.route(name, route.live)
 
     def want(self, spec: EngineSpec, model: str) -> None:
         """Bring an engine up for a model, in the background; no effect if it runs."""
@@ -137,6 +146,16 @@ class EnginePool:
         """Send new requests of the model to this engine; those that have a route keep it."""
         self._table = {**self._table, model: replace(self._table[model], live=engine)}
         self._metrics.route(model, engine)
+        self._metrics.live_gated(model, engine, engine in self._gated)
+
+    def is_gated(self, engine: str) -> bool:
+        """Whether a promotion on a passing report has put this engine in service."""
+        return engine in self._gated
+
+    @property
+    def ungated(self) -> list[str]:
+        """The models whose live engine was not promoted on a passing report."""
+        return sorted(name for name, route in self._table.items() if route.live not in self._gated)
 
     def trust(self, engine: str) -> None:
         """Mark the engine as promoted on a passing report: its replies need not be held back."""

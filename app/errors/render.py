@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app.errors.envelopes import envelope_for
-from app.errors.tree import BadField, MannersError, UnknownRoute, WrongMethod
+from app.errors.tree import BadField, KeyLimited, MannersError, UnknownRoute, WrongMethod
 from app.telemetry.log import Logger, where
 
 
@@ -26,6 +26,8 @@ def error_response(error: MannersError, headers: list[tuple[bytes, bytes]] = [],
     response.raw_headers.append((b"cache-control", b"no-store"))
     if error.retry_after is not None:
         response.raw_headers.append((b"retry-after", str(error.retry_after).encode()))
+    elif isinstance(error, KeyLimited):  # clients of OpenAI and Anthropic repeat every other 429
+        response.raw_headers.append((b"x-should-retry", b"false"))
     if isinstance(error, WrongMethod):
         response.raw_headers.append((b"allow", error.allow.encode()))
     if error.status == 401:

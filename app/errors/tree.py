@@ -17,11 +17,14 @@
     │   ├── TooSlow                   408  request_timeout
     │   ├── HeadTooLarge              431  headers_too_large
     │   ├── Forbidden                 403  host_not_allowed, origin_not_allowed
+    │   ├── RoleRequired              403  role_promote_required, role_administer_required
     │   ├── UnsupportedMediaType      415  unsupported_media_type
     │   └── EngineRefused             4xx  the engine's own code: it refused the request
     │       └── ContextExceeded       400  context_length_exceeded
     ├── Unauthorized                  401  authentication_error      invalid_api_key
     ├── Busy                          429  rate_limit_error          queue_full, queue_timeout
+    ├── KeyLimited                    429  rate_limit_error          key_rpm_exceeded, key_tpm_exceeded, key_concurrency_exceeded,
+    │                                                                key_daily_budget_exceeded, key_budget_exceeded
     ├── TooManyConnections            503  server_error              too_many_connections
     ├── Draining                      503  server_error              draining
     ├── NotStarted                    503  server_error              not_started
@@ -185,6 +188,13 @@ class Forbidden(RequestError):
     code = "host_not_allowed"
 
 
+class RoleRequired(RequestError):
+    """The operator is known, and has not the role that this needs; the code names it."""
+
+    status = 403
+    code = "role_administer_required"
+
+
 class UnsupportedMediaType(RequestError):
     """The body is not declared as JSON."""
 
@@ -231,6 +241,22 @@ class Busy(MannersError):
     code = "queue_full"
 
     def __init__(self, message: str, code: str | None = None, *, seconds: int = 1) -> None:
+        super().__init__(message, code)
+        self._seconds = seconds
+
+    @property
+    def retry_after(self) -> int | None:
+        return self._seconds
+
+
+class KeyLimited(MannersError):
+    """The caller's key has used up one of its limits or budgets; `seconds` until it may try again, None: never."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "key_rpm_exceeded"
+
+    def __init__(self, message: str, code: str | None = None, *, seconds: int | None = 1) -> None:
         super().__init__(message, code)
         self._seconds = seconds
 

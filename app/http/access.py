@@ -7,13 +7,14 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.access.keys import KeyRing
 from app.errors.render import error_response
 from app.errors.tree import MannersError
 from app.http.hosts import LocalAccess, check_media_type
-from app.http.keys import KeyRing
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
@@ -26,6 +27,9 @@ class AccessControl:
     in between. With `takes_api_key` a key may come in `x-api-key`, as Anthropic's clients send it.
     With `local` only this machine's programs are served, and no website (app.http.hosts); where there is no
     key either, a POST must declare its body as JSON. `count` is called with the code of each refusal.
+
+    `replace` gives it other keys; a request is judged by those that hold when its head is here. The name of its
+    key is kept as `caller` in the scope's state, None where none is asked for.
     """
 
     def __init__(
@@ -50,6 +54,10 @@ class AccessControl:
         self._turned_away = turned_away
         self._count = count
 
+    def replace(self, keys: KeyRing, local: LocalAccess | None) -> None:
+        """Judge by these from the next request on."""
+        self._keys, self._local = keys, local
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -57,9 +65,10 @@ class AccessControl:
         headers = dict(scope["headers"])
         asked = headers.get(b"x-request-id", b"")
         request_id = asked.decode() if _REQUEST_ID.fullmatch(asked) else f"{random.getrandbits(128):032x}"
-        scope["state"] = {"request_id": request_id, "headers": headers}
+        state: dict[str, Any] = {"request_id": request_id, "headers": headers}
+        scope["state"] = state
         try:
-            self._check(scope["method"], scope["path"], headers)
+            state["caller"] = self._check(scope["method"], scope["path"], headers)
         except MannersError as error:
             named = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", b"none")]
             await error_response(error, named, scope["path"])(scope, receive, send)
@@ -67,8 +76,8 @@ class AccessControl:
         app = self._straight.get(scope["path"], self._app)
         await app(scope, receive, send)
 
-    def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
-        """Raises Forbidden, UnsupportedMediaType or Unauthorized."""
+    def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
+        """The name of the key; None where none is needed. Raises Forbidden, UnsupportedMediaType or Unauthorized."""
         if self._local is not None:
             try:
                 self._local.check(headers, may_follow_links=path in self._open)
@@ -81,7 +90,8 @@ class AccessControl:
             api_key = headers.get(b"x-api-key", b"") if self._takes_api_key else b""
             authorization = headers.get(b"authorization", b"")
             try:
-                self._keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))
+                return self._keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))
             except MannersError:
                 self._turned_away()
                 raise
+        return None

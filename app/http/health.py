@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import JSONResponse, Response
 
-from app.config.config import Config
+from app.access.service import AccessService
 from app.engines.pool import EnginePool
 from app.errors.tree import UnknownModel
 from app.promotion.service import PromotionService
@@ -22,9 +22,7 @@ def _json(request: Request, body: Any, status: int = 200) -> Response:
     return JSONResponse(body, status, {**headers, "cache-control": "no-store"})
 
 
-def public_router(
-    config: Config, pool: EnginePool, proxy: ProxyHandler, created: int, apis: Sequence[str] = ()
-) -> APIRouter:
+def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Sequence[str] = ()) -> APIRouter:
     """Routes of the public listener that are not proxy. `created` is Unix time in seconds, `apis` are its POST paths."""
     routes = about_router(pool, proxy, apis)
 
@@ -33,11 +31,11 @@ def public_router(
 
     @routes.get("/v1/models", response_model=None)
     async def models(request: Request) -> Response:
-        return _json(request, {"object": "list", "data": [describe(name) for name in config.models]})
+        return _json(request, {"object": "list", "data": [describe(name) for name in pool.config.models]})
 
     @routes.get("/v1/models/{name}", response_model=None)
     async def model(request: Request, name: str) -> Response:
-        if name not in config.models:
+        if name not in pool.config.models:
             raise UnknownModel(f"there is no model {name[:64]!r} here")
         return _json(request, describe(name))
 
@@ -51,7 +49,8 @@ def public_router(
             return _json(request, {"status": "draining"}, 503)
         if not pool.is_ready:
             return _json(request, {"status": "no engine is ready"}, 503)
-        return _json(request, {"status": "ready"})
+        ungated = pool.ungated
+        return _json(request, {"status": "ready", **({"ungated": ungated} if ungated else {})})
 
     return routes
 
@@ -82,7 +81,11 @@ def about_router(pool: EnginePool, proxy: ProxyHandler, apis: Sequence[str]) -> 
 
 
 def admin_router(
-    config: Config, pool: EnginePool, proxy: ProxyHandler, metrics: Metrics, promotions: PromotionService
+    pool: EnginePool,
+    proxy: ProxyHandler,
+    metrics: Metrics,
+    promotions: PromotionService,
+    access: AccessService,
 ) -> APIRouter:
     """Routes of the operators' listener that only look."""
     routes = APIRouter()
@@ -107,10 +110,11 @@ def admin_router(
                 **known.get(name, {}),
                 "live": pool.model_route(name).live,
             }
-            for name, model in config.models.items()
+            for name, model in pool.config.models.items()
         }
         serving = {"ready": pool.is_ready, "draining": proxy.draining, "in_flight": proxy.in_flight}
-        return _json(request, {**serving, "models": models})
+        who = {"name": request.state.caller, "role": str(access.role(request.state.caller))}
+        return _json(request, {**serving, "operator": who, "models": models})
 
     @routes.get("/admin/engines", response_model=None)
     async def engines(request: Request) -> Response:
@@ -121,15 +125,15 @@ def admin_router(
                 "dialect": spec.dialect,
                 "driver": spec.driver,
                 "kind": spec.kind,
-                "digest": promotions.catalogue.digest(name),
-                "serves": [model for model in config.models if pool.model_route(model).live == name],
+                "digest": promotions.catalogue.digest_of(spec),
+                "serves": [model for model in pool.config.models if pool.model_route(model).live == name],
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),
                 "restarts": running.get(name, {}).get("restarts", 0),
                 "last_error": running.get(name, {}).get("last_error"),
                 "abilities": running.get(name, {}).get("abilities"),
             }
-            for name, spec in config.engines.items()
+            for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()
         ]
         return _json(request, {"engines": listed})
 

@@ -34,6 +34,9 @@ from gates.report.codec import canonical, decode, encode
 
 T = TypeVar("T")
 
+OVERRIDE = "override:"
+"""A plan's `report` that begins so names an override, by the number of its audit event, and no report."""
+
 FILE = "registry.db"
 """In the state folder."""
 
@@ -226,7 +229,35 @@ def unfinished(reader: RegistryReader) -> tuple[OperationState, ...]:
     return tuple(map(state_of, reader.operations(unfinished_only=True)))
 
 
-def promoted(reader: RegistryReader) -> frozenset[str]:
-    """The engines, by digest, that a promotion with a report has put in service."""
-    done = [state_of(row) for row in reader.operations() if row.phase == OperationPhase.SUCCEEDED]
-    return frozenset(state.plan.candidate for state in done if state.plan.report is not None)
+def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[str]:
+    """The engines, by digest, that a promotion has put in service on a report that passed without an override.
+
+    `roots` are the root digests of the engines' weights as they are now: one whose weights are not those of the
+    report is not among them.
+    """
+    found = set()
+    for row in reader.operations():
+        plan = state_of(row).plan
+        if row.phase == OperationPhase.SUCCEEDED and rests_on_report(reader, plan):
+            report = reader.report(plan.report or "")
+            if report is None or roots.get(plan.candidate, report.artefact) == report.artefact:
+                found.add(plan.candidate)
+    return frozenset(found)
+
+
+def rests_on_report(reader: RegistryReader, plan: OperationPlan) -> bool:
+    """Whether an operation is a promotion on a report, and no refusal was waived for it."""
+    if plan.kind is not OperationKind.PROMOTE or plan.report is None or plan.report.startswith(OVERRIDE):
+        return False
+    steps = (json.loads(event.detail) for event in reader.events(operation=plan.operation))
+    return not any("waived" in step.get("evidence", {}) for step in steps)
+
+
+def was_promoted_on_report(reader: RegistryReader, model: str) -> bool:
+    """Whether an engine of this model was ever promoted on a report."""
+    return any(
+        row.model == model
+        and row.phase == OperationPhase.SUCCEEDED
+        and rests_on_report(reader, state_of(row).plan)
+        for row in reader.operations()
+    )

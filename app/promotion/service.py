@@ -12,12 +12,13 @@ from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.errors.tree import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
 from app.promotion import overrides, repository, requests, steps
+from app.promotion.facts import suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.overrides import Override
 from app.promotion.repository import RegistryExecutor, now
 from app.promotion.requests import PromotionRequest
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.startup import Startup, record_configuration
+from app.promotion.startup import Startup, current_roots, record_configuration
 from app.promotion.state_machine import (
     Action,
     Breached,
@@ -76,6 +77,11 @@ class PromotionService:
         self._worker = PromotionWorker(self._deps, metrics, log)
         self._startup: Startup | None = None
 
+    def apply(self, config: Config) -> None:
+        """Take a configuration with the same engines and models; suite and policy are read again when they are needed."""
+        self._config = self._deps.config = config
+        suite_in_force.cache_clear()
+
     # ------------------------------------------------------------------------------- start and end
 
     async def open(self) -> None:
@@ -83,17 +89,21 @@ class PromotionService:
         await self.registry.open()
 
     async def start(self) -> None:
-        """Begin to bring up the live engines and to recover interrupted operations; returns at once."""
+        """Begin to bring up the live engines and to recover interrupted operations; returns at once.
+
+        Raises Refused (live_not_gated): `[gates] require` does not let the configured engine serve.
+        """
         at = now()
         live = await self.registry.run(
             lambda registry: record_configuration(registry, self._config, self.catalogue, at)
         )
         unfinished = await self.registry.run(self._unfinished)
-        promoted = await self.registry.run(repository.promoted)
+        roots = await asyncio.to_thread(current_roots, self.catalogue)
+        gated = await self.registry.run(lambda registry: repository.gated(registry, roots))
+        for engine in gated:
+            self._deps.pool.trust(self.catalogue.name(engine))
         for model, engine in live.items():
             self._deps.pool.route(model, self.catalogue.name(engine))
-            if engine in promoted:
-                self._deps.pool.trust(self.catalogue.name(engine))
             wanted = self._config.models[model].live
             if self.catalogue.name(engine) != wanted:
                 self._log.warning("live_is_not_configured", model=model, engine=self.catalogue.name(engine))
@@ -178,7 +188,7 @@ class PromotionService:
         engine = self.catalogue.digest(request.engine or "")
         for seq, held in (await self.active_overrides()).items():
             if (held.model, held.engine) == (request.model, engine) and "report_missing" in held.waives:
-                return replace(request, report=f"override:{seq}")
+                return replace(request, report=f"{repository.OVERRIDE}{seq}")
         raise Refused("no report was named; upload one to /admin/reports", "report_missing")
 
     async def _check(self, plan: OperationPlan, request: PromotionRequest, actor: str, dry_run: bool) -> None:
@@ -304,6 +314,7 @@ class PromotionService:
             held = [(seq, one) for seq, one in active.items() if one.model == model]
             shown[model] = {
                 **names,
+                "gated": self._deps.pool.is_gated(names["live"] or ""),
                 "generation": live.generation if live else 0,
                 "since": live.since if live else None,
                 "operation": operation_view(running, self.catalogue) if running else None,

@@ -5,7 +5,7 @@ so that the engine can be stopped, or brought back.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import ItemsView, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,10 @@ class SpecCatalogue:
         self._digests = {name: spec_digest(spec) for name, spec in engines.items()}
         self._specs = {self._digests[name]: spec for name, spec in engines.items()}
 
+    def kept(self) -> dict[str, EngineSpec]:
+        """The engines that the configuration does not have any more, by name."""
+        return {spec.name: spec for spec in self._specs.values() if spec.name not in self._digests}
+
     def digest(self, name: str) -> str:
         """The digest of an engine of the configuration. Raises UnknownEngine."""
         try:
@@ -29,12 +33,20 @@ class SpecCatalogue:
             known = ", ".join(sorted(self._digests))
             raise UnknownEngine(f"there is no engine {name[:64]!r} here; there is: {known}") from None
 
+    def digest_of(self, spec: EngineSpec) -> str:
+        """The digest of a known engine: that of the spec as it was configured, whatever it is called now."""
+        return next(digest for digest, known in self._specs.items() if known == spec)
+
     def __contains__(self, digest: str) -> bool:
         return digest in self._specs
 
     def spec(self, digest: str) -> EngineSpec:
         """The spec with this digest. Raises KeyError."""
         return self._specs[digest]
+
+    def items(self) -> ItemsView[str, EngineSpec]:
+        """All of them, with their digests."""
+        return self._specs.items()
 
     def specs(self) -> tuple[EngineSpec, ...]:
         """All of them."""

@@ -11,7 +11,9 @@ from functools import partial
 
 from app.config.config import Config
 from app.engines.backend import loggable
-from app.promotion.spec_catalogue import SpecCatalogue
+from app.errors.tree import Refused
+from app.promotion import repository
+from app.promotion.spec_catalogue import SpecCatalogue, spec_of
 from app.promotion.state_machine import Action, Effect, OperationPhase, OperationState, reconcile
 from app.promotion.steps import Dependencies
 from app.registry.errors import Conflict
@@ -115,8 +117,10 @@ def record_configuration(
     """Record what is new in the configuration; the digest of each model's live engine. Raises StorageFailed.
 
     The configuration decides which engine is live until something was promoted; from then on the registry
-    does, as long as the configuration still has that engine unchanged. If it has not, the configuration
-    decides again, and the audit says so.
+    does, as long as the configuration still has that engine unchanged. If it has not, `[gates] require` decides: what
+    was promoted is kept as it was, or the configuration decides again, and the audit says so.
+
+    Raises Refused (live_not_gated): the model's engine may not serve, and no other is there.
     """
     for name, spec in config.engines.items():
         _record_engine(registry, catalogue.digest(name), spec, at)
@@ -173,14 +177,71 @@ def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, m
     """The live engine of a model, after the alias was set where the configuration decides."""
     alias, wanted = registry.alias(model, "live"), catalogue.digest(config.models[model].live)
     if alias is None or alias.engine is None:
+        if config.gates.require:
+            _check_gated(registry, config, catalogue, model)
         return _set_live(registry, model, wanted, at, "live.founded")
     if registry.unfinished(model) is not None:
         return alias.engine  # that operation decides
-    if _was_promoted(registry, model) and alias.engine in catalogue:
+    if _was_promoted(registry, model) and (
+        alias.engine in catalogue or _is_kept(registry, config, catalogue, model, alias.engine)
+    ):
         return alias.engine
+    if config.gates.require:
+        _check_gated(registry, config, catalogue, model)
     if alias.engine != wanted:
         return _set_live(registry, model, wanted, at, "live.configured")
     return wanted
+
+
+def _is_kept(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, engine: str) -> bool:
+    """Whether an engine that was promoted, and is no longer configured so, goes on serving as it was promoted.
+
+    If so, it is in the catalogue afterwards. Raises Refused: it should, and its weights are gone.
+    """
+    required = config.gates.require
+    if required is None:
+        required = repository.was_promoted_on_report(registry, model)
+    wanted = catalogue.digest(config.models[model].live)
+    known = registry.engine(engine)
+    if not required or known is None or wanted in repository.gated(registry, current_roots(catalogue)):
+        return False
+    spec = spec_of(known.spec)
+    if spec.artefact is not None and not spec.artefact.exists():
+        raise Refused(
+            f"{model} was promoted to {spec.name}, and its weights are gone from {spec.artefact}: put them back; or "
+            f"start with [gates] require = false, then: {_mend(config, model)}",
+            "live_not_gated",
+        )
+    catalogue.add(known)
+    return True
+
+
+def _check_gated(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str) -> None:
+    """Raises Refused for a configured engine that no report let in, though there are reports about the model."""
+    roots = current_roots(catalogue)
+    engines = {catalogue.digest(name) for name in config.models[model].engines}
+    about = {roots[engine] for engine in engines} - {None}
+    has_reports = any(report.artefact in about for report in registry.reports())
+    live = catalogue.digest(config.models[model].live)
+    if (has_reports or repository.was_promoted_on_report(registry, model)) and (
+        live not in repository.gated(registry, roots)
+    ):
+        raise Refused(
+            f"{model} has reports, and {config.models[model].live} was promoted on none of them: start with "
+            f"[gates] require = false, then: {_mend(config, model)}",
+            "live_not_gated",
+        )
+
+
+def _mend(config: Config, model: str) -> str:
+    return f"manners promote {model} {config.models[model].live} --report FILE"
+
+
+def current_roots(catalogue: SpecCatalogue) -> dict[str, str | None]:
+    """The root digest of every engine's weights, as their manifest states it now; by the engine's digest."""
+    return {
+        digest: artefact.root if (artefact := _manifest(spec)) else None for digest, spec in catalogue.items()
+    }
 
 
 def _was_promoted(registry: Registry, model: str) -> bool:

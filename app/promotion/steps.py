@@ -19,7 +19,7 @@ from app.promotion.bake import Bake, BakeLimits
 from app.promotion.canary import Canary
 from app.promotion.facts import collect, records, reported_engine, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
-from app.promotion.repository import RegistryExecutor
+from app.promotion.repository import RegistryExecutor, rests_on_report
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import (
     Action,
@@ -43,9 +43,9 @@ LEASE_SECONDS = 0.25
 """How often to ask again for a lease that another operation holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Dependencies:
-    """What the handlers work on: the parts of one gateway that a promotion touches."""
+    """What the handlers work on: the parts of one gateway that a promotion touches. A reload replaces `config`."""
 
     config: Config
     pool: EnginePool
@@ -172,9 +172,10 @@ async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     evidence = await start(deps, plan, effect)
     name = deps.catalogue.name(effect.engine)
     before = deps.pool.model_route(plan.model).live
-    deps.pool.route(plan.model, name)
-    if plan.report is not None and effect.engine == plan.candidate:
+    is_candidate = effect.engine == plan.candidate
+    if is_candidate and await deps.registry.run(lambda registry: rests_on_report(registry, plan)):
         deps.pool.trust(name)
+    deps.pool.route(plan.model, name)
     deps.reply_window.switched(plan.model, name)
     return {**evidence, "before": before}
 

@@ -4,8 +4,17 @@ import time
 from dataclasses import replace
 from typing import Any, Protocol
 
+from app.api.surface import Counts
 from app.engines.backend import Judgement
-from app.errors.tree import Busy, Draining, EngineTimeout, RequestError, Unauthorized, UpstreamError
+from app.errors.tree import (
+    Busy,
+    Draining,
+    EngineTimeout,
+    KeyLimited,
+    RequestError,
+    Unauthorized,
+    UpstreamError,
+)
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import ClientGone
 from app.telemetry.log import Logger
@@ -35,9 +44,11 @@ class RequestAccounting:
         """A request is over, whatever became of it. Latencies count only if all went well."""
         outcome = outcome_of(context.error)
         model = context.public_name or UNKNOWN
-        facts: dict[str, Any] = {}
+        facts: dict[str, Any] = {"key": context.account.name}
+        if isinstance(context.error, KeyLimited):
+            self._metrics.key_limited(context.account.name, context.error.code)
         if context.public_name is not None:
-            facts = {"stream": context.stream, "ignored_fields": len(context.ignored)}
+            facts |= {"stream": context.stream, "ignored_fields": len(context.ignored)}
         if context.was_tried:
             breaches = context.audit.breaches()
             facts |= self._reply(context, model, breaches)
@@ -85,7 +96,9 @@ class RequestAccounting:
         self._metrics.manners(model, engine, stripped, breaches, context.calls)
         if context.cut is not None:
             self._metrics.thought_cut(model, engine, context.cut)
-        tokens = context.usage.tokens("completion_tokens") if context.usage else 0
+        counts = Counts.of(context.usage)
+        tokens = counts.made
+        self._metrics.tokens(model, context.account.name, counts.given, counts.made, counts.cached)
         if context.error is None and context.ended is not None:
             self._metrics.latency(
                 model,
@@ -101,7 +114,9 @@ class RequestAccounting:
             "first_content": _since(clocks.start, clocks.first_content),
             "first_sentence": _since(clocks.start, clocks.first_sentence),
             "seconds": _since(clocks.start, context.ended),
+            "prompt_tokens": counts.given,
             "completion_tokens": tokens,
+            "cached_tokens": counts.cached,
             "calls": context.calls,
             "stripped": sorted(stripped),
             "breaches": sorted(breaches),
@@ -130,6 +145,8 @@ def outcome_of(error: BaseException | None) -> str:
         return "timeout"
     if isinstance(error, RequestError | Unauthorized):
         return "client_error"
+    if isinstance(error, KeyLimited):
+        return "limited"
     if isinstance(error, Busy | Draining):
         return "busy"
     return "upstream_error" if isinstance(error, UpstreamError) else "error"

@@ -27,6 +27,16 @@ class AdmissionQueue:
         """Requests in the queue."""
         return len(self._waiting)
 
+    def resize(self, concurrency: int, queue: int) -> None:
+        """Change the cap and the queue's length. What is served or waits stays; freed places go to who waits."""
+        self._concurrency, self._queue = concurrency, queue
+        while self._waiting and self.in_flight < concurrency:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.in_flight += 1
+                turn.set_result(None)
+        self._changed()
+
     def place(self, patience: float) -> "_Place":
         """`async with`: hold a place until the block ends; wait at most `patience` seconds for it.
 
@@ -65,7 +75,7 @@ class AdmissionQueue:
         self._changed()
 
     def _leave(self) -> None:
-        while self._waiting:
+        while self._waiting and self.in_flight <= self._concurrency:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)  # the place changes hands: in_flight stays

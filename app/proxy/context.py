@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from app.access.accounts import ANONYMOUS, Account, Admission
+from app.access.clock import unix_now
+from app.access.limits import estimate
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, answer_body, thinking_for
-from app.api.surface import Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
+from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ChoiceKeeper, GuidedCall, keeper_for, other_means
 from app.config.config import ModelConfig
@@ -99,8 +102,12 @@ class RequestContext:
     broken: MannersError | None  # told to the caller after the first byte
     ended: float | None  # when the reply's last byte went out
 
-    def __init__(self, surface: Surface, trace: Trace) -> None:
+    def __init__(self, surface: Surface, trace: Trace, account: Account | None = None) -> None:
         self.surface = surface
+        self.account = account or Account(ANONYMOUS)  # of the caller's key
+        self.admission: Admission | None = None  # None until the key's limits let it in
+        self.body_bytes = 0  # of the request
+        self.pieces = 0  # deltas with a generated token in them, of all engines that were asked
         self.trace = trace
         self.request_id = trace.request_id
         self.public_name: str | None = None  # of the model; None until the request is accepted
@@ -154,6 +161,26 @@ class RequestContext:
         is_first = fault.code not in self._asked_again
         self._asked_again.add(fault.code)
         return is_first and not self.begun
+
+    def reserve(self, body_bytes: int) -> None:
+        """Set aside what it may take of its key's tokens. Raises KeyLimited."""
+        self.body_bytes = body_bytes
+        if self.admission is not None:
+            self.admission.reserve(estimate(body_bytes, self.parsed.chat.most), unix_now())
+
+    def leave(self) -> None:
+        """It is over: its key's place is free, and its tokens are counted. Idempotent."""
+        if self.admission is not None:
+            self.admission.end(self._used(), unix_now())
+
+    def _used(self) -> int:
+        """Tokens, by the engine's count; where that did not come (a caller who left), about as many."""
+        if not self.was_tried:
+            return 0
+        if self.usage is None:
+            return estimate(self.body_bytes, self.pieces) if self.pieces else 0
+        counts = Counts.of(self.usage)
+        return counts.given + counts.made
 
     @property
     def engine(self) -> str:
@@ -242,6 +269,7 @@ class RequestContext:
     def headers(self) -> Headers:
         """What every reply carries."""
         headers = [(b"x-request-id", self.request_id.encode()), (b"x-manners-engine", self.engine.encode())]
+        headers += self.account.headers(unix_now())
         if self.ignored:
             names = ",".join(name for name in self.ignored if _FIELD_NAME.fullmatch(name))
             headers.append((b"x-manners-ignored", names[:512].encode()))

@@ -169,6 +169,7 @@ class Exchange:
         made = [] if self._keeper is None else self._keeper.sources
         context.calls = [*self._calls, *self._pipeline.call_sources, *made]
         context.audit.dropped = self._dropped + self._pipeline.dropped
+        context.pieces += self._pipeline.tokens
         told = route.dialect in CAN_TURN_OFF
         if kind := unasked_thought(context.policy, context.audit.stripped, context.body, path, told):
             route.catch(kind)

@@ -4,7 +4,8 @@ A bare ASGI application, not a FastAPI route: it stands in front of the framewor
 whose routing, dependencies and middleware cost 90 us a request and wrap `send` in three layers,
 1.5 to 2 us a streamed chunk.
 
-    answer -> read (body, checks, model) -> serve (place, deadlines) -> ask (engines in turn) -> Exchange
+    answer -> admit (the key's limits) -> read (body, checks, model) -> serve (place, deadlines)
+           -> ask (engines in turn) -> Exchange
 """
 
 import asyncio
@@ -15,6 +16,8 @@ from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.access.accounts import Accounts
+from app.access.clock import unix_now
 from app.api.surface import PassThroughSurface, Surface
 from app.config.config import Config
 from app.engines.pool import EnginePool
@@ -54,11 +57,10 @@ class ProxyHandler:
         log: Logger,
         tracing: Tracing,
         accounting: RequestAccounting,
+        accounts: Accounts,
     ) -> None:
-        limits = config.gateway
-        self._max_body_bytes, self._max_messages = limits.max_body_bytes, limits.max_messages
-        self._budget = ReplyBudget(limits.max_stream_bytes, limits.max_reply_bytes)
         self._tracing = tracing
+        self._accounts = accounts
         self._pool = pool
         self._log = log
         self._accounting = accounting
@@ -66,8 +68,17 @@ class ProxyHandler:
             name: AdmissionQueue(model.concurrency, model.queue, _gauges(metrics, name))
             for name, model in config.models.items()
         }
+        self.apply(config)
         self.draining = False
         self._serving: set[Deadlines] = set()  # of what is served or waits
+
+    def apply(self, config: Config) -> None:
+        """Take the limits of a configuration with the same models; for requests that come from now on."""
+        limits = config.gateway
+        self._max_body_bytes, self._max_messages = limits.max_body_bytes, limits.max_messages
+        self._budget = ReplyBudget(limits.max_stream_bytes, limits.max_reply_bytes)
+        for name, model in config.models.items():
+            self._queues[name].resize(model.concurrency, model.queue)
 
     def cut_off(self) -> None:
         """End what is still running, and tell each caller why."""
@@ -86,8 +97,19 @@ class ProxyHandler:
     async def _answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
         headers = scope["state"]["headers"]
         trace = self._tracing.begin(surface.path, headers, scope["state"]["request_id"])
-        context = RequestContext(surface, trace)
+        context = RequestContext(surface, trace, self._accounts.of(scope["state"].get("caller")))
         try:
+            await self._serve_admitted(context, scope, receive, send)
+        finally:
+            context.leave()
+
+    async def _serve_admitted(
+        self, context: RequestContext, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Let it in by its key's limits, read it, and serve it; or say why not."""
+        surface, headers = context.surface, scope["state"]["headers"]
+        try:
+            context.admission = context.account.begin(unix_now())
             await self._read(context, scope["method"], headers, receive)
         except ClientGone as gone:
             context.error = gone
@@ -115,6 +137,7 @@ class ProxyHandler:
         chats = not isinstance(surface, PassThroughSurface) or surface.chats
         model = self._pool.model(parsed.chat.model, chats=chats)
         context.accept(parsed, model, start, self._budget)
+        context.reserve(len(raw))
 
     async def _serve(self, context: RequestContext, receive: Receive, send: Send) -> None:
         """Hold a place, ask an engine, and account for what became of it."""

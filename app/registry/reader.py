@@ -17,10 +17,13 @@ from app.registry.values import (
     Head,
     KnownArtefact,
     KnownEngine,
+    KnownKey,
+    KnownOperator,
     KnownReport,
     OperationRow,
     Revocation,
     Thing,
+    UsageRow,
 )
 
 
@@ -129,6 +132,18 @@ class RegistryReader:
             f"SELECT * FROM event WHERE at >= ? AND verb IN ({marks}) ORDER BY seq", since, *verbs
         )
         return tuple(AuditEvent(**row) for row in rows)
+
+    def api_keys(self) -> tuple[KnownKey, ...]:
+        """Callers' keys, the revoked ones too, by name."""
+        return tuple(KnownKey(**row) for row in self._all("SELECT * FROM api_key ORDER BY name"))
+
+    def usages(self) -> tuple[UsageRow, ...]:
+        """What the keys have used, as it was written last."""
+        return tuple(UsageRow(**row) for row in self._all("SELECT * FROM key_usage ORDER BY name"))
+
+    def operators(self) -> tuple[KnownOperator, ...]:
+        """Operators, the revoked ones too, by name."""
+        return tuple(KnownOperator(**row) for row in self._all("SELECT * FROM operator ORDER BY name"))
 
     def head(self) -> Head:
         """The last event, or the genesis before the first."""

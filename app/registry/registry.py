@@ -20,9 +20,12 @@ from app.registry.values import (
     AuditEvent,
     KnownArtefact,
     KnownEngine,
+    KnownKey,
+    KnownOperator,
     KnownReport,
     OperationRow,
     Revocation,
+    UsageRow,
 )
 from gates.report.codec import canonical
 
@@ -91,6 +94,57 @@ class Registry(RegistryReader):
             with transaction(self._connection):
                 self._insert("revocation", asdict(revocation))
                 self._note(entry)
+
+    # ------------------------------------------------------------------------ keys and operators
+
+    def add_key(self, key: KnownKey, entry: AuditEntry) -> None:
+        """Add a caller's key; one that was revoked gives its name away. Raises Conflict: the name is taken."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "DELETE FROM key_usage WHERE name IN (SELECT name FROM api_key WHERE name = ? AND revoked IS NOT NULL)",
+                (key.name,),
+            )
+            self._replace_revoked("api_key", asdict(key))
+            self._note(entry)
+
+    def revoke_key(self, name: str, entry: AuditEntry) -> None:
+        """Revoke a caller's key. Raises UnknownRow: there is none of this name."""
+        self._withdraw("api_key", name, entry)
+
+    def add_operator(self, operator: KnownOperator, entry: AuditEntry) -> None:
+        """Add an operator; one that was revoked gives the name away. Raises Conflict: the name is taken."""
+        with transaction(self._connection):
+            self._replace_revoked("operator", asdict(operator))
+            self._note(entry)
+
+    def revoke_operator(self, name: str, entry: AuditEntry) -> None:
+        """Revoke an operator. Raises UnknownRow: there is none of this name."""
+        self._withdraw("operator", name, entry)
+
+    def write_usage(self, rows: Iterable[UsageRow]) -> None:
+        """Replace what these keys have used, in one transaction. Rows of keys that are not known are left out."""
+        with transaction(self._connection):
+            for row in rows:
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO key_usage (name, requests, tokens, at, day, today, total)"
+                    " SELECT ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM api_key WHERE name = ?)",
+                    (row.name, row.requests, row.tokens, row.at, row.day, row.today, row.total, row.name),
+                )
+
+    def _replace_revoked(self, table: str, row: dict[str, object]) -> None:
+        self._connection.execute(
+            f"DELETE FROM {table} WHERE name = ? AND revoked IS NOT NULL", (row["name"],)
+        )
+        self._insert(table, row)
+
+    def _withdraw(self, table: str, name: str, entry: AuditEntry) -> None:
+        with transaction(self._connection):
+            changed = self._connection.execute(
+                f"UPDATE {table} SET revoked = ? WHERE name = ? AND revoked IS NULL", (entry.at, name)
+            ).rowcount
+            if not changed:
+                raise UnknownRow(f"there is no {table.replace('_', ' ')} {name:.64}")
+            self._note(entry)
 
     # ----------------------------------------------------------------------------------- changes
 

@@ -98,7 +98,40 @@ WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM event)
 BEGIN SELECT RAISE (ABORT, 'an event follows the last one'); END;
 """
 
-MIGRATIONS: Final = (_FIRST,)
+_ACCESS: Final = """
+CREATE TABLE api_key (
+    name         TEXT PRIMARY KEY,
+    digest       TEXT NOT NULL UNIQUE,
+    rpm          INTEGER CHECK (rpm > 0),
+    tpm          INTEGER CHECK (tpm > 0),
+    concurrency  INTEGER CHECK (concurrency > 0),
+    daily_budget INTEGER CHECK (daily_budget > 0),
+    budget       INTEGER CHECK (budget > 0),
+    created      TEXT NOT NULL,
+    revoked      TEXT
+) STRICT;
+
+CREATE TABLE key_usage (
+    name     TEXT PRIMARY KEY REFERENCES api_key (name),
+    requests REAL NOT NULL,
+    tokens   REAL NOT NULL,
+    at       REAL NOT NULL,
+    day      INTEGER NOT NULL,
+    today    INTEGER NOT NULL,
+    total    INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE operator (
+    name    TEXT PRIMARY KEY,
+    digest  TEXT NOT NULL UNIQUE,
+    role    TEXT NOT NULL CHECK (role IN ('watch', 'promote', 'administer')),
+    created TEXT NOT NULL,
+    revoked TEXT
+) STRICT;
+"""
+"""Who may call, and who may operate. Usage is no event: it is written in batches, and is not in the chain."""
+
+MIGRATIONS: Final = (_FIRST, _ACCESS)
 
 
 def script(number: int) -> str:

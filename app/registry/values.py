@@ -82,6 +82,45 @@ class Revocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownKey:
+    """A caller's key: its SHA-256 in hex, and its limits (`app.access.limits.KeyLimits`). Revoked ones are kept."""
+
+    name: str
+    digest: str
+    rpm: int | None = None
+    tpm: int | None = None
+    concurrency: int | None = None
+    daily_budget: int | None = None
+    budget: int | None = None
+    created: str
+    revoked: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """What a key has used (`app.access.limits.Meter`)."""
+
+    name: str
+    requests: float
+    tokens: float
+    at: float
+    day: int
+    today: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownOperator:
+    """An operator: the SHA-256 of the token in hex, and the name of the role (`app.access.roles.Role`)."""
+
+    name: str
+    digest: str
+    role: str
+    created: str
+    revoked: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
     """A promotion or a rollback. `state` is the operation's state as JSON; `result` and `error` are JSON, too.
 

@@ -1,11 +1,13 @@
-"""Structured logs: one JSON object a line, on stderr.
+"""Structured logs: one line an event, on stderr, as JSON or as text (`[log]`).
 
 Only listed fields may be logged: names, numbers, ids, codes. No call site passes a
 prompt, a reply, a header or a key, and `_only_known` drops any field that is not on the list, so
 that a mistake loses a field instead of leaking one.
 """
 
+import json
 import logging
+import re
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -23,23 +25,51 @@ FIELDS = frozenset(
         "code", "seconds", "first_token", "first_content", "first_sentence", "completion_tokens",
         "prompt_tokens", "calls", "stripped", "breaches", "ignored_fields", "stream", "url", "state",
         "restarts", "last_error", "error", "path", "listener", "reason", "count", "queued",
-        "phase", "artefact", "where", "thought_cut", "asked_again", "operation", "effect", "task",
+        "phase", "artefact", "where", "thought_cut", "asked_again", "operation", "effect", "task", "key",
+        "cached_tokens", "operator", "changed",
     }
 )  # fmt: skip
 
 Logger = structlog.typing.FilteringBoundLogger
 
+LEVELS = ("debug", "info", "warning", "error")
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/+-]+")
 
-def configure(level: str = "info", stream: BinaryIO | None = None) -> Logger:
+
+class LogOutput:
+    """Which lines are written, and how. A reload changes it while loggers are in use."""
+
+    def __init__(self, level: str = "info", form: str = "json") -> None:
+        self.change(level, form)
+
+    def change(self, level: str, form: str) -> None:
+        """From the next line on: lines of this level and above, as "json" or "text"."""
+        self._least = LEVELS.index(level)
+        self._encode = _json_line if form == "json" else _text_line
+
+    def drop(self, _: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        """Raises DropEvent for a line below the level."""
+        if method in LEVELS and LEVELS.index(method) < self._least:
+            raise structlog.DropEvent
+        return event
+
+    def render(self, _: Any, __: str, event: structlog.typing.EventDict) -> bytes:
+        """The line."""
+        return self._encode(event)
+
+
+def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -> Logger:
     """Set up structlog and route the standard library's warnings through it."""
+    output = output or LogOutput()
     structlog.configure(
         processors=[
+            output.drop,
             structlog.processors.add_log_level,
             _stamp,
             _only_known,
-            _render,
+            output.render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger("debug"),
         logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
@@ -76,8 +106,22 @@ def _stamp(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typi
     return event
 
 
-def _render(_: Any, __: str, event: structlog.typing.EventDict) -> bytes:
+def _json_line(event: structlog.typing.EventDict) -> bytes:
     return _encode(event)
+
+
+def _text_line(event: structlog.typing.EventDict) -> bytes:
+    """Time, level and event, then the fields as name=value. A value with anything but letters, digits and a few signs
+    is written as JSON: no value can begin a line of its own."""
+    head = (event.pop("timestamp").isoformat(timespec="milliseconds"), event.pop("level"), event.pop("event"))
+    words = [_word(value) for value in head]
+    fields = [f"{name}={_word(value)}" for name, value in event.items() if value is not None]
+    return " ".join(words + fields).encode("ascii", "backslashreplace")
+
+
+def _word(value: Any) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(value, default=str)
 
 
 def _only_known(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -37,6 +37,9 @@ FAILOVER_REASONS = frozenset(
 )  # fmt: skip
 
 
+MAX_KEY_LABELS = 1024
+"""Names of callers' keys that become labels while a gateway runs; further ones share UNKNOWN."""
+
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
 
@@ -47,8 +50,10 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)  # rules ask when the process began
         self._children: dict[tuple[object, ...], Any] = {}
+        self._keys: set[str] = set()  # names of keys that are labels
         self._make_clocks(("model", "engine"))
         self._make_counters(("model", "engine"))
+        self._make_key_counters()
         self._make_gauges(("model", "engine"))
 
     def _make_clocks(self, route: tuple[str, ...]) -> None:
@@ -147,8 +152,23 @@ class Metrics:
             "Failed requests, by whether a probe found the engine or the request itself to blame.",
             ("engine", "cause"),
         )
+        self._reloads = self._counter(
+            "manners_reloads_total", "Reloads of configuration, keys and operators, by result.", ("result",)
+        )
         self._task_failures = self._counter(
             "manners_task_failures_total", "Background tasks that failed, by name.", ("task",)
+        )
+
+    def _make_key_counters(self) -> None:
+        self._tokens = self._counter(
+            "manners_tokens_total",
+            "Tokens by the engine's count, by the name of the caller's key: prompt, completion, or cached (of the prompt).",
+            ("model", "key", "kind"),
+        )
+        self._key_limited = self._counter(
+            "manners_key_limited_total",
+            "Requests refused because their key had used up a limit or a budget, by code.",
+            ("key", "code"),
         )
 
     def _make_gauges(self, route: tuple[str, ...]) -> None:
@@ -178,6 +198,12 @@ class Metrics:
         self._phases = self._histogram(
             "manners_promotion_phase_seconds", "Time spent in a phase.", ("phase",), PHASE_BUCKETS
         )
+        self._gated = self._gauge(
+            "manners_live_gated",
+            "1 if a model's live engine was promoted on a passing report; 0 if it serves ungated.",
+            route,
+        )
+        self._build = self._gauge("manners_build_info", "1; what this gateway is.", ("version", "python"))
         self._memory = self._gauge("manners_host_memory_available_bytes", "MemAvailable of the host.", ())
         self._floor = self._gauge("manners_host_memory_floor_bytes", "What of it has to stay available.", ())
 
@@ -192,6 +218,31 @@ class Metrics:
     def unreadable(self, listener: str) -> Callable[[str], None]:
         """What counts a request to this listener that could not be read, by the code that was told."""
         return lambda code: self._unreadable.labels(listener, code).inc()
+
+    def tokens(self, model: str, key: str, prompt: int, completion: int, cached: int) -> None:
+        """Count the tokens of one reply; `cached` is a part of `prompt`."""
+        key = self._key_label(key)
+        for kind, count in (("prompt", prompt), ("completion", completion), ("cached", cached)):
+            self._of(self._tokens, model, key, kind).inc(count)
+
+    def key_limited(self, key: str, code: str) -> None:
+        """A request was refused because of its key's limits."""
+        self._key_limited.labels(self._key_label(key), code).inc()
+
+    def _key_label(self, key: str) -> str:
+        if key not in self._keys:
+            if len(self._keys) >= MAX_KEY_LABELS:
+                return UNKNOWN
+            self._keys.add(key)
+        return key
+
+    def reloaded(self, result: str) -> None:
+        """Configuration, keys and operators were read again: `ok`, or the code of the refusal."""
+        self._reloads.labels(result).inc()
+
+    def build(self, version: str, python: str) -> None:
+        """What this gateway is."""
+        self._build.labels(version, python).set(1)
 
     def shadow_dropped(self, reason: str) -> None:
         """Count a chat that was to be recorded and was not. Safe in any thread."""
@@ -296,6 +347,13 @@ class Metrics:
             if labels["model"] == model:
                 self._active.labels(model, labels["engine"]).set(0)
         self._active.labels(model, engine).set(1)
+
+    def live_gated(self, model: str, engine: str, gated: bool) -> None:
+        """Whether the model's live engine was promoted on a passing report; the series of the one before goes."""
+        for labels in [s.labels for m in self._gated.collect() for s in m.samples]:
+            if labels["model"] == model and labels["engine"] != engine:
+                self._gated.remove(model, labels["engine"])
+        self._gated.labels(model, engine).set(gated)
 
     def promotions_end(self, results: Iterable[str]) -> None:
         """Begin each at 0: the increase of a counter that begins at 1 is none, and the first to fail would be no alert."""

@@ -165,11 +165,25 @@ _REQUESTS = PanelRow(
     ),
 )  # fmt: skip
 
+_CALLERS = PanelRow(
+    "Callers, by the names of their keys",
+    (
+        TimeSeriesPanel(
+            "Tokens a second, by key", "By the engine's count; what it had cached is part of the prompt.",
+            (Query(per_second("manners_tokens_total", "key", "kind"), "{{key}}: {{kind}}"),), "tok/s", 12,
+        ),
+        TimeSeriesPanel(
+            "Requests a minute over their key's limits", "By the limit that refused them; they end as limited.",
+            (Query("60 * sum by (key, code) (rate(manners_key_limited_total[$__rate_interval]))", "{{key}}: {{code}}"),), "cpm", 12,
+        ),
+    ),
+)  # fmt: skip
+
 VOICE: Final = Dashboard(
     "manners-voice",
     "Manners: voice",
     "What callers hear: how soon, how smoothly, and with which manners.",
-    (_AT_A_GLANCE, _CLOCKS, _DECODE, _MANNERS, _REQUESTS),
+    (_AT_A_GLANCE, _CLOCKS, _DECODE, _MANNERS, _REQUESTS, _CALLERS),
     VARIABLES,
     (PROMOTIONS,),
     {"Engines": "manners-engines"},

@@ -36,7 +36,7 @@ def _listen(evidence: Evidence) -> CheckResult | None:
     if _public(setting.listen) and not setting.keys:
         return fail(
             f"{setting.listen} is open to all who reach it",
-            "set MANNERS_API_KEYS, or listen on 127.0.0.1:8080",
+            "manners key add NAME, or set MANNERS_API_KEYS, or listen on 127.0.0.1:8080",
         )
     return ok(f"{setting.listen}{', with keys' if setting.keys else ', this machine only'}")
 

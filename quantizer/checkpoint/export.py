@@ -12,7 +12,8 @@ from BF16 and servers compute in it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,20 +22,30 @@ import torch
 from torch import Tensor, nn
 
 from gates.artefact import artefact
+from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
-from quantizer.checkpoint.shards import SHARD_BYTES, copy_others, write_json, write_weights
+from quantizer.checkpoint.shards import (
+    SHARD_BYTES,
+    Group,
+    ShardTensor,
+    copy_others,
+    write_json,
+    write_weights,
+)
 from quantizer.checkpoint.source import FLOATS, Source
 from quantizer.core.errors import ExportError
-from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
+from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
+from quantizer.verify.folder import TYPES
 from quantizer.verify.scheme import PRODUCER, W4A4, config_groups
 
-CARRIED: Final = ("mtp", "model.visual", "visual")
+CARRIED: Final = ("mtp", "model.mtp", "model.visual", "visual")
 """Parts of a checkpoint that the text model does not have. Each is excluded from quantization as a whole."""
+_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
-def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
-    """Write an NVFP4 folder, except its manifest. folder: an empty folder.
+def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> Hashed:
+    """Write an NVFP4 folder, except its manifest. folder: an empty folder. Returns size and digest of each shard.
 
     Raises ExportError if no layer of the model is quantized, an input has no amax, a weight is not finite, or the
     source lacks a parameter.
@@ -42,28 +53,47 @@ def write_nvfp4(model: nn.Module, source: Source, folder: Path, shard_bytes: int
     layers = nvfp4_layers(model)
     if not layers:
         raise ExportError("no layer of the model is quantized")
+    require_calibrated(layers)
+    groups = plan_tensors(model, source, layers)
+    hashed = write_weights(folder, groups, shard_bytes)
+    write_settings(model, source, folder, layers)
+    return hashed
+
+
+def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> Hashed:
+    """Write a BF16 folder with the master weights instead of the quantized ones, as input for a GGUF file."""
+    hashed = write_weights(folder, plan_tensors(model, source, ()), shard_bytes)
+    write_json(folder / "config.json", _config(source))
+    copy_others(source.path, folder)
+    return hashed
+
+
+def require_calibrated(layers: Mapping[str, NVFP4Linear], prefix: str = "") -> None:
+    """Raises ExportError if the inputs of a layer have no amax. prefix: of the layers' names."""
     for name, layer in layers.items():
         if not layer.input_amax > 0:
-            raise ExportError(f"{name}: its input has no amax; calibrate the model first")
-    _check_names(model, source)
-    write_weights(folder, _tensors(model, source, quantized=True), shard_bytes)
-    write_json(folder / "hf_quant_config.json", quant_config(model, source))
-    write_json(folder / "config.json", _config(source) | {"quantization_config": model_config(model, source)})
-    copy_others(source.path, folder)
+            raise ExportError(f"{prefix}{name}: its input has no amax; calibrate the model first")
 
 
-def write_bf16(model: nn.Module, source: Source, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
-    """Write a BF16 folder with the master weights instead of the quantized ones, as input for a GGUF file."""
-    _check_names(model, source)
-    write_weights(folder, _tensors(model, source, quantized=False), shard_bytes)
-    write_json(folder / "config.json", _config(source))
+def write_settings(model: nn.Module, source: Source, folder: Path, quantized: Collection[str]) -> None:
+    """Write everything of an NVFP4 folder but the weights. quantized: the names of the layers in NVFP4."""
+    excluded = excluded_modules(model, source, quantized)
+    write_json(folder / "hf_quant_config.json", quant_config(excluded))
+    write_json(folder / "config.json", _config(source) | {"quantization_config": model_config(excluded)})
     copy_others(source.path, folder)
 
 
 def seal(
-    folder: Path, *, name: str, format: str, source: Source, created: datetime, origin: Provenance
+    folder: Path,
+    *,
+    name: str,
+    format: str,
+    source: Source,
+    created: datetime,
+    origin: Provenance,
+    hashed: Hashed = artefact.NOTHING,
 ) -> Artefact:
-    """Write the manifest of a folder that was derived from the source.
+    """Write the manifest of a folder that was derived from the source. hashed: what was hashed when it was written.
 
     The source's root digest becomes the parent "source" unless `origin` names parents; its base model is inherited.
     """
@@ -71,10 +101,10 @@ def seal(
     base = origin.base_model or (manifest.provenance.base_model if manifest else None)
     parents = origin.parents or {"source": source.root}
     whole = Provenance(base, parents, origin.recipe, origin.data_digest, origin.tools)
-    return artefact.seal(folder, name=name, format=format, created=created, provenance=whole)
+    return artefact.seal(folder, name=name, format=format, created=created, provenance=whole, hashed=hashed)
 
 
-def quant_config(model: nn.Module, source: Source) -> dict[str, Any]:
+def quant_config(excluded: list[str]) -> dict[str, Any]:
     """The content of hf_quant_config.json, as ModelOpt writes it."""
     return {
         "producer": PRODUCER,
@@ -82,29 +112,29 @@ def quant_config(model: nn.Module, source: Source) -> dict[str, Any]:
             "quant_algo": "NVFP4",
             "kv_cache_quant_algo": None,
             "group_size": blocks.BLOCK,
-            "exclude_modules": excluded_modules(model, source),
+            "exclude_modules": excluded,
         },
     }
 
 
-def model_config(model: nn.Module, source: Source) -> dict[str, Any]:
+def model_config(excluded: list[str]) -> dict[str, Any]:
     """`quantization_config` of config.json, as ModelOpt writes it."""
     return {
         "config_groups": config_groups(W4A4),
-        "ignore": excluded_modules(model, source),
+        "ignore": excluded,
         "quant_algo": "NVFP4",
         "producer": PRODUCER,
         "quant_method": "modelopt",
     }
 
 
-def excluded_modules(model: nn.Module, source: Source) -> list[str]:
+def excluded_modules(model: nn.Module, source: Source, quantized: Collection[str]) -> list[str]:
     """Every module with a matrix that is not quantized, by its name in the folder.
 
     Each of the CARRIED parts is one pattern. vLLM searches for an entry anywhere in a name, so only whole names are
-    safe.
+    safe. quantized: the names of the layers in NVFP4. The numbers of the model are not needed.
     """
-    kept = [name for name, module in model.named_modules() if _matrix(module)]
+    kept = [name for name, module in model.named_modules() if name not in quantized and _matrix(module)]
     named = {source.names.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight") for name in kept}
     for bare, name in source.names.items():
         if len(source.folder.tensors[name].shape) > 1 and _in_memory(model, bare) is None:
@@ -114,61 +144,109 @@ def excluded_modules(model: nn.Module, source: Source) -> list[str]:
 
 
 def _matrix(module: nn.Module) -> bool:
-    return not isinstance(module, NVFP4Linear) and getattr(getattr(module, "weight", None), "ndim", 0) > 1
+    return getattr(getattr(module, "weight", None), "ndim", 0) > 1
 
 
 # ---------------------------------------------------------------------------------------------- weights
 
 
-def _check_names(model: nn.Module, source: Source) -> None:
-    """Raises ExportError for a parameter that does not exist in the source."""
+def plan_tensors(model: nn.Module, source: Source, quantized: Collection[str]) -> list[Group]:
+    """Every tensor of the folder: each one that is outside of the decoder layers, then the decoder layers in order, each
+    as one group.
+
+    The numbers of the model are looked at when a tensor is made. What is on the meta device then is copied from the
+    source. Raises ExportError for a parameter that does not exist in the source.
+    """
     for name, _ in model.named_parameters():
         if name not in source.names and not name.endswith(".block_amax"):
             raise ExportError(f"{source.path} has no {name}; adapters have to be merged before an export")
-
-
-def _tensors(model: nn.Module, source: Source, quantized: bool) -> Iterator[dict[str, Tensor]]:
-    """The tensors to write for each tensor of the source, by name."""
-    layers = nvfp4_layers(model) if quantized else {}
-    packed = {f"{name}.weight": layer for name, layer in layers.items()}
+    outside: list[Group] = []
+    layers: dict[int, list[ShardTensor]] = {}
     for bare, name in source.names.items():
-        if layer := packed.get(bare):
-            yield _packed(name, layer)
+        module = bare.removesuffix(".weight")
+        tensors = (
+            _PackedLayer(model, source, module, name).plan()
+            if module in quantized
+            else [_plain(model, source, bare, name)]
+        )
+        if found := _LAYER.match(bare):
+            layers.setdefault(int(found[1]), []).extend(tensors)
         else:
-            yield {name: _plain(source, name, _in_memory(model, bare))}
+            outside.append(tensors)
+    return [*outside, *(layers[index] for index in sorted(layers))]
 
 
-def _packed(name: str, layer: NVFP4Linear) -> dict[str, Tensor]:
-    try:
-        tensor = layer.quantize()
-    except ValueError as error:
-        raise ExportError(f"{name}: {error}") from None
-    parts = {
-        name: tensor.packed,
-        f"{name}_scale": tensor.scale,
-        f"{name}_scale_2": tensor.tensor_scale,
-        f"{name.removesuffix('.weight')}.input_scale": blocks.tensor_scale(layer.input_amax),
-    }
-    return {key: part.detach().cpu().contiguous().clone() for key, part in parts.items()}
+class _PackedLayer:
+    """The four tensors of a layer. The block scales follow from the same work as the codes, and are made right after
+    them."""
+
+    def __init__(self, model: nn.Module, source: Source, module: str, name: str) -> None:
+        self.model, self.module, self.name = model, module, name
+        self.rows, self.columns = source.folder.tensors[name].shape
+        self.scale: Tensor | None = None
+
+    def plan(self) -> list[ShardTensor]:
+        name, rows, columns = self.name, self.rows, self.columns
+        return [
+            ShardTensor(name, "U8", (rows, columns // 2), self._codes),
+            ShardTensor(f"{name}_scale", "F8_E4M3", (rows, columns // blocks.BLOCK), self._scale),
+            ShardTensor(f"{name}_scale_2", "F32", (), lambda: [self._layer().tensor_scale()]),
+            ShardTensor(
+                f"{name.removesuffix('.weight')}.input_scale", "F32", (), lambda: [input_scale(self._layer())]
+            ),
+        ]
+
+    def _layer(self) -> NVFP4Linear:
+        layer = self.model.get_submodule(self.module)
+        assert isinstance(layer, NVFP4Linear)
+        return layer
+
+    def _codes(self) -> list[Tensor]:
+        try:
+            tensor = self._layer().quantize()
+        except ValueError as error:
+            raise ExportError(f"{self.name}: {error}") from None
+        self.scale = tensor.scale
+        return [tensor.packed]
+
+    def _scale(self) -> list[Tensor]:
+        assert self.scale is not None
+        scale, self.scale = self.scale, None
+        return [scale]
 
 
-def _plain(source: Source, name: str, now: Tensor | None) -> Tensor:
-    """The source's own bytes if the model has not changed them, else the model's values in the source's type."""
-    before = source.folder.load(name)
-    kept = SERVED_DTYPE if source.folder.tensors[name].dtype == source.dtype else before.dtype
-    if now is None or torch.equal(before.to(now.dtype), now):
-        return before.to(kept)
-    return now.to(kept).contiguous().clone()
+def input_scale(layer: NVFP4Linear) -> Tensor:
+    """The scale of a layer's inputs, as a server applies it: float32 []."""
+    return blocks.tensor_scale(layer.input_amax)
+
+
+def _plain(model: nn.Module, source: Source, bare: str, name: str) -> ShardTensor:
+    """The source's own bytes where the model has not changed them, else the model's values in the source's type."""
+    entry = source.folder.tensors[name]
+    dtype = "BF16" if entry.dtype == source.dtype else entry.dtype
+
+    def make() -> Iterator[Tensor]:
+        now = _in_memory(model, bare)
+        for rows, before in source.folder.parts(name):
+            kept = before.to(TYPES[dtype])
+            if now is None or now.is_meta:
+                yield kept
+                continue
+            part = now[rows]
+            same = torch.equal(before.to(part.device).to(part.dtype), part)
+            yield kept if same else part.to(kept.dtype)
+
+    return ShardTensor(name, dtype, entry.shape, make)
 
 
 def _in_memory(model: nn.Module, bare: str) -> Tensor | None:
-    """The model's parameter or buffer of this name, on the CPU; None if it has none."""
+    """The model's parameter or buffer of this name; None if it has none."""
     module, _, part = bare.rpartition(".")
     try:
         tensor = getattr(model.get_submodule(module), part)
     except AttributeError:
         return None
-    return tensor.detach().cpu() if isinstance(tensor, Tensor) else None
+    return tensor.detach() if isinstance(tensor, Tensor) else None
 
 
 # ---------------------------------------------------------------------------------------- everything else

@@ -1,42 +1,191 @@
-"""Write the files of a Hugging Face folder: weights in shards, settings as JSON, everything else copied."""
+"""Write the files of a Hugging Face folder: weights in shards, settings as JSON, everything else copied.
+
+The weights are planned first (names, types, shapes) and made one after the other, so that no more than a part of one
+tensor is in the host's memory. What is written is hashed at the same time, and a shard is flushed to disk while the
+next one is made: sealing the folder reads nothing again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import shutil
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from os import fsync
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
-from safetensors.torch import save_file
+import torch
 from torch import Tensor
 
+from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import MANIFEST
-from quantizer.verify.folder import INDEX
+from quantizer.verify.folder import INDEX, TYPES
 
 SHARD_BYTES: Final = 4 * 2**30
 COPIED: Final = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "LICENSE*", "NOTICE*")
 WRITTEN: Final = ("config.json", "hf_quant_config.json", INDEX, MANIFEST)
 
 
-def write_weights(folder: Path, tensors: Iterable[dict[str, Tensor]], shard_bytes: int = SHARD_BYTES) -> None:
+@dataclass(frozen=True, slots=True)
+class ShardTensor:
+    """A tensor to be written. dtype: as safetensors names it. make: returns its numbers, whole or in parts of whole rows;
+    called once, when everything planned before it has been made."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    make: Callable[[], Iterable[Tensor]]
+
+    @property
+    def width(self) -> int:
+        """Bytes of a number."""
+        return TYPES[self.dtype].itemsize
+
+    @property
+    def bytes(self) -> int:
+        return self.width * math.prod(self.shape)
+
+
+Group = Sequence[ShardTensor]
+"""Tensors that lie in one shard."""
+
+
+def write_weights(folder: Path, groups: Sequence[Group], shard_bytes: int = SHARD_BYTES) -> Hashed:
     """Write tensors in shards of at most this many bytes, with an index if there is more than one shard.
 
-    tensors: groups of tensors on the CPU; each group stays in one shard. At most one shard is in memory at a time.
+    Returns size and digest of each file. Raises OSError if writing fails.
     """
-    held: dict[str, Tensor] = {}
-    drafts: list[tuple[Path, list[str]]] = []
-    size = total = 0
-    for group in tensors:
-        more = sum(tensor.nbytes for tensor in group.values())
-        if held and size + more > shard_bytes:
-            drafts.append(_draft(folder, len(drafts), held))
-            held, size = {}, 0
-        held |= group
-        size, total = size + more, total + more
-    drafts.append(_draft(folder, len(drafts), held))
-    _name(folder, drafts, total)
+    with ShardWriter(folder, groups, shard_bytes) as writer:
+        for _ in groups:
+            writer.write()
+    return writer.hashed
+
+
+class ShardWriter:
+    """Writes groups of tensors in their order, each when it is asked for. hashed: size and digest of each file, once the
+    `with` block has ended."""
+
+    def __init__(self, folder: Path, groups: Sequence[Group], shard_bytes: int = SHARD_BYTES) -> None:
+        self.folder = folder
+        self.hashed: dict[str, tuple[int, str]] = {}
+        self._shards = layout(groups, shard_bytes)
+        self._turns = [(shard, group) for shard, held in enumerate(self._shards) for group in held]
+        self._next = 0
+        self._file: BinaryIO | None = None
+        self._digest = hashlib.sha256()
+        self._helper = ThreadPoolExecutor(1)
+        self._pending: Future[Any] | None = None
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        try:
+            if kind is None:
+                self._end()
+                self._wait()
+                self._write_index()
+        finally:
+            self._helper.shutdown()
+            if self._file:
+                self._file.close()
+
+    def write(self) -> None:
+        """Make and write the next group."""
+        shard, group = self._turns[self._next]
+        if self._next == 0 or self._turns[self._next - 1][0] != shard:
+            self._end()
+            self._begin(shard)
+        for planned in group:
+            left = planned.bytes
+            for part in planned.make():
+                if part.dtype != TYPES[planned.dtype]:
+                    raise ValueError(f"{planned.name}: was planned as {planned.dtype} and is {part.dtype}")
+                left -= part.nbytes
+                self._put(_on_host(part).flatten().view(torch.uint8).numpy().data)
+            if left:
+                raise ValueError(f"{planned.name}: {left} bytes fewer than were planned")
+        self._next += 1
+
+    def _begin(self, shard: int) -> None:
+        path = self.folder / _shard_name(shard, len(self._shards))
+        self._file, self._digest = path.open("wb"), hashlib.sha256()
+        path.chmod(0o644)
+        self._put(memoryview(header(self._shards[shard])))
+
+    def _put(self, data: memoryview) -> None:
+        """Write and hash at the same time; at most two pieces are in memory."""
+        assert self._file is not None
+        self._wait()
+        self._pending = self._helper.submit(self._digest.update, data)
+        self._file.write(data)
+
+    def _end(self) -> None:
+        """Flush the shard to disk while the next one is made."""
+        if self._file is None:
+            return
+        self._wait()
+        file, self._file = self._file, None
+        name, digest, size = Path(file.name).name, self._digest.hexdigest(), file.tell()
+        self.hashed[name] = (size, digest)
+        file.flush()
+        self._pending = self._helper.submit(_flush, file)
+
+    def _wait(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending:
+            pending.result()
+
+    def _write_index(self) -> None:
+        if len(self._shards) == 1:
+            return
+        tensors = [(number, tensor) for number, group in self._turns for tensor in group]
+        count = len(self._shards)
+        index = {tensor.name: _shard_name(number, count) for number, tensor in tensors}
+        total = sum(tensor.bytes for _, tensor in tensors)
+        write_json(
+            self.folder / INDEX,
+            {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))},
+        )
+
+
+def layout(groups: Sequence[Group], shard_bytes: int) -> list[list[Group]]:
+    """The groups of each shard, with the wide types of each group first, so that every tensor begins at a multiple of its
+    width. Where that is impossible, a new shard begins."""
+    shards: list[list[Group]] = []
+    size = 0
+    for group in groups:
+        ordered = sorted(group, key=lambda tensor: -tensor.width)
+        more = sum(tensor.bytes for tensor in ordered)
+        if not shards or (size and (size + more > shard_bytes or size % ordered[0].width)):
+            shards.append([])
+            size = 0
+        shards[-1].append(ordered)
+        size += more
+    return shards
+
+
+def header(groups: Iterable[Group]) -> bytes:
+    """The beginning of a shard (huggingface/safetensors, README): eight bytes with the length of what follows,
+    little-endian, and a JSON object that is padded with spaces to eight bytes."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for tensor in (tensor for group in groups for tensor in group):
+        begin, end = end, end + tensor.bytes
+        entries[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
 
 
 def copy_others(source: Path, folder: Path) -> None:
@@ -56,23 +205,18 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _draft(folder: Path, number: int, tensors: dict[str, Tensor]) -> tuple[Path, list[str]]:
-    path = folder / f"draft-{number}.safetensors"
-    save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(
-        0o644
-    )  # safetensors writes files readable only by their owner, but a server may run as another user
-    return path, list(tensors)
+def _shard_name(number: int, count: int) -> str:
+    return "model.safetensors" if count == 1 else f"model-{number + 1:05}-of-{count:05}.safetensors"
 
 
-def _name(folder: Path, drafts: list[tuple[Path, list[str]]], total: int) -> None:
-    """Rename the drafts to their final names. They contain the number of shards, which is known only at the end."""
-    if len(drafts) == 1:
-        drafts[0][0].rename(folder / "model.safetensors")
-        return
-    index: dict[str, str] = {}
-    for number, (path, names) in enumerate(drafts, 1):
-        shard = f"model-{number:05}-of-{len(drafts):05}.safetensors"
-        path.rename(folder / shard)
-        index |= dict.fromkeys(names, shard)
-    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))})
+def _on_host(part: Tensor) -> Tensor:
+    """A tensor in plain order on the CPU. From a GPU it comes by pinned memory, several times as fast."""
+    part = part.detach().contiguous()
+    if not part.is_cuda:
+        return part
+    return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part)
+
+
+def _flush(file: BinaryIO) -> None:
+    with file:
+        fsync(file.fileno())

@@ -7,6 +7,7 @@ and pickles are never opened.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST, Artefact, FileEntry, root_digest
@@ -30,6 +31,8 @@ ARCHITECTURES: Final = {
 }
 """`model_type` to its architecture. Of the last one, only the text model is loaded and quantized."""
 FLOATS: Final = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+READERS: Final = 4
+"""Threads that read tensors: one alone is slower than the disk's cache."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ def root_digest_of(path: Path, manifest: Artefact | None, *, hidden: bool = True
     files = (file for file in path.rglob("*") if file.is_file() and file.name != MANIFEST)
     names = {file.relative_to(path): file.resolve() for file in files}
     kept = {n: file for n, file in names.items() if hidden or not any(p.startswith(".") for p in n.parts)}
-    return root_digest(FileEntry(n.as_posix(), *artefact.hash_file(file)) for n, file in kept.items())
+    digests = artefact.hash_files(kept.values())
+    return root_digest(FileEntry(n.as_posix(), *one) for n, one in zip(kept, digests, strict=True))
 
 
 def open_source(path: Path) -> Source:
@@ -132,37 +136,94 @@ def refuse_code(path: Path, name: str, document: Mapping[str, Any]) -> None:
 
 
 def load_model(source: Source, dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> nn.Module:
-    """Load the text model of a folder, in evaluation mode. Raises SourceError if its weights do not fit its
-    configuration."""
-    from transformers import AutoModelForCausalLM
+    """Load the text model of a folder, in evaluation mode, each tensor straight to the device.
+
+    Raises SourceError if its weights do not fit its configuration.
+    """
+    model = skeleton(source, dtype)
+    fill(model, source.folder, source.names, device)
+    return finish(model, device)
+
+
+def skeleton(source: Source, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+    """The text model of a folder without numbers: its parameters are on the meta device, its buffers are there.
+
+    Raises SourceError if the configuration makes no model, or if the folder lacks a parameter or has it in another
+    shape.
+    """
+    from transformers import AutoConfig
 
     try:
-        with _no_bar():
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                source.path,
-                dtype=dtype,
-                local_files_only=True,
-                use_safetensors=True,
-                output_loading_info=True,
-            )
-            model, info = loaded
+        config = AutoConfig.from_pretrained(source.path, local_files_only=True)
+        model = from_config(config, dtype)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
         raise SourceError(f"{source.path}: cannot be loaded ({str(error).splitlines()[0]})") from error
-    missing = sorted(info["missing_keys"])
+    wanted = dict(model.named_parameters())
+    missing = sorted(wanted.keys() - source.names.keys())
     if missing:
         raise SourceError(f"{source.path}: lacks {len(missing)} of the model's weights, first {missing[0]}")
-    return model.to(device).eval()
+    for name, parameter in wanted.items():
+        held = source.folder.tensors[source.names[name]].shape
+        if held != tuple(parameter.shape):
+            detail = f"{name} is {list(held)}, config.json says {list(parameter.shape)}"
+            raise SourceError(f"{source.path}: cannot be loaded ({detail})")
+    return model
+
+
+def from_config(config: Any, dtype: torch.dtype) -> nn.Module:
+    """The text model of transformers' configuration, in evaluation mode, with its parameters on the meta device."""
+    from transformers import AutoModelForCausalLM
+
+    config = getattr(config, "text_config", None) or config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with _parameters_on_meta():
+        model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    return model.eval()
+
+
+def fill(
+    module: nn.Module, folder: Folder, names: Mapping[str, str], device: str | torch.device, prefix: str = ""
+) -> None:
+    """Read the parameters of a module that are on the meta device, and put its buffers on the device, too.
+
+    names: a parameter's name in the model to its name in the folder. prefix: the module's name in the model, with a
+    dot at the end. Numbers are rounded to the parameter's type.
+    """
+    empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
+
+    def read(name: str) -> Tensor:
+        return folder.copy(names[prefix + name], device, module.get_parameter(name).dtype)
+
+    with ThreadPoolExecutor(READERS) as pool:
+        for name, tensor in zip(empty, pool.map(read, empty), strict=True):
+            before, (parent, _, leaf) = module.get_parameter(name), name.rpartition(".")
+            place = module.get_submodule(parent)
+            place.register_parameter(leaf, nn.Parameter(tensor, before.requires_grad))
+    for part in module.modules():
+        for leaf, buffer in part.named_buffers(recurse=False):
+            setattr(part, leaf, buffer.to(device))
+
+
+def finish(model: nn.Module, device: str | torch.device) -> nn.Module:
+    """Tie what the configuration ties, once the parameters are there."""
+    model.tie_weights()  # type: ignore[operator]  # transformers'
+    return model.to(device)
 
 
 @contextmanager
-def _no_bar() -> Iterator[None]:
-    """Switch off transformers' progress bar, which appears even for a model of one shard."""
-    from transformers.utils import logging
+def _parameters_on_meta() -> Iterator[None]:
+    """Within a `with` block, every parameter of a new module is on the meta device and its initialization costs
+    nothing. Buffers (of rotary embeddings) get their numbers as always."""
+    own = nn.Module.register_parameter
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        if param is not None and not param.is_meta:
+            param = nn.Parameter(param.to("meta"), param.requires_grad)
+        own(self, name, param)
+
+    nn.Module.register_parameter = register  # type: ignore[method-assign]
     try:
         yield
     finally:
-        if shown:
-            logging.enable_progress_bar()
+        nn.Module.register_parameter = own  # type: ignore[method-assign]

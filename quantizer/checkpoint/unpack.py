@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,14 @@ from torch import Tensor
 
 from gates.artefact import artefact
 from gates.artefact.manifest import MANIFEST, Artefact, Provenance
-from quantizer.checkpoint.shards import SHARD_BYTES, copy_others, write_json, write_weights
+from quantizer.checkpoint.shards import (
+    SHARD_BYTES,
+    Group,
+    ShardTensor,
+    copy_others,
+    write_json,
+    write_weights,
+)
 from quantizer.checkpoint.source import root_digest_of
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder
@@ -44,7 +52,7 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
         raise SourceError(f"{path}: has no config.json, so nothing could load what came of it")
     manifest = artefact.load(path) if (path / MANIFEST).is_file() else None
     with atomic_folder(out) as work:
-        write_weights(work, _tensors(folder, packed), shard_bytes)
+        hashed = write_weights(work, _plan(folder, packed), shard_bytes)
         config = {key: value for key, value in folder.config.items() if key != "quantization_config"}
         write_json(work / "config.json", json.loads(json.dumps(config)))
         copy_others(path, work)
@@ -59,14 +67,28 @@ def unpack(path: Path, out: Path, *, now: datetime, shard_bytes: int = SHARD_BYT
                 recipe={"unpacked": len(packed)},
                 tools=cost.tools(),
             ),
+            hashed=hashed,
         )
 
 
-def _tensors(folder: Folder, packed: list[str]) -> Iterator[dict[str, Tensor]]:
+def _plan(folder: Folder, packed: list[str]) -> list[Group]:
+    """Every tensor, a group each; a layer's in BF16."""
     weights = {f"{name}.weight": name for name in packed}
     gone = {f"{name}.{part}" for name in packed for part in SCALES}
-    for name in folder.tensors:
+    made: list[Group] = []
+    for name, entry in folder.tensors.items():
         if name in weights:
-            yield {name: blocks.dequantize(load_layer(folder, weights[name]), torch.bfloat16)}
+            shape = (*entry.shape[:-1], 2 * entry.shape[-1])
+            layer = weights[name]
+            made.append([ShardTensor(name, "BF16", shape, partial(_values, folder, layer))])
         elif name not in gone:
-            yield {name: folder.load(name)}
+            made.append([ShardTensor(name, entry.dtype, entry.shape, partial(_bytes, folder, name))])
+    return made
+
+
+def _values(folder: Folder, layer: str) -> list[Tensor]:
+    return [blocks.dequantize(load_layer(folder, layer), torch.bfloat16)]
+
+
+def _bytes(folder: Folder, name: str) -> Iterator[Tensor]:
+    return (part for _, part in folder.parts(name))

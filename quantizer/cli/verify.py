@@ -28,30 +28,35 @@ def add(verbs: Any) -> None:
     option("folder", type=Path, metavar="DIR", help="the NVFP4 folder")
     option("--source", type=Path, metavar="DIR", help="the model it was made from, in BF16")
     option("--base", type=Path, metavar="DIR", help="that model before its fine-tune; needs --source")
+    option("--device", metavar="D", help="a torch device (default: a GPU if there is one)")
     option("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(part=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check the folder and print the report. Returns the exit code."""
-    from rich.console import Console
-
+    from quantizer.core import cost
     from quantizer.verify.check import verify
     from quantizer.verify.folder import FolderError
-    from quantizer.verify.render import render
     from quantizer.verify.report import as_json
 
     if args.base and not args.source:
         print("manners quantize verify: --base needs --source", file=sys.stderr)
         return EX_USAGE
     try:
-        report = verify(args.folder, args.source, args.base, list if args.json else _with_progress_bar)
+        device = cost.chosen_device(args.device)
+        track = list if args.json else _with_progress_bar
+        report = verify(args.folder, args.source, args.base, track, device)
     except FolderError as error:
         print(f"manners quantize verify: {error}", file=sys.stderr)
         return EX_DATAERR
     if args.json:
         print(json.dumps(as_json(report), indent=2, allow_nan=False))
     else:
+        from rich.console import Console
+
+        from quantizer.verify.render import render
+
         Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(render(report))
     return SOUND if report.sound else FAULTY
 

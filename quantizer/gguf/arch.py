@@ -4,6 +4,7 @@ Qwen3 only needs other names. Qwen3.5's text model (llama.cpp's `qwen35`) also n
 
 * norms with the 1 that its RMSNorm adds: 1 + w, except in the gated norm of the DeltaNet;
 * -exp(A_log) for A_log, and the convolution without its dimension of size one;
+* the MTP head as one more block behind the last, with its own parts under `nextn` (`quantizer.checkpoint.mtp`);
 * another order of value heads. In transformers, the value heads of a key head are neighbours (k0v0 k0v1 k1v0 k1v1);
   in ggml, a broadcast repeats all key heads as a whole (k0v0 k1v0 k0v1 k1v1). This permutes rows of in_proj_qkv
   (its last part), in_proj_z, in_proj_a, in_proj_b, A_log, dt_bias and conv1d, and columns of out_proj.
@@ -15,7 +16,7 @@ packed NVFP4 can be moved in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,13 +24,21 @@ import gguf
 import torch
 from torch import Tensor
 
+from quantizer.checkpoint.mtp import inside, whole_head
 from quantizer.core.errors import SourceError
 from quantizer.verify.check import unwrapped_name
 
 Config = Mapping[str, Any]
 Numbers = Callable[[Tensor], Tensor]
-LEFT: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
+LEFT: Final = ("model.visual.", "visual.")
 """Parts that a text model in a GGUF file does not need."""
+NEXTN: Final = {
+    "fc.weight": "eh_proj.weight",
+    "pre_fc_norm_embedding.weight": "enorm.weight",
+    "pre_fc_norm_hidden.weight": "hnorm.weight",
+    "norm.weight": "shared_head_norm.weight",
+}
+"""The MTP head's own parts, and their names behind `blk.N.nextn.`."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +61,13 @@ class TensorMapping:
 @dataclass(frozen=True)
 class Architecture:
     """name: as in llama.cpp. interval: one of so many blocks has attention, the others a DeltaNet; 1 if all have
-    attention."""
+    attention. nextn: 1 if the file has an MTP head, in the block behind the last."""
 
     name: str
     config: Config
     names: gguf.TensorNameMap
     interval: int = 1
+    nextn: int = 0
 
     @property
     def blocks(self) -> int:
@@ -69,6 +79,13 @@ class Architecture:
         if name.startswith(LEFT):
             return None
         plain = unwrapped_name(name)
+        if part := inside(name):
+            if not self.nextn:
+                return None
+            if part in NEXTN:
+                numbers = _plus_one if "norm" in part else None
+                return TensorMapping(f"blk.{self.blocks}.nextn.{NEXTN[part]}", numbers=numbers)
+            plain = part.replace("layers.0.", f"model.layers.{self.blocks}.", 1)
         if self.name == "qwen35" and plain.endswith(".dt_bias"):
             plain = f"{plain.removesuffix('dt_bias')}dt_proj.bias"
         found = self.names.get_name(plain, try_suffixes=(".weight", ".bias"))
@@ -77,8 +94,9 @@ class Architecture:
         return _qwen35(plain, found, self.config) if self.name == "qwen35" else TensorMapping(found)
 
 
-def architecture(config: Config) -> Architecture:
-    """The architecture of a text model's configuration. Raises SourceError if our writer does not support it."""
+def architecture(config: Config, tensors: Iterable[str] = ()) -> Architecture:
+    """The architecture of a text model's configuration. tensors: the folder's, which say whether there is an MTP head.
+    Raises SourceError if our writer does not support it."""
     kind = config.get("model_type")
     if _rope(config).get("rope_type", "default") != "default":
         raise SourceError(
@@ -88,8 +106,9 @@ def architecture(config: Config) -> Architecture:
     if kind == "qwen3":
         return Architecture("qwen3", config, gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, blocks))
     if kind == "qwen3_5_text":
-        names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, blocks)
-        return Architecture("qwen35", config, names, _interval(config))
+        nextn = int(whole_head(tensors))
+        names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, blocks + nextn)
+        return Architecture("qwen35", config, names, _interval(config), nextn)
     raise SourceError(
         f"models of type {kind!r} are not written here; name llama.cpp's convert_hf_to_gguf.py by --converter"
     )
@@ -114,7 +133,9 @@ def _interval(config: Config) -> int:
 def add_shape(writer: gguf.GGUFWriter, arch: Architecture) -> None:
     """Write the metadata keys with the dimensions of the model."""
     config, rope = arch.config, _rope(arch.config)
-    writer.add_block_count(arch.blocks)
+    writer.add_block_count(arch.blocks + arch.nextn)
+    if arch.nextn:
+        writer.add_nextn_predict_layers(arch.nextn)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Type
+
+SLICE: Final = 2**20
+"""Weights that a thread packs at a time."""
 
 
 class GgmlError(RuntimeError):
@@ -49,13 +55,23 @@ def row_bytes(kind: Type, columns: int) -> int:
 
 
 def quantize(weights: np.ndarray, kind: Type) -> np.ndarray:
-    """float32 [rows, columns] to packed uint8 [rows, bytes of a row], by ggml, without an importance matrix."""
+    """float32 [rows, columns] to packed uint8 [rows, bytes of a row], by ggml, without an importance matrix.
+
+    Rows are independent of each other, so large matrices are packed by several threads.
+    """
     rows, columns = weights.shape
     source = np.ascontiguousarray(weights, dtype=np.float32)
     packed = np.zeros((rows, row_bytes(kind, columns)), dtype=np.uint8)
-    written = _library().ggml_quantize_chunk(
-        int(kind), source.ctypes.data, packed.ctypes.data, 0, rows, columns, None
-    )
+    step = max(1, SLICE // columns)
+
+    def pack(first: int) -> int:
+        some = slice(first, min(first + step, rows))
+        return _library().ggml_quantize_chunk(
+            int(kind), source[some].ctypes.data, packed[some].ctypes.data, 0, len(source[some]), columns, None
+        )
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        written = sum(pool.map(pack, range(0, rows, step)))
     if written != packed.nbytes:
         raise GgmlError(f"ggml wrote {written} bytes of {kind.name}, expected {packed.nbytes}")
     return packed

@@ -13,6 +13,7 @@ from gguf import GGUFReader
 
 from gates.artefact import artefact
 from gates.artefact.manifest import Artefact, Provenance
+from quantizer.checkpoint.mtp import mtp_facts
 from quantizer.checkpoint.source import Source, read_manifest, refuse_code, require_config
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.errors import ExportError, SourceError, UnavailableError
@@ -49,7 +50,7 @@ def make_gguf(job: GgufJob, created: datetime) -> Artefact:
     with atomic_folder(job.out) as work:
         target = work / f"{name}-{job.kind}.gguf"
         try:
-            tool = _write(job, work, target, name)
+            tool, types = _write(job, work, target, name)
         except GgmlError as error:
             raise UnavailableError(str(error)) from None
         if not llama_cpp.is_gguf(target):
@@ -59,7 +60,7 @@ def make_gguf(job: GgufJob, created: datetime) -> Artefact:
             name=name,
             format=f"gguf-{job.kind}",
             created=created,
-            provenance=_origin(job, source, target, tool),
+            provenance=_origin(job, source, target, tool, types),
         )
 
 
@@ -80,36 +81,52 @@ def open_model(path: Path) -> Source:
     return Source(folder, read_manifest(path))
 
 
-def _write(job: GgufJob, work: Path, target: Path, name: str) -> str:
-    """Write the file. Returns the name of the program that wrote it."""
+def _write(job: GgufJob, work: Path, target: Path, name: str) -> tuple[str, dict[str, int]]:
+    """Write the file. Returns the name of the program that wrote it, and the number of tensors of each type."""
     converter, quantize = job.programs.converter, job.programs.quantize
     if job.kind in (NVFP4, "f16") or (converter is None and quantize is None):
         if converter is None:
-            write_gguf(job.source, target, job.kind, name)
-            return "manners"
+            types = write_gguf(job.source, target, job.kind, name)
+            return "manners", dict(sorted(Counter(one.name for one in types.values()).items()))
         llama_cpp.run(llama_cpp.converter_argv(converter, job.source, target, job.kind), target)
-        return converter.name
+        return converter.name, type_counts(target)
     if quantize is None:
         raise UnavailableError(f"{job.kind} needs llama-quantize after the converter: name it by --quantize")
     plain = work.with_name(f"{work.name}.f16")  # beside the folder, so that it is never part of the artefact
     try:
-        before = _write(GgufJob(job.source, job.out, "f16", LlamaCppPrograms(converter)), work, plain, name)
+        before, _ = _write(
+            GgufJob(job.source, job.out, "f16", LlamaCppPrograms(converter)), work, plain, name
+        )
         llama_cpp.run(llama_cpp.quantize_argv(quantize, plain, target, job.kind), target)
     finally:
         plain.unlink(missing_ok=True)
-    return f"{before}, {quantize.name}"
+    return f"{before}, {quantize.name}", type_counts(target)
 
 
-def _origin(job: GgufJob, source: Source, target: Path, tool: str) -> Provenance:
+def _origin(job: GgufJob, source: Source, target: Path, tool: str, types: dict[str, int]) -> Provenance:
     held = source.manifest.provenance if source.manifest else Provenance()
     recipe: dict[str, Any] = {
         "from": "safetensors",
         "mix": job.kind,
         "by": tool,
-        "tensors": type_counts(target),
+        "tensors": types,
     }
+    if mtp := _head_facts(source, target):
+        recipe["mtp"] = mtp
     tools = {name: version(name) for name in TOOLS}
     return Provenance(held.base_model, {"source": source.root}, recipe, held.data_digest, tools)
+
+
+def _head_facts(source: Source, target: Path) -> dict[str, Any] | None:
+    """What the artefact says of an MTP head: what the folder's own said, if the file has it."""
+    facts = mtp_facts(source, trained=False)
+    if not facts or not facts["tensors"]:
+        return facts
+    if not any(".nextn." in tensor.name for tensor in GGUFReader(target).tensors):
+        return {"tensors": 0, "state": "left out of this file"}
+    made = source.manifest.provenance.recipe if source.manifest else {}
+    before = made.get("outcome", {}).get("mtp", {})
+    return facts | {"state": before.get("state", facts["state"])}
 
 
 def type_counts(path: Path) -> dict[str, int]:

@@ -1,19 +1,19 @@
 """Write a GGUF file from a Hugging Face folder: Qwen3 and Qwen3.5's text model, with a byte-level BPE tokenizer.
 
 Does what convert_hf_to_gguf.py does for these architectures, including Q4_K_M in the same step. Names of tensors
-and keys are llama.cpp's (quantizer/gguf/arch.py). Tensors are read, packed and written one at a time, so memory is
-that of the largest.
+and keys are llama.cpp's (quantizer/gguf/arch.py). Tensors are read, packed and written one at a time and in slices of
+rows, so memory does not grow with the model or its vocabulary.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import gguf
 import numpy as np
@@ -21,6 +21,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
+from quantizer.checkpoint.mtp import inside
 from quantizer.core.errors import SourceError
 from quantizer.core.pre_tokenizers import QWEN2, QWEN35
 from quantizer.gguf import ggml, mix
@@ -48,12 +49,27 @@ PRE: Final = {QWEN2: "qwen2", QWEN35: "qwen35"}
 @dataclass(frozen=True)
 class PlannedTensor:
     """A tensor of the file. shape: of the numbers, as in numpy; for packed types, in bytes. make: computes the
-    numbers."""
+    numbers, whole or in slices of rows."""
 
     name: str
     type: Type
     shape: tuple[int, ...]
-    make: Callable[[], np.ndarray]
+    make: Callable[[], Iterable[np.ndarray]]
+
+
+class _Slices:
+    """What gguf's writer asks of an array, for one that is made while it is written."""
+
+    def __init__(self, tensor: PlannedTensor, nbytes: int) -> None:
+        self.tensor, self.nbytes = tensor, nbytes
+
+    def tofile(self, file: BinaryIO) -> None:
+        left = self.nbytes
+        for part in self.tensor.make():
+            left -= part.nbytes
+            part.tofile(file)
+        if left:
+            raise ValueError(f"{self.tensor.name}: {left} bytes fewer than were planned")
 
 
 def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Type]:
@@ -65,7 +81,7 @@ def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Ty
     held = open_intact_folder(folder)
     inner = held.config.get("text_config")
     config = {**held.config, **(inner if isinstance(inner, dict) else {})}
-    arch = architecture(config)
+    arch = architecture(config, held.tensors)
     layers = {module for module, parts in tensors_by_module(held).items() if is_quantized(parts)}
     _check_kind(folder, kind, layers)
     planned = _plan(held, arch, kind, layers)
@@ -90,17 +106,19 @@ def _check_kind(folder: Path, kind: str, layers: set[str]) -> None:
 
 def _write(writer: gguf.GGUFWriter, planned: list[PlannedTensor]) -> None:
     try:
+        slices = []
         for tensor in planned:
             dtype = np.dtype(np.float32 if tensor.type == Type.F32 else np.float16)
             dtype = dtype if tensor.type in (Type.F32, Type.F16) else np.dtype(np.uint8)
             size = math.prod(tensor.shape) * dtype.itemsize
             raw = None if dtype != np.uint8 else tensor.type
             writer.add_tensor_info(tensor.name, tensor.shape, dtype, size, raw)
+            slices.append(_Slices(tensor, size))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for tensor in planned:
-            writer.write_tensor_data(tensor.make())
+        for one in slices:
+            writer.write_tensor_data(one)  # type: ignore[arg-type]  # it is asked for its bytes only
     finally:
         writer.close()
 
@@ -209,13 +227,13 @@ def _packed(held: Folder, module: str, place: TensorMapping) -> list[PlannedTens
         raise SourceError(
             f"{module}: rows of {2 * half} are not whole blocks of {SUPER}, which GGUF's NVFP4 needs"
         )
-    make = lambda: pack(module, move(module, load_layer(held, module), place.rows, place.columns))  # noqa: E731
+    make = lambda: [pack(module, move(module, load_layer(held, module), place.rows, place.columns))]  # noqa: E731
     found = [PlannedTensor(place.name, Type.NVFP4, (rows, 2 * half // SUPER * 36), make)]
     for part, suffix in (("weight_scale_2", "scale"), ("input_scale", "input_scale")):
         if f"{module}.{part}" in held.tensors:
             scale = held.load(f"{module}.{part}").float().reshape(1).numpy()
             name = f"{place.name.removesuffix('weight')}{suffix}"
-            found.append(PlannedTensor(name, Type.F32, (1,), partial(np.asarray, scale)))
+            found.append(PlannedTensor(name, Type.F32, (1,), partial(list, [scale])))
     return found
 
 
@@ -233,7 +251,7 @@ def _plain(
     shape = (entry.shape[0], 2 * entry.shape[1]) if layer else entry.shape
     if place.numbers is not None:
         shape = tuple(place.numbers(torch.empty(shape, device="meta")).shape)
-    if kind == NVFP4:
+    if kind == NVFP4 or inside(name):  # an MTP head stays as it is
         chosen = (
             PLAIN.get(entry.dtype, Type.F32) if len(shape) > 1 and "conv1d" not in place.name else Type.F32
         )
@@ -241,8 +259,14 @@ def _plain(
         choose = MIXES[kind][0] if arch.interval == 1 else mix.hybrid(MIXES[kind][0], arch.interval)
         chosen = mix.fitting(choose(place.name, len(shape), arch.blocks, tied), shape[-1])
     as_stored = shape if chosen in (Type.F32, Type.F16) else (*shape[:-1], ggml.row_bytes(chosen, shape[-1]))
-    make = lambda: _rounded(place.moved(_numbers(held, name, layer)), chosen)  # noqa: E731
+    whole = layer or place.rows is not None or place.numbers is not None
+    numbers = (lambda: [_numbers(held, name, layer)]) if whole else (lambda: _slices(held, name))
+    make = lambda: (_rounded(place.moved(part), chosen) for part in numbers())  # noqa: E731
     return PlannedTensor(place.name, chosen, as_stored, make)
+
+
+def _slices(held: Folder, name: str) -> Iterator[Tensor]:
+    return (part.to(torch.float32) for _, part in held.parts(name))
 
 
 def _numbers(held: Folder, name: str, layer: bool) -> Tensor:

@@ -58,6 +58,7 @@ def quantize(recipe: Recipe, source: Source, data: Dataset, device: str, cost: C
     with tempfile.TemporaryDirectory(prefix="auto-round-") as folder:
         with cost.part("auto_round"):
             _run(model, source, plan, rows, settings, Path(folder), device)
+            del model
         with cost.part("load"):
             written = next(Path(folder).rglob("config.json")).parent
             return import_layers(source, plan, open_folder(written), device)

@@ -12,7 +12,7 @@ as much as a layer with as many outputs as inputs, so it is summed only for laye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,32 +121,53 @@ def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = (
     gram: layers whose Gram matrix is needed; layers that read the same tensor share it. Raises DataError if there
     is no batch, or if the input of a layer is not finite.
     """
-    watch, device = _Watch(gram), next(model.parameters()).device
-    hooks = [layer.register_forward_pre_hook(watch.hook(n)) for n, layer in nvfp4_layers(model).items()]
-    try:
-        with unquantized(model), chunked(model):
-            for batch in batches:
-                batch = batch.to(device)
-                real = batch.attention.flatten()
-                watch.kept = None if bool(real.all()) else real.nonzero().squeeze(1)
-                hidden_states(model, batch)
-                watch.last = None
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not watch.seen:
-        raise DataError("there is no conversation to calibrate with")
-    for name, seen in watch.seen.items():
-        if not torch.isfinite(seen.amax).all():
-            raise DataError(f"{name}: its input is NaN or infinite on this data; the model overflows")
-    return watch.seen
+    device = next(model.parameters()).device
+
+    def run() -> Iterator[Batch]:
+        for batch in batches:
+            batch = batch.to(device)
+            yield batch
+            hidden_states(model, batch)
+
+    return watch(model, run(), gram)
 
 
 @torch.no_grad()
-def set_input_amax(model: nn.Module, seen: dict[str, InputStats]) -> None:
-    """Set the input amax of every layer from the recorded statistics, and share it among fused layers."""
+def watch(
+    module: nn.Module, run: Iterable[Batch], gram: Container[str] = (), prefix: str = ""
+) -> dict[str, InputStats]:
+    """Record the inputs of a module's NVFP4 layers, by layer name, while something else runs data through it.
+
+    run: yields each batch before it runs it. gram, errors: as for `observe`. prefix: of the names in errors.
+    """
+    watching = _Watch(gram)
+    hooks = [layer.register_forward_pre_hook(watching.hook(n)) for n, layer in nvfp4_layers(module).items()]
+    try:
+        with unquantized(module), chunked(module):
+            for batch in run:
+                real = batch.attention.flatten()
+                watching.kept = None if bool(real.all()) else real.nonzero().squeeze(1)
+                watching.last = None
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not watching.seen:
+        raise DataError("there is no conversation to calibrate with")
+    for name, seen in watching.seen.items():
+        if not torch.isfinite(seen.amax).all():
+            raise DataError(f"{prefix}{name}: its input is NaN or infinite on this data; the model overflows")
+    return watching.seen
+
+
+@torch.no_grad()
+def set_input_amax(model: nn.Module, seen: dict[str, InputStats], prefix: str = "") -> None:
+    """Set the input amax of every layer from the recorded statistics, and share it among fused layers. prefix: of the
+    names in errors."""
     for name, layer in nvfp4_layers(model).items():
-        _check_seen(name, seen)
+        if name not in seen or not seen[name].tokens:
+            raise DataError(
+                f"{prefix}{name}: no token of the data went through it; calibrate with more conversations"
+            )
         layer.input_amax.copy_(seen[name].amax.amax())
     share_scales(model)
 
@@ -157,11 +178,6 @@ def calibrate(model: nn.Module, batches: Iterable[Batch]) -> dict[str, InputStat
     seen = observe(model, batches)
     set_input_amax(model, seen)
     return seen
-
-
-def _check_seen(name: str, seen: dict[str, InputStats]) -> None:
-    if name not in seen or not seen[name].tokens:
-        raise DataError(f"{name}: no token of the data went through it; calibrate with more conversations")
 
 
 def trace_error(change: Tensor, seen: InputStats) -> Tensor:

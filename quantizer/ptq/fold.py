@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from quantizer.core.batch import Batch, hidden_states
+from quantizer.core.batch import Batch
 from quantizer.core.errors import SourceError
 from quantizer.layers.attach import refresh_weight_amax
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers, unquantized
@@ -36,6 +36,8 @@ FAR: Final = 0.1
 """Relative change of an output that counts as wrong. Rounding folded weights to BF16 causes a few thousandths, a wrong
 fold about 1."""
 PROBE_TOKENS: Final = 64
+Forward = Callable[[], Tensor]
+"""Runs a few tokens without padding through the model, and returns its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +54,23 @@ class FoldedScale:
 
 @torch.no_grad()
 def fold_awq(
-    model: nn.Module, seen: dict[str, InputStats], batch: Batch, step: float = 0.1, least_gain: float = 0.05
+    model: nn.Module,
+    seen: dict[str, InputStats],
+    run: Forward,
+    step: float = 0.1,
+    least_gain: float = 0.05,
+    prefix: str = "",
 ) -> list[FoldedScale]:
     """Search and fold every scale that can be folded, then update the amax of weights and inputs.
 
-    seen: from `observe`, with the Gram matrices of `foldable`; updated to the inputs of the folded model. batch:
-    any data, used to find readers and to compare outputs. Raises SourceError if a norm is of an unknown kind, or if
-    the outputs of the model have changed.
+    model: a whole model, or one decoder layer, whose norms are read within it. seen: from `observe`, with the Gram
+    matrices of `foldable`; updated to the inputs of the folded model. run: used to find readers and to compare
+    outputs. prefix: of the names in results and errors. Raises SourceError if a norm is of an unknown kind, or if the
+    outputs of the model have changed.
     """
-    probe = _probe(batch.to(next(model.parameters()).device))
-    before = _outputs(model, probe)
+    before = _outputs(model, run)
     with unquantized(model):
-        norms = find_readers(model, probe)
+        norms = find_readers(model, run)
     layers = nvfp4_layers(model)
     done = []
     for norm, readers in norms.items():
@@ -76,25 +83,25 @@ def fold_awq(
     done += [_fold_down(model, name, seen[name], step) for name in layers if _has_up(model, name)]
     refresh_weight_amax(model)
     set_input_amax(model, seen)
-    _check_same(before, _outputs(model, probe), {one.into for one in done})
-    return done
+    _check_same(before, _outputs(model, run), {one.into for one in done}, prefix)
+    return [
+        replace(one, into=prefix + one.into, readers=tuple(prefix + name for name in one.readers))
+        for one in done
+    ]
 
 
 @torch.no_grad()
-def foldable(model: nn.Module, batch: Batch) -> frozenset[str]:
+def foldable(model: nn.Module, run: Forward) -> frozenset[str]:
     """The quantized layers for which `fold_awq` searches a scale: those that read a norm, and down_proj."""
     layers = nvfp4_layers(model)
     with unquantized(model):
-        norms = find_readers(model, _probe(batch.to(next(model.parameters()).device)))
+        norms = find_readers(model, run)
     reading = {name for readers in norms.values() for name in readers if name in layers}
     return frozenset(reading | {name for name in layers if _has_up(model, name)})
 
 
-def find_readers(model: nn.Module, batch: Batch) -> dict[str, tuple[str, ...]]:
-    """Norms and the linear layers that directly read their output, by name.
-
-    batch: without padding, because some models multiply a mask into a norm's output before it is read.
-    """
+def find_readers(model: nn.Module, run: Forward) -> dict[str, tuple[str, ...]]:
+    """Norms and the linear layers that directly read their output, by name."""
     written: list[tuple[str, Tensor]] = []
     found: dict[str, list[str]] = {}
 
@@ -116,7 +123,7 @@ def find_readers(model: nn.Module, batch: Batch) -> dict[str, tuple[str, ...]]:
         elif getattr(getattr(module, "weight", None), "ndim", 0) == 1:
             hooks.append(module.register_forward_hook(wrote(name)))
     try:
-        hidden_states(model, batch)
+        run()
     finally:
         for hook in hooks:
             hook.remove()
@@ -191,13 +198,14 @@ def _account(
     return FoldedScale(into, readers, choice.alpha, int((factor != 1).sum()), gain)
 
 
-def _probe(batch: Batch) -> Batch:
-    """The first tokens of one row, without padding."""
+def probe(batch: Batch) -> Batch:
+    """The first tokens of one row, without padding: some models multiply a mask into a norm's output before it is
+    read."""
     length = max(1, min(PROBE_TOKENS, int(batch.attention[0].sum())))
     return Batch(*(tensor[:1, :length] for tensor in batch))
 
 
-def _outputs(model: nn.Module, probe: Batch) -> dict[str, Tensor]:
+def _outputs(model: nn.Module, run: Forward) -> dict[str, Tensor]:
     """The outputs of every linear layer of the unquantized model, and of the model itself under the name ""."""
     found: dict[str, Tensor] = {}
 
@@ -208,14 +216,14 @@ def _outputs(model: nn.Module, probe: Batch) -> dict[str, Tensor]:
     hooks = [module.register_forward_hook(keep(name)) for name, module in linear]
     try:
         with unquantized(model):
-            found[""] = hidden_states(model, probe)
+            found[""] = run()
     finally:
         for hook in hooks:
             hook.remove()
     return found
 
 
-def _check_same(before: dict[str, Tensor], after: dict[str, Tensor], scaled: set[str]) -> None:
+def _check_same(before: dict[str, Tensor], after: dict[str, Tensor], scaled: set[str], prefix: str) -> None:
     """Check that every layer returns what it returned before, except those whose rows were scaled."""
     for name in before:
         if name in scaled:
@@ -223,7 +231,7 @@ def _check_same(before: dict[str, Tensor], after: dict[str, Tensor], scaled: set
         wanted = before[name].float()
         off = float((after[name].float() - wanted).norm() / wanted.norm().clamp(min=TINY))
         if not off < FAR:
-            where = f"{name} returns" if name else "the model computes"
+            where = f"{prefix}{name} returns" if name else f"{prefix.rstrip('.') or 'the model'} computes"
             raise SourceError(
                 f"awq: after the fold {where} something else (off by {off:.0%}); leave [awq] out"
             )

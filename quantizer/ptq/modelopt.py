@@ -50,10 +50,14 @@ def quantize(recipe: Recipe, source: Source, batches: Sequence[Batch], device: s
     ):  # it prints progress to stdout, where our result goes
         calibrated = mtq.quantize(model, config(mtq, recipe, plan), lambda m: _run(m, batches))
         share_modelopt_scales(calibrated)
+        found = {name: calibrated.get_submodule(name) for name in plan.layers}
+        for layer in found.values():
+            layer.weight = None  # only the quantizers are needed: never two models at a time
+        del model, calibrated
     with cost.part("load"):
         made = load_model(source, device=device)
         for name, layer in attach(made, plan, norm_of(recipe.weights.scales)).items():
-            _take_over(layer, calibrated.get_submodule(name))
+            _take_over(layer, found[name])
     return made
 
 

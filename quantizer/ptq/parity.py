@@ -4,25 +4,36 @@
 exported: weights are dequantized by the verifier's reader, inputs are rounded under the stored `input_scale`. On
 the same tokens its logits must equal those of the fake-quantized model up to BF16 rounding; on the same device they
 are equal to the bit.
+
+Neither the second model nor the logits are ever there as a whole: the served model has one decoder layer at a time,
+and logits are compared in slices of the vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from quantizer.checkpoint.source import fill, from_config
+from quantizer.checkpoint.streamed import head_parts, stream
+from quantizer.core.batch import Batch
 from quantizer.core.errors import SourceError
+from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
 from quantizer.nvfp4 import blocks, fake
 from quantizer.verify.check import load_layer, unwrapped_name
 from quantizer.verify.folder import Folder, open_folder
 from quantizer.verify.layout import readable_layers
 
 BF16_STEP = 2.0**-8  # half the distance of neighbouring BF16 numbers, relative to their size
+TOKENS: Final = 2048
+"""Tokens whose logits are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,62 +73,143 @@ class ServedLinear(nn.Module):
         return F.linear(fake.fake_static(x, scale, self.input_scale), self.weight, self.bias)
 
 
+class ServedLayers:
+    """The decoder layers of an exported folder, of which the last that was asked for is in memory."""
+
+    def __init__(
+        self, folder: Folder, empty: Sequence[nn.Module], names: dict[str, str], device: str
+    ) -> None:
+        self.folder, self.empty, self.names, self.device = folder, empty, names, device
+        self.packed = {unwrapped_name(name): name for name in readable_layers(folder)}
+        self.index, self.layer = -1, nn.Module()
+
+    def get(self, index: int) -> nn.Module:
+        if index != self.index:
+            self.index, self.layer = -1, nn.Module()  # let the other one go first
+            self.layer = self._load(index)
+            self.index = index
+        return self.layer
+
+    def _load(self, index: int) -> nn.Module:
+        prefix = f"{LAYERS}.{index}."
+        layer = copy.deepcopy(self.empty[index])
+        for short, name in self.packed.items():
+            if short.startswith(prefix):
+                place = short.removeprefix(prefix)
+                layer.set_submodule(place, self._served(name, layer.get_submodule(place)))
+        fill(layer, self.folder, self.names, self.device, prefix)
+        return layer
+
+    def _served(self, name: str, before: nn.Module) -> ServedLinear:
+        weight = blocks.dequantize(load_layer(self.folder, name, self.device), torch.bfloat16)
+        scale = self.folder.copy(f"{name}.input_scale", self.device).reshape(())
+        return ServedLinear(weight, scale, getattr(before, "bias", None))
+
+
+class ServedLayer(nn.Module):
+    """A decoder layer that is read when it is run."""
+
+    def __init__(self, layers: ServedLayers, index: int) -> None:
+        super().__init__()
+        self.layers, self.index = layers, index
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.layers.get(self.index)(*args, **kwargs)
+
+
 def served_model(path: Path, device: str = "cpu") -> nn.Module:
-    """The model of an exported NVFP4 folder, in BF16 and evaluation mode. Raises SourceError if it is incomplete."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    """The model of an exported NVFP4 folder, in BF16 and evaluation mode; its matrices are read when they are needed.
+
+    Raises SourceError if it is incomplete.
+    """
+    from transformers import AutoConfig
 
     folder = open_folder(path)
-    config = AutoConfig.from_pretrained(path, local_files_only=True)
-    config = getattr(config, "text_config", None) or config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    packed = readable_layers(folder)
-    plain = {
-        unwrapped_name(n): n
-        for n in folder.tensors
-        if n.rpartition(".")[0] not in packed or n.endswith(".bias")
-    }
-    state = {short: folder.load(name) for short, name in plain.items() if short in model.state_dict()}
-    missing, _ = model.load_state_dict(state, strict=False)
-    model.tie_weights()
-    for name in packed:
-        _serve(model, folder, name)
-    _check_whole(path, model, set(missing), {f"{unwrapped_name(name)}.weight" for name in packed})
-    return model.to(device).eval()
+    model = from_config(AutoConfig.from_pretrained(path, local_files_only=True), torch.bfloat16)
+    packed = {f"{name}.weight" for name in readable_layers(folder)}
+    plain = {unwrapped_name(name): name for name in folder.tensors if name not in packed}
+    held = plain.keys() | {unwrapped_name(name) for name in packed}
+    gone = sorted({name for name, _ in model.named_parameters()} - held)
+    if gone:
+        raise SourceError(f"{path}: lacks {len(gone)} of the model's weights, first {gone[0]}")
+    layers = ServedLayers(folder, decoder_layers(model), plain, device)
+    count = len(layers.empty)
+    model.set_submodule(LAYERS, nn.ModuleList(ServedLayer(layers, index) for index in range(count)))
+    return stream(model, folder, plain, device)
 
 
-@torch.no_grad()
-def compare(model: nn.Module, served: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> Parity:
-    """Compare the logits of two models on the same tokens.
+def compare(model: nn.Module, served: nn.Module, batches: Iterable[Batch]) -> Parity:
+    """Compare the logits of two models on the same tokens, on the device of their last norm; padding is ignored."""
+    device = next(model.get_submodule("model.norm").parameters()).device
+    moved = [batch.to(device) for batch in batches]
+    return compare_outputs(outputs(model, moved), model.get_submodule("lm_head"), served, moved)
 
-    batches: (ids int64 [rows, tokens], attention bool [rows, tokens]); padding is ignored.
-    """
+
+def outputs(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
+    """The last hidden states of each batch: [rows, tokens, width]. batches: on the model's device."""
+    run = Layerwise(model, batches)
+    for index in range(len(decoder_layers(model))):
+        for _ in run.advance(index):
+            pass
+    return [run.finish(number) for number in range(len(batches))]
+
+
+def compare_outputs(
+    hidden: Sequence[Tensor], head: nn.Module, served: nn.Module, batches: Sequence[Batch]
+) -> Parity:
+    """Compare with a served model. hidden, head: what the other model has come to on these batches, and its output
+    matrix."""
     tokens = equal = same = 0
     largest = 0.0
-    for ids, attention in batches:
-        device = next(model.parameters()).device
-        ids, attention = ids.to(device), attention.to(device)
-        ours, theirs = (m(input_ids=ids, attention_mask=attention).logits[attention] for m in (model, served))
-        off = (ours.float() - theirs.float()).abs()
-        unit = (BF16_STEP * ours.float().abs().amax()).clamp(min=torch.finfo(torch.float32).tiny)
-        tokens += len(ours)
-        equal += int((off.amax(dim=-1) == 0).sum())
-        same += int((ours.argmax(dim=-1) == theirs.argmax(dim=-1)).sum())
-        largest = max(largest, float(off.amax() / unit))
+    theirs = outputs(served, batches)
+    for ours, other, batch in zip(hidden, theirs, batches, strict=True):
+        found = _Logits(ours[batch.attention], other[batch.attention])
+        found.read(head, served.get_submodule("lm_head"))
+        tokens += len(found.ours)
+        equal += int((found.off == 0).sum())
+        same += int((found.choices[0] == found.choices[1]).sum())
+        largest = max(largest, found.largest)
     return Parity(tokens, equal, largest, same)
 
 
-def _serve(model: nn.Module, folder: Folder, name: str) -> None:
-    tensor = load_layer(folder, name)
-    weight = blocks.dequantize(tensor, torch.bfloat16)
-    before = model.get_submodule(unwrapped_name(name))
-    scale = folder.load(f"{name}.input_scale").reshape(())
-    model.set_submodule(unwrapped_name(name), ServedLinear(weight, scale, getattr(before, "bias", None)))
+class _Logits:
+    """The logits of two models at the same tokens, as far as they have been compared.
 
+    ours, theirs: the last hidden states, [tokens, width]. off: the largest difference of each token, float32 [tokens].
+    choices: the most likely next tokens of both, int64 [2, tokens]; of equally likely ones the first.
+    """
 
-def _check_whole(path: Path, model: nn.Module, missing: set[str], packed: set[str]) -> None:
-    tied = {"lm_head.weight"} if getattr(model.config, "tie_word_embeddings", False) else set()
-    gone = sorted(missing - packed - tied)
-    if gone:
-        raise SourceError(f"{path}: lacks {len(gone)} of the model's weights, first {gone[0]}")
+    def __init__(self, ours: Tensor, theirs: Tensor) -> None:
+        self.ours, self.theirs = ours, theirs
+        device, count = ours.device, len(ours)
+        self.off = torch.zeros(count, device=device)
+        self.size = torch.zeros((), device=device)
+        self.best = torch.full((2, count), -torch.inf, device=device)
+        self.choices = torch.zeros((2, count), dtype=torch.int64, device=device)
+
+    @torch.no_grad()
+    def read(self, head: nn.Module, other: nn.Module) -> None:
+        first = 0
+        for rows in zip(head_parts(head), head_parts(other), strict=True):
+            for begin in range(0, len(self.ours), TOKENS):
+                self._add(slice(begin, begin + TOKENS), rows, first)
+            first += len(rows[0])
+
+    def _add(self, some: slice, rows: tuple[Tensor, Tensor], first: int) -> None:
+        pair = torch.stack(
+            [F.linear(x[some], w) for x, w in zip((self.ours, self.theirs), rows, strict=True)]
+        ).float()
+        best, choice = pair.max(dim=-1)
+        better = best > self.best[:, some]
+        self.choices[:, some] = torch.where(better, choice + first, self.choices[:, some])
+        self.best[:, some] = torch.where(better, best, self.best[:, some])
+        self.size = torch.maximum(self.size, pair[0].abs().amax())
+        self.off[some] = torch.maximum(self.off[some], (pair[0] - pair[1]).abs().amax(dim=-1))
+
+    @property
+    def largest(self) -> float:
+        """The largest difference in units of BF16 rounding at our largest logit; NaN counts as infinitely far."""
+        if not len(self.off):
+            return 0.0
+        unit = (BF16_STEP * self.size).clamp(min=torch.finfo(torch.float32).tiny)
+        return float((self.off.amax() / unit).nan_to_num(nan=torch.inf))

@@ -1,16 +1,20 @@
 """Post-training quantization: from a recipe, a model folder and conversations to a sealed NVFP4 folder.
 
-  open the source, load it, select layers          an unknown architecture, a damaged shard, a pattern without a match
-  observe the inputs of the layers                 one pass over the data
-  fold AWQ's scales, find block scales, mix        as the recipe says
-  write, check, compare, seal, rename              the checks of `quantizer.verify` and the parity of logits
+  open the source, select layers       an unknown architecture, a damaged shard, a pattern without a match
+  for each decoder layer in turn:      (`quantizer.ptq.by_layer`)
+    load it, observe what its layers read, fold AWQ's scales, find block scales, write it, let it go
+  check, compare, seal, rename         the checks of `quantizer.verify` and the parity of logits
+
+So one decoder layer's weights are in the device's memory, and parts of tensors in the host's. Three kinds of recipes
+need the whole model on the device: a mix of precisions (which is chosen by the model's output), ModelOpt and AutoRound.
 
 If any step fails, nothing is left at the output path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -20,27 +24,37 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
-from quantizer.checkpoint.export import seal, write_nvfp4
+from quantizer.checkpoint.export import (
+    plan_tensors,
+    require_calibrated,
+    seal,
+    write_nvfp4,
+    write_settings,
+)
+from quantizer.checkpoint.mtp import mtp_facts
+from quantizer.checkpoint.shards import ShardWriter
 from quantizer.checkpoint.source import Source, load_model, open_source
+from quantizer.checkpoint.streamed import open_streamed
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.batch import Batch
 from quantizer.core.errors import ExportError, RecipeError, UnavailableError
+from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
 from quantizer.data import batches as data_batches
 from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
 from quantizer.layers.attach import LayerPlan, attach, make_plan
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.ptq import knapsack, sensitivity, svdquant
-from quantizer.ptq.calibrate import InputStats, observe, set_input_amax
-from quantizer.ptq.fold import fold_awq, foldable
-from quantizer.ptq.parity import Parity, compare, served_model
-from quantizer.ptq.scales import norm_of, set_scales
+from quantizer.ptq.by_layer import LayerJob
+from quantizer.ptq.calibrate import observe
+from quantizer.ptq.parity import Parity, compare, compare_outputs, served_model
 from quantizer.recipes.recipe import Recipe, recipe_as_json
 from quantizer.verify import values
 from quantizer.verify.check import verify
-from quantizer.verify.report import RoundingStats
+from quantizer.verify.report import CheckReport, RoundingStats
 
 FORMAT: Final = "hf-nvfp4"
 PARITY_SAMPLES: Final = 8
@@ -97,25 +111,28 @@ def run(
     scores = out.parent / f".{out.name}.scores.jsonl" if recipe.auto else None
     opened = open_source(source)
     job = QuantizationJob(recipe, opened, _data(recipe, source, data), device, scores, track)
-    model = quantize(job)
-    with atomic_folder(out) as folder:
-        with job.cost.part("export"):
-            write_nvfp4(model, opened, folder)
-        with job.cost.part("check"):
-            # AutoRound learns the codes, and the weights in memory were computed from them.
-            reference = source if recipe.backend == "auto_round" else None
-            job.facts["check"] = check_export(model, folder, job.batches(PARITY_SAMPLES), device, reference)
-        made = seal(
-            folder,
-            name=opened.manifest.name if opened.manifest else source.resolve().name,
-            format=FORMAT,
-            source=opened,
-            created=now,
-            origin=_origin(job),
-        )
+    with atomic_folder(out) as folder, ThreadPoolExecutor(1) as helper:
+        root = helper.submit(lambda: opened.root)  # takes as long as reading the source once
+        hashed = _stream(job, folder) if streams(recipe) else _at_once(job, folder)
+        root.result()
+        with job.cost.part("seal"):
+            made = seal(
+                folder,
+                name=opened.manifest.name if opened.manifest else source.resolve().name,
+                format=FORMAT,
+                source=opened,
+                created=now,
+                origin=_origin(job),
+                hashed=hashed,
+            )
     if scores:
         scores.unlink(missing_ok=True)
     return made
+
+
+def streams(recipe: Recipe) -> bool:
+    """Whether a recipe needs only one decoder layer at a time."""
+    return recipe.backend == "manners" and recipe.auto is None
 
 
 def quantize(job: QuantizationJob) -> nn.Module:
@@ -132,20 +149,68 @@ def quantize(job: QuantizationJob) -> nn.Module:
     with job.cost.part("load"):
         model = load_model(job.source, device=job.device)
         plan = make_plan(model, recipe.layers)
-        attach(model, plan, norm_of(recipe.weights.scales))
-    with job.cost.part("calibrate"):
-        searched = foldable(model, job.batches(1)[0]) if recipe.awq else ()
-        seen = observe(model, job.track("calibrating", job.batches()), searched)
-        set_input_amax(model, seen)
-    if recipe.awq:
-        with job.cost.part("awq"):
-            _fold(job, model, seen)
-    with job.cost.part("scales"):
-        set_scales(model, recipe.weights.scales)
+    for _ in _layers(job, model, plan):
+        pass
     if recipe.auto:
         with job.cost.part("auto"):
             _mix(job, model, plan)
     return model
+
+
+def _at_once(job: QuantizationJob, folder: Path) -> Hashed:
+    """Quantize a model that is in memory as a whole, write it and check what was written."""
+    model = quantize(job)
+    with job.cost.part("export"):
+        hashed = write_nvfp4(model, job.source, folder)
+    with job.cost.part("check"):
+        # AutoRound learns the codes, and the weights in memory were computed from them.
+        reference = job.source.path if job.recipe.backend == "auto_round" else None
+        samples = job.batches(PARITY_SAMPLES)
+        job.facts["check"] = check_export(model, folder, samples, job.device, reference)
+    return hashed
+
+
+def _stream(job: QuantizationJob, folder: Path) -> Hashed:
+    """Quantize, write and check a model, one decoder layer after the other."""
+    source, cost = job.source, job.cost
+    with cost.part("load"):
+        model = open_streamed(source, job.device)
+        plan = make_plan(model, job.recipe.layers)
+        groups = plan_tensors(model, source, plan.layers)
+        proof = Layerwise(model, [batch.to(job.device) for batch in job.batches(PARITY_SAMPLES)])
+    fit = RoundingStats()
+    with ShardWriter(folder, groups) as writer:
+        with cost.part("export"):
+            for _ in groups[: -len(decoder_layers(model))]:
+                writer.write()
+        for index in _layers(job, model, plan, source):
+            layers = nvfp4_layers(decoder_layers(model)[index])
+            with cost.part("export"):
+                require_calibrated(layers, f"{LAYERS}.{index}.")
+                writer.write()
+            with cost.part("check"):
+                fit = sum((layer_rounding_stats(layer) for layer in layers.values()), fit)
+                for _ in proof.advance(index):
+                    pass
+        with cost.part("export"):
+            write_settings(model, source, folder, plan.layers)
+    with cost.part("check"):
+        report = _sound(folder, job.device)
+        found = [proof.finish(number) for number in range(len(proof.batches))]
+        head, served = model.get_submodule("lm_head"), served_model(folder, job.device)
+        job.facts["check"] = _facts(report, fit, compare_outputs(found, head, served, proof.batches))
+    return writer.hashed
+
+
+def _layers(
+    job: QuantizationJob, model: nn.Module, plan: LayerPlan, source: Source | None = None
+) -> Iterator[int]:
+    """The numbers of the decoder layers, each when it is quantized. source: of layers that are not there yet."""
+    batches = [batch.to(job.device) for batch in job.batches()]
+    steps = LayerJob(model, plan, batches, job.recipe, job.cost, job.facts, source).run()
+    for _ in job.track("quantizing layers", decoder_layers(model)):
+        yield next(steps)
+    next(steps, None)  # lets the last one go
 
 
 def check_export(
@@ -156,16 +221,24 @@ def check_export(
     source: the reference for the signal to noise ratio, if it is not the model's own weights. Raises ExportError if
     the folder is not sound, or computes something else than the model.
     """
-    report = verify(folder, source)
-    faults = [finding for finding in report.findings if finding.severity == "error"]
-    if faults:
-        raise ExportError(f"the exported folder is not sound, so it is not kept: {faults[0]}")
-    parity = compare(model, served_model(folder, device), ((b.ids, b.attention) for b in batches))
-    if not parity.holds:
-        raise ExportError(f"the exported folder computes something else than the model: {_differs(parity)}")
+    report = _sound(folder, device, source)
     fit = report.fit or sum(
         (layer_rounding_stats(layer) for layer in nvfp4_layers(model).values()), RoundingStats()
     )
+    return _facts(report, fit, compare(model, served_model(folder, device), batches))
+
+
+def _sound(folder: Path, device: str, source: Path | None = None) -> CheckReport:
+    report = verify(folder, source, device=device)
+    for finding in report.findings:
+        if finding.severity == "error":
+            raise ExportError(f"the exported folder is not sound, so it is not kept: {finding}")
+    return report
+
+
+def _facts(report: CheckReport, fit: RoundingStats, parity: Parity) -> dict[str, Any]:
+    if not parity.holds:
+        raise ExportError(f"the exported folder computes something else than the model: {_differs(parity)}")
     return {"layers": len(report.layers), "sqnr_db": round(fit.sqnr_db, 3), "parity": asdict(parity)}
 
 
@@ -200,13 +273,6 @@ def _data(recipe: Recipe, source: Path, data: Path) -> Dataset:
     )
 
 
-def _fold(job: QuantizationJob, model: nn.Module, seen: dict[str, InputStats]) -> None:
-    settings = job.recipe.awq
-    assert settings is not None
-    folded = fold_awq(model, seen, job.batches(1)[0], settings.alpha_step, settings.least_gain)
-    job.facts["awq"] = [asdict(one) | {"gain": round(one.gain, 4)} for one in folded]
-
-
 def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
     settings = job.recipe.auto
     assert settings is not None
@@ -231,7 +297,8 @@ def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
 
 def _origin(job: QuantizationJob) -> Provenance:
     extra = {"modelopt": ["nvidia-modelopt"], "auto_round": ["auto-round"]}.get(job.recipe.backend, [])
-    outcome = job.facts | {"data": job.data.facts()} | job.cost.facts()
+    mtp = mtp_facts(job.source, trained=False)
+    outcome = job.facts | ({"mtp": mtp} if mtp else {}) | {"data": job.data.facts()} | job.cost.facts()
     return Provenance(
         recipe={**recipe_as_json(job.recipe), "outcome": outcome},
         data_digest=job.data.file_digest,

@@ -1,8 +1,15 @@
 """Checkpoints of a run, beside the place of its result: NAME.training/step-00000200/rank-0.pt
 
-A checkpoint is written whole into a folder of another name and gets its own by rename, when it is on the disk; then the
-one before it goes. So a kill at any moment leaves one that is whole. `run.json` says what run they are of, and another
-run is refused. torch.load reads tensors and plain values only, so a checkpoint cannot run code.
+Each process writes its own part (rank-N.pt) into a folder of another name. When all parts are on the disk, the manifest
+is written, which lists them, and the folder gets its own name by rename; then older ones go. So a kill of any process at
+any moment leaves a checkpoint that is whole, and one without its manifest is never used. `run.json` says what run they
+are of, and another run is refused.
+
+A run may go on with fewer processes if their number divides that of its beginning, for which its steps were planned: the
+float32 masters and moments are cut anew along their rows. Low-bit moments are packed across rows, so they are not.
+
+This is not torch.distributed.checkpoint: that reads its metadata with pickle, or, as safetensors, holds a process's whole
+part in memory twice. torch.load reads tensors and plain values only, mapped from the file: a checkpoint cannot run code.
 """
 
 from __future__ import annotations
@@ -11,24 +18,30 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from quantizer.core.errors import CheckpointError
-from quantizer.train.shard import World
+from quantizer.train.shard import World, recut
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _RUN: Final = "run.json"
+_MANIFEST: Final = "manifest.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run. about: all that makes it this run and no other, as JSON values."""
+    """The checkpoints of one run. about: all that makes it this run and no other, as JSON values. keep: how many of
+    them stay on the disk; while one is written there is one more."""
 
-    def __init__(self, folder: Path, about: Mapping[str, Any], world: World | None = None) -> None:
+    def __init__(
+        self, folder: Path, about: Mapping[str, Any], world: World | None = None, keep: int = 1
+    ) -> None:
         self.folder, self.about, self.world = folder, {"format": FORMAT, **about}, world or World()
+        self.keep = keep
 
     @property
     def digest(self) -> str:
@@ -38,8 +51,19 @@ class Checkpoints:
     def begin(self, resume: bool) -> dict[str, Any] | None:
         """The state to go on from, or None for a run that begins.
 
-        Raises CheckpointError: there are checkpoints and nobody asked to go on, they are another run's, or damaged.
+        Raises CheckpointError, in every process: there are checkpoints and nobody asked to go on, they are another
+        run's, damaged, or cannot be cut for so many processes.
         """
+        try:
+            state = self._begin(resume)
+        except CheckpointError:
+            self.world.agree(False)
+            raise
+        if not self.world.agree():
+            raise CheckpointError(f"{self.folder}: another process cannot read its part; see what it says")
+        return state
+
+    def _begin(self, resume: bool) -> dict[str, Any] | None:
         if not self.folder.exists():
             return None
         if not resume:
@@ -50,42 +74,75 @@ class Checkpoints:
         if newest is None:  # killed before the first was whole
             return None
         self._check_run()
-        return self._load(newest / f"rank-{self.world.rank}.pt")
+        paths = self._parts(newest)
+        if len(paths) == self.world.size:
+            return self._load(paths[self.world.rank])
+        return _recut([self._load(path) for path in paths], self.world)
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Bring a state to the disk. Raises CheckpointError if the disk refuses; those before are safe."""
+        """Bring a state to the disk. Raises CheckpointError, in every process, if a disk refuses; those before are
+        safe."""
         name = f"step-{state['step']:08}"
         draft, place = self.folder / f"{name}.unfinished", self.folder / name
-        try:
-            if self.world.rank == 0:
-                self._make(draft)
-            self.world.wait()
-            self._write(draft / f"rank-{self.world.rank}.pt", state)
-            self.world.wait()
-            if self.world.rank == 0:
-                draft.rename(place)
-                _sync(self.folder)
-                self._remove_before(place)
-        except (OSError, RuntimeError) as error:  # torch.save tells a full disk as RuntimeError
-            shutil.rmtree(draft, ignore_errors=True)
-            (self.folder / f"{_RUN}.unfinished").unlink(missing_ok=True)
-            told = getattr(error, "strerror", None) or str(error).splitlines()[0]
-            raise CheckpointError(
-                f"{place}: cannot be written ({told}); make room and go on with --resume"
-            ) from error
+        part = draft / f"rank-{self.world.rank}.pt"
+        self._together(place, draft, self.world.rank == 0, lambda: self._make(draft))
+        self._together(place, draft, True, lambda: self._write(part, state))
+        self._together(place, draft, self.world.rank == 0, lambda: self._commit(draft, place))
 
     def remove(self) -> None:
         """The run is over."""
-        self.world.wait()
+        self.world.agree()
         if self.world.rank == 0:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _together(self, place: Path, draft: Path, mine: bool, work: Callable[[], None]) -> None:
+        """Do a part of a `save`, if it is this process's, and fail in every process if it fails in any."""
+        failed: OSError | RuntimeError | None = None
+        try:
+            if mine:
+                work()
+        except (OSError, RuntimeError) as error:  # torch.save tells a full disk as RuntimeError
+            failed = error
+        if self.world.agree(failed is None):
+            return
+        if self.world.rank == 0:
+            shutil.rmtree(draft, ignore_errors=True)
+            (self.folder / f"{_RUN}.unfinished").unlink(missing_ok=True)
+        told = getattr(failed, "strerror", None) or str(failed or "in another process").splitlines()[0]
+        raise CheckpointError(
+            f"{place}: cannot be written ({told}); make room and go on with --resume"
+        ) from failed
+
+    def _commit(self, draft: Path, place: Path) -> None:
+        """All parts are on the disk: list them, and let the folder have its name."""
+        sizes = [(draft / f"rank-{rank}.pt").stat().st_size for rank in range(self.world.size)]
+        text = json.dumps({"run": self.digest, "processes": self.world.size, "bytes": sizes}, indent=2)
+        _write_durably(draft / _MANIFEST, text + "\n")
+        draft.rename(place)
+        _sync(self.folder)
+        self._remove_before(place)
+
+    def _parts(self, folder: Path) -> list[Path]:
+        """The parts of a checkpoint, by rank. Raises CheckpointError if it is not what its manifest says."""
+        try:
+            sizes = json.loads((folder / _MANIFEST).read_text("utf-8"))["bytes"]
+            paths = [folder / f"rank-{rank}.pt" for rank in range(len(sizes))]
+            bad = [path for path, size in zip(paths, sizes, strict=True) if path.stat().st_size != size]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise CheckpointError(
+                f"{folder}: is damaged ({error}); remove the folder to begin again"
+            ) from None
+        if bad or not paths:
+            path = bad[0] if bad else folder
+            raise CheckpointError(f"{path}: is damaged (not of its size); remove the folder to begin again")
+        return paths
 
     def _make(self, draft: Path) -> None:
         """An empty folder to write in, and around it, the first time, the one that says what run this is."""
         if not (self.folder / _RUN).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"digest": self.digest, **self.about}, indent=2, ensure_ascii=False)
-            (self.folder / f"{_RUN}.unfinished").write_text(text + "\n", encoding="utf-8")
+            _write_durably(self.folder / f"{_RUN}.unfinished", text + "\n")
             (self.folder / f"{_RUN}.unfinished").rename(self.folder / _RUN)
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
@@ -106,8 +163,7 @@ class Checkpoints:
         )
 
     def _newest(self) -> Path | None:
-        names = [path for path in self.folder.glob("step-*") if path.suffix != ".unfinished"]
-        return max(names, default=None)
+        return max((path.parent for path in self.folder.glob(f"step-????????/{_MANIFEST}")), default=None)
 
     def _load(self, path: Path) -> dict[str, Any]:
         try:
@@ -130,9 +186,52 @@ class Checkpoints:
             os.fsync(file.fileno())
 
     def _remove_before(self, newest: Path) -> None:
-        for path in self.folder.glob("step-*"):
-            if path != newest:
-                shutil.rmtree(path, ignore_errors=True)
+        """Everything but the newest ones, drafts of killed processes included."""
+        kept = sorted(path for path in self.folder.glob("step-*") if path.suffix != ".unfinished")
+        for path in set(self.folder.glob("step-*")) - set(kept[-self.keep :]) - {newest}:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class _Recut(Mapping[str, Tensor]):
+    """This process's rows of tensors whose parts lie in several files; each is put together when it is asked for."""
+
+    def __init__(self, parts: Sequence[Mapping[str, Tensor]], world: World) -> None:
+        self._all, self._world = parts, world
+
+    def __getitem__(self, name: str) -> Tensor:
+        return recut([part[name] for part in self._all], self._world)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all[0])
+
+    def __len__(self) -> int:
+        return len(self._all[0])
+
+
+def _recut(states: Sequence[dict[str, Any]], world: World) -> dict[str, Any]:
+    """The state of one of `world` processes from those of another number. Raises CheckpointError if it cannot be."""
+    share = states[0]["share"]
+    if "masters" not in states[0]:
+        raise CheckpointError(
+            f"the run was on {len(states)} processes, and low-bit moments cannot be cut anew: start {len(states)} again"
+        )
+    if share % world.size:
+        raise CheckpointError(
+            f"the run was planned for {share} processes: it goes on with {share} or a number that divides {share}, "
+            f"not with {world.size}"
+        )
+    optimizer = {
+        name: _Recut([state["optimizer"][name] for state in states], world) for name in states[0]["optimizer"]
+    }
+    masters = _Recut([state["masters"] for state in states], world)
+    return {**states[min(world.rank, len(states) - 1)], "masters": masters, "optimizer": optimizer}
+
+
+def _write_durably(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync(folder: Path) -> None:

@@ -23,6 +23,7 @@ from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import SERVED_DTYPE, unquantized
 from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Loss, Taught, head_loss
+from quantizer.train.shard import whole
 
 WIDTHS: Final = 64
 """Rows are padded to a multiple of this, so that a compiled model and the allocator see few widths."""
@@ -48,7 +49,7 @@ class Learner(nn.Module):
 
     def __init__(self, model: nn.Module, settings: Train) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.settings = model, settings
         share = {"ce": 1.0, "kl": 0.0, "mix": settings.ce_share}[settings.loss]
         self.goal = Goal(share, settings.temperature, settings.top_k)
         self.precision = settings.precision
@@ -69,6 +70,10 @@ class Learner(nn.Module):
             states = decoder(input_ids=ids, use_cache=False).last_hidden_state
         states = states.flatten(0, 1).index_select(0, places)
         return states.to(SERVED_DTYPE) if self.precision == "autocast" else states
+
+    def hear(self, ids: Tensor, places: Tensor) -> Tensor:
+        """`hidden` on its own: a sharded learner gathers its weights for it as for `forward`."""
+        return self.hidden(ids, places)
 
     def _autocast(self, device: str) -> AbstractContextManager[Any]:
         if self.precision != "autocast":
@@ -103,19 +108,20 @@ def listen(
     starts = [0]
     for sample in samples:
         starts.append(starts[-1] + int(sample.learned.sum()))
-    head: Any = learner.model.get_submodule("lm_head").weight
-    device, kept = head.device, None
+    device, kept = next(learner.parameters()).device, None
     with unquantized(learner.model), chunked(learner.model):
         for chosen in batches([len(sample.ids) for sample in samples], tokens):
             one = micro(collate(samples, chosen, pad, WIDTHS))
-            hidden = learner.hidden(one.ids.to(device), one.places.to(device)).cpu()
+            hidden = learner.hear(one.ids.to(device), one.places.to(device)).cpu()
             if kept is None:
                 kept = _space(starts[-1], hidden, folder)
             sizes = [starts[i + 1] - starts[i] for i in chosen]
             for i, part in zip(chosen, hidden.split(sizes), strict=True):
                 kept[starts[i] : starts[i + 1]] = part
     assert kept is not None
-    return Teacher(kept, head.detach().to(kept.dtype).clone(), starts)
+    with whole(learner):
+        head: Any = learner.model.get_submodule("lm_head").weight
+        return Teacher(kept, head.detach().to(kept.dtype).clone(), starts)
 
 
 def _space(rows: int, like: Tensor, folder: Path | None) -> Tensor:

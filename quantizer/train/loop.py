@@ -52,8 +52,9 @@ class Record:
 
 
 class Trainer:
-    """A run over samples. weights: what moves, if not every parameter that has a gradient. refresh: makes the scales follow the weights; called on every machine. hold: rounds the
-    weights for the next step; not called where they are sharded, for then nobody has whole ones."""
+    """A run over samples. weights: what moves, if not every parameter that has a gradient. refresh: makes the scales
+    follow the weights. hold: rounds the weights for the next step. share: the number of processes that the steps are
+    planned for, a multiple of those there are; None is those there are."""
 
     def __init__(
         self,
@@ -67,13 +68,15 @@ class Trainer:
         refresh: Callable[[], None] | None = None,
         hold: Callable[[nn.Module], None] | None = None,
         world: World | None = None,
+        share: int | None = None,
     ) -> None:
         self.learner, self.samples, self.pad, self.settings = learner, samples, pad, settings
         self.teacher, self.world = teacher, world or World()
+        self.share = share or self.world.size
         self._refresh, self._hold = refresh, hold
         self._widths = [-(-len(sample.ids) // WIDTHS) * WIDTHS for sample in samples]
         self.steps = self._planned()
-        self.weights = weights or moved_by(settings, trained(learner.model))
+        self.weights = weights or moved_by(settings, trained(learner.model), self.world)
         if isinstance(self.weights, Weights):
             self.optimizer: MasterOptimizer | OptimizerInBackward = MasterOptimizer(self.weights, settings)
         else:
@@ -109,7 +112,7 @@ class Trainer:
 
     def hold(self) -> None:
         """Round the weights for all forwards until the next step."""
-        if self._hold and self.world.size == 1:
+        if self._hold:
             self._hold(self.learner.model)
 
     def _one(self, step: Step) -> None:
@@ -185,10 +188,11 @@ class Trainer:
             micro_tokens=settings.micro_tokens,
             epochs=settings.epochs,
             seed=settings.seed,
-            share=self.world.size,
+            share=self.share,
         )
         if settings.optimizer != "adamw":  # a micro-batch that is left over shares no step with another
-            steps = [(chosen,) for step in steps for chosen in step]
+            share = self.share
+            steps = [step[at : at + share] for step in steps for at in range(0, len(step), share)]
         return steps[: settings.max_steps or None]
 
     # ------------------------------------------------------------------------------------- to go on
@@ -198,6 +202,7 @@ class Trainer:
         self._flush(lambda text: None)
         return {
             "step": self.step,
+            "share": self.share,
             **self.optimizer.state(),
             "scales": _scales(self.learner.model),
             "random": _random_state(),
@@ -218,9 +223,11 @@ def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
-def moved_by(settings: Train, named: list[tuple[str, nn.Parameter]]) -> Weights | OptimizerInBackward:
+def moved_by(
+    settings: Train, named: list[tuple[str, nn.Parameter]], world: World | None = None
+) -> Weights | OptimizerInBackward:
     """What moves the trained parameters, as the recipe's `optimizer` wants it."""
-    return Weights(named) if settings.optimizer == "adamw" else OptimizerInBackward(named, settings)
+    return Weights(named) if settings.optimizer == "adamw" else OptimizerInBackward(named, settings, world)
 
 
 def _scales(model: nn.Module) -> dict[str, dict[str, Tensor]]:

@@ -20,7 +20,11 @@ clipping  The length of the whole gradient is known only after backward, when mo
 Vectors (norms, biases, decays) take the exact path of `quantizer.train.weights` when backward is over: they are a
 thousandth of the parameters, and need the digits most.
 
-A step is one micro-batch: gradients of two cannot be added where none is kept.
+A step is one micro-batch in each process: gradients of two cannot be added where none is kept.
+
+Sharded parameters (`quantizer.train.shard`) are stepped by their parts: FSDP2 calls the hook with the gradient that was
+summed over the processes and cut. A part has its own moments and its own share of `clip`; only the length of the whole
+gradient is summed over the processes, once a step.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from quantizer.core.batch import to_device
 from quantizer.core.errors import CheckpointError, UnavailableError
 from quantizer.recipes.recipe import Train
 from quantizer.train.adamw_8bit import Constants, compiled_step
+from quantizer.train.shard import World, local
 from quantizer.train.weights import MasterOptimizer, Weights, decays
 
 CHUNK: Final = 2**25
@@ -53,26 +58,33 @@ MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 class OptimizerInBackward:
     """Steps each of the named parameters in the backward pass that computes its gradient.
 
-    named: the trained parameters; contiguous. settings: `optimizer` says how many bits the moments have. Between `begin`
-    and `finish` there must be one backward pass. Raises UnavailableError if torchao is not installed.
+    named: the trained parameters; contiguous. settings: `optimizer` says how many bits the moments have. world: the
+    processes that hold parts of them. Between `begin` and `finish` there must be one backward pass. Raises
+    UnavailableError if torchao is not installed.
     """
 
-    def __init__(self, named: Iterable[tuple[str, nn.Parameter]], settings: Train) -> None:
+    def __init__(
+        self, named: Iterable[tuple[str, nn.Parameter]], settings: Train, world: World | None = None
+    ) -> None:
         self.model = dict(named)
+        self.world = world or World()
         self.clip = settings.clip
         self.measured = settings.clip <= 0
         self._measuring = False
         device = next(iter(self.model.values())).device
         self._squares = torch.zeros(len(self.model), device=device)
-        """Squared lengths of the last backward pass's gradients: float32 [parameters]."""
+        """Squared lengths of the last backward pass's gradients, of this process's parts: float32 [parameters]."""
         self._shares = torch.zeros(len(self.model), device=device)
-        """Running means of a parameter's part of the whole squared length: float32 [parameters]."""
+        """Running means of their part of the whole squared length: float32 [parameters]."""
         self._lr = torch.tensor(0.0)
         self._numbers = torch.zeros(3, device=device)
         self._seed = torch.zeros((), dtype=torch.int32, device=device)
         vectors = {name: parameter for name, parameter in self.model.items() if parameter.ndim < 2}
         self._vectors = MasterOptimizer(Weights(vectors.items()), settings) if vectors else None
-        self._parts = {name: _chunks(p) for name, p in self.model.items() if name not in vectors}
+        self._parts = {
+            name: _chunks(p) for name, p in self.model.items() if name not in vectors and local(p).numel()
+        }
+        self._vector_names = vectors.keys()
         make = _optimizer_class(settings.optimizer)
         self._optimizers = {
             name: make(
@@ -114,7 +126,8 @@ class OptimizerInBackward:
             yield
         finally:
             self._measuring = False
-        self._shares.copy_(self._fractions())
+        whole = self.world.total(self._squares.sum())
+        self._shares.copy_(self._squares / whole.clamp(min=1e-30))
         self.measured = True
 
     def collect(self) -> None:
@@ -125,8 +138,9 @@ class OptimizerInBackward:
     @torch.no_grad()
     def finish(self) -> Tensor:
         """End the step; returns how long its gradient was before clipping: float32 []."""
-        self._shares.lerp_(self._fractions(), 1 - SHARE_DECAY)
-        length = self._squares.sum().sqrt()
+        whole = self.world.total(self._squares.sum())
+        self._shares.lerp_(self._squares / whole.clamp(min=1e-30), 1 - SHARE_DECAY)
+        length = whole.sqrt()
         if self._vectors:
             self._vectors.apply(length)
         return length
@@ -134,16 +148,16 @@ class OptimizerInBackward:
     def bytes(self) -> dict[str, int]:
         """What is held for the trained parameters, by part."""
         held = [tensor for moments in self._moments().values() for tensor in moments]
-        vectors = sum(p.numel() for name, p in self.model.items() if name not in self._parts)
+        vectors = sum(local(self.model[name]).numel() for name in self._vector_names)
         return {
-            "weights": sum(p.numel() * p.element_size() for p in self.model.values()),
+            "weights": sum(local(p).nbytes for p in self.model.values()),
             "moments": sum(tensor.numel() * tensor.element_size() for tensor in held) + 12 * vectors,
         }
 
     def state(self) -> dict[str, Any]:
         """The weights, moments and shares, as plain values."""
         return {
-            "weights": {name: self.model[name].detach() for name in self._parts},
+            "weights": {name: local(self.model[name].detach()) for name in self._parts},
             "moments": self._moments(),
             "steps": {name: self._step_of(name) for name in self._parts},
             "vectors": self._vectors.state() if self._vectors else None,
@@ -157,7 +171,7 @@ class OptimizerInBackward:
         if "shares" not in state:
             raise CheckpointError("the checkpoint is of another optimizer; remove its folder to begin again")
         for name in self._parts:
-            self.model[name].copy_(state["weights"][name])
+            local(self.model[name]).copy_(state["weights"][name])
             for held in self._optimizers[name].state.values():
                 held["step"].fill_(state["steps"][name])
         for name, moments in self._moments().items():
@@ -172,9 +186,11 @@ class OptimizerInBackward:
     def _apply(self, index: int, name: str, parameter: Tensor) -> None:
         """The hook: use a gradient and free it; a vector's stays for `finish`."""
         assert parameter.grad is not None
-        gradient = parameter.grad.view(-1)
-        if self._measuring or name in self._parts:
+        gradient = local(parameter.grad).view(-1)
+        if self._measuring or name not in self._vector_names:
             parameter.grad = None
+        if not gradient.numel():  # more processes than rows
+            return
         parts = gradient.split(CHUNK)
         square = self._squares[index]
         _add_squares(parts, square)
@@ -225,9 +241,6 @@ class OptimizerInBackward:
         moments = [state[key] for state in states for key in MOMENTS]
         return all(len(_inner(moment)) == 2 and moment.codes.numel() == moment.numel() for moment in moments)
 
-    def _fractions(self) -> Tensor:
-        return self._squares / self._squares.sum().clamp(min=1e-30)
-
     def _moments(self) -> dict[str, list[Tensor]]:
         """By parameter: the tensors behind the moments of its chunks, in their order."""
         found: dict[str, list[Tensor]] = {}
@@ -251,8 +264,8 @@ def _add_squares(parts: Sequence[Tensor], square: Tensor) -> None:
 
 
 def _chunks(parameter: nn.Parameter) -> list[nn.Parameter]:
-    """Views of a parameter, flat, of at most `CHUNK` elements each."""
-    return [nn.Parameter(part) for part in parameter.detach().view(-1).split(CHUNK)]
+    """Views of a parameter, or of this process's part of it, flat, of at most `CHUNK` elements each."""
+    return [nn.Parameter(part) for part in local(parameter.detach()).view(-1).split(CHUNK)]
 
 
 def _optimizer_class(name: str) -> Any:

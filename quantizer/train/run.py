@@ -21,8 +21,10 @@ from typing import Any, Final
 from torch import nn
 
 from gates.artefact import artefact
+from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
+from quantizer.checkpoint.mtp import mtp_facts
 from quantizer.checkpoint.source import Source, load_model, open_source
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
@@ -34,6 +36,7 @@ from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
 from quantizer.train import shard
 from quantizer.train.checkpoint import Checkpoints
 from quantizer.train.learner import Learner, Teacher, listen
+from quantizer.train.load import fill, skeleton
 from quantizer.train.loop import Log, Record, Trainer
 from quantizer.train.shard import World
 from quantizer.train.student import Student, alone, calibration_run, open_student
@@ -70,28 +73,26 @@ def run(
     for place in filter(None, (out, bf16)):
         check_available(place)
     world = shard.join()
-    log = log if world.rank == 0 else _nothing
     if recipe.lora and world.size > 1:
         raise RecipeError("lora: adapters train on one GPU; leave [lora] out to shard the weights")
-    if settings.optimizer != "adamw" and world.size > 1:
-        raise RecipeError(f'train.optimizer = "{settings.optimizer}" trains on one GPU; "adamw" is sharded')
+    log = log if world.rank == 0 else _nothing
     opened = open_source(source)
     samples = load_dataset(
         data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking
     )
     job = QuantizationJob(recipe, opened, samples, device)
     log(_told(samples))
-    saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job, world), world)
-    state = saved.begin(resume)
-    trainer, student = _train(job, world, saved, state, log)
-    if world.size > 1:
-        student = alone(student, job)
-    if world.rank == 0:
-        student.close()
-        trainer.learner = student.learner
-        job.facts["train"]["loss_after"] = round(trainer.evaluate(), 6)
-        _write(job, student, trainer.records, out, bf16, now)
-    saved.remove()
+    saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job), world)
+    with shard.peers_watched(world):
+        state = saved.begin(resume)
+        trainer, student = _train(job, world, saved, state, log)
+        finished = student if world.size == 1 else alone(student, job, world)
+        if finished:
+            finished.close()
+            trainer.learner = finished.learner
+            job.facts["train"]["loss_after"] = round(trainer.evaluate(), 6)
+            _write(job, finished, trainer.records, out, bf16, now)
+        saved.remove()
     return artefact.load(out)
 
 
@@ -102,7 +103,7 @@ def _train(
     teacher = None
     if settings.loss != "ce":
         with job.cost.part("teacher"):
-            teacher = _teacher(job, settings, saved.folder.parent)
+            teacher = _teacher(job, settings, saved.folder.parent, world)
     student = open_student(calibration_run(job), world)
     trainer = Trainer(
         student.learner,
@@ -114,6 +115,7 @@ def _train(
         refresh=student.follow,
         hold=student.hold,
         world=world,
+        share=state["share"] if state else None,
     )
     if state:
         trainer.restore(state)
@@ -132,13 +134,18 @@ def _loss(trainer: Trainer, student: Student) -> float:
         return round(trainer.evaluate(), 6)
 
 
-def _teacher(job: QuantizationJob, settings: Train, folder: Path) -> Teacher:
+def _teacher(job: QuantizationJob, settings: Train, folder: Path, world: World) -> Teacher:
     """The folder's own model, heard and let go. Where memory is short, what it said is in a file in `folder`."""
-    model = load_model(job.source, device=job.device)
-    if settings.precision != "bf16":
-        model.float()
     short = settings.optimizer != "adamw"
-    learner = Learner(model, settings)
+    if world.size > 1:
+        learner = Learner(skeleton(job.source), settings)
+        shard.shard(learner, learner.model, world)
+        fill(learner, job.source, job.device)
+    else:
+        model = load_model(job.source, device=job.device)
+        if settings.precision != "bf16":
+            model.float()
+        learner = Learner(model, settings)
     return listen(learner, job.data.samples, job.data.pad, settings.micro_tokens, folder if short else None)
 
 
@@ -160,10 +167,10 @@ def _write(
 def _place(
     job: QuantizationJob, student: Student, records: Sequence[Record], out: Path, format: str, now: datetime
 ) -> None:
-    write: Callable[[nn.Module, Source, Path], None] = write_bf16 if format == "hf-bf16" else write_nvfp4
+    write: Callable[[nn.Module, Source, Path], Hashed] = write_bf16 if format == "hf-bf16" else write_nvfp4
     with atomic_folder(out) as folder:
         with job.cost.part("export"):
-            write(student.model, job.source, folder)
+            hashed = write(student.model, job.source, folder)
         if format == "hf-nvfp4":
             with job.cost.part("check"), student.plainly():
                 job.facts["check"] = check_export(
@@ -179,6 +186,7 @@ def _place(
             source=job.source,
             created=now,
             origin=_origin(job),
+            hashed=hashed,
         )
 
 
@@ -198,19 +206,19 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _about(job: QuantizationJob, world: World) -> dict[str, Any]:
+def _about(job: QuantizationJob) -> dict[str, Any]:
     """What makes a run this run."""
     return {
         "recipe": recipe_as_json(job.recipe),
         "source": job.source.root,
         "data": job.data.digest,
-        "processes": world.size,
         "device": job.device.partition(":")[0],
     }
 
 
 def _origin(job: QuantizationJob) -> Provenance:
-    outcome = job.facts | {"data": job.data.facts()} | job.cost.facts()
+    mtp = mtp_facts(job.source, trained=True)
+    outcome = job.facts | ({"mtp": mtp} if mtp else {}) | {"data": job.data.facts()} | job.cost.facts()
     return Provenance(
         recipe={**recipe_as_json(job.recipe), "outcome": outcome},
         data_digest=job.data.file_digest,

@@ -1,41 +1,63 @@
 """More than one GPU: FSDP2 over the decoder's blocks, started by torchrun; alone, everything here does nothing.
 
-Every process reads all data and knows the whole plan, so nothing but weights and gradients travels. Quantized weights
-are rounded in each forward then, from what was gathered for it, since no process holds them between steps.
+Every process reads all data and knows the whole plan, so nothing but weights and gradients travels. A process holds its
+rows of every matrix, from loading (`quantizer.train.load`) to the last step; whole weights exist for one block at a time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from quantizer.core.errors import RecipeError
+from quantizer.core.errors import RecipeError, UnavailableError
+
+PATIENCE: Final = timedelta(days=1)
+"""How long processes wait for one that writes the result: an export and its proof take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The processes of a run, and this one's number among them."""
+    """The processes of a run, and this one's number among them. patient: their group for waiting on the CPU."""
 
     rank: int = 0
     size: int = 1
+    patient: Any = None
 
     def summed(self, values: Tensor) -> Tensor:
         """Added up over all processes, on the CPU: float32 [...]."""
+        return self.total(values).cpu()
+
+    def total(self, values: Tensor) -> Tensor:
+        """Added up over all processes, in place: float32 [...]."""
         if self.size > 1:
             torch.distributed.all_reduce(values)
-        return values.cpu()
+        return values
 
-    def wait(self) -> None:
-        """For all the others."""
-        if self.size > 1:
-            torch.distributed.barrier()
+    def agree(self, well: bool = True) -> bool:
+        """Whether all processes are well. Waits for all of them."""
+        if self.size == 1:
+            return well
+        failed = torch.tensor(0.0 if well else 1.0)
+        torch.distributed.all_reduce(failed, group=self.patient)
+        return failed.item() == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How blocks are gathered. reshard: let a block's whole weights go after its forward pass and gather them again for
+    backward, instead of keeping all of them. prefetch: the number of blocks that are gathered ahead in forward passes
+    (in backward passes FSDP2 gathers one ahead by itself)."""
+
+    reshard: bool = True
+    prefetch: int = 1
 
 
 def join(environment: Mapping[str, str] = os.environ) -> World:
@@ -48,11 +70,13 @@ def join(environment: Mapping[str, str] = os.environ) -> World:
         raise RecipeError(
             f"WORLD_SIZE, RANK and LOCAL_RANK must be numbers, as torchrun sets them ({error})"
         ) from None
-    if size > 1 and not torch.distributed.is_initialized():
+    if size == 1:
+        return World(rank, size)
+    if not torch.distributed.is_initialized():
         if torch.cuda.is_available():
             torch.cuda.set_device(local)
         torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    return World(rank, size)
+    return World(rank, size, torch.distributed.new_group(backend="gloo", timeout=PATIENCE))
 
 
 def first(environment: Mapping[str, str] = os.environ) -> bool:
@@ -66,23 +90,53 @@ def leave() -> None:
         torch.distributed.destroy_process_group()
 
 
-def shard(learner: nn.Module, model: nn.Module, world: World) -> None:
+@contextmanager
+def peers_watched(world: World) -> Iterator[None]:
+    """Within a `with` block the loss of another process is an UnavailableError that says how to go on."""
+    try:
+        yield
+    except RuntimeError as error:
+        if world.size == 1 or not _is_of_a_peer(error):
+            raise
+        told = str(error).splitlines()[0]
+        raise UnavailableError(
+            f"another process of this run has ended or cannot be reached ({told:.120}); "
+            "start all of them again with --resume"
+        ) from error
+
+
+def _is_of_a_peer(error: RuntimeError) -> bool:
+    """gloo's errors are plain RuntimeErrors."""
+    return isinstance(error, torch.distributed.DistError) or any(
+        name in str(error) for name in ("gloo", "Gloo", "NCCL", "Connection closed by peer")
+    )
+
+
+def shard(learner: nn.Module, model: nn.Module, world: World, how: Sharding | None = None) -> None:
     """Cut the parameters of every block, and of what is around the blocks, into one part for each process.
 
-    Raises RecipeError for weights that are not BF16: their masters are what is float32.
+    Parameters on the meta device stay there: `quantizer.train.load` fills the parts. Raises RecipeError for weights that
+    are not BF16: their masters are what is float32.
     """
     if world.size == 1:
         return
     if next(model.parameters()).dtype != torch.bfloat16:
         raise RecipeError('train.precision must be "bf16" with more than one process')
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
+    how = how or Sharding()
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
-    mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
-    for block in blocks_of(model):
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(learner, mesh=mesh, mp_policy=policy)
+    mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (world.size,))
+    blocks: list[Any] = blocks_of(model)
+    for block in blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=how.reshard)
+    root: Any = fully_shard(learner, mesh=mesh, mp_policy=policy)
+    register_fsdp_forward_method(learner, "hear")
+    if how.prefetch:
+        root.set_modules_to_forward_prefetch(blocks[: how.prefetch])
+        for place, block in enumerate(blocks):
+            block.set_modules_to_forward_prefetch(blocks[place + 1 : place + 1 + how.prefetch])
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
@@ -91,19 +145,57 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def whole(block: nn.Module) -> Iterator[None]:
-    """Within a `with` block a sharded block has whole weights on every process; they are not to be changed."""
-    sharded: Any = block if hasattr(block, "unshard") else None
-    if sharded is not None:
-        sharded.unshard()
+def whole(module: nn.Module) -> Iterator[None]:
+    """Within a `with` block a sharded module's own parameters are whole on every process; they are not to be changed.
+
+    Blocks inside the module gather themselves in their forward passes. Call it after the first forward pass of the
+    learner, in which FSDP2 sets itself up.
+    """
+    gather: Any = getattr(module, "unshard", None)
+    if gather:
+        gather()
     try:
         yield
     finally:
-        if sharded is not None:
-            sharded.reshard()
+        reshard(module)
 
 
-def gathered(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers of a sharded model, whole, on the CPU; every process has to ask."""
-    state = model.state_dict()
-    return {name: (t.full_tensor() if isinstance(t, DTensor) else t).cpu() for name, t in state.items()}
+def reshard(module: nn.Module) -> None:
+    """Let go of the whole weights that a forward pass may have left in a sharded module."""
+    let_go: Any = getattr(module, "reshard", None)
+    if let_go:
+        let_go()
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a sharded tensor; any other tensor itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def rows_of(tensor: Tensor) -> slice:
+    """The rows of a tensor that this process holds: those that `torch.chunk` gives to its rank."""
+    if not isinstance(tensor, DTensor):
+        return slice(0, tensor.shape[0])
+    each = -(-tensor.shape[0] // tensor.device_mesh.size())
+    begin = min(tensor.device_mesh.get_local_rank() * each, tensor.shape[0])
+    return slice(begin, min(begin + each, tensor.shape[0]))
+
+
+def recut(parts: Sequence[Tensor], world: World) -> Tensor:
+    """This process's rows of a tensor whose parts are given in the order of the ranks that held them."""
+    if not parts[0].ndim:
+        return parts[0]
+    joined = torch.cat([part for part in parts if part.numel()] or list(parts[:1]))
+    cut = joined.chunk(world.size)
+    return cut[world.rank] if world.rank < len(cut) else joined[:0]
+
+
+def gathered(model: nn.Module, keep: bool) -> dict[str, Tensor]:
+    """All parameters and persistent buffers of a sharded model, whole, on the CPU, one at a time; every process has to
+    ask, and gets nothing unless it keeps them."""
+    found = {}
+    for name, tensor in model.state_dict().items():
+        whole_one = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if keep:
+            found[name] = whole_one.cpu()
+    return found

@@ -1,6 +1,7 @@
 """The model that is trained: from a folder to a module with the right parts frozen, and from there to what is served.
 
-open     load, choose layers, calibrate, fold and search as `quantizer.ptq.quantize` does; then what this training moves
+open     load, choose layers, calibrate, fold and search as `quantizer.ptq.quantize` does; then what this training moves.
+         Sharded, each process loads its own rows, and calibrates and searches with whole blocks one at a time
 follow   after some steps: weights' amax anew, tied, and the block scales of the recipe searched again
 close    after the last: the same, inputs' amax anew; BF16, nothing held
 """
@@ -17,19 +18,20 @@ from torch import nn
 
 from quantizer.checkpoint.source import load_model
 from quantizer.core.batch import Batch
-from quantizer.layers.attach import make_plan, refresh_weight_amax
+from quantizer.layers.attach import attach, make_plan, refresh_weight_amax
 from quantizer.layers.deltanet import use_chunks, use_own
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
 from quantizer.ptq.calibrate import calibrate
 from quantizer.ptq.quantize import QuantizationJob, quantize
-from quantizer.ptq.scales import set_scales
+from quantizer.ptq.scales import norm_of, set_scales
 from quantizer.recipes.recipe import Recipe, Train
 from quantizer.train import lora
 from quantizer.train.learner import Learner
+from quantizer.train.load import fill, furnish, skeleton, wake
 from quantizer.train.loop import moved_by, trained
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.shard import World, blocks_of, gathered, shard, whole
-from quantizer.train.speed import Hold, compile_blocks, eager, recompute, share_inputs
+from quantizer.train.speed import Hold, compile_blocks, eager, hold_shards, recompute, share_inputs
 from quantizer.train.weights import Weights
 
 
@@ -43,6 +45,7 @@ class Student:
     settings: Train
     batches: Sequence[Batch]
     compiled: bool
+    sharded: bool = False
 
     @property
     def model(self) -> nn.Module:
@@ -58,16 +61,16 @@ class Student:
         if not self.follows:
             return
         with self.plainly():
-            for block in blocks_of(self.model):
-                with whole(block):
-                    refresh_weight_amax(block)
-                    set_scales(block, self.recipe.weights.scales)
+            find_scales(self.model, self.recipe)
 
     def hold(self, model: nn.Module) -> None:
         """Round the weights once for all forwards until the next step; not where memory is short, for what is held is a
-        second copy of them."""
-        if self.settings.optimizer == "adamw":
-            self._hold(model)
+        second copy of them. Sharded weights are rounded in their own place, which needs masters elsewhere."""
+        if self.settings.optimizer != "adamw" or not self.settings.quantized:
+            return
+        if self.sharded and isinstance(self.weights, Weights):
+            self.weights.spread()  # what is there may be rounded already
+        self._hold(model)
 
     def close(self) -> None:
         """Make it what is exported; its weights must be whole."""
@@ -83,7 +86,8 @@ class Student:
         self.learner.precision = "bf16"
 
     def __post_init__(self) -> None:
-        self._hold: Any = Hold() if self.compiled else hold_weights
+        plain = hold_shards if self.sharded else hold_weights
+        self._hold: Any = Hold(self.sharded) if self.compiled else plain
 
     def plainly(self) -> Any:
         """A `with` block in which nothing compiled runs: for what is done once, or compared to the bit."""
@@ -94,6 +98,8 @@ def open_student(job: QuantizationJob, world: World) -> Student:
     """The model of a run's recipe, with its [train], on the run's device. Raises QuantizerError, as `ptq` does."""
     settings = job.recipe.train
     assert settings is not None
+    if world.size > 1 and _opens_sharded(job.recipe):
+        return _open_sharded(job, world)
     model = quantize(job) if settings.quantized else load_model(job.source, device=job.device)
     if settings.precision != "bf16":
         model.float()
@@ -105,26 +111,81 @@ def open_student(job: QuantizationJob, world: World) -> Student:
             layer.learn_scales()
     if settings.recompute:
         recompute(model, settings.kept_layers)
-    cuda = torch.device(job.device).type == "cuda"
-    compiled = settings.compile and cuda
-    if cuda:
-        use_chunks(model, compiled=compiled)
     learner = Learner(model, settings)
-    if compiled:
-        share_inputs(model)
-        compile_blocks(model)
-        learner.compiled = True
+    compiled = _compile(learner, job.device)
     shard(learner, model, world)
-    weights = adapters or moved_by(settings, trained(model))
-    return Student(
-        learner, weights, job.recipe, settings, job.batches() if settings.quantized else [], compiled
-    )
+    if world.size > 1:
+        wake(learner)
+    return _student(learner, adapters, job, world, compiled)
 
 
-def alone(student: Student, job: QuantizationJob) -> Student:
-    """A student that was sharded, whole again in this process, without a trace of the others."""
-    state, before = gathered(student.model), nvfp4_layers(student.model)
-    model = load_model(job.source, device=job.device)
+def _opens_sharded(recipe: Recipe) -> bool:
+    """Whether nothing that comes before training needs the whole model at once."""
+    assert recipe.train is not None
+    return not (recipe.awq or recipe.auto or recipe.lora) and recipe.train.trained == "weights"
+
+
+def _open_sharded(job: QuantizationJob, world: World) -> Student:
+    """As `open_student`, with no more of the model in any process than its rows and one block."""
+    recipe, settings = job.recipe, job.recipe.train
+    assert settings is not None
+    with job.cost.part("load"):
+        model = skeleton(job.source)
+        if settings.quantized:
+            attach(model, make_plan(model, recipe.layers), norm_of(recipe.weights.scales))
+        if settings.recompute:
+            recompute(model, settings.kept_layers)
+        learner = Learner(model, settings)
+        shard(learner, model, world)
+        fill(learner, job.source, job.device)
+        wake(learner)
+    if settings.quantized:
+        with job.cost.part("calibrate"), whole(learner):
+            calibrate(model, job.batches())
+        with job.cost.part("scales"):
+            find_scales(model, recipe)
+    return _student(learner, None, job, world, _compile(learner, job.device))
+
+
+def find_scales(model: nn.Module, recipe: Recipe) -> None:
+    """Take the amax of every weight anew and find its block scales, with one whole block at a time."""
+    for block in blocks_of(model):
+        with whole(block):
+            refresh_weight_amax(block)
+            set_scales(block, recipe.weights.scales)
+
+
+def _compile(learner: Learner, device: str) -> bool:
+    """Give a learner on a GPU its kernels; whether its blocks are compiled."""
+    if torch.device(device).type != "cuda":
+        return False
+    use_chunks(learner.model, compiled=learner.settings.compile)
+    if not learner.settings.compile:
+        return False
+    share_inputs(learner.model)
+    compile_blocks(learner.model)
+    learner.compiled = True
+    return True
+
+
+def _student(
+    learner: Learner, adapters: Weights | None, job: QuantizationJob, world: World, compiled: bool
+) -> Student:
+    settings = job.recipe.train
+    assert settings is not None
+    weights = adapters or moved_by(settings, trained(learner.model), world)
+    batches = job.batches() if settings.quantized else []
+    return Student(learner, weights, job.recipe, settings, batches, compiled, world.size > 1)
+
+
+def alone(student: Student, job: QuantizationJob, world: World) -> Student | None:
+    """A student that was sharded, whole again in the first process, without a trace of the others; None in those."""
+    if isinstance(student.weights, Weights):
+        student.weights.spread()  # what is held is in the weights' place
+    state, before = gathered(student.model, world.rank == 0), nvfp4_layers(student.model)
+    if world.rank:
+        return None
+    model = skeleton(job.source)
     for name, old in before.items():
         layer = NVFP4Linear(model.get_submodule(name), old.norm)  # type: ignore[arg-type]
         model.set_submodule(name, layer)
@@ -132,8 +193,8 @@ def alone(student: Student, job: QuantizationJob) -> Student:
             layer.learn_scales()
         else:
             layer.fix_scales(old.weight_scale)
-    model.load_state_dict(state)
-    return replace(student, learner=Learner(model, student.settings), compiled=False)
+    learner = Learner(furnish(model, state, job.device), student.settings)
+    return replace(student, learner=learner, compiled=False, sharded=False)
 
 
 def calibration_run(job: QuantizationJob) -> QuantizationJob:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from quantizer.recipes.recipe import Train
+from quantizer.train.shard import local
 
 
 class Weights:
@@ -56,11 +57,6 @@ class Weights:
         return length.full_tensor() if isinstance(length, DTensor) else length
 
 
-def local(tensor: Tensor) -> Tensor:
-    """This machine's part of a sharded tensor; any other tensor itself."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
 class MasterOptimizer:
     """AdamW over the masters, after the backward passes of a step: the exact path, in float32. What the trainer calls is
     what `optimizer_in_backward.OptimizerInBackward` has too."""
@@ -99,7 +95,7 @@ class MasterOptimizer:
     def apply(self, length: Tensor) -> None:
         """Clip and apply the step's gradients as parts of one of that length, float32 []."""
         if self.clip > 0:
-            gradients = [p.grad for p in self.weights.masters.values() if p.grad is not None]
+            gradients = [local(p.grad) for p in self.weights.masters.values() if p.grad is not None]
             torch._foreach_mul_(gradients, (self.clip / (length + 1e-6)).clamp(max=1.0))
         self._step()
 

@@ -43,8 +43,8 @@ class SourceWeights:
         entry = self.folder.tensors.get(self.names.get(unwrapped_name(name), ""))
         return entry.shape if entry and entry.dtype in FLOATS else None
 
-    def load(self, name: str) -> Tensor:
-        return self.folder.load(self.names[unwrapped_name(name)])
+    def load(self, name: str, device: str = "cpu") -> Tensor:
+        return self.folder.load(self.names[unwrapped_name(name)], device)
 
 
 def unwrapped_name(name: str) -> str:
@@ -53,19 +53,24 @@ def unwrapped_name(name: str) -> str:
 
 
 def verify(
-    folder: Path, source: Path | None = None, base: Path | None = None, track: Track = iter
+    folder: Path,
+    source: Path | None = None,
+    base: Path | None = None,
+    track: Track = iter,
+    device: str = "cpu",
 ) -> CheckReport:
     """Check a folder; with `source`, against the weights it was made from; with `base`, what is left of a
     fine-tune.
 
     source, base: folders of a Hugging Face model in BF16, FP16 or FP32; their files may be links. track: iterates
-    over the names of the layers, and may show progress. Raises FolderError if a folder cannot be checked.
+    over the names of the layers, and may show progress. device: where layers are looked at. Raises FolderError if a
+    folder cannot be checked.
     """
     held = open_folder(folder)
     scheme, findings = read_scheme(held)
     wanted = SourceWeights.open(source) if source else None
     before = SourceWeights.open(base) if base else None
-    checks = [_check_layer(held, name, wanted, before) for name in track(readable_layers(held))]
+    checks = [_check_layer(held, name, wanted, before, device) for name in track(readable_layers(held))]
     findings += check_layout(held, scheme)
     findings += [finding for _, found in checks for finding in found]
     findings += _shared(held, readable_layers(held))
@@ -81,16 +86,16 @@ def verify(
     )
 
 
-def load_layer(folder: Folder, name: str) -> Nvfp4Tensor:
+def load_layer(folder: Folder, name: str, device: str = "cpu") -> Nvfp4Tensor:
     """Load a quantized layer as stored."""
-    packed, scale = folder.load(f"{name}.weight"), folder.load(f"{name}.weight_scale")
-    return Nvfp4Tensor(packed, scale, folder.load(f"{name}.weight_scale_2").reshape(()))
+    packed, scale = folder.load(f"{name}.weight", device), folder.load(f"{name}.weight_scale", device)
+    return Nvfp4Tensor(packed, scale, folder.load(f"{name}.weight_scale_2", device).reshape(()))
 
 
 def _check_layer(
-    held: Folder, name: str, wanted: SourceWeights | None, before: SourceWeights | None
+    held: Folder, name: str, wanted: SourceWeights | None, before: SourceWeights | None, device: str
 ) -> tuple[Layer, list[CheckFinding]]:
-    tensor, input_scale = load_layer(held, name), _input_scale(held, name)
+    tensor, input_scale = load_layer(held, name, device), _input_scale(held, name)
     findings = values.check_scales(name, tensor, input_scale)
     fit, delta = None, None
     if wanted and not any(finding.severity == "error" for finding in findings):
@@ -123,8 +128,9 @@ def _compare(
     findings = [f for model in (wanted, before) if model for f in _fits(model, weight, shape)]
     if findings:
         return None, None, findings
-    source = wanted.load(weight)
-    fit, delta = values.compare_weights(tensor, source, before.load(weight) if before else None)
+    device = str(tensor.packed.device)
+    source = wanted.load(weight, device)
+    fit, delta = values.compare_weights(tensor, source, before.load(weight, device) if before else None)
     return fit, delta, values.findings_of(name, tensor, source, fit)
 
 
@@ -151,15 +157,19 @@ def _others(held: Folder, wanted: SourceWeights) -> tuple[int, list[str], list[C
     packed = {name for name, parts in tensors_by_module(held).items() if is_quantized(parts)}
     plain = [name for name in held.tensors if name.rpartition(".")[0] not in packed]
     common = [name for name in plain if wanted.shape(name) == held.tensors[name].shape]
-    changed = sorted(name for name in common if not _same(held.load(name), wanted.load(name)))
+    changed = sorted(name for name in common if not _same(held, wanted, name))
     known = {unwrapped_name(name) for name in (*held.tensors, *held.unread)}
     tied = held.config.get("tie_word_embeddings")
     gone = sorted(wanted.names.keys() - known - ({"lm_head.weight"} if tied else set()))
     return len(common) - len(changed), changed, [CheckFinding("dropped", name) for name in gone]
 
 
-def _same(ours: Tensor, theirs: Tensor) -> bool:
-    return torch.equal(ours, theirs.to(ours.dtype))
+def _same(held: Folder, wanted: SourceWeights, name: str) -> bool:
+    """Whether a tensor of the same shape has the source's numbers, in the folder's type."""
+    rows = held.rows_of_a_part(name)
+    theirs = wanted.folder.parts(wanted.names[unwrapped_name(name)], rows)
+    pairs = zip(held.parts(name, rows), theirs, strict=True)
+    return all(torch.equal(a, b.to(a.dtype)) for (_, a), (_, b) in pairs)
 
 
 def _excluded(held: Folder) -> tuple[str, ...]:

@@ -7,11 +7,13 @@ Problems with the files become findings. Only a folder that cannot be examined a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -21,6 +23,15 @@ from quantizer.verify.report import CheckFinding
 INDEX: Final = "model.safetensors.index.json"
 PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 MAX_JSON_BYTES: Final = 64 * 2**20
+PART_BYTES: Final = 64 * 2**20
+"""How much of a tensor is mapped into memory at a time."""
+TYPES: Final = {
+    "BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64, "U8": torch.uint8,
+    "I8": torch.int8, "I16": torch.int16, "I32": torch.int32, "I64": torch.int64, "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "U16": torch.uint16, "U32": torch.uint32,
+    "U64": torch.uint64,
+}  # fmt: skip
+"""safetensors' name of a type, and torch's."""
 
 
 class FolderError(SourceError):
@@ -47,11 +58,50 @@ class Folder:
     unread: frozenset[str] = frozenset()
     findings: tuple[CheckFinding, ...] = ()
 
-    def load(self, name: str) -> Tensor:
-        """Read one tensor, as stored."""
+    def load(self, name: str, device: str | torch.device = "cpu") -> Tensor:
+        """Read one tensor, as stored. On the CPU it is a view of the file."""
+        if torch.device(device).type != "cpu":
+            return self.copy(name, device)
         with safe_open(self.path / self.tensors[name].shard, framework="pt") as shard:
             tensor: Tensor = shard.get_tensor(name)
         return tensor
+
+    def parts(self, name: str, rows: int | None = None) -> Iterator[tuple[Any, Tensor]]:
+        """A tensor in order, as the numbers of rows and the rows. rows: how many at a time; by default about PART_BYTES.
+
+        A part is a view of the file, which is mapped only as long as the part is in use. So a matrix takes no more of
+        the host's memory than one part, whatever its size. A tensor that cannot be cut comes as it is, with `...`.
+        """
+        entry = self.tensors[name]
+        if not entry.shape or 0 in entry.shape:
+            yield ..., self.load(name)
+            return
+        step = rows or self.rows_of_a_part(name)
+        for begin in range(0, entry.shape[0], step):
+            place = slice(begin, min(begin + step, entry.shape[0]))
+            with safe_open(self.path / entry.shard, framework="pt") as shard:
+                part: Tensor = shard.get_slice(name)[place]
+            yield place, part
+
+    def rows_of_a_part(self, name: str) -> int:
+        """How many rows make about PART_BYTES."""
+        entry = self.tensors[name]
+        return max(1, PART_BYTES // max(1, TYPES[entry.dtype].itemsize * math.prod(entry.shape[1:])))
+
+    def copy(self, name: str, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Tensor:
+        """Read one tensor into memory of its own on a device, part by part. dtype: to round to; by default as stored."""
+        entry = self.tensors[name]
+        made = torch.empty(entry.shape, dtype=dtype or TYPES[entry.dtype], device=device)
+        with torch.no_grad():
+            for place, part in self.parts(name):
+                made[place].copy_(pinned(part, made.device), non_blocking=True)
+        return made
+
+
+def pinned(part: Tensor, device: torch.device) -> Tensor:
+    """A view of a file, in pinned memory if a GPU is to copy it: from pageable memory it copies at a fraction of the
+    speed. torch keeps pinned memory for the next part and does not hand it out before the copy has ended."""
+    return part.pin_memory() if device.type == "cuda" else part
 
 
 @dataclass(slots=True)

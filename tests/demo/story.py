@@ -15,8 +15,8 @@ from typing import Any, Final
 import aiohttp
 from rich.markup import escape
 
+from app.access.keys import read_admin_token
 from app.cli.admin_client import AdminClient
-from app.http.keys import read_admin_token
 from tests.bench.processes import Process
 from tests.demo import leak
 from tests.demo.crowd import CALLERS, Crowd

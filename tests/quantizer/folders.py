@@ -64,6 +64,24 @@ def wrapped(folder: Path) -> Source:
     return open_source(folder)
 
 
+def give_mtp(folder: Path) -> dict[str, Any]:
+    """Put a random MTP head of Qwen3.5's shape into a folder of a tiny Qwen3.5; the head's tensors."""
+    tensors = load(folder)
+    config = json.loads((folder / "config.json").read_text())
+    prefix = "model.layers.3."  # the layer with attention, as the head's own is
+    width = len(tensors["model.norm.weight"])
+    generator = torch.Generator().manual_seed(5)
+    shapes = {
+        f"layers.0.{n.removeprefix(prefix)}": t.shape for n, t in tensors.items() if n.startswith(prefix)
+    }
+    shapes |= {f"{name}.weight": (width,) for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
+    shapes["fc.weight"] = (width, 2 * width)
+    head = {f"mtp.{n}": (torch.randn(s, generator=generator) * 0.2).bfloat16() for n, s in shapes.items()}
+    (folder / "config.json").write_text(json.dumps(config | {"mtp_num_hidden_layers": 1}))
+    save_file(tensors | head, folder / "model.safetensors", metadata={"format": "pt"})
+    return head
+
+
 def load(folder: Path) -> dict[str, Any]:
     """All tensors of a folder, of every shard."""
     return {name: t for path in sorted(folder.glob("*.safetensors")) for name, t in load_file(path).items()}

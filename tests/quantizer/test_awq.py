@@ -50,6 +50,11 @@ def hidden(model: Any, quantized: bool = False) -> Any:
         return hidden_states(model, folders.batch(3)).float()
 
 
+def run(model: Any) -> Any:
+    """What a fold runs to find readers and to compare outputs."""
+    return lambda: hidden_states(model, fold.probe(folders.batch()))
+
+
 def off(a: Any, b: Any) -> float:
     return float((a - b).norm() / b.norm())
 
@@ -104,7 +109,8 @@ def test_modelopt_finds_the_same_alphas(build: Any) -> None:
     ],
 )
 def test_every_reader_of_a_norm_is_found_quantized_or_not(build: Any, norm: str, readers: set[str]) -> None:
-    found = find_readers(build(), folders.batch())
+    model = build()
+    found = find_readers(model, run(model))
 
     assert {name.rpartition(".")[2] for name in found[norm]} == readers
     assert all(name.rpartition(".")[2] != "o_proj" for names in found.values() for name in names)
@@ -118,7 +124,7 @@ def test_the_folded_model_computes_what_it_did(build: Any, layers: dict[str, Any
     """Whatever is quantized of a norm's readers: all, some, or none; BF16 rounding aside."""
     model = trained(build, **layers)
     before = hidden(model)
-    fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), folders.batch())
+    fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), run(model))
 
     assert 0 < off(hidden(model), before) < 0.02
 
@@ -133,7 +139,7 @@ def test_the_folded_model_is_quantized_better(build: Any) -> None:
 
     set_input_amax(model, seen)
     before = off(hidden(model, quantized=True), wanted)
-    folded = fold_awq(model, seen, folders.batch())
+    folded = fold_awq(model, seen, run(model))
 
     assert off(hidden(model, quantized=True), wanted) < before
     assert all(one.gain >= 1 for one in folded) and max(one.gain for one in folded) > 1.3
@@ -144,7 +150,7 @@ def test_inputs_are_known_after_the_fold_without_another_pass(build: Any) -> Non
     """Their amax and Gram matrix are what another pass would record."""
     model = trained(build)
     seen = observe(model, [folders.batch()], nvfp4_layers(model))
-    fold_awq(model, seen, folders.batch())
+    fold_awq(model, seen, run(model))
     again = observe(model, [folders.batch()], nvfp4_layers(model))
     for name, layer in nvfp4_layers(model).items():
         assert off(seen[name].gram, again[name].gram) < 0.05, name
@@ -155,10 +161,10 @@ def test_inputs_are_known_after_the_fold_without_another_pass(build: Any) -> Non
 def test_the_matrices_of_foldable_layers_are_all_that_a_fold_needs(build: Any) -> None:
     """One in four is spared in a dense model: o_proj's, as wide as all heads together."""
     few, all_ = trained(build), trained(build)
-    asked = foldable(few, folders.batch())
-    found = fold_awq(few, observe(few, [folders.batch()], asked), folders.batch())
+    asked = foldable(few, run(few))
+    found = fold_awq(few, observe(few, [folders.batch()], asked), run(few))
 
-    assert found == fold_awq(all_, observe(all_, [folders.batch()], nvfp4_layers(all_)), folders.batch())
+    assert found == fold_awq(all_, observe(all_, [folders.batch()], nvfp4_layers(all_)), run(all_))
     spared = nvfp4_layers(few).keys() - asked
     assert spared and all(name.endswith(("o_proj", "out_proj")) for name in spared)
 
@@ -166,7 +172,7 @@ def test_the_matrices_of_foldable_layers_are_all_that_a_fold_needs(build: Any) -
 def test_what_cannot_take_a_scale_is_left_alone() -> None:
     """o_proj and out_proj read sums over heads."""
     model, plain = trained(tiny.qwen3_5), trained(tiny.qwen3_5)
-    folded = fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), folders.batch())
+    folded = fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), run(model))
     readers = {name.rpartition(".")[2] for one in folded for name in one.readers}
 
     assert readers == {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj", *DELTANET}
@@ -227,7 +233,7 @@ def test_a_wrong_fold_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = trained(tiny.qwen3_5)
 
     with pytest.raises(SourceError, match="awq: after the fold .* something else"):
-        fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), folders.batch())
+        fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), run(model))
 
 
 def test_a_reader_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,4 +250,4 @@ def test_a_reader_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     model = trained(tiny.qwen3_5)
 
     with pytest.raises(SourceError, match=r"awq: after the fold \S+in_proj_[ab] returns something else"):
-        fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), folders.batch())
+        fold_awq(model, observe(model, [folders.batch()], nvfp4_layers(model)), run(model))

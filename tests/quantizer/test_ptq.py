@@ -18,7 +18,6 @@ from safetensors.torch import save_file  # noqa: E402
 from gates.artefact import artefact  # noqa: E402
 from quantizer.core.errors import ExportError, RecipeError, UnavailableError  # noqa: E402
 from quantizer.experiments.nano import rows  # noqa: E402
-from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.ptq import knapsack, quantize  # noqa: E402
 from quantizer.ptq.parity import compare, served_model  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
@@ -179,7 +178,7 @@ def test_another_folder_has_no_parity(part: str, change: Any, tmp_path: Path) ->
     source = folders.bare(tiny.qwen3, tmp_path / "source")
     model = folders.attached(source)
     out = folders.export(model, source, tmp_path / "out")
-    batches = [(folders.batch(padded=True).ids, folders.batch(padded=True).attention)]
+    batches = [folders.batch(padded=True)]
 
     assert compare(model, served_model(out), batches).holds
     spoil(out, part, change)
@@ -198,14 +197,10 @@ def test_a_result_without_parity_is_not_kept(
     sources: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The export of another amax than the model computes with."""
-    from quantizer.checkpoint.export import write_nvfp4 as write
+    from quantizer.checkpoint import export
 
-    def wrong(model: Any, source: Any, folder: Path) -> None:
-        write(model, source, folder)
-        layer = nvfp4_layers(model)["model.layers.1.mlp.down_proj"]
-        layer.input_amax.mul_(0.4)
-
-    monkeypatch.setattr(quantize, "write_nvfp4", wrong)
+    right = export.input_scale
+    monkeypatch.setattr(export, "input_scale", lambda layer: 2.5 * right(layer))
     with folders.nothing_left(tmp_path), pytest.raises(ExportError) as error:
         quantized("default", sources["qwen3"], data, tmp_path / "out")
     assert "the exported folder computes something else than the model: logits up to" in str(error.value)

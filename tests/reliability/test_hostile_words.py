@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.http.keys import KeyRing
+from app.access.keys import KeyRing
 from tests.app.house import HELLO, TOKEN, House, house
 from tests.reliability.wire import Wire, post, statuses
 
@@ -194,6 +194,6 @@ async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.Monkey
         return real(one, other)
 
     ring = KeyRing(["first", "second", "third"])
-    monkeypatch.setattr("app.http.keys.hmac.compare_digest", noted)
+    monkeypatch.setattr("app.access.keys.hmac.compare_digest", noted)
     ring.check("Bearer first")
     assert compared == [(32, 32)] * 3

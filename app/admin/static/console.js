@@ -157,7 +157,7 @@ const readings = new Map(); // by digest: a report never changes
 function modelCard(name) {
   const part = (kind) => el("div", { class: kind });
   const card = el("article", { class: "card model", id: `model-${name}`, "aria-labelledby": `title-${name}` },
-    el("header", {}, el("h2", { id: `title-${name}` }, name), part("override"), el("p", { class: "row" },
+    el("header", {}, el("h2", { id: `title-${name}` }, name), part("ungated"), part("override"), el("p", { class: "row" },
       el("button", { class: "back", type: "button", click: () => wishFor("rollback", name) }, "Roll back…"),
       el("button", { class: "main", type: "button", click: () => wishFor("promote", name) }, "Promote…"))),
     part("facts"), part("clocks"), el("div", { class: "progress", hidden: true },
@@ -169,7 +169,10 @@ function modelCard(name) {
 
 function showModel(name, model) {
   const card = $(`model-${name}`) ?? modelCard(name);
-  card.querySelector(".back").disabled = !model.previous && !model.operation;
+  const watches = status.operator.role === "watch";
+  card.querySelector(".main").disabled = watches;
+  card.querySelector(".back").disabled = watches || (!model.previous && !model.operation);
+  paint(card.querySelector(".ungated"), model.gated, (gated) => (gated ? "" : chip("live without a report", "open")));
   paint(card.querySelector(".override"), model.override, (held) =>
     held ? chip(`override until ${clock(held.expires)}: ${held.reason}`, "open") : "");
   const facts = { Live: model.live, Before: model.previous ?? "nothing", Fallback: model.fallback.join(", ") || "none",
@@ -380,7 +383,9 @@ async function stand() {
   const [standing, listed] = await Promise.all([ask("status"), ask("engines")]);
   [status, engines] = [standing, listed.engines];
   const serving = status.draining ? "draining" : status.ready ? "ready" : "not ready";
-  paint($("state"), [serving, status.in_flight], () => [chip(serving, serving === "ready" ? "good" : "open"), ` ${status.in_flight} in flight`]);
+  const { name: who, role } = status.operator;
+  paint($("state"), [serving, status.in_flight, who, role], () =>
+    [chip(serving, serving === "ready" ? "good" : "open"), ` ${status.in_flight} in flight · ${who} (${role})`]);
   for (const [name, model] of Object.entries(status.models)) showModel(name, model);
   showEngines();
 }

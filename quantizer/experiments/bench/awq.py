@@ -18,7 +18,7 @@ from quantizer.experiments.bench.model import wait
 from quantizer.layers.attach import attach, make_plan
 from quantizer.ptq.awq import search
 from quantizer.ptq.calibrate import observe, set_input_amax
-from quantizer.ptq.fold import fold_awq, foldable
+from quantizer.ptq.fold import fold_awq, foldable, probe
 from quantizer.recipes.recipe import Layers
 
 STEP: Final = 0.1  # of alpha, from 0 to 1, as ModelOpt's NVFP4_AWQ_LITE_CFG
@@ -59,14 +59,17 @@ def _ours(
 ) -> tuple[list[tuple[tuple[str, ...], float]], float, float]:
     """Readers and alpha of every scale; seconds of the pass over the data, and of search and fold."""
 
+    def run() -> Any:
+        return hidden_states(model, probe(batches[0]))
+
     def look() -> Any:
         attach(model, make_plan(model, Layers()))
-        seen = observe(model, batches, foldable(model, batches[0]))
+        seen = observe(model, batches, foldable(model, run))
         set_input_amax(model, seen)
         return seen
 
     seen, passed = _timed(look)
-    folded, searched = _timed(lambda: fold_awq(model, seen, batches[0], STEP))
+    folded, searched = _timed(lambda: fold_awq(model, seen, run, STEP))
     return [(one.readers, one.alpha) for one in folded], passed, searched
 
 

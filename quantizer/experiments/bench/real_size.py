@@ -1,8 +1,12 @@
-"""Training at the sizes that people have, under a cap on GPU memory: peak bytes and tokens/s of Qwen3.5's shapes.
+"""The real size. Either a random Qwen3.5-9B through the whole quantizer (quantizer.experiments.bench.real_path):
 
-    python -m quantizer.experiments.bench.real_size [--only NAME ...] [--json FILE] [--budget SECONDS]
+    python -m quantizer.experiments.bench.real_size --out FILE.json [--steps NAME,…] [--shape tiny|9b] [--place DIR]
 
-The models are random, a step is 4,096 random tokens in two rows, of which 27 % are the assistant's. A setting runs in
+Or training alone, under a cap on GPU memory: peak bytes and tokens/s of Qwen3.5's shapes.
+
+    python -m quantizer.experiments.bench.real_size --training [--only NAME ...] [--json FILE] [--budget SECONDS]
+
+For training, the models are random, a step is 4,096 random tokens in two rows, of which 27 % are the assistant's. A setting runs in
 a process of its own, from building the model to the last step, under `torch.cuda.set_per_process_memory_fraction`. The
 peaks are torch's: allocated, what tensors took; reserved, what the allocator took from the GPU, which the cap is about.
 """
@@ -257,21 +261,44 @@ def _run(setting: Setting, seconds: float) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run what is asked for, as far as it fits the budget, and print the table."""
+    from quantizer.experiments.bench import real_path
+
+    names = [part.name for part in real_path.PARTS]
+    parser = argparse.ArgumentParser(
+        prog="python -m quantizer.experiments.bench.real_size",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    option = parser.add_argument
+    option("--steps", default=",".join(names), help="separated by commas (%(default)s)")
+    option("--shape", default="9b", choices=("tiny", "9b"), help="of the model (%(default)s)")
+    option("--place", type=Path, default=Path("/tmp/real-size"), help="where folders are made (%(default)s)")
+    option("--out", type=Path, metavar="FILE.json", help="the results, beside a table as FILE.md")
+    option("--part", help=argparse.SUPPRESS)
+    option("--training", action="store_true", help="training alone, on models in memory")
+    option("--only", nargs="+", metavar="NAME", help="with --training: these settings")
+    option("--one", metavar="NAME", help="with --training: this one, in this process; one line of JSON")
+    option("--json", type=Path, metavar="FILE", help="with --training: write everything there, as it comes")
+    option("--budget", type=float, default=1200.0, metavar="SECONDS", help="for all (%(default)s)")
+    given = parser.parse_args(arguments)
+    if given.training or given.one:
+        return _training(given)
+    if given.part:
+        return real_path.one_part(given.part, given.shape, given.place)
+    asked = given.steps.split(",")
+    if unknown := sorted(set(asked) - set(names)):
+        parser.error(f"--steps: there is no {unknown[0]}; known: {', '.join(names)}")
+    done = real_path.run_all(asked, given.shape, given.place, given.out, given.budget)
+    return int(any("failed" in one for one in done["steps"]))
+
+
+def _training(given: argparse.Namespace) -> int:
     """Run the settings that fit the budget, and print the table."""
     import torch
 
     from quantizer.core.cost import default_device, device_name
 
-    parser = argparse.ArgumentParser(
-        prog="python -m quantizer.experiments.bench.real_size", description=__doc__
-    )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these settings")
-    parser.add_argument("--one", metavar="NAME", help="this one, in this process; one line of JSON")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
-    parser.add_argument(
-        "--budget", type=float, default=1200.0, metavar="SECONDS", help="for all (%(default)s)"
-    )
-    given = parser.parse_args(arguments)
     named = {setting.name: setting for setting in (*all_settings(), TINY)}
     if given.one:
         setting, told = named[given.one], {}

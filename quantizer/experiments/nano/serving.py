@@ -22,7 +22,7 @@ from quantizer.experiments.nano.conversation import ExpectedToolCall
 START_SECONDS = 60.0
 
 
-def _serve(path: str, slots: int, context: int, pipe: Connection) -> None:
+def _serve(path: str, slots: int, context: int, threads: int, pipe: Connection) -> None:
     """The child process: start the server on a free port, report its address, and exit when the pipe closes."""
     import xllamacpp
 
@@ -30,7 +30,7 @@ def _serve(path: str, slots: int, context: int, pipe: Connection) -> None:
     params.model.path = path
     params.n_parallel = slots
     params.n_ctx = slots * context
-    params.cpuparams.n_threads = 2
+    params.cpuparams.n_threads = threads
     params.use_jinja = True
     params.verbosity = 0
     server = xllamacpp.Server(params)
@@ -40,11 +40,11 @@ def _serve(path: str, slots: int, context: int, pipe: Connection) -> None:
 
 
 @contextmanager
-def serving(path: Path, slots: int = 4, context: int = 2048) -> Iterator[str]:
+def serving(path: Path, slots: int = 4, context: int = 2048, threads: int = 2) -> Iterator[str]:
     """Yield the server's base address, such as http://127.0.0.1:40001."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
-    child = spawn.Process(target=_serve, args=(str(path), slots, context, theirs), daemon=True)
+    child = spawn.Process(target=_serve, args=(str(path), slots, context, threads, theirs), daemon=True)
     child.start()
     theirs.close()
     try:

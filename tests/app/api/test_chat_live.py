@@ -232,7 +232,8 @@ async def test_an_everyday_question_without_tools_is_never_answered_with_a_call(
         try:
             reply = await ask(client, question, stream=stream)
         except APIStatusError as error:
-            assert (error.status_code, error.code) == (502, "reply_fully_filtered")
+            if (error.status_code, error.code) != (502, "reply_fully_filtered"):
+                raise
             continue
         assert reply["content"] and not reply.get("tool_calls") and reply["finish_reason"] == "stop"
         assert not find_raw_calls(reply["content"])

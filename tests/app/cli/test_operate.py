@@ -145,7 +145,7 @@ async def test_a_report_about_other_weights_is_refused(it: Stage, tmp_path: Path
     assert await command(it, tmp_path, *wish) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "mismatch_artefact"
     assert await command(it, tmp_path, "audit", "--last", "1") == 0
-    assert re.search(r"operator +promote.refused +annie +mismatch_artefact", capsys.readouterr().out)
+    assert re.search(r"admin +promote.refused +annie +mismatch_artefact", capsys.readouterr().out)
 
 
 @live

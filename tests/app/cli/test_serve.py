@@ -31,7 +31,7 @@ ASKED = {"model": "annie", "messages": HELLO, "stream": True}
 
 def write(folder: Path, url: str, **gateway: Any) -> Path:
     """A configuration with one engine at this address."""
-    table = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state"}
+    table: dict[str, Any] = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "state"}
     table |= {"drain_seconds": 10 * PATIENCE, **gateway}
     lines = ["[gateway]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     lines += ["[engines.far]", 'dialect = "llama-server"', 'driver = "url"', f'url = "{url}"']
@@ -107,7 +107,7 @@ async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
     """Not ready any more, nothing new is taken, what runs comes to its end, and the code is 0."""
     go = asyncio.Event()
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
-        assert await running.get("/readyz") == (200, {"status": "ready"})
+        assert await running.get("/readyz") == (200, {"status": "ready", "ungated": ["annie"]})
         engine.play(Head(), Say(text("One")), Until(go), Say(text(" two")), Say(finish()), Say(DONE))
         async with running.ask() as response:
             came = await response.content.readany()
@@ -188,6 +188,56 @@ async def test_a_configured_key_is_asked_for(tmp_path: Path) -> None:
             running.process.send_signal(signal.SIGTERM)
             _, log = await running.ended()
         assert not any(word in running.printed + log for word in ("key-1", "key-2", "operator-1"))
+
+
+async def hang_up(running: Running, event: str) -> None:
+    """Send SIGHUP, and wait for this line of the log."""
+    running.process.send_signal(signal.SIGHUP)
+    assert running.process.stderr is not None
+    async with asyncio.timeout(PATIENCE):
+        while json.loads(await running.process.stderr.readline())["event"] != event:
+            pass
+
+
+async def test_a_sighup_reloads_and_ends_nothing(tmp_path: Path) -> None:
+    """A stream goes on; a file that is wrong, or needs a restart, changes nothing and is told; then it is mended."""
+    go = asyncio.Event()
+    async with ScriptedEngine() as engine:
+        config = write(tmp_path, engine.url)
+        async with serving(config) as running:
+            engine.play(Head(), Say(text("One")), Until(go), Say(text(" two")), Say(finish()), Say(DONE))
+            async with running.ask() as response:
+                came = await response.content.readany()
+                config.write_text("[gateway\n")
+                await hang_up(running, "reload_refused")
+                write(tmp_path, engine.url, listen="127.0.0.1:9")
+                await hang_up(running, "reload_refused")
+                write(tmp_path, engine.url, max_body_bytes=1024)
+                await hang_up(running, "reloaded")
+                go.set()
+                assert said(frames(came + await response.read())) == "One two"
+            large = json.dumps(ASKED | {"user": "x" * 2000}).encode()
+            async with running.client.post(
+                running.url + "/v1/chat/completions", data=large, headers={"content-type": "application/json"}
+            ) as too_large:
+                assert too_large.status == 413
+            assert running.process.returncode is None
+
+
+async def test_an_open_address_needs_a_key_and_one_of_the_state_folder_will_do(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine:
+        config = write(tmp_path, engine.url, listen="0.0.0.0:0")
+        assert (await refused("serve", "--config", str(config)))[0] == 78
+        made = await manners("key", "add", "kitchen", "--config", str(config))
+        out, _ = await made.communicate()
+        async with serving(config) as running:
+            url = running.url + "/v1/models"
+            async with running.client.get(url) as closed:
+                assert closed.status == 401
+            async with running.client.get(
+                url, headers={"authorization": f"Bearer {out.decode().strip()}"}
+            ) as ok:
+                assert ok.status == 200
 
 
 async def refused(*args: str, **environ: str) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from app.config.config import (
     ConfigError,
     Gates,
     GatewayConfig,
+    Log,
     ModelConfig,
     Promotion,
     Telemetry,
@@ -71,6 +72,7 @@ def documented(table: str) -> dict[str, Any]:
         ("gates", Gates, set()),
         ("promotion", Promotion, set()),
         ("telemetry", Telemetry, set()),
+        ("log", Log, set()),
     ],
 )
 def test_the_example_names_every_key_with_its_default(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from app.access.keys import KeyRing, admin_token
 from app.errors.tree import Unauthorized
-from app.http.keys import KeyRing, admin_token
 from tests.app.house import HELLO, TOKEN, Answer, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -78,7 +78,7 @@ async def test_any_of_the_keys_opens(home: House, authorization: str) -> None:
 async def test_health_needs_no_key(home: House) -> None:
     """Whoever watches the process holds no keys."""
     assert (await home.get(home.url + "/healthz")).status == 200
-    assert (await home.get(home.url + "/readyz")).json == {"status": "ready"}
+    assert (await home.get(home.url + "/readyz")).json == {"status": "ready", "ungated": ["annie"]}
     assert (await home.get(home.url + "/health")).json == {"status": "ok"}
 
 

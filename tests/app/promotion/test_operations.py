@@ -46,6 +46,9 @@ async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
         assert metrics("manners_promotion_phase_seconds_count", phase="starting") == 1
         assert metrics("manners_active_engine", model="annie", engine="large") == 1
         assert metrics("manners_active_engine", model="annie", engine="small") == 0
+        assert metrics("manners_live_gated", model="annie", engine="large") == 1
+        assert metrics.labels("manners_live_gated", "engine") == {"large"}
+        assert now["gated"] is True
         # An alert would take the engine that was retired for one that is down.
         assert metrics.labels("manners_engine_ready", "engine") == {"large"}
         audit = await it.get("/admin/audit")
@@ -106,8 +109,36 @@ async def test_who_is_live_outlives_the_gateway(tmp_path: Path) -> None:
         await eventually(lambda: it.house.gateway.pool.is_up("large"))
         assert (await it.house.ask()).headers["x-manners-engine"] == "large"
         assert it.house.gateway.pool.running() == {"large"}
+        assert (await it.house.metrics())("manners_live_gated", model="annie", engine="large") == 1
         assert (await it.rollback())["phase"] == "succeeded"
+        assert (await it.house.get(it.house.url + "/readyz")).json["ungated"] == [
+            "annie"
+        ]  # nothing let "small" in
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_was_promoted_serves_on_when_the_file_names_another(tmp_path: Path) -> None:
+    """A restart with the promoted engine edited, and an ungated one as `live`: the log, the status and /readyz agree."""
+    async with stage(tmp_path) as it:
+        assert (await it.promote("large"))["phase"] == "succeeded"
+        config = it.config
+    other = replace(config.engines["large"], args=("--ctx-size", "1024"))
+    model = config.models["annie"].model_copy(update={"live": "stranger"})
+    config = config.model_copy(
+        update={"engines": {**config.engines, "large": other}, "models": {"annie": model}}
+    )
+    async with stage(tmp_path, config) as it:
+        kept = (await it.get("/admin/status"))["models"]["annie"]["live"]
+        assert kept.startswith("large-")
+        await eventually(lambda: it.house.gateway.pool.is_up(kept))
+        assert (await it.house.ask()).headers["x-manners-engine"] == kept
+        assert it.house.gateway.pool.running() == {kept}
+        assert (await it.house.get(it.house.url + "/readyz")).json == {"status": "ready"}
+        listed = {engine["name"]: engine for engine in (await it.get("/admin/engines"))["engines"]}
+        assert (listed[kept]["serves"], listed[kept]["state"]) == (["annie"], "ready")
+        (line,) = [line for line in it.house.log.lines if line["event"] == "live_is_not_configured"]
+        assert line["engine"] == kept
 
 
 @pytest.mark.usefixtures("quick")

@@ -220,3 +220,15 @@ async def test_what_an_override_waives_stands_in_the_audit(tmp_path: Path) -> No
         assert events[-1][2]["phase"] == "succeeded"
         checked = next(d for _, _, d in events if d.get("effect") and "/check/" in d["effect"])
         assert "report_missing" in checked["evidence"]["waived"]
+        await _says_ungated(it, "large")
+
+
+async def _says_ungated(it: Stage, engine: str) -> None:
+    """The metric, the status that the console shows, and /readyz; and its replies are held back as an unknown engine's."""
+    scrape = await it.house.metrics()
+    assert scrape.samples["manners_live_gated", frozenset({("model", "annie"), ("engine", engine)})] == 0
+    assert scrape.labels("manners_live_gated", "engine") == {engine}
+    assert (await it.get("/admin/status"))["models"]["annie"]["gated"] is False
+    ready = await it.house.get(it.house.url + "/readyz")
+    assert ready.json == {"status": "ready", "ungated": ["annie"]}
+    assert not it.house.gateway.pool.is_gated(engine)

@@ -1,6 +1,8 @@
 """Who is live at start: the configuration says so until something was promoted, and then the registry does."""
 
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from app.config.config import Config
+from app.errors.tree import Refused
 from app.promotion import repository
 from app.promotion.spec_catalogue import SpecCatalogue, spec_of
-from app.promotion.startup import record_configuration
+from app.promotion.startup import current_roots, record_configuration
 from app.promotion.state_machine import (
     Begin,
     EffectDone,
@@ -21,7 +24,7 @@ from app.promotion.state_machine import (
     step,
 )
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, AuditEntry, KnownEngine
+from app.registry.values import AliasMove, AuditEntry, KnownEngine, KnownReport
 from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from tests.app.promotion.stage import settings
 
@@ -41,20 +44,23 @@ def start(registry: Registry, config: Config) -> str:
     return shelf.name(record_configuration(registry, config, shelf, AT)["annie"])
 
 
-def promoted(registry: Registry, config: Config, engine: str) -> None:
+def promoted(
+    registry: Registry, config: Config, engine: str, report: str = "r", waived: bool = False
+) -> None:
     """A promotion as it stands in the registry, every effect done."""
     shelf, live = SpecCatalogue(config.engines), registry.alias("annie", "live")
     assert live is not None and live.engine is not None
     plan = OperationPlan(
         operation=f"op{registry.head().seq}", kind=OperationKind.PROMOTE, model="annie", candidate=shelf.digest(engine),
-        incumbent=live.engine, strategy=Strategy.BLUE_GREEN, generation=live.generation, report="r",
+        incumbent=live.engine, strategy=Strategy.BLUE_GREEN, generation=live.generation, report=report,
     )  # fmt: skip
     repository.begin(registry, plan, at=AT, actor="test")
     machine = repository.load(registry, plan.operation)
     while not machine.is_done:
         event: OperationEvent = EffectDone(machine.effect.key) if machine.effect else Begin()
         after = step(machine, event)
-        repository.commit(registry, after, event, at=AT, actor="test")
+        evidence = {"waived": {"report_stale": "it is old"}} if waived else {}
+        repository.commit(registry, after, event, at=AT, actor="test", evidence=evidence)
         machine = after.state
 
 
@@ -68,6 +74,35 @@ def edited(config: Config, engine: str) -> Config:
     """The configuration with another flag for an engine."""
     spec = replace(config.engines[engine], args=("--ctx-size", "1024"))
     return config.model_copy(update={"engines": {**config.engines, engine: spec}})
+
+
+def required(config: Config, require: bool | None) -> Config:
+    """The configuration with this `[gates] require`."""
+    return config.model_copy(update={"gates": config.gates.model_copy(update={"require": require})})
+
+
+def without(config: Config, engine: str) -> Config:
+    """The configuration without an engine."""
+    engines = {name: spec for name, spec in config.engines.items() if name != engine}
+    return config.model_copy(update={"engines": engines})
+
+
+def report_about(registry: Registry, config: Config, engine: str) -> str:
+    """A report about the engine's weights, uploaded and no more; its digest."""
+    digest = "sha256:" + "7" * 64
+    root = current_roots(SpecCatalogue(config.engines))[spec_digest(config.engines[engine])]
+    assert root is not None
+    report = KnownReport(
+        digest=digest, statement="s", artefact=root, suite="s", policy="p", baseline="b", verdict="pass", created=AT, path="p"
+    )  # fmt: skip
+    registry.add_report(report, ENTRY)
+    return digest
+
+
+def gated(registry: Registry, config: Config) -> set[str]:
+    """The names of the engines that count as gated."""
+    shelf = SpecCatalogue(config.engines)
+    return {shelf.name(digest) for digest in repository.gated(registry, current_roots(shelf))}
 
 
 def test_a_first_start_writes_down_what_the_configuration_says(registry: Registry, tmp_path: Path) -> None:
@@ -107,12 +142,92 @@ def test_an_engine_that_was_edited_since_its_promotion_has_to_be_promoted_again(
     registry: Registry, tmp_path: Path
 ) -> None:
     config = settings(tmp_path)
+    config = required(config, False)
     start(registry, config)
     promoted(registry, config, "large")
     assert start(registry, edited(config, "large")) == "small"
     assert registry.events()[-1].verb == "live.configured"
     previous = registry.alias("annie", "previous")
     assert previous is not None and previous.engine is None
+
+
+@pytest.mark.parametrize("require", [None, True])
+def test_what_was_promoted_on_a_report_serves_on_though_the_file_has_it_no_more(
+    require: bool | None, registry: Registry, tmp_path: Path
+) -> None:
+    """As it was promoted, under a name of its own where another has taken it; the registry keeps its spec."""
+    config = required(settings(tmp_path), require)
+    start(registry, config)
+    promoted(registry, config, "large")
+    head = registry.head()
+    assert re.fullmatch("large-[0-9a-f]{8}", start(registry, edited(config, "large")))
+    assert start(registry, live(without(config, "large"), "stranger")) == "large"
+    assert registry.head().seq == head.seq + 1  # the edited engine is known now; nothing was moved
+
+
+def test_the_file_may_go_to_another_engine_that_was_promoted_on_a_report(
+    registry: Registry, tmp_path: Path
+) -> None:
+    config = settings(tmp_path)
+    start(registry, config)
+    promoted(registry, config, "spare")
+    promoted(registry, config, "large")
+    assert start(registry, live(edited(config, "large"), "spare")) == "spare"
+
+
+@pytest.mark.parametrize(("report", "waived"), [("override:4", False), ("r", True)])
+def test_a_promotion_by_an_override_counts_as_ungated_and_binds_no_start(
+    report: str, waived: bool, registry: Registry, tmp_path: Path
+) -> None:
+    """Whether it stood in for a report, or waived something that a report lacked."""
+    config = settings(tmp_path)
+    start(registry, config)
+    promoted(registry, config, "large", report, waived)
+    assert gated(registry, config) == set()
+    assert start(registry, config) == "large"
+    assert start(registry, edited(config, "large")) == "small"
+
+
+def test_an_engine_is_gated_with_the_weights_of_its_report_only(registry: Registry, tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    start(registry, config)
+    promoted(registry, config, "large", report_about(registry, config, "large"))
+    assert gated(registry, config) == {"large"}
+    shelf = SpecCatalogue(config.engines)
+    replaced = {**current_roots(shelf), shelf.digest("large"): "sha256:" + "8" * 64}
+    assert repository.gated(registry, replaced) == frozenset()
+
+
+def test_a_promoted_engine_whose_weights_are_gone_is_refused_with_the_cure(
+    registry: Registry, tmp_path: Path
+) -> None:
+    weights = tmp_path / "weights"
+    shutil.copytree(settings(tmp_path).engines["large"].artefact or "", weights)
+    config = settings(tmp_path)
+    moved = replace(config.engines["large"], artefact=weights)
+    config = config.model_copy(update={"engines": {**config.engines, "large": moved}})
+    start(registry, config)
+    promoted(registry, config, "large")
+    shutil.rmtree(weights)
+    with pytest.raises(Refused, match="manners promote annie small --report FILE") as caught:
+        start(registry, without(config, "large"))
+    assert caught.value.code == "live_not_gated"
+
+
+def test_require_refuses_an_engine_that_no_report_let_in_where_there_are_reports(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """By the default it serves, and a metric says so: nothing better was promoted yet."""
+    config = settings(tmp_path)
+    assert start(registry, required(config, True)) == "small"
+    report_about(registry, config, "small")
+    assert start(registry, config) == "small"
+    with pytest.raises(Refused) as caught:
+        start(registry, required(config, True))
+    assert caught.value.code == "live_not_gated"
+    assert "[gates] require = false" in caught.value.message
+    promoted(registry, config, "large", "r")
+    assert start(registry, required(config, True)) == "large"
 
 
 def test_a_model_with_an_unfinished_operation_is_left_to_it(registry: Registry, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from app.registry.errors import (
 )
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
+from app.registry.schema import script
 from app.registry.values import (
     Alias,
     AliasMove,
@@ -29,9 +30,11 @@ from app.registry.values import (
     Head,
     KnownArtefact,
     KnownEngine,
+    KnownKey,
     KnownReport,
     OperationRow,
     Revocation,
+    UsageRow,
 )
 
 NOW = "2026-11-21T06:00:00Z"
@@ -45,6 +48,7 @@ REPORT = KnownReport(
     digest="sha256:r", statement="sha256:s", artefact="sha256:a", suite="sha256:u", policy="sha256:p",
     baseline="sha256:b", verdict="pass", created=NOW, path="reports/r.json",
 )  # fmt: skip
+USAGE = UsageRow(name="kitchen", requests=1.5, tokens=9.0, at=7.0, day=3, today=31, total=62)
 OPERATION = OperationRow(
     id="op1", kind="promote", model="annie", phase="queued", state="{}", created=NOW, key="k", request="q"
 )
@@ -342,3 +346,35 @@ def test_a_failing_disk_is_one_error_and_loses_nothing(registry: Registry) -> No
     with pytest.raises(StorageFailed, match="full"):
         registry.note(replace(ENTRY, detail={"much": "x" * 100_000}))
     assert everything(registry) == before
+
+
+def test_a_registry_of_the_first_version_is_migrated_and_keeps_what_it_held(path: Path) -> None:
+    """Keys and operators came with the second."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript(script(0))
+    connection.execute("INSERT INTO revocation VALUES ('key', 'k', 'lost', 't')")
+    connection.close()
+    key = KnownKey(name="kitchen", digest="00", rpm=5, created="t1")
+    entry = AuditEntry(at="t2", actor="admin", verb="api_key.added", subject="kitchen")
+    with Registry(path) as registry:
+        assert registry.revocation("key", "k") is not None
+        registry.add_key(key, entry)
+        registry.write_usage([USAGE, replace(USAGE, name="nobody")])
+    with RegistryReader.at(path) as reader:
+        assert (reader.api_keys(), reader.usages()) == ((key,), (USAGE,))
+
+
+def test_a_name_is_free_again_when_its_key_was_revoked_and_nothing_is_inherited(path: Path) -> None:
+    key = KnownKey(name="kitchen", digest="00", created="t1")
+    entry = AuditEntry(at="t2", actor="admin", verb="api_key", subject="kitchen")
+    with Registry(path) as registry:
+        registry.add_key(key, entry)
+        registry.write_usage([USAGE])
+        with pytest.raises(Conflict):
+            registry.add_key(replace(key, digest="01"), entry)
+        registry.revoke_key("kitchen", entry)
+        with pytest.raises(UnknownRow):
+            registry.revoke_key("kitchen", entry)
+        registry.add_key(replace(key, digest="01"), entry)
+        assert (registry.usages(), [known.revoked for known in registry.api_keys()]) == ((), [None])

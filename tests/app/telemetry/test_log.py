@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -208,3 +209,23 @@ async def test_a_librarys_warning_is_one_json_line(tape: Any) -> None:
     assert first["error"] == "ValueError" and "test_log.py" in first["where"][-1]
     assert second["reason"] == "socket.send() raised exception."
     assert CANARY.encode() not in out.getvalue()
+
+
+async def test_a_line_of_text_is_one_line_and_its_values_cannot_be_taken_for_others() -> None:
+    """`[log] format = "text"`: what is not a plain word is written as JSON."""
+    outer = structlog.get_config()
+    out, output = io.BytesIO(), logs.LogOutput("info", "text")
+    try:
+        log = logs.configure(output, out)
+        log.debug("quiet")
+        log.warning("engine_down", engine="spark", error="no\nline=1 \x1b[31m", code=None)
+        output.change("warning", "json")
+        log.info("quiet")
+        log.error("loud", count=1)
+    finally:
+        structlog.configure(**outer)
+    first, second = out.getvalue().decode().splitlines()
+    assert re.fullmatch(r'\S+ warning engine_down engine=spark error="no\\nline=1 \\u001b\[31m"', first), (
+        first
+    )
+    assert json.loads(second)["event"] == "loud"

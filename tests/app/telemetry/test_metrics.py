@@ -11,15 +11,23 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import structlog
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.config.config import load
 from app.engines.pool import artefact_digest
 from app.telemetry import log as logs
-from app.telemetry.metrics import DURATION_BUCKETS, TOKEN_BUCKETS, VOICE_BUCKETS
+from app.telemetry.metrics import (
+    DURATION_BUCKETS,
+    MAX_KEY_LABELS,
+    TOKEN_BUCKETS,
+    UNKNOWN,
+    VOICE_BUCKETS,
+    Metrics,
+)
 from app.wiring import create_gateway
 from deploy.engine.engine import EngineState
-from tests.app.house import TOOLS, House, eventually, house
+from tests.app.house import TOOLS, House, Scrape, eventually, house
 from tests.script import Head, Say, Step, call, finish, reply, text, thought
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,6 +53,11 @@ NAMES = {
     "manners_promotions": "counter",
     "manners_unauthorized": "counter",
     "manners_unreadable": "counter",
+    "manners_tokens": "counter",
+    "manners_key_limited": "counter",
+    "manners_reloads": "counter",
+    "manners_live_gated": "gauge",
+    "manners_build_info": "gauge",
     "manners_promotion_phase_seconds": "histogram",
     "manners_host_memory_available_bytes": "gauge",
     "process_start_time_seconds": "gauge",
@@ -242,3 +255,13 @@ async def test_gauges_come_back_to_nothing(home: House) -> None:
     await home.booked()
     scrape = await home.metrics()
     assert scrape("manners_in_flight") == scrape("manners_queue_depth") == 0
+
+
+async def test_names_of_keys_become_labels_up_to_a_bound() -> None:
+    """Keys that come and go do not fill Prometheus."""
+    metrics = Metrics()
+    for number in range(MAX_KEY_LABELS + 5):
+        metrics.tokens("annie", f"k{number}", 1, 1, 0)
+    scrape = Scrape.of(generate_latest(metrics.registry).decode())
+    assert len(scrape.labels("manners_tokens_total", "key")) == MAX_KEY_LABELS + 1
+    assert scrape("manners_tokens_total", key=UNKNOWN, kind="prompt") == 5

@@ -1,0 +1,145 @@
+"""The running accounts of callers' keys: what each has open, reserved and used. In memory; time is a value.
+
+begin (a request's head is here) -> reserve (its body was read) -> end (it is over, whatever became of it)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from app.access import limits as rules
+from app.access.limits import UNLIMITED, Excess, KeyLimits, Meter
+from app.errors.tree import KeyLimited
+
+Headers = list[tuple[bytes, bytes]]
+
+ANONYMOUS = "anonymous"
+"""The name of callers where no key is asked for."""
+
+_MESSAGES = {
+    "rpm": "the key {name!r} may send {limit} requests a minute",
+    "tpm": "the key {name!r} may use {limit} tokens a minute",
+    "concurrency": "the key {name!r} may have {limit} requests open at once",
+    "daily_budget": "the key {name!r} has used up its {limit} tokens of this day (UTC)",
+    "budget": "the key {name!r} has used up its {limit} tokens; ask an operator for a larger budget",
+}
+
+
+class Account:
+    """One key's. `created` tells a key from an earlier one of the same name; "" is one of the configuration."""
+
+    def __init__(
+        self, name: str, limits: KeyLimits = UNLIMITED, meter: Meter | None = None, created: str = ""
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.created = created
+        self.meter = meter or Meter()
+        self.in_flight = 0
+        self.reserved = 0
+        self.changed = False  # since it was written last
+
+    def begin(self, now: float) -> "Admission":
+        """Open a request; `end` it once. Raises KeyLimited."""
+        self.meter, excess = rules.begin(self.limits, self.meter, self.in_flight, self.reserved, now)
+        if excess is not None:
+            raise self._refusal(excess)
+        self.in_flight += 1
+        self.changed = True
+        return Admission(self)
+
+    def reserve(self, estimate: int, now: float) -> int:
+        """Set tokens aside for an open request; how many. Raises KeyLimited."""
+        tokens = rules.reservable(self.limits, estimate)
+        self.meter, excess = rules.reserve(self.limits, self.meter, tokens, now)
+        if excess is not None:
+            raise self._refusal(excess)
+        self.reserved += tokens
+        return tokens
+
+    def end(self, reserved: int, used: int, now: float) -> None:
+        """Close a request that had reserved so much and has used so much."""
+        self.in_flight -= 1
+        self.reserved -= reserved
+        self.meter = rules.settle(self.limits, self.meter, reserved, used, now)
+        self.changed = True
+
+    def headers(self, now: float) -> Headers:
+        """What a reply tells of the limits a minute."""
+        return rules.headers(self.limits, self.meter, now)
+
+    def _refusal(self, excess: Excess) -> KeyLimited:
+        limit = getattr(self.limits, excess.limit)
+        seconds = None if excess.seconds is None else max(ceil(excess.seconds), 1)
+        wait = "" if seconds is None else f": try again in {seconds} s"
+        text = _MESSAGES[excess.limit].format(name=self.name, limit=limit)
+        return KeyLimited(text + wait, f"key_{excess.limit}_exceeded", seconds=seconds)
+
+
+class Admission:
+    """An open request of an account."""
+
+    __slots__ = ("_account", "_ended", "_reserved")
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._reserved = 0
+        self._ended = False
+
+    def reserve(self, estimate: int, now: float) -> None:
+        """Set aside what the request may take. Raises KeyLimited."""
+        self._reserved += self._account.reserve(estimate, now)
+
+    def end(self, used: int, now: float) -> None:
+        """It is over, and has used so many tokens. Idempotent."""
+        if not self._ended:
+            self._ended = True
+            self._account.end(self._reserved, used, now)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTerms:
+    """What a name stands for: its limits, and when its key was made ("" for one of the configuration)."""
+
+    limits: KeyLimits = UNLIMITED
+    created: str = ""
+
+
+class Accounts:
+    """The accounts of all keys, by name."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Account] = {}
+        self._anonymous = Account(ANONYMOUS)
+
+    def of(self, name: str | None) -> Account:
+        """A key's account; one without limits where no key was asked for."""
+        return self._known.get(name or "", self._anonymous)
+
+    def take(self, terms: Mapping[str, KeyTerms], stored: Mapping[str, Meter]) -> None:
+        """Replace the keys. Known ones keep what they have open and used; new ones begin with what is stored."""
+        known: dict[str, Account] = {}
+        for name, term in terms.items():
+            account = self._known.get(name)
+            if account is None or account.created != term.created:
+                account = Account(name, term.limits, stored.get(name), term.created)
+            account.limits = term.limits
+            known[name] = account
+        self._known = known
+
+    def changed(self) -> dict[str, Meter]:
+        """The meters of stored keys that have changed since this was asked last."""
+        found = {name: it.meter for name, it in self._known.items() if it.changed and it.created}
+        for name in found:
+            self._known[name].changed = False
+        return found
+
+    def mark_changed(self, names: Mapping[str, Meter]) -> None:
+        """These could not be written: they are to be written again."""
+        for name in names:
+            if name in self._known:
+                self._known[name].changed = True
+
+    def meters(self) -> dict[str, tuple[Meter, int]]:
+        """What each key has used, and how many requests it has open."""
+        return {name: (it.meter, it.in_flight) for name, it in self._known.items()}

@@ -1,0 +1,89 @@
+"""Who holds which key. Keys are kept as SHA-256 digests and compared in constant time, all of them."""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from app.errors.tree import Unauthorized
+
+MAX_KEYS = 256
+"""Of callers, and of operators: each is compared with every request, and names become labels of metrics."""
+
+
+class KeyRing:
+    """The keys of one listener, and whose they are.
+
+    `keys` are those of the configuration, named key-1 and so on; `digests` are stored ones: SHA-256 to name.
+    A ring without any key lets everyone in, unless it is `closed`: then its last key was revoked.
+    """
+
+    def __init__(
+        self, keys: Iterable[str] = (), digests: Mapping[bytes, str] | None = None, closed: bool = False
+    ) -> None:
+        self._holders = {digest(key): f"key-{number}" for number, key in enumerate(keys, 1)} | dict(
+            digests or {}
+        )
+        self._closed = closed
+
+    def __bool__(self) -> bool:
+        """Whether a key is asked for."""
+        return bool(self._holders) or self._closed
+
+    def check(self, authorization: str | None, api_key: str | None = None) -> str | None:
+        """The name of the key that a header carries; None if the ring lets everyone in.
+
+        `api_key` is the value of `x-api-key`, where that header is taken, too. Raises Unauthorized.
+        """
+        if not self:
+            return None
+        scheme, _, token = (authorization or "").partition(" ")
+        given = [token.strip() if scheme.lower() == "bearer" else "", (api_key or "").strip()]
+        digests = [digest(key) for key in given if key]
+        if not digests:
+            raise Unauthorized("send Authorization: Bearer KEY", "missing_api_key")
+        holders = self._holders.items()
+        matches = [name for one in digests for known, name in holders if hmac.compare_digest(one, known)]
+        if not matches:  # every key was compared, whichever matched
+            raise Unauthorized("this key is not known here")
+        return matches[0]
+
+
+def digest(key: str) -> bytes:
+    """What is kept of a key: its SHA-256. Made keys hold 256 random bits, so that no salt is needed."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def new_key(kind: str) -> str:
+    """A secret of 256 bits; `kind` (sk for callers, op for operators) lets a secret scanner recognize it."""
+    return f"{kind}-manners-{secrets.token_urlsafe(32)}"
+
+
+def admin_token(configured: str | None, state_dir: Path) -> tuple[str, Path | None]:
+    """The operators' token, and the file it was made in when nobody configured one.
+
+    Made at first start, with mode 600 from its first byte on, and kept.
+    """
+    path = _token_file(state_dir)
+    if (known := read_admin_token(configured, state_dir)) is not None:
+        return known, None if configured else path
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    token = secrets.token_urlsafe(32)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(token + "\n")
+    return token, path
+
+
+def read_admin_token(configured: str | None, state_dir: Path) -> str | None:
+    """The operators' token, for a client of them; None where no gateway has made one."""
+    path = _token_file(state_dir)
+    if configured:
+        return configured
+    return path.read_text("utf-8").strip() if path.exists() else None
+
+
+def _token_file(state_dir: Path) -> Path:
+    return state_dir / "admin.token"

@@ -1,0 +1,148 @@
+"""Limits and budgets of one caller's key, as arithmetic on values. Pure: times are Unix seconds.
+
+A limit "a minute" is a token bucket: so much at once, then at an even pace (limit / 60 a second). The meter stores
+what is used, which runs off with time; a key that was never used has used nothing, whatever its limits are.
+
+Tokens are known when a reply is over. Until then an estimate is reserved, so that parallel requests cannot all pass
+on the same remainder; the difference is settled afterwards. An estimate above the whole limit counts as the limit:
+such a request passes once nothing else is used, and the next one waits longer.
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final
+
+MINUTE: Final = 60.0
+DAY: Final = 86_400
+_ROUNDING: Final = 1e-6
+"""Of a sum of floats, in requests or tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLimits:
+    """None: without limit. `rpm`, `tpm`: requests and tokens a minute; `concurrency`: requests at once;
+    `daily_budget`, `budget`: tokens a UTC day, and in all. Tokens are prompt and completion together."""
+
+    rpm: int | None = None
+    tpm: int | None = None
+    concurrency: int | None = None
+    daily_budget: int | None = None
+    budget: int | None = None
+
+
+UNLIMITED: Final = KeyLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """What a key has used: `requests` and `tokens` of the minute at the time `at`; tokens of the UTC day number
+    `day`, and in all."""
+
+    requests: float = 0.0
+    tokens: float = 0.0
+    at: float = 0.0
+    day: int = 0
+    today: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """Which limit is exceeded, by its name in KeyLimits, and in how many seconds to try again; None: never."""
+
+    limit: str
+    seconds: float | None
+
+
+def run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:
+    """The meter at a later time. A clock that was set back takes nothing away and gives nothing."""
+    elapsed = max(now - meter.at, 0.0)
+    day = int(now // DAY)
+    return replace(
+        meter,
+        requests=max(meter.requests - elapsed * (limits.rpm or 0) / MINUTE, 0.0),
+        tokens=max(meter.tokens - elapsed * (limits.tpm or 0) / MINUTE, 0.0),
+        at=now,
+        day=max(day, meter.day),
+        today=meter.today if day <= meter.day else 0,
+    )
+
+
+def begin(
+    limits: KeyLimits, meter: Meter, in_flight: int, reserved: int, now: float
+) -> tuple[Meter, Excess | None]:
+    """Count one more request, unless that exceeds a limit; the meter at `now`.
+
+    `in_flight` are the key's open requests, `reserved` the tokens they have reserved.
+    """
+    meter = run_off(limits, meter, now)
+    excess = _excess(limits, meter, in_flight, reserved, now)
+    if excess is None and limits.rpm is not None:
+        meter = replace(meter, requests=meter.requests + 1)
+    return meter, excess
+
+
+def _excess(limits: KeyLimits, meter: Meter, in_flight: int, reserved: int, now: float) -> Excess | None:
+    if limits.budget is not None and meter.total + reserved >= limits.budget:
+        return Excess("budget", None if meter.total >= limits.budget else 1.0)
+    if limits.daily_budget is not None and meter.today + reserved >= limits.daily_budget:
+        return Excess("daily_budget", DAY - now % DAY if meter.today >= limits.daily_budget else 1.0)
+    if limits.concurrency is not None and in_flight >= limits.concurrency:
+        return Excess("concurrency", 1.0)
+    if limits.rpm is not None and meter.requests + 1 > limits.rpm + _ROUNDING:
+        return Excess("rpm", (meter.requests + 1 - limits.rpm) * MINUTE / limits.rpm)
+    return None
+
+
+def reservable(limits: KeyLimits, tokens: int) -> int:
+    """How much of an estimate can be reserved."""
+    return tokens if limits.tpm is None else min(tokens, limits.tpm)
+
+
+def reserve(limits: KeyLimits, meter: Meter, tokens: int, now: float) -> tuple[Meter, Excess | None]:
+    """Use so many tokens of the minute, unless that exceeds the limit. `tokens` are `reservable`."""
+    meter = run_off(limits, meter, now)
+    if limits.tpm is None:
+        return meter, None
+    over = meter.tokens + tokens - limits.tpm
+    if over > _ROUNDING:
+        return meter, Excess("tpm", over * MINUTE / limits.tpm)
+    return replace(meter, tokens=meter.tokens + tokens), None
+
+
+def settle(limits: KeyLimits, meter: Meter, reserved: int, used: int, now: float) -> Meter:
+    """A request is over: it has used so many tokens instead of those that were reserved."""
+    meter = run_off(limits, meter, now)
+    held = 0.0 if limits.tpm is None else max(meter.tokens + used - reserved, 0.0)
+    return replace(meter, tokens=held, today=meter.today + used, total=meter.total + used)
+
+
+def headers(limits: KeyLimits, meter: Meter, now: float) -> list[tuple[bytes, bytes]]:
+    """OpenAI's `x-ratelimit-*`, of the limits a minute that the key has. `reset`: until nothing is used."""
+    meter = run_off(limits, meter, now)
+    found: list[tuple[bytes, bytes]] = []
+    for name, limit, used in (
+        (b"requests", limits.rpm, meter.requests),
+        (b"tokens", limits.tpm, meter.tokens),
+    ):
+        if limit is not None:
+            left = max(int(limit - used + _ROUNDING), 0)
+            found += [
+                (b"x-ratelimit-limit-" + name, b"%d" % limit),
+                (b"x-ratelimit-remaining-" + name, b"%d" % left),
+                (b"x-ratelimit-reset-" + name, _duration(used * MINUTE / limit)),
+            ]
+    return found
+
+
+def _duration(seconds: float) -> bytes:
+    """As OpenAI writes it: 120ms, 1s, 6m0s."""
+    if seconds < 1:
+        return b"%dms" % ceil(seconds * 1000)
+    whole = ceil(seconds)
+    return b"%dm%ds" % divmod(whole, 60) if whole >= 60 else b"%ds" % whole
+
+
+def estimate(body_bytes: int, max_tokens: int | None) -> int:
+    """Tokens that a request may take: four bytes of its body a token, and the longest reply it allows."""
+    return ceil(body_bytes / 4) + (max_tokens or 0)

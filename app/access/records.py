@@ -1,0 +1,190 @@
+"""Keys and operators in the registry: added, revoked, shown. A secret is returned once, and only its digest is kept.
+
+Used by the gateway, and by commands while no gateway runs: the registry's lock decides which of the two it is.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from app.access.accounts import ANONYMOUS
+from app.access.keys import MAX_KEYS, digest, new_key
+from app.access.limits import DAY, KeyLimits, Meter
+from app.access.roles import ROLE_NAMES
+from app.errors.tree import BadField, Refused, UnknownThing
+from app.registry.errors import UnknownRow
+from app.registry.reader import RegistryReader
+from app.registry.registry import Registry
+from app.registry.values import AuditEntry, KnownKey, KnownOperator, UsageRow, timestamp
+
+ADMIN: Final = "admin"
+"""The operator whose token is made at the first start, or configured; has the role administer."""
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_OF_THE_CONFIGURATION: Final = re.compile(r"key-[0-9]+")
+_RESERVED: Final = {
+    "key": frozenset({ANONYMOUS}),
+    "operator": frozenset({ADMIN, "configuration", "gateway", "operator", "SIGHUP"}),
+}
+"""Names that would be taken for somebody else in a metric, a log line or the audit."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRecords:
+    """All that the registry holds of keys and operators. `seq` is its last event's: the higher, the newer."""
+
+    keys: tuple[KnownKey, ...] = ()
+    usages: tuple[UsageRow, ...] = ()
+    operators: tuple[KnownOperator, ...] = ()
+    seq: int = 0
+
+
+def read(reader: RegistryReader) -> AccessRecords:
+    """Everything, at one time. Raises StorageFailed."""
+    return AccessRecords(reader.api_keys(), reader.usages(), reader.operators(), reader.head().seq)
+
+
+def add_key(registry: Registry, name: str, limits: KeyLimits, actor: str) -> str:
+    """Add a caller's key; its secret. Raises BadField (name), Refused (name_taken, too_many_keys)."""
+    _check_name("key", name)
+    _check_room("key", name, [key.name for key in registry.api_keys() if key.revoked is None])
+    secret, at = new_key("sk"), _now()
+    known = KnownKey(name=name, digest=digest(secret).hex(), created=at, **asdict(limits))
+    detail = {limit: value for limit, value in asdict(limits).items() if value is not None}
+    registry.add_key(
+        known, AuditEntry(at=at, actor=actor, verb="api_key.added", subject=name, detail={"limits": detail})
+    )
+    return secret
+
+
+def revoke_key(registry: Registry, name: str, actor: str) -> None:
+    """Revoke a caller's key. Raises UnknownThing."""
+    if _OF_THE_CONFIGURATION.fullmatch(name):
+        raise UnknownThing(
+            f"{name} is a key of the configuration: take it out of MANNERS_API_KEYS or gateway.api_keys_file",
+            "key_not_found",
+        )
+    try:
+        registry.revoke_key(name, AuditEntry(at=_now(), actor=actor, verb="api_key.revoked", subject=name))
+    except UnknownRow:
+        raise UnknownThing(
+            f"there is no key {name[:64]!r}; manners key list names them", "key_not_found"
+        ) from None
+
+
+def add_operator(registry: Registry, name: str, role: str, actor: str) -> str:
+    """Add an operator; the token. Raises BadField (name, role), Refused (name_taken, too_many_operators)."""
+    _check_name("operator", name)
+    if role not in ROLE_NAMES:
+        raise BadField(f"role: must be one of {', '.join(ROLE_NAMES)}", param="role")
+    _check_room("operator", name, [known.name for known in registry.operators() if known.revoked is None])
+    secret, at = new_key("op"), _now()
+    registry.add_operator(
+        KnownOperator(name=name, digest=digest(secret).hex(), role=role, created=at),
+        AuditEntry(at=at, actor=actor, verb="operator.added", subject=name, detail={"role": role}),
+    )
+    return secret
+
+
+def revoke_operator(registry: Registry, name: str, actor: str) -> None:
+    """Revoke an operator. Raises UnknownThing."""
+    if name == ADMIN:
+        raise UnknownThing(
+            "admin is who holds the first token: replace it (admin.token in the state folder, or "
+            "gateway.admin_token_file), then: manners reload",
+            "operator_not_found",
+        )
+    try:
+        registry.revoke_operator(
+            name, AuditEntry(at=_now(), actor=actor, verb="operator.revoked", subject=name)
+        )
+    except UnknownRow:
+        raise UnknownThing(
+            f"there is no operator {name[:64]!r}; manners operator list names them", "operator_not_found"
+        ) from None
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise BadField(f"name: must match ^{NAME.pattern}$", param="name")
+    if name in _RESERVED[kind] or (kind == "key" and _OF_THE_CONFIGURATION.fullmatch(name)):
+        raise BadField(f"name: {name} means somebody else already; take another", param="name")
+
+
+def _check_room(kind: str, name: str, active: Collection[str]) -> None:
+    if name in active:
+        raise Refused(
+            f"there is a {kind} {name} already; revoke it first, or take another name", "name_taken"
+        )
+    if len(active) >= MAX_KEYS:
+        raise Refused(f"there are {MAX_KEYS} {kind}s, and no more fit; revoke one first", f"too_many_{kind}s")
+
+
+def _now() -> str:
+    return timestamp(datetime.now(UTC))
+
+
+# ------------------------------------------------------------------------------------------ views
+
+
+def limits_of(key: KnownKey) -> KeyLimits:
+    """The limits of a stored key."""
+    return KeyLimits(
+        rpm=key.rpm,
+        tpm=key.tpm,
+        concurrency=key.concurrency,
+        daily_budget=key.daily_budget,
+        budget=key.budget,
+    )
+
+
+def meter_of(row: UsageRow) -> Meter:
+    """The meter that was stored."""
+    return Meter(
+        requests=row.requests, tokens=row.tokens, at=row.at, day=row.day, today=row.today, total=row.total
+    )
+
+
+def usage_row(name: str, meter: Meter) -> UsageRow:
+    """A meter, to be stored."""
+    return UsageRow(name=name, **asdict(meter))
+
+
+def key_view(key: KnownKey, meter: Meter, in_flight: int, now: float) -> dict[str, Any]:
+    """A key as operators see it; never its secret or its digest."""
+    used = {
+        "today": meter.today if meter.day == int(now // DAY) else 0,
+        "total": meter.total,
+        "in_flight": in_flight,
+    }
+    return {
+        "name": key.name,
+        "source": "state",
+        "limits": asdict(limits_of(key)),
+        "used": used,
+        "created": key.created,
+        "revoked": key.revoked,
+    }
+
+
+def configured_key_view(name: str, in_flight: int) -> dict[str, Any]:
+    """A key of the configuration: it has no limits and is not metered over a restart."""
+    return {
+        "name": name,
+        "source": "configuration",
+        "limits": asdict(KeyLimits()),
+        "used": {"today": None, "total": None, "in_flight": in_flight},
+        "created": None,
+        "revoked": None,
+    }
+
+
+def operator_view(operator: KnownOperator) -> dict[str, Any]:
+    """An operator as operators see each other."""
+    return {
+        "name": operator.name,
+        "role": operator.role,
+        "created": operator.created,
+        "revoked": operator.revoked,
+    }

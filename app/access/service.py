@@ -1,0 +1,205 @@
+"""Who may call and who may operate, in a running gateway: read from the registry, replaced in one step, metered.
+
+What has been used is written every FLUSH_SECONDS, in one transaction for all keys, off the path of requests; a
+gateway that is killed forgets at most that much.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from app.access import records
+from app.access.accounts import Accounts, KeyTerms
+from app.access.clock import unix_now
+from app.access.keys import KeyRing, digest, read_admin_token
+from app.access.limits import KeyLimits, Meter
+from app.access.records import ADMIN, AccessRecords
+from app.access.roles import Role
+from app.config.config import Config
+from app.errors.tree import StateUnavailable, Unauthorized
+from app.registry.registry import Registry
+from deploy.core.tasks import supervise
+
+FLUSH_SECONDS = 2.0
+
+T = TypeVar("T")
+
+
+class RegistryRunner(Protocol):
+    """Runs work on the registry, on its own thread. Raises NotStarted, StateUnavailable."""
+
+    def __call__(self, work: Callable[[Registry], T]) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """The keys of both listeners, and the operators' roles by name."""
+
+    public: KeyRing
+    admin: KeyRing
+    roles: dict[str, Role]
+
+
+class AccessService:
+    """Keys, operators and accounts of one gateway."""
+
+    def __init__(
+        self,
+        config: Config,
+        admin_token: str,
+        do: RegistryRunner,
+        clock: Callable[[], float] = unix_now,
+    ) -> None:
+        self._config = config
+        self._admin_token = admin_token
+        self._do = do
+        self._clock = clock
+        self._records = AccessRecords()
+        self._changed: Callable[[Config, Rings], None] = lambda config, rings: None
+        self._flusher: asyncio.Task[None] | None = None
+        self.accounts = Accounts()
+        self.rings = self._apply()
+
+    def on_change(self, changed: Callable[[Config, Rings], None]) -> None:
+        """Call this now and after each change of the configuration or the keys."""
+        self._changed = changed
+        changed(self._config, self.rings)
+
+    # ------------------------------------------------------------------------------- start and end
+
+    async def start(self) -> None:
+        """Read the registry, and write usage to it from now on. Raises NotStarted, StateUnavailable."""
+        await self.refresh()
+        self._flusher = supervise(self._flush_for_ever, "usage")
+
+    async def stop(self) -> None:
+        """Write what was used. Idempotent."""
+        if self._flusher is not None:
+            self._flusher.cancel()
+            await asyncio.wait([self._flusher])
+            self._flusher = None
+            await self.flush()
+
+    async def refresh(self) -> None:
+        """Read keys and operators again."""
+        self.take(self._config, self._admin_token, await self.read())
+
+    async def read(self) -> AccessRecords:
+        """What the registry holds now, with usage that is not written yet. Raises NotStarted, StateUnavailable."""
+        return await self._do(records.read)
+
+    def token_for(self, config: Config) -> str:
+        """The admin's token by this configuration; the present one where its file is gone. Reads a file."""
+        return read_admin_token(config.secrets.admin_token, config.state_dir) or self._admin_token
+
+    def take(self, config: Config, admin_token: str, found: AccessRecords) -> None:
+        """Replace keys, operators and the admin's token in one step. Records that were read before those known are not taken."""
+        self._config, self._admin_token = config, admin_token
+        if found.seq >= self._records.seq:
+            self._records = found
+        self.rings = self._apply()
+        self._changed(config, self.rings)
+
+    def _apply(self) -> Rings:
+        found, configured = self._records, self._config.secrets.api_keys
+        active = [key for key in found.keys if key.revoked is None]
+        terms = {f"key-{number}": KeyTerms() for number in range(1, len(configured) + 1)}
+        terms |= {key.name: KeyTerms(records.limits_of(key), key.created) for key in active}
+        self.accounts.take(terms, {row.name: records.meter_of(row) for row in found.usages})
+        operators = [one for one in found.operators if one.revoked is None]
+        return Rings(
+            public=KeyRing(
+                configured,
+                {bytes.fromhex(key.digest): key.name for key in active},
+                closed=bool(found.keys) or not self._config.listen.is_loopback,
+            ),
+            admin=KeyRing(
+                (),
+                {bytes.fromhex(one.digest): one.name for one in operators}
+                | {digest(self._admin_token): ADMIN},
+            ),
+            roles={one.name: Role.named(one.role) for one in operators} | {ADMIN: Role.ADMINISTER},
+        )
+
+    def role(self, operator: str) -> Role:
+        """The operator's role. Raises Unauthorized: revoked since the request came."""
+        try:
+            return self.rings.roles[operator]
+        except KeyError:
+            raise Unauthorized("this key is not known here") from None
+
+    # ------------------------------------------------------------------------------------- changes
+
+    async def add_key(self, name: str, limits: KeyLimits, actor: str) -> dict[str, Any]:
+        """Add a key; its view, with the secret under "key". Raises BadField, Refused."""
+        secret = await self._change(lambda registry: records.add_key(registry, name, limits, actor))
+        return {**self._key(name), "key": secret}
+
+    async def revoke_key(self, name: str, actor: str) -> dict[str, Any]:
+        """Revoke a key; its view. Raises UnknownThing."""
+        await self._change(lambda registry: records.revoke_key(registry, name, actor))
+        return self._key(name)
+
+    async def add_operator(self, name: str, role: str, actor: str) -> dict[str, Any]:
+        """Add an operator; the view, with the secret under "token". Raises BadField, Refused."""
+        secret = await self._change(lambda registry: records.add_operator(registry, name, role, actor))
+        return {**self._operator(name), "token": secret}
+
+    async def revoke_operator(self, name: str, actor: str) -> dict[str, Any]:
+        """Revoke an operator; the view. Raises UnknownThing."""
+        await self._change(lambda registry: records.revoke_operator(registry, name, actor))
+        return self._operator(name)
+
+    async def _change(self, work: Callable[[Registry], T]) -> T:
+        """Change the registry and take what it then holds, also if the operator's client hangs up meanwhile."""
+
+        def changed(registry: Registry) -> tuple[T, AccessRecords]:
+            return work(registry), records.read(registry)
+
+        result, found = await self._do(changed)
+        self.take(self._config, self._admin_token, found)
+        return result
+
+    # --------------------------------------------------------------------------------------- usage
+
+    async def flush(self) -> None:
+        """Write what has been used since the last time. What cannot be written is kept for the next."""
+        meters = self.accounts.changed()
+        if not meters:
+            return
+        rows = [records.usage_row(name, meter) for name, meter in meters.items()]
+        try:
+            await self._do(lambda registry: registry.write_usage(rows))
+        except StateUnavailable:  # counted in the metrics
+            self.accounts.mark_changed(meters)
+
+    async def _flush_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            await self.flush()
+
+    # --------------------------------------------------------------------------------------- views
+
+    def keys(self) -> list[dict[str, Any]]:
+        """All keys: of the configuration, then those of the state folder."""
+        open_now = self.accounts.meters()
+        configured = [f"key-{number}" for number in range(1, len(self._config.secrets.api_keys) + 1)]
+        shown = [records.configured_key_view(name, open_now[name][1]) for name in configured]
+        return shown + [self._key(key.name) for key in self._records.keys]
+
+    def operators(self) -> list[dict[str, Any]]:
+        """All operators; `admin` is who holds the first token."""
+        admin = {"name": ADMIN, "role": str(Role.ADMINISTER), "created": None, "revoked": None}
+        return [admin, *map(records.operator_view, self._records.operators)]
+
+    def _key(self, name: str) -> dict[str, Any]:
+        (known,) = (key for key in self._records.keys if key.name == name)
+        stored = {row.name: records.meter_of(row) for row in self._records.usages}
+        before = (stored.get(name, Meter()), 0)
+        meter, in_flight = before if known.revoked else self.accounts.meters().get(name, before)
+        return records.key_view(known, meter, in_flight, self._clock())
+
+    def _operator(self, name: str) -> dict[str, Any]:
+        (known,) = (one for one in self._records.operators if one.name == name)
+        return records.operator_view(known)

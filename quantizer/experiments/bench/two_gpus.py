@@ -1,0 +1,482 @@
+"""Two GPUs of one host against one: tokens/s, what the difference is made of, and a kill that a run goes on after.
+
+    python -m quantizer.experiments.bench.two_gpus [--json FILE] [--budget SECONDS] [--only NAME ...] [--tiny]
+
+Starts its own processes, one for each GPU; no torchrun is needed. Every line of the table is a variant of one thing: a
+random model of 0.47B (dense) or 9B (Qwen3.5's hybrid), trained by QAT on random tokens, of which 27 % are the
+assistant's. Each process takes the same number of tokens as the one GPU does alone, unless the variant says otherwise.
+After the timed steps two more run under torch's profiler: `compute` and `nccl` are seconds of kernels a step, and `idle`
+is what is left of the step when no kernel computed: waiting for NCCL, or for Python.
+
+--tiny runs the same on a CPU over gloo, with models of a few thousand weights; it measures nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from quantizer.data.batches import collate
+from quantizer.data.render import TrainingSample
+from quantizer.experiments.bench.model import SHAPE
+from quantizer.layers.attach import attach, make_plan
+from quantizer.layers.deltanet import use_chunks
+from quantizer.ptq.calibrate import calibrate
+from quantizer.recipes.recipe import Layers, Train
+from quantizer.train import shard
+from quantizer.train.learner import Learner
+from quantizer.train.load import wake
+from quantizer.train.loop import Trainer
+from quantizer.train.shard import Sharding, World
+from quantizer.train.speed import Hold, compile_blocks, exact_options, hold_shards, recompute, share_inputs
+from quantizer.train.weights import Weights
+
+MODULE: Final = "quantizer.experiments.bench.two_gpus"
+PATIENCE: Final = 110.0
+"""Seconds for one variant, the start of its processes included: where one of two runs out of memory, the other waits."""
+SHARE: Final = 0.27
+TURN: Final = 64
+TINY_DENSE: Final[dict[str, Any]] = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}  # fmt: skip
+TINY_HYBRID: Final[dict[str, Any]] = {**TINY_DENSE, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                      "head_dim": 64, "linear_key_head_dim": 16, "linear_value_head_dim": 16}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class GpuVariant:
+    """One line of the table. tokens: of a micro-batch, in rows of `length`. micros: of a process in a step. compiled:
+    a block as it is called, FSDP2's hooks included ("call"), or its forward alone ("forward"). held: rounded weights are
+    what is gathered; else each forward pass rounds them. deferred: gradients travel after a step's last micro-batch
+    only."""
+
+    name: str
+    gpus: int
+    model: str = "0.5B"
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    tokens: int = 16384
+    length: int = 2048
+    micros: int = 1
+    compiled: str = "call"
+    held: bool = True
+    sharding: Sharding = Sharding()
+    deferred: bool = False
+    steps: int = 20
+
+
+def variants() -> list[GpuVariant]:
+    """All of them, the most telling first: what runs out of time is at the end."""
+    two = GpuVariant("0.5B, two", 2)
+    nine = GpuVariant("9B, one, 8 bits", 1, "9B", "adamw_8bit", 4096, steps=8, held=False)
+    nine_two = replace(nine, name="9B, two, 8 bits", gpus=2)
+    return [
+        GpuVariant("0.5B, one", 1),
+        two,
+        replace(two, name="0.5B, two, as before", held=False, sharding=Sharding(prefetch=0)),
+        replace(two, name="0.5B, two, not resharded", sharding=Sharding(reshard=False)),
+        replace(two, name="0.5B, two, rounded in each forward", held=False),
+        replace(two, name="0.5B, two, no prefetch", sharding=Sharding(prefetch=0)),
+        replace(two, name="0.5B, two, hooks not compiled", compiled="forward"),
+        replace(two, name="0.5B, two, half the tokens each", tokens=8192),
+        nine,
+        nine_two,
+        replace(nine_two, name="9B, two, exact", optimizer="adamw", held=True),
+        replace(nine_two, name="9B, two, 8 bits, not resharded", sharding=Sharding(reshard=False)),
+        replace(two, name="0.5B, two, two micro-batches", micros=2),
+        replace(two, name="0.5B, two, two micro-batches, deferred", micros=2, deferred=True),
+        replace(two, name="0.5B, two, prefetch of two", sharding=Sharding(prefetch=2)),
+    ]
+
+
+class _Deferred(Trainer):
+    """Lets gradients travel after a step's last micro-batch only."""
+
+    def _backward(self, chosen: Sequence[int], count: int) -> torch.Tensor:
+        learner: Any = self.learner
+        mine = self.steps[self.step][self.world.rank :: self.world.size]
+        learner.set_requires_gradient_sync(chosen == mine[-1])
+        return super()._backward(chosen, count)
+
+
+def measure(variant: GpuVariant, world: World, tiny: bool) -> dict[str, Any]:
+    """Run one variant in this process; the first process's numbers, and the largest peak."""
+    _free()
+    cuda = torch.cuda.is_available()
+    device = "cuda" if cuda else "cpu"
+    if tiny:
+        variant = replace(variant, tokens=max(128, variant.tokens // 128), length=64, steps=4)
+    step_tokens = variant.tokens * variant.micros * world.size
+    low = variant.optimizer != "adamw"
+    settings = Train(
+        quantized=True, epochs=1, lr=1e-5, warmup=0.0, schedule="constant", clip=1.0, refresh=0,
+        optimizer=variant.optimizer, micro_tokens=variant.tokens, batch_tokens=variant.tokens if low else step_tokens,
+        save=variant.steps // 2, max_steps=variant.steps, recompute=variant.model != "0.5B",
+    )  # fmt: skip
+    model = _build(variant.model, device, tiny)
+    vocabulary: Any = model.config
+    data = _rows(variant, world, vocabulary.vocab_size)
+    learner, hold = _prepare(model, settings, data, variant, world)
+    kind = _Deferred if variant.deferred else Trainer
+    trainer = kind(learner, data, 0, settings, world=world, hold=None)
+    if hold:
+        trainer._hold = lambda model: hold(model, trainer.weights)
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    records = trainer.run(lambda text: None)
+    half = variant.steps // 2
+    seconds = (records[-1].seconds - records[half - 1].seconds) / (len(records) - half)
+    peak = torch.tensor(float(torch.cuda.max_memory_allocated()) if cuda else 0.0)
+    told = {
+        "name": variant.name,
+        "gpus": world.size,
+        "tokens_a_step": records[-1].tokens,
+        "step_seconds": round(seconds, 4),
+        "tokens_per_second": round(records[-1].tokens / seconds, 1),
+        "peak_gib": round(float(peak) / 2**30, 2),
+        "losses": [round(record.loss, 4) for record in (records[0], records[-1])],
+    }
+    return told | (_profiled(trainer, seconds) if cuda else {})
+
+
+def _prepare(
+    model: nn.Module, settings: Train, data: list[TrainingSample], variant: GpuVariant, world: World
+) -> tuple[Learner, Any]:
+    """The learner as the variant wants it, and what rounds its weights for a step: (model, weights) to None."""
+    attach(model, make_plan(model, Layers()))
+    calibrate(model, [collate(data, [0], 0)])
+    if settings.recompute:
+        recompute(model)
+    learner = Learner(model, settings)
+    compiled = torch.cuda.is_available()
+    if compiled:
+        use_chunks(model, compiled=True)
+        share_inputs(model)
+        if variant.compiled == "call":
+            compile_blocks(model)
+        else:
+            for block in shard.blocks_of(model):
+                block.forward = torch.compile(block.forward, options=exact_options())
+        learner.compiled = True
+    shard.shard(learner, model, world, variant.sharding)
+    if world.size > 1:
+        wake(learner)
+    if not variant.held:
+        return learner, None
+    rounded: Any = Hold(world.size > 1) if compiled else hold_shards if world.size > 1 else Hold()
+
+    def hold(model: nn.Module, weights: Any) -> None:
+        if world.size > 1 and isinstance(weights, Weights):
+            weights.spread()
+        rounded(model)
+
+    return learner, hold
+
+
+def _profiled(trainer: Trainer, seconds: float) -> dict[str, float]:
+    """Seconds of kernels in a step, of NCCL and of all others, over two more steps."""
+    from torch.profiler import ProfilerActivity, profile
+
+    trainer.learner.train()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for step in trainer.steps[:2]:
+            trainer.step = 0
+            trainer._one(step)
+            trainer.hold()
+        torch.cuda.synchronize()
+    sums = {"nccl": 0.0, "compute": 0.0}
+    for event in seen.key_averages():
+        spent: Any = getattr(event, "self_device_time_total", 0.0)
+        sums["nccl" if "nccl" in event.key.lower() else "compute"] += spent / 2e6
+    told = {f"{name}_seconds": round(value, 4) for name, value in sums.items()}
+    return told | {"idle_seconds": round(max(0.0, seconds - sums["compute"]), 4)}
+
+
+def _build(name: str, device: str, tiny: bool) -> nn.Module:
+    """The random model in BF16, the same in every process."""
+    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            if name == "0.5B":
+                return Qwen3ForCausalLM(Qwen3Config(**(SHAPE | (TINY_DENSE if tiny else {}))))
+            return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**(TINY_HYBRID if tiny else {})))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _rows(variant: GpuVariant, world: World, vocabulary: int) -> list[TrainingSample]:
+    """Rows for every step: random tokens in turns, of which so many are the assistant's."""
+    rng = np.random.default_rng(7)
+    turns = max(2, variant.length // TURN)  # the first one is never the assistant's
+    made = []
+    for _ in range(variant.steps * variant.micros * world.size * variant.tokens // (turns * TURN)):
+        ids = rng.integers(0, vocabulary, turns * TURN).astype(np.int32)
+        learned = np.repeat(rng.permutation(turns) < max(1, round(SHARE * turns)), TURN)
+        learned[0] = False
+        made.append(TrainingSample(ids, learned))
+    return made
+
+
+def _free() -> None:
+    import gc
+
+    torch._dynamo.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+# --------------------------------------------------------------------------------- the processes of a run
+
+
+def _child(names: Sequence[str], tiny: bool) -> int:
+    """One of the processes: the variants one after another, a line of JSON each."""
+    world = shard.join()
+    by_name = {variant.name: variant for variant in variants()}
+    for name in names:
+        try:
+            told = measure(by_name[name], world, tiny)
+        except torch.OutOfMemoryError as error:
+            told = {"name": name, "failed": f"out of memory ({str(error).splitlines()[0]:.80})"}
+        if world.rank == 0:
+            print(json.dumps(told), flush=True)
+    shard.leave()
+    return 0
+
+
+@contextmanager
+def _started(count: int, *words: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """So many processes of this program, as torchrun would start them; none is left behind."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        **os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "8"),
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    }  # fmt: skip
+    made = [
+        subprocess.Popen(
+            [sys.executable, "-m", MODULE, *words],
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE if rank == 0 else sys.stderr,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    try:
+        yield made
+    finally:
+        for process in made:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def _measured(group: Sequence[GpuVariant], tiny: bool, until: float) -> Iterator[dict[str, Any]]:
+    """What the processes of some variants tell, as it comes; processes that are late are ended."""
+    words = ["--child", *(variant.name for variant in group), *(["--tiny"] if tiny else [])]
+    missing = {variant.name for variant in group}
+    with _started(group[0].gpus, *words) as made:
+        lines: SimpleQueue[str] = SimpleQueue()
+        stdout: Any = made[0].stdout
+        Thread(target=lambda: deque(map(lines.put, stdout), maxlen=0), daemon=True).start()
+        late = time.monotonic() + PATIENCE
+        while missing and time.monotonic() < min(until, late):
+            try:
+                told = json.loads(lines.get(timeout=0.2))
+            except Empty:
+                if any(process.poll() for process in made):
+                    break
+                continue
+            late = time.monotonic() + PATIENCE
+            missing.discard(told["name"])
+            yield told
+    reason = "no time" if time.monotonic() >= until else "a process failed, or was late"
+    for name in missing:
+        yield {"name": name, "failed": reason}
+
+
+def _groups(chosen: Sequence[GpuVariant]) -> list[list[GpuVariant]]:
+    """Neighbours that the same processes can run."""
+    made: list[list[GpuVariant]] = []
+    for variant in chosen:
+        if made and (made[-1][0].gpus, made[-1][0].model) == (variant.gpus, variant.model):
+            made[-1].append(variant)
+        else:
+            made.append([variant])
+    return made
+
+
+# ------------------------------------------------------------------------------------- a kill, and going on
+
+MODEL: Final = Path("models/annie-nano-hf")
+CHANGES: Final = ("train.max_steps=10", "train.save=1", "train.epochs=20", "train.refresh=3", "train.compile=false",
+                  "train.batch_tokens=4096", "train.micro_tokens=2048", "train.lr=1e-4")  # fmt: skip
+
+
+def kill_and_resume(tiny: bool, optimizer: str = "adamw") -> dict[str, Any]:
+    """Kill one of two processes with SIGKILL in mid-training, start both again, and compare every loss with those of a
+    run that nobody killed."""
+    from quantizer.experiments.nano import rows
+
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        rows.write(place / "data.jsonl", 6 if tiny else 24)
+        words = ["--train", folder, "--optimizer", optimizer, *(["--tiny"] if tiny else [])]
+        with _started(2, *words, "--out", "killed") as made:
+            _wait_for(made, place / "killed.training")
+            made[1].send_signal(signal.SIGKILL)
+            made[1].wait()
+            late = time.monotonic() + 20
+            while made[0].poll() is None and time.monotonic() < late:
+                time.sleep(0.05)
+            left_alone = "ended by itself" if made[0].poll() is not None else "had to be killed, too"
+        kept = sorted(path.name for path in (place / "killed.training").glob("step-????????"))
+        for out in ("killed", "whole"):
+            with _started(2, *words, "--out", out) as made:
+                for process in made:
+                    process.wait(timeout=300)
+        curves = [_losses(place / out / "training.jsonl") for out in ("killed", "whole")]
+    off = max(abs(a - b) / abs(b) for a, b in zip(*curves, strict=True))
+    return {
+        "name": f"kill and resume, {optimizer}", "killed_after": kept[-1], "other_process": left_alone,
+        "steps": len(curves[1]), "losses_equal_to_the_bit": curves[0] == curves[1], "largest_difference": off,
+        "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+
+
+def _wait_for(made: Sequence[subprocess.Popen[str]], saved: Path) -> None:
+    """Until the third checkpoint is there."""
+    until = time.monotonic() + 300
+    while time.monotonic() < until and not any(process.poll() is not None for process in made):
+        if any(path.name >= "step-00000003" for path in saved.glob("step-????????")):
+            return
+        time.sleep(0.01)
+    raise SystemExit("the run ended before it could be killed")
+
+
+def _losses(path: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+
+
+def _train(folder: Path, out: str, optimizer: str, tiny: bool) -> int:
+    """One process of a real training run over the nano model."""
+    from quantizer.recipes.recipe import load_recipe
+    from quantizer.train.run import run
+
+    changes = [*CHANGES, f"train.optimizer={optimizer}"]
+    if optimizer != "adamw":
+        changes.append("train.batch_tokens=2048")
+    if tiny:
+        changes += ["train.max_steps=6", "train.batch_tokens=1024", "train.micro_tokens=512"]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        run(load_recipe("qat", changes), MODEL, folder / "data.jsonl", folder / out,
+            now=datetime.now(UTC), device=device, resume=True, log=lambda text: None)  # fmt: skip
+    finally:
+        shard.leave()
+    return 0
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+
+def table(done: Sequence[dict[str, Any]]) -> list[str]:
+    """As Markdown. x: tokens/s against the first line of the same model."""
+    lines = ["| | tokens/s | x | s a step | compute, s | nccl, s | idle, s | GiB a GPU |", "|---" * 8 + "|"]
+    first: dict[str, float] = {}
+    for one in done:
+        if "failed" in one:
+            lines.append(f"| {one['name']} | {one['failed']} | | | | | | |")
+        elif "tokens_per_second" in one:
+            speed = one["tokens_per_second"]
+            base = first.setdefault(one["name"].partition(",")[0], speed)
+            parts = " | ".join(
+                f"{one.get(f'{part}_seconds', 0.0):.3f}" for part in ("compute", "nccl", "idle")
+            )
+            lines.append(
+                f"| {one['name']} | {speed:,.0f} | {speed / base:.2f} | {one['step_seconds']:.3f} | {parts} | {one['peak_gib']:.1f} |"
+            )
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what fits the budget; print and write each line as it comes."""
+    given = _arguments(arguments)
+    if given.child:
+        return _child(given.child, given.tiny)
+    if given.train:
+        return _train(given.train, given.out, given.optimizer, given.tiny)
+    if not given.tiny and torch.cuda.device_count() < 2:
+        print("this measures two GPUs, and torch does not see two", file=sys.stderr)
+        return 69
+    until = time.monotonic() + given.budget
+    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    out: dict[str, Any] = {"gpu": machine, "torch": torch.__version__, "results": []}
+
+    def tell(told: dict[str, Any]) -> None:
+        out["results"].append(told)
+        print(f"{given.budget - until + time.monotonic():4.0f} s: {json.dumps(told)}", flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(out | {"table": table(out["results"])}, indent=1) + "\n")
+
+    chosen = [v for v in variants() if not given.only or any(word in v.name for word in given.only)]
+    groups = _groups(chosen)
+    for place, group in enumerate(groups or [[]]):
+        for told in _measured(group, given.tiny, until) if group else ():
+            tell(told)
+        if place == min(1, max(0, len(groups) - 1)) and not given.no_kill:
+            tell(kill_and_resume(given.tiny, given.optimizer))
+    print("\n".join(table(out["results"])))
+    return 0
+
+
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="variants with one of these words in their name"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too, as it comes")
+    parser.add_argument(
+        "--budget", type=float, default=340.0, metavar="SECONDS", help="for all (%(default)s)"
+    )
+    parser.add_argument("--no-kill", action="store_true", help="leave out the kill and the resume")
+    parser.add_argument("--tiny", action="store_true", help="the same path on a CPU; measures nothing")
+    parser.add_argument("--child", nargs="+", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--train", type=Path, metavar="DIR", help=argparse.SUPPRESS)
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--optimizer",
+        choices=("adamw", "adamw_8bit"),
+        default="adamw",
+        help="of the run that is killed (%(default)s)",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

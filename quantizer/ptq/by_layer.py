@@ -1,0 +1,93 @@
+"""Quantize a model one decoder layer at a time.
+
+All batches go through a layer before the next one is looked at, so that its weights are needed only then. A layer is
+calibrated on the inputs that the unquantized model gives it, as when the model is run as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from quantizer.checkpoint.source import Source, fill
+from quantizer.core.batch import Batch
+from quantizer.core.cost import Cost
+from quantizer.core.errors import DataError, RecipeError
+from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
+from quantizer.layers.attach import LayerPlan, attach
+from quantizer.layers.linear import unquantized
+from quantizer.ptq.calibrate import set_input_amax, watch
+from quantizer.ptq.fold import fold_awq, foldable, probe
+from quantizer.ptq.scales import norm_of, set_scales
+from quantizer.recipes.recipe import Recipe
+
+
+@dataclass
+class LayerJob:
+    """What is done with each decoder layer.
+
+    model: whole, or as `open_streamed` makes it; then its layers come from `source` and are let go again. batches: to
+    calibrate with, on the device. facts: what the artefact will record, as JSON values.
+    """
+
+    model: nn.Module
+    plan: LayerPlan
+    batches: Sequence[Batch]
+    recipe: Recipe
+    cost: Cost
+    facts: dict[str, Any]
+    source: Source | None = None
+
+    def run(self) -> Iterator[int]:
+        """Yield the number of each decoder layer once it is calibrated and searched; it is there until the next step.
+
+        Raises DataError if there is no batch, or if the input of a layer is not finite.
+        """
+        if not self.batches:
+            raise DataError("there is no conversation to calibrate with")
+        outside = [name for name in self.plan.layers if not name.startswith(f"{LAYERS}.")]
+        if outside:
+            raise RecipeError(f"layers: {outside[0]} is outside of the decoder layers: add it to exclude")
+        with self.cost.part("calibrate"):
+            data = Layerwise(self.model, self.batches)
+            asked = Layerwise(self.model, [probe(self.batches[0])])
+        for index, layer in enumerate(decoder_layers(self.model)):
+            self._quantize(index, layer, data, asked)
+            yield index
+            if self.source:
+                layer.to("meta")
+
+    def _quantize(self, index: int, layer: nn.Module, data: Layerwise, asked: Layerwise) -> None:
+        recipe, prefix = self.recipe, f"{LAYERS}.{index}."
+        names = tuple(name.removeprefix(prefix) for name in self.plan.layers if name.startswith(prefix))
+        with self.cost.part("load"):
+            if self.source:
+                fill(layer, self.source.folder, self.source.names, data.hidden[0].device, prefix)
+            attach(layer, LayerPlan(names, ()), norm_of(recipe.weights.scales))
+        with self.cost.part("calibrate"), unquantized(layer):
+            following = asked.output(index)
+        if not names:
+            with self.cost.part("calibrate"):
+                for _ in data.advance(index):
+                    pass
+        else:
+            self._calibrate(layer, prefix, data.advance(index), lambda: asked.output(index))
+        asked.hidden = [following]
+
+    def _calibrate(
+        self, layer: nn.Module, prefix: str, run: Iterator[Batch], forward: Callable[[], Any]
+    ) -> None:
+        recipe = self.recipe
+        with self.cost.part("calibrate"):
+            seen = watch(layer, run, foldable(layer, forward) if recipe.awq else (), prefix)
+            set_input_amax(layer, seen, prefix)
+        if recipe.awq:
+            with self.cost.part("awq"):
+                folded = fold_awq(layer, seen, forward, recipe.awq.alpha_step, recipe.awq.least_gain, prefix)
+                found = self.facts.setdefault("awq", [])
+                found += [asdict(one) | {"gain": round(one.gain, 4)} for one in folded]
+        with self.cost.part("scales"):
+            set_scales(layer, recipe.weights.scales)

@@ -1,0 +1,283 @@
+"""Callers' keys in a running gateway: limits, budgets, usage; added, revoked and remembered."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.access.service import AccessService
+from app.errors.tree import StateUnavailable
+from app.registry.reader import RegistryReader
+from app.registry.registry import Registry
+from tests.app.house import TOKEN, Answer, House, config, house, run
+from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, text
+from tests.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def counted(prompt: int, completion: int, cached: int = 0) -> tuple[Step, ...]:
+    """A reply whose engine counts so many tokens."""
+    found = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+    shared = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+    told = event({**shared, "choices": [], "usage": found})
+    return (Head(), Say(text("Hello.")), Say(finish()), Say(told), Say(DONE))
+
+
+async def operate(home: House, method: str, path: str, body: Any = None, token: str = TOKEN) -> Answer:
+    """One request to the operators' API."""
+    headers = {"authorization": f"Bearer {token}"}
+    async with home.client.request(method, home.admin + path, json=body, headers=headers) as response:
+        heads = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status, heads, await response.read())
+
+
+async def add(home: House, name: str, **limits: int) -> dict[str, str]:
+    """A new key, as the header of a caller."""
+    answer = await operate(home, "POST", "/admin/keys", {"name": name, **limits})
+    assert answer.status == 201
+    return {"authorization": f"Bearer {answer.json['key']}"}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A gateway with one key of the configuration."""
+    async with house(tmp_path_factory.mktemp("state"), keys=("configured",)) as it:
+        yield it
+
+
+async def test_a_key_opens_at_once_and_after_its_revocation_no_more(home: House) -> None:
+    key = await add(home, "kitchen")
+    assert (await home.ask(headers=key)).status == 200
+    assert (await home.booked())["key"] == "kitchen"
+    answer = await operate(home, "DELETE", "/admin/keys/kitchen")
+    assert answer.json["revoked"]
+    refused = await home.ask(headers=key)
+    assert (refused.status, refused.error["code"]) == (401, "invalid_api_key")
+    again = await operate(home, "DELETE", "/admin/keys/kitchen")
+    assert (again.status, again.error["code"]) == (404, "key_not_found")
+
+
+async def test_a_key_of_the_configuration_keeps_working_and_has_a_name(home: House) -> None:
+    assert (await home.ask(headers={"authorization": "Bearer configured"})).status == 200
+    assert (await home.booked())["key"] == "key-1"
+
+
+async def test_too_many_requests_are_told_which_limit_and_when_to_come_again(home: House) -> None:
+    key = await add(home, "porch", rpm=2, tpm=10_000)
+    answers = [await home.ask(headers=key) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    first, last = answers[0].headers, answers[2].headers
+    assert (first["x-ratelimit-limit-requests"], first["x-ratelimit-remaining-requests"]) == ("2", "1")
+    assert first["x-ratelimit-limit-tokens"] == "10000"
+    assert last["x-ratelimit-remaining-requests"] == "0"
+    assert 1 <= int(last["retry-after"]) <= 30
+    error = answers[2].error
+    assert (error["type"], error["code"]) == ("rate_limit_error", "key_rpm_exceeded")
+    for _ in answers:
+        line = await home.booked()
+    assert (line["outcome"], line["code"], line["key"]) == ("limited", "key_rpm_exceeded", "porch")
+    scrape = await home.metrics()
+    assert scrape("manners_key_limited_total", key="porch", code="key_rpm_exceeded") == 1
+    assert len(home.engine.requests) == 2
+
+
+async def test_a_keys_requests_at_once_are_counted_until_each_is_over(home: House) -> None:
+    go = asyncio.Event()
+    key = await add(home, "study", concurrency=1)
+    home.engine.play(Head(), Say(text("One")), Until(go), Say(finish()), Say(DONE))
+    body = {"model": "annie", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    path = f"{home.url}/v1/chat/completions"
+    async with home.client.post(path, json=body, headers=key) as streaming:
+        await streaming.content.readany()
+        refused = await home.ask(headers=key)
+        assert (refused.status, refused.error["code"]) == (429, "key_concurrency_exceeded")
+        go.set()
+        await streaming.read()
+    await home.booked()
+    await home.booked()
+    assert (await home.ask(headers=key)).status == 200
+    await home.booked()
+
+
+async def test_a_bad_request_gives_its_place_back(home: House) -> None:
+    key = await add(home, "garage", concurrency=1)
+    for _ in range(3):
+        assert (await home.ask(b"{", headers=key)).status == 400
+        await home.booked()
+
+
+async def test_a_budget_ends_and_waiting_does_not_help(home: House) -> None:
+    """The tokens are the engine's; clients of OpenAI and Anthropic are told not to repeat it."""
+    key = await add(home, "guest", budget=30)
+    home.engine.play(*counted(20, 11))
+    assert (await home.ask(headers=key)).status == 200
+    refused = await home.ask(headers=key)
+    assert (refused.status, refused.error["code"]) == (429, "key_budget_exceeded")
+    assert "retry-after" not in refused.headers
+    assert refused.headers["x-should-retry"] == "false"
+    (shown,) = [one for one in (await home.operate("/admin/keys")).json["keys"] if one["name"] == "guest"]
+    assert shown["used"] == {"today": 31, "total": 31, "in_flight": 0}
+    await home.booked()
+    await home.booked()
+
+
+async def test_usage_is_counted_by_key_and_model_and_logged(home: House) -> None:
+    key = await add(home, "bath")
+    home.engine.play(*counted(20, 11, cached=8))
+    assert (await home.ask(headers=key)).status == 200
+    line = await home.booked()
+    assert (line["prompt_tokens"], line["completion_tokens"], line["cached_tokens"]) == (20, 11, 8)
+    scrape = await home.metrics()
+    labels = {"model": "annie", "key": "bath"}
+    kinds = ("prompt", "completion", "cached")
+    assert {kind: scrape("manners_tokens_total", kind=kind, **labels) for kind in kinds} == {
+        "prompt": 20,
+        "completion": 11,
+        "cached": 8,
+    }
+
+
+async def test_who_hangs_up_pays_for_what_was_made(home: House) -> None:
+    """Otherwise a budget is kept by nobody who leaves just before the end."""
+    key = await add(home, "leaver", budget=10_000)
+    home.engine.play(Head(), *(Say(text(f"word{n} ")) for n in range(8)), Hang())
+    body = {"model": "annie", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    async with home.client.post(f"{home.url}/v1/chat/completions", json=body, headers=key) as streaming:
+        said = b""
+        while b"word7" not in said:
+            said += await streaming.content.readany()
+    assert (await home.booked())["outcome"] == "client_cancel"
+    assert 8 <= home.gateway.access.accounts.of("leaver").meter.total < 200
+
+
+NAMES = {
+    "taken": ("kitchen2", 409, "name_taken"),
+    "of the configuration": ("key-7", 400, "invalid_value"),
+    "of nobody": ("anonymous", 400, "invalid_value"),
+    "a path": ("a/b", 400, "invalid_value"),
+    "a line": ("a\nb", 400, "invalid_value"),
+    "empty": ("", 400, "invalid_value"),
+    "too long": ("a" * 65, 400, "invalid_value"),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+async def test_a_name_that_would_mislead_is_refused(home: House, case: str) -> None:
+    name, status, code = NAMES[case]
+    if case == "taken":
+        await add(home, name)
+    answer = await operate(home, "POST", "/admin/keys", {"name": name})
+    assert (answer.status, answer.error["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    "limit", [{"rpm": 0}, {"tpm": -1}, {"budget": 1.5}, {"concurrency": "2"}, {"rpd": 1}]
+)
+async def test_a_limit_that_is_none_is_refused(home: House, limit: dict[str, Any]) -> None:
+    answer = await operate(home, "POST", "/admin/keys", {"name": "limitless", **limit})
+    assert answer.status == 400
+
+
+async def test_no_secret_is_kept_or_shown(tmp_path: Path) -> None:
+    """Neither in the state folder, nor in lists, log or metrics."""
+    async with house(tmp_path, keys=("configured",)) as home:
+        key = (await add(home, "kitchen"))["authorization"].removeprefix("Bearer ")
+        await home.ask(headers={"authorization": f"Bearer {key}"})
+        await home.booked()
+        seen = [(await home.operate(path)).raw for path in ("/admin/keys", "/admin/audit", "/admin/status")]
+        seen += [(await home.get(home.admin + "/metrics")).raw, home.log.getvalue()]
+        await home.gateway.access.flush()
+        seen += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(key.encode() in each for each in seen)
+
+
+async def test_keys_limits_and_usage_survive_a_restart(tmp_path: Path) -> None:
+    """What was used of the minute, too: a restart gives nothing away."""
+    async with ScriptedEngine() as engine:
+        settings = config(engine, tmp_path)
+        async with run(settings, engine) as home:
+            key = await add(home, "kitchen", rpm=2)
+            engine.play(*counted(20, 11))
+            assert (await home.ask(headers=key)).status == 200
+            assert (await home.ask(headers=key)).status == 200
+        async with run(settings, engine) as home:
+            assert (await home.ask(headers=key)).status == 429
+            (shown,) = (await home.operate("/admin/keys")).json["keys"]
+            assert shown["used"]["total"] >= 31
+            stranger = await home.ask(headers={"authorization": "Bearer other"})
+            assert stranger.status == 401
+
+
+async def test_the_last_revoked_key_does_not_open_the_listener(tmp_path: Path) -> None:
+    """Nor does the next start: whoever revokes a key shuts somebody out."""
+    async with ScriptedEngine() as engine:
+        settings = config(engine, tmp_path)
+        async with run(settings, engine) as home:
+            assert (await home.ask()).status == 200
+            await add(home, "kitchen")
+            assert (await home.ask()).status == 401
+            await operate(home, "DELETE", "/admin/keys/kitchen")
+            assert (await home.ask()).status == 401
+        async with run(settings, engine) as home:
+            assert (await home.ask()).status == 401
+
+
+async def test_usage_is_written_in_batches_and_again_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction for all keys; none for a request."""
+    written: list[int] = []
+    real = Registry.write_usage
+
+    def noted(self: Registry, rows: list[Any]) -> None:
+        if {row.name for row in rows} == {"a", "b"}:  # not the shared gateway's
+            written.append(len(rows))
+            if len(written) == 1:
+                raise StateUnavailable("no")
+        real(self, rows)
+
+    monkeypatch.setattr(Registry, "write_usage", noted)
+    monkeypatch.setattr("app.access.service.FLUSH_SECONDS", 1000)
+    async with house(tmp_path) as home:
+        for name in ("a", "b"):
+            key = await add(home, name)
+            for _ in range(3):
+                assert (await home.ask(headers=key)).status == 200
+        assert written == []
+        await home.gateway.access.flush()
+        await home.gateway.access.flush()
+        await home.gateway.access.flush()
+        assert written == [2, 2]
+    with RegistryReader.at(tmp_path / "registry.db") as reader:
+        assert [row.name for row in reader.usages()] == ["a", "b"]
+
+
+async def test_a_listener_for_others_is_closed_without_keys(tmp_path: Path) -> None:
+    """Only a loopback address is open without any."""
+
+    async def nothing(work: Any) -> Any:
+        raise AssertionError
+
+    far = config("http://127.0.0.1:9", tmp_path, gateway={"listen": "0.0.0.0:0"})
+    near = config("http://127.0.0.1:9", tmp_path)
+    assert AccessService(far, TOKEN, nothing).rings.public
+    assert not AccessService(near, TOKEN, nothing).rings.public
+
+
+async def test_records_that_were_read_earlier_do_not_undo_a_change(home: House) -> None:
+    """A reload that read the registry before a key was added, and takes what it read after."""
+    access = home.gateway.access
+    stale = await access.read()
+    key = await add(home, "attic")
+    access.take(home.gateway.reloader.config, TOKEN, stale)
+    assert (await home.ask(headers=key)).status == 200
+    await home.booked()

@@ -1,0 +1,192 @@
+"""Limits and budgets of a key: arithmetic on values, with time as a value."""
+
+from dataclasses import replace
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.access import limits as rules
+from app.access.accounts import ANONYMOUS, Account, Accounts, KeyTerms
+from app.access.limits import DAY, MINUTE, Excess, KeyLimits, Meter
+from app.errors.tree import KeyLimited
+
+NOON = 20_000 * DAY + 43_200.0
+
+steps = st.lists(st.floats(0, 90, allow_nan=False), min_size=1, max_size=60)
+
+
+@given(steps, st.integers(1, 20))
+def test_never_more_than_twice_the_limit_in_a_minute_and_never_faster_in_the_long_run(
+    pauses: list[float], rpm: int
+) -> None:
+    """A bucket that is full may be emptied at once, and fills at an even pace."""
+    limits, meter, now = KeyLimits(rpm=rpm), Meter(), NOON
+    passed: list[float] = []
+    for pause in pauses:
+        now += pause
+        meter, excess = rules.begin(limits, meter, 0, 0, now)
+        if excess is None:
+            passed.append(now)
+    for at in passed:
+        assert sum(at <= one < at + MINUTE for one in passed) <= 2 * rpm
+    assert len(passed) <= rpm + (now - NOON) * rpm / MINUTE + 1
+
+
+@given(steps, st.integers(1, 20))
+def test_retry_after_is_neither_too_short_nor_longer_than_needed(pauses: list[float], rpm: int) -> None:
+    """At the time that is told it passes, and a moment before it does not."""
+    limits, meter, now = KeyLimits(rpm=rpm), Meter(), NOON
+    for pause in pauses:
+        now += pause / 30
+        meter, excess = rules.begin(limits, meter, 0, 0, now)
+        if excess is not None:
+            assert excess.seconds is not None
+            assert rules.begin(limits, meter, 0, 0, now + excess.seconds + 1e-3)[1] is None
+            assert rules.begin(limits, meter, 0, 0, now + excess.seconds - 1e-2)[1] is not None
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500), st.floats(0, 30)), max_size=40))
+def test_reserved_and_settled_is_what_was_used(requests: list[tuple[int, int, float]]) -> None:
+    """In all and today, whatever was estimated; and the minute never holds less than nothing."""
+    limits, meter, now, used_in_all = KeyLimits(tpm=100), Meter(day=20_000), 20_000.0 * DAY, 0
+    for estimate, used, pause in requests:
+        now += pause
+        tokens = rules.reservable(limits, estimate)
+        meter, excess = rules.reserve(limits, meter, tokens, now)
+        assert (excess is None) or meter.tokens + tokens > 100
+        if excess is None:
+            meter = rules.settle(limits, meter, tokens, used, now)
+            used_in_all += used
+        assert meter.tokens >= 0
+    assert meter.total == meter.today == used_in_all
+
+
+def test_parallel_requests_cannot_all_pass_on_the_same_remainder() -> None:
+    """Each reserves what it may take."""
+    account = Account("kitchen", KeyLimits(tpm=1000))
+    first = account.begin(NOON)
+    first.reserve(600, NOON)
+    second = account.begin(NOON)
+    with pytest.raises(KeyLimited, match="1000 tokens a minute") as caught:
+        second.reserve(600, NOON)
+    assert caught.value.code == "key_tpm_exceeded"
+    assert caught.value.retry_after == ceil(200 * MINUTE / 1000)
+    first.end(100, NOON)  # it took less: the rest is free again
+    second.reserve(600, NOON)
+
+
+def test_a_request_larger_than_the_limit_passes_when_nothing_else_is_used() -> None:
+    """Otherwise it could never be served."""
+    account = Account("kitchen", KeyLimits(tpm=100))
+    one = account.begin(NOON)
+    one.reserve(5000, NOON)
+    one.end(400, NOON)
+    with pytest.raises(KeyLimited) as caught:
+        account.begin(NOON).reserve(1, NOON)
+    assert caught.value.retry_after == ceil(301 * MINUTE / 100)
+
+
+@pytest.mark.parametrize(
+    "limits, meter, in_flight, reserved, excess",
+    [
+        (KeyLimits(), Meter(total=10**12), 999, 0, None),
+        (KeyLimits(concurrency=2), Meter(), 1, 0, None),
+        (KeyLimits(concurrency=2), Meter(), 2, 0, Excess("concurrency", 1.0)),
+        (KeyLimits(budget=100), Meter(total=99), 0, 0, None),
+        (KeyLimits(budget=100), Meter(total=100), 0, 0, Excess("budget", None)),
+        (KeyLimits(budget=100), Meter(total=60), 1, 40, Excess("budget", 1.0)),
+        (KeyLimits(daily_budget=100), Meter(day=20_000, today=100), 0, 0, Excess("daily_budget", 43_200.0)),
+        (KeyLimits(daily_budget=100), Meter(day=19_999, today=100), 0, 0, None),
+        (KeyLimits(daily_budget=100), Meter(day=20_000, today=60), 1, 40, Excess("daily_budget", 1.0)),
+        (KeyLimits(rpm=6), Meter(requests=6, at=NOON), 0, 0, Excess("rpm", 10.0)),
+        (KeyLimits(rpm=6), Meter(requests=6, at=NOON - 10), 0, 0, None),
+        (KeyLimits(rpm=6), Meter(requests=6, at=NOON + 3600), 0, 0, Excess("rpm", 10.0)),
+    ],
+    ids=[
+        "no limit", "a place left", "no place left", "one token left", "used up", "reserved", "used up today",
+        "used up yesterday", "reserved today", "six a minute", "ten seconds later", "the clock was set back",
+    ],
+)  # fmt: skip
+def test_each_limit_is_kept(
+    limits: KeyLimits, meter: Meter, in_flight: int, reserved: int, excess: Excess | None
+) -> None:
+    """At noon. What is only reserved may come free at any time; a budget that is used up does not."""
+    assert rules.begin(limits, meter, in_flight, reserved, NOON)[1] == excess
+
+
+def test_a_refused_request_is_not_counted() -> None:
+    """Whoever keeps asking does not wait longer."""
+    limits = KeyLimits(rpm=1)
+    meter, _ = rules.begin(limits, Meter(), 0, 0, NOON)
+    for _ in range(5):
+        meter, excess = rules.begin(limits, meter, 0, 0, NOON)
+        assert excess == Excess("rpm", 60.0)
+
+
+def test_every_limit_has_its_own_code_and_says_what_to_do() -> None:
+    """One that waiting does not mend has no time to wait for."""
+    codes = {}
+    for limit in ("rpm", "concurrency", "daily_budget", "budget"):
+        meter = Meter(requests=1, at=NOON, day=20_000, today=1, total=1)
+        account = Account("kitchen", replace(KeyLimits(), **{limit: 1}), meter)
+        account.in_flight = 1
+        with pytest.raises(KeyLimited, match="the key 'kitchen'") as caught:
+            account.begin(NOON)
+        codes[caught.value.code] = caught.value.retry_after
+    assert codes == {
+        "key_rpm_exceeded": 60,
+        "key_concurrency_exceeded": 1,
+        "key_daily_budget_exceeded": 43_200,
+        "key_budget_exceeded": None,
+    }
+
+
+def test_an_admission_ends_once() -> None:
+    """However many places say so."""
+    account = Account("kitchen", KeyLimits(concurrency=1))
+    one = account.begin(NOON)
+    one.end(7, NOON)
+    one.end(7, NOON)
+    assert (account.in_flight, account.meter.total) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    "used, shown",
+    [(0, b"0ms"), (1, b"100ms"), (10, b"1s"), (599, b"1m0s"), (3605, b"6m1s"), (600, b"1m0s")],
+)
+def test_the_reset_is_written_as_openai_writes_it(used: int, shown: bytes) -> None:
+    """Go's notation of a duration."""
+    limits = KeyLimits(rpm=600)
+    found = dict(rules.headers(limits, Meter(requests=used, at=NOON), NOON))
+    assert found[b"x-ratelimit-reset-requests"] == shown
+    assert found[b"x-ratelimit-remaining-requests"] == b"%d" % max(600 - used, 0)
+    assert b"x-ratelimit-limit-tokens" not in found
+
+
+def test_a_key_that_is_replaced_begins_anew_and_one_that_stays_goes_on() -> None:
+    """By when it was made: a new key of an old name is another one."""
+    accounts = Accounts()
+    accounts.take({"a": KeyTerms(KeyLimits(rpm=5), "t1")}, {"a": Meter(total=3)})
+    held = accounts.of("a")
+    assert held.meter.total == 3
+    accounts.take({"a": KeyTerms(KeyLimits(rpm=9), "t1")}, {"a": Meter(total=0)})
+    assert accounts.of("a") is held
+    assert held.limits.rpm == 9
+    accounts.take({"a": KeyTerms(KeyLimits(), "t2")}, {})
+    assert accounts.of("a").meter.total == 0
+    assert accounts.of("gone").name == ANONYMOUS
+
+
+def test_only_what_changed_is_written_and_what_could_not_be_is_kept() -> None:
+    """Keys of the configuration are not: their names say nothing over a restart."""
+    accounts = Accounts()
+    accounts.take({"a": KeyTerms(created="t"), "b": KeyTerms(created="t"), "key-1": KeyTerms()}, {})
+    for name in ("a", "key-1"):
+        accounts.of(name).begin(NOON).end(5, NOON)
+    found = accounts.changed()
+    assert {name: meter.total for name, meter in found.items()} == {"a": 5}
+    assert accounts.changed() == {}
+    accounts.mark_changed(found)
+    assert accounts.changed() == found

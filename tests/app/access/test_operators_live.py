@@ -1,0 +1,141 @@
+"""Operators with roles: what each may do, and who stands in the audit."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+
+from app.access.roles import OPEN_ROUTES, ROUTES, Role, check
+from app.errors.tree import RoleRequired
+from tests.app.access.test_keys_live import operate
+from tests.app.house import TOKEN, House, config, house, run
+from tests.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PATHS = {"{id}": "1", "{digest}": "sha256:00", "{name}": "nobody"}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A gateway with an operator of each role."""
+    async with house(tmp_path_factory.mktemp("state")) as it:
+        for role in Role:
+            body = {"name": f"the-{role}r", "role": str(role)}
+            it.tokens = getattr(it, "tokens", {})  # type: ignore[attr-defined]
+            it.tokens[role] = (await operate(it, "POST", "/admin/operators", body)).json["token"]  # type: ignore[attr-defined]
+        yield it
+
+
+def token(home: House, role: Role) -> str:
+    """Of the operator with this role."""
+    return str(home.tokens[role])  # type: ignore[attr-defined]
+
+
+def routes_of(home: House) -> set[tuple[str, str]]:
+    """Every route of the operators' listener, by method and template, as its OpenAPI document lists them."""
+    application: FastAPI = home.gateway.admin._app  # type: ignore[attr-defined]
+    paths = application.openapi()["paths"]
+    return {(method.upper(), path) for path, methods in paths.items() for method in methods}
+
+
+async def test_every_admin_route_declares_its_role(home: House) -> None:
+    """In the one table; and the table names no route that is not there."""
+    declared = {(method, path) for method, path in routes_of(home) if path not in OPEN_ROUTES}
+    assert declared == set(ROUTES)
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(ROUTES))
+async def test_a_lower_role_is_refused_by_name_and_a_higher_one_is_not(
+    home: House, method: str, path: str
+) -> None:
+    """403 before anything else is looked at; whoever has the role gets another answer."""
+    needed = ROUTES[method, path]
+    for name, value in PATHS.items():
+        path = path.replace(name, value)
+    for role in Role:
+        if path.endswith("/events"):
+            continue
+        answer = await operate(home, method, path, token=token(home, role))
+        if role < needed:
+            assert (answer.status, answer.error["code"]) == (403, f"role_{needed}_required")
+            assert str(needed) in answer.error["message"]
+        else:
+            assert answer.status != 403
+            assert answer.status != 401
+
+
+async def test_an_unlisted_route_needs_the_highest_role() -> None:
+    """What was forgotten is closed."""
+    check(Role.ADMINISTER, "POST", "/admin/new")
+    with pytest.raises(RoleRequired):
+        check(Role.PROMOTE, "POST", "/admin/new")
+
+
+async def test_the_audit_names_who_did_it(home: House) -> None:
+    """And not what they hold."""
+    await operate(
+        home, "POST", "/admin/keys", {"name": "kitchen", "rpm": 5}, token=token(home, Role.ADMINISTER)
+    )
+    revoke = {"thing": "engine", "id": "sha256:" + "0" * 64, "reason": "it is a test"}
+    await operate(home, "POST", "/admin/revoke", revoke)
+    events = (await home.operate("/admin/audit?newest=1&limit=2")).json["events"]
+    assert [(e["actor"], e["verb"], e["subject"][:7]) for e in events] == [
+        ("the-administerr", "api_key.added", "kitchen"),
+        ("admin", "engine.revoked", "sha256:"),
+    ]
+    assert events[0]["detail"] == {"limits": {"rpm": 5}}
+
+
+async def test_a_revoked_operator_is_out_at_once(home: House) -> None:
+    made = await operate(home, "POST", "/admin/operators", {"name": "temp", "role": "watch"})
+    held = made.json["token"]
+    assert (await operate(home, "GET", "/admin/status", token=held)).status == 200
+    assert (await operate(home, "DELETE", "/admin/operators/temp")).status == 200
+    answer = await operate(home, "GET", "/admin/status", token=held)
+    assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
+
+
+@pytest.mark.parametrize("name", ["admin", "configuration", "SIGHUP", "operator"])
+async def test_nobody_takes_a_name_that_the_audit_uses(home: House, name: str) -> None:
+    answer = await operate(home, "POST", "/admin/operators", {"name": name, "role": "watch"})
+    assert (answer.status, answer.error["code"]) == (400, "invalid_value")
+
+
+async def test_a_role_that_is_none_is_refused(home: House) -> None:
+    answer = await operate(home, "POST", "/admin/operators", {"name": "someone", "role": "root"})
+    assert answer.status == 400
+    assert "watch, promote, administer" in answer.error["message"]
+
+
+async def test_the_first_token_is_admin_and_cannot_be_revoked_by_name(home: House) -> None:
+    listed = (await home.operate("/admin/operators")).json["operators"]
+    assert listed[0] == {"name": "admin", "role": "administer", "created": None, "revoked": None}
+    answer = await operate(home, "DELETE", "/admin/operators/admin")
+    assert (answer.status, answer.error["code"]) == (404, "operator_not_found")
+
+
+async def test_a_callers_key_opens_no_admin_route_and_an_operators_token_no_public_one(home: House) -> None:
+    key = (await operate(home, "POST", "/admin/keys", {"name": "porch"})).json["key"]
+    assert (await operate(home, "GET", "/admin/status", token=key)).status == 401
+    for held in (TOKEN, token(home, Role.ADMINISTER)):
+        assert (await home.ask(headers={"authorization": f"Bearer {held}"})).status == 401
+
+
+async def test_status_says_who_is_asking(home: House) -> None:
+    """The console shows it."""
+    answer = await operate(home, "GET", "/admin/status", token=token(home, Role.WATCH))
+    assert answer.json["operator"] == {"name": "the-watchr", "role": "watch"}
+
+
+async def test_operators_survive_a_restart(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine:
+        settings = config(engine, tmp_path)
+        async with run(settings, engine) as home:
+            made = await operate(home, "POST", "/admin/operators", {"name": "eve", "role": "watch"})
+        async with run(settings, engine) as home:
+            held = made.json["token"]
+            assert (await operate(home, "GET", "/admin/status", token=held)).status == 200
+            assert (await operate(home, "POST", "/admin/reload", token=held)).status == 403

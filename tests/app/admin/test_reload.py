@@ -1,0 +1,208 @@
+"""Reload: all or nothing, told by key name, and nobody who is being served notices."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from app.config.config import Config, ConfigError, load
+from app.registry.errors import StorageFull
+from app.registry.registry import Registry
+from app.telemetry import log as logs
+from app.wiring import create_gateway
+from tests.app.access.test_keys_live import operate
+from tests.app.house import House, config, house
+from tests.script import DONE, Head, Say, Until, finish, text
+from tests.scripted_engine import ScriptedEngine
+
+
+class File:
+    """The configuration as it lies on disk: what the next reload reads."""
+
+    def __init__(self, now: Config) -> None:
+        self.now: Config | Exception = now
+
+    def __call__(self) -> Config:
+        if isinstance(self.now, Exception):
+            raise self.now
+        return self.now
+
+    def model(self, **changes: Any) -> None:
+        """Edit the model."""
+        assert isinstance(self.now, Config)
+        model = self.now.models["annie"].model_copy(update=changes)
+        self.now = self.now.model_copy(update={"models": {"annie": model}})
+
+    def section(self, name: str, **changes: Any) -> None:
+        """Edit a section."""
+        assert isinstance(self.now, Config)
+        edited = getattr(self.now, name).model_copy(update=changes)
+        self.now = self.now.model_copy(update={name: edited})
+
+
+@asynccontextmanager
+async def reloadable(base: Path, **settings: Any) -> AsyncIterator[tuple[House, File]]:
+    """A gateway, and the file that it is reloaded from."""
+    async with house(base, **settings) as home:
+        file = File(home.gateway.config)
+        home.gateway.reloader._read = file
+        yield home, file
+
+
+async def reload(home: House) -> Any:
+    """The answer to an operator."""
+    return await operate(home, "POST", "/admin/reload")
+
+
+async def test_a_changed_limit_holds_for_the_next_request(tmp_path: Path) -> None:
+    async with reloadable(tmp_path) as (home, file):
+        long = home.body(messages=[{"role": "user", "content": "Hi"}] * 3)
+        assert (await home.ask(long)).status == 200
+        file.section("gateway", max_messages=2)
+        assert (await reload(home)).json["changed"] == ["gateway.max_messages"]
+        assert (await home.ask(long)).status == 400
+        event = (await home.operate("/admin/audit?newest=1&limit=1")).json["events"][0]
+        assert (event["actor"], event["verb"]) == ("admin", "configuration.reloaded")
+        assert event["detail"] == {"changed": ["gateway.max_messages"]}
+
+
+async def test_a_stream_keeps_what_it_began_with(tmp_path: Path) -> None:
+    """It is not cut off, and its reply is made as its model was then; the next one is made anew."""
+    go = asyncio.Event()
+    async with reloadable(tmp_path) as (home, file):
+        home.engine.play(Head(), Say(text("One")), Until(go), Say(text(" two")), Say(finish()), Say(DONE))
+        async with home.begin() as response:
+            came = await response.content.readany()
+            file.model(reasoning="separate", concurrency=1, queue=0)
+            assert (await reload(home)).status == 200
+            busy = await home.ask()
+            assert (busy.status, busy.error["code"]) == (429, "queue_full")
+            go.set()
+            came += await response.read()
+        assert b" two" in came and came.endswith(b"data: [DONE]\n\n")
+        assert (await home.ask()).status == 200
+
+
+async def test_a_larger_cap_lets_in_who_waits(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    slow = (Head(), Say(text("One")), Until(go), Say(finish()), Say(DONE))
+    async with reloadable(tmp_path, concurrency=1) as (home, file):
+        home.engine.play(*slow)
+        home.engine.play(*slow)
+        asks = [asyncio.create_task(home.ask(stream=True)) for _ in range(2)]
+        while home.gateway.proxy.in_flight < 2:
+            await asyncio.sleep(0.001)
+        file.model(concurrency=2)
+        await reload(home)
+        async with asyncio.timeout(8):
+            while len(home.engine.requests) < 2:
+                await asyncio.sleep(0.001)
+        go.set()
+        assert [answer.status for answer in await asyncio.gather(*asks)] == [200, 200]
+
+
+REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {
+    "what needs a restart": (lambda file: file.section("gateway", listen="127.0.0.1:1"), "restart_required", "gateway.listen"),
+    "who is live": (lambda file: file.model(live="other"), "restart_required", "models.annie.live"),
+    "a file that is wrong": (lambda file: setattr(file, "now", ConfigError("x.toml: gateway.lisen: unknown key")),
+                             "configuration_invalid", "gateway.lisen"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_cannot_be_taken_is_named_and_nothing_is_taken(case: str, tmp_path: Path) -> None:
+    """Not even that part of the file which could be."""
+    break_it, code, key = REFUSED[case]
+    async with reloadable(tmp_path) as (home, file):
+        file.section("gateway", max_messages=1)
+        break_it(file)
+        answer = await reload(home)
+        assert (answer.status, answer.error["code"]) == (409, code)
+        assert key in answer.error["message"]
+        assert "max_messages" not in answer.error["message"]
+        assert (await home.ask(messages=[{"role": "user", "content": "Hi"}] * 2)).status == 200
+        assert (await home.operate("/admin/audit?newest=1&limit=1")).json["events"][0][
+            "verb"
+        ] != "configuration.reloaded"
+        assert (await home.metrics())("manners_reloads_total", result=code) == 1
+
+
+async def test_keys_of_the_configuration_are_read_again(tmp_path: Path) -> None:
+    """One goes, one comes; the listener without keys becomes one with keys."""
+    async with reloadable(tmp_path) as (home, file):
+        assert (await home.ask()).status == 200
+        file.section("secrets", api_keys=("new",))
+        assert (await reload(home)).json["changed"] == ["callers' keys"]
+        assert (await home.ask()).status == 401
+        assert (await home.ask(headers={"authorization": "Bearer new"})).status == 200
+
+
+async def test_the_first_token_is_read_again(tmp_path: Path) -> None:
+    """A replaced file is the new token."""
+    async with reloadable(tmp_path) as (home, file):
+        (tmp_path / "admin.token").write_text("replaced\n")
+        assert (await reload(home)).status == 200
+        assert (await operate(home, "GET", "/admin/status", token="replaced")).status == 200
+        assert (await reload(home)).status == 401
+
+
+async def test_a_reload_that_cannot_be_recorded_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit comes before the change, as everywhere."""
+
+    def full(self: Registry, entry: Any) -> None:
+        raise StorageFull("the state folder's disk is full")
+
+    async with reloadable(tmp_path) as (home, file):
+        file.section("gateway", max_messages=1)
+        monkeypatch.setattr(Registry, "note", full)
+        assert (await reload(home)).status == 507
+        assert (await home.ask(messages=[{"role": "user", "content": "Hi"}] * 2)).status == 200
+
+
+async def test_the_logs_level_and_format_change_while_loggers_are_in_use(tmp_path: Path) -> None:
+    outer = structlog.get_config()
+    out, output = io.BytesIO(), logs.LogOutput("error")
+    try:
+        async with ScriptedEngine() as engine:
+            now = config(engine, tmp_path)
+            file = File(
+                now.model_copy(update={"log": now.log.model_copy(update={"level": "info", "format": "text"})})
+            )
+            gateway = create_gateway(now, "t", logs.configure(output, out), read=file, output=output)
+            await gateway.start()
+            gateway.log.warning("before")
+            await gateway.reloader.reload("SIGHUP")
+            await gateway.stop()
+    finally:
+        structlog.configure(**outer)
+    first, *_ = out.getvalue().decode().splitlines()
+    assert "before" not in out.getvalue().decode()
+    assert " info reloaded operator=SIGHUP " in first
+
+
+async def test_the_whole_file_is_read_anew(tmp_path: Path) -> None:
+    """By the loader that a start uses."""
+    path = tmp_path / "manners.toml"
+    text_of = '[gateway]\nstate = "s"\nmax_messages = {}\n[engines.e]\ndialect = "vllm"\ndriver = "url"\nurl = "http://127.0.0.1:9"\n[models.annie]\nlive = "e"\n'
+    path.write_text(text_of.format(4))
+    outer = structlog.get_config()
+    gateway = create_gateway(
+        load(path, {}), "t", logs.configure(stream=io.BytesIO()), read=lambda: load(path, {})
+    )
+    await gateway.open()
+    try:
+        path.write_text(text_of.format(5))
+        assert (await gateway.reloader.reload("x"))["changed"] == ["gateway.max_messages"]
+        path.write_text(text_of.format("no"))
+        with pytest.raises(Exception, match="not TOML"):
+            await gateway.reloader.reload("x")
+    finally:
+        await gateway.stop()
+        structlog.configure(**outer)

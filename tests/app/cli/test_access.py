@@ -1,0 +1,128 @@
+"""`manners key`, `manners operator` and `manners reload`: with a gateway, and without one."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.__main__ import main
+from app.registry.reader import RegistryReader
+from tests.app.house import TOKEN, House, house
+
+HEAD = '[engines.e]\ndialect = "vllm"\ndriver = "url"\nurl = "http://127.0.0.1:9"\n[models.annie]\nlive = "e"\n[gateway]\n'
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No keys from outside; the token of the gateway of these tests."""
+    monkeypatch.delenv("MANNERS_API_KEYS", raising=False)
+    monkeypatch.setenv("MANNERS_ADMIN_TOKEN", TOKEN)
+
+
+def offline(folder: Path, *words: str) -> int:
+    """A command where no gateway runs."""
+    file = folder / "manners.toml"
+    file.write_text(HEAD + 'state = "state"\n')
+    return main([*words, "--config", str(file)])
+
+
+async def command(home: House, *words: str) -> int:
+    """A command beside a running gateway, as from another process."""
+    config, admin = home.gateway.config, home.admin.removeprefix("http://")
+    file = config.state_dir / "client.toml"
+    file.write_text(HEAD + f'state = "{config.state_dir}"\nadmin = "{admin}"\n')
+    return await asyncio.to_thread(main, [*words, "--config", str(file)])
+
+
+def test_keys_and_operators_can_be_made_before_the_first_start(tmp_path: Path, capsys: Any) -> None:
+    assert offline(tmp_path, "key", "add", "kitchen", "--rpm", "60", "--daily-budget", "1_000_000") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("sk-manners-") and out.count("\n") == 1  # KEY=$(manners key add kitchen)
+    assert "not shown again" in err
+    assert offline(tmp_path, "operator", "add", "eve", "--role", "promote") == 0
+    assert capsys.readouterr().out.startswith("op-manners-")
+    assert offline(tmp_path, "key", "list", "--json") == 0
+    (key,) = json.loads(capsys.readouterr().out)["keys"]
+    assert (key["name"], key["limits"]["rpm"], key["limits"]["daily_budget"]) == ("kitchen", 60, 1_000_000)
+    assert offline(tmp_path, "operator", "list") == 0
+    assert "eve" in (listed := capsys.readouterr().out) and "promote" in listed
+    assert offline(tmp_path, "key", "revoke", "kitchen") == 0
+    with RegistryReader.at(tmp_path / "state" / "registry.db") as reader:
+        assert [event.verb for event in reader.events()] == [
+            "api_key.added",
+            "operator.added",
+            "api_key.revoked",
+        ]
+        assert {event.actor for event in reader.events()} == {"admin"}
+
+
+async def test_a_running_gateway_takes_them_at_once(tmp_path: Path, capsys: Any) -> None:
+    async with house(tmp_path) as home:
+        assert await command(home, "key", "add", "porch", "--concurrency", "2") == 0
+        key = {"authorization": f"Bearer {capsys.readouterr().out.strip()}"}
+        assert (await home.ask(headers=key)).status == 200
+        assert await command(home, "key", "list") == 0
+        assert "porch" in capsys.readouterr().out
+        assert await command(home, "key", "revoke", "porch") == 0
+        assert (await home.ask(headers=key)).status == 401
+
+
+async def test_an_operators_own_token_is_used_and_stands_in_the_audit(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path) as home:
+        assert await command(home, "operator", "add", "eve", "--role", "administer") == 0
+        monkeypatch.setenv("MANNERS_ADMIN_TOKEN", capsys.readouterr().out.strip())
+        assert await command(home, "reload") == 0
+        assert "reloaded; changed: nothing in the configuration" in capsys.readouterr().out
+        event = (await home.operate("/admin/audit?newest=1&limit=1")).json["events"][0]
+        assert (event["actor"], event["verb"]) == ("eve", "configuration.reloaded")
+
+
+async def test_a_role_that_is_not_enough_is_code_77(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EX_NOPERM, and one line that names the role."""
+    async with house(tmp_path) as home:
+        await command(home, "operator", "add", "eve")
+        monkeypatch.setenv("MANNERS_ADMIN_TOKEN", capsys.readouterr().out.strip())
+        assert await command(home, "reload") == 77
+        assert "role_administer_required" in capsys.readouterr().err
+        assert await command(home, "status") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("key", "add", "key-1"), 1, "invalid_value"),
+        (("key", "revoke", "nobody"), 1, "key_not_found"),
+        (("operator", "revoke", "admin"), 1, "operator_not_found"),
+        (("reload",), 69, "no gateway at"),
+    ],
+)
+def test_a_no_is_one_line_and_a_code(
+    words: tuple[str, ...], code: int, said: str, tmp_path: Path, capsys: Any
+) -> None:
+    assert offline(tmp_path, *words) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1 and said in err
+
+
+@pytest.mark.parametrize(
+    "words", [("key",), ("key", "add"), ("key", "add", "a", "--rpm", "0"), ("key", "add", "a", "--rpm", "x")]
+)
+def test_a_wrong_flag_is_code_64(words: tuple[str, ...], capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    assert ended.value.code == 64
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_version_is_said(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("manners ")

@@ -1,0 +1,222 @@
+"""The MTP head of a Qwen3.5: carried through quantization, training, unpacking and GGUF, and told of in the artefact."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from gates.artefact import artefact  # noqa: E402
+from quantizer.checkpoint.mtp import inside, mtp_facts, whole_head  # noqa: E402
+from quantizer.checkpoint.source import open_source  # noqa: E402
+from quantizer.checkpoint.unpack import unpack  # noqa: E402
+from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.ptq import quantize  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
+from quantizer.train import run as training  # noqa: E402
+from quantizer.verify.check import verify  # noqa: E402
+from tests.quantizer import folders, ggufs, tiny  # noqa: E402
+from tests.quantizer.learners import silent  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+UNTRAINED = "not trained with the body"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source with a head, and data."""
+    made = tmp_path_factory.mktemp("mtp")
+    folders.save(tiny.qwen3_5, made / "source")
+    folders.give_mtp(made / "source")
+    rows.write(made / "data.jsonl", 6)
+    return made
+
+
+@pytest.fixture(scope="module")
+def quantized(place: Path) -> Path:
+    """The source in NVFP4."""
+    recipe = load_recipe("default", ["calibrate.conversations=4"])
+    quantize.run(
+        recipe, place / "source", place / "data.jsonl", place / "nvfp4", now=folders.NOW, device="cpu"
+    )
+    return place / "nvfp4"
+
+
+def head(folder: Path) -> dict[str, Any]:
+    return {name: tensor for name, tensor in folders.load(folder).items() if inside(name)}
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def told(folder: Path) -> dict[str, Any]:
+    """What the artefact says of the head."""
+    facts: dict[str, Any] = artefact.load(folder).provenance.recipe["outcome"]["mtp"]
+    return facts
+
+
+def test_quantization_carries_the_head_in_bf16(place: Path, quantized: Path) -> None:
+    """Byte for byte, kept from servers' NVFP4 kernels by the ignore list, and said in the artefact."""
+    ignored = json.loads((quantized / "config.json").read_text())["quantization_config"]["ignore"]
+
+    assert len(head(quantized)) == 15 and same(head(quantized), head(place / "source"))
+    assert "mtp*" in ignored and not [name for name in ignored if name.startswith("mtp.")]
+    assert not [found for found in verify(quantized, place / "source").findings if found.severity == "error"]
+    assert told(quantized)["tensors"] == 15 and UNTRAINED not in told(quantized)["state"]
+
+
+def test_training_carries_the_head_and_says_what_became_of_it(place: Path, tmp_path: Path) -> None:
+    """It was not trained with the body: nobody has to find that out by slow drafts."""
+    recipe = load_recipe("qat", ["train.max_steps=2", "train.batch_tokens=1024", "train.micro_tokens=1024"])
+    given = {"now": folders.NOW, "device": "cpu", "log": silent, "bf16": tmp_path / "bf16"}
+    training.run(recipe, place / "source", place / "data.jsonl", tmp_path / "out", **given)  # type: ignore[arg-type]
+
+    for out in ("out", "bf16"):
+        assert same(head(tmp_path / out), head(place / "source"))
+        assert UNTRAINED in told(tmp_path / out)["state"]
+
+
+def test_unpacking_carries_the_head(place: Path, quantized: Path, tmp_path: Path) -> None:
+    """From NVFP4 back to BF16."""
+    unpack(quantized, tmp_path / "out", now=folders.NOW)
+
+    assert same(head(tmp_path / "out"), head(place / "source"))
+
+
+# ---------------------------------------------------------------------------------------------------- facts
+
+
+def lacking(folder: Path, name: str) -> Path:
+    """A source whose head lacks a tensor; of all, whose head is gone."""
+    from safetensors.torch import save_file
+
+    folders.bare(tiny.qwen3_5, folder)
+    folders.give_mtp(folder)
+    kept = {key: t for key, t in folders.load(folder).items() if name not in key or not inside(key)}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_a_head_that_was_lost_before_is_told(tmp_path: Path) -> None:
+    """As transformers loses it: the configuration still names it, and a server would look for it."""
+    facts = mtp_facts(open_source(lacking(tmp_path, "")), trained=False)
+
+    assert facts is not None and facts["tensors"] == 0 and "do not draft with it" in facts["state"]
+
+
+@pytest.mark.parametrize(
+    "name", ["fc.weight", "pre_fc_norm_hidden", "layers.0.self_attn.q_norm", "mlp.up_proj"]
+)
+def test_a_head_that_is_not_whole_is_told(tmp_path: Path, name: str) -> None:
+    """It is carried all the same."""
+    source = open_source(lacking(tmp_path, name))
+    facts = mtp_facts(source, trained=False)
+
+    assert not whole_head(source.folder.tensors)
+    assert facts is not None and facts["tensors"] == 14 and "not a whole head" in facts["state"]
+
+
+def test_a_model_without_a_head_says_nothing(tmp_path: Path) -> None:
+    """Qwen3 has none."""
+    assert mtp_facts(folders.bare(tiny.qwen3, tmp_path), trained=True) is None
+
+
+# ----------------------------------------------------------------------------------------------------- GGUF
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a head that can become a GGUF file."""
+    folder = ggufs.save(ggufs.qwen3_5(), tmp_path_factory.mktemp("hybrid") / "bf16")
+    folders.give_mtp(folder)
+    return folder
+
+
+NEXTN = {
+    "nextn.eh_proj.weight": "mtp.fc.weight",
+    "nextn.enorm.weight": "mtp.pre_fc_norm_embedding.weight",
+    "nextn.hnorm.weight": "mtp.pre_fc_norm_hidden.weight",
+    "nextn.shared_head_norm.weight": "mtp.norm.weight",
+    "attn_q.weight": "mtp.layers.0.self_attn.q_proj.weight",
+    "attn_k_norm.weight": "mtp.layers.0.self_attn.k_norm.weight",
+    "post_attention_norm.weight": "mtp.layers.0.post_attention_layernorm.weight",
+    "ffn_down.weight": "mtp.layers.0.mlp.down_proj.weight",
+}
+
+
+@pytest.mark.parametrize("kind", ["f16", "q4_k_m", "nvfp4"])
+def test_a_gguf_file_has_the_head_behind_the_last_block(hybrid: Path, tmp_path: Path, kind: str) -> None:
+    """In llama.cpp's names: matrices in BF16 as they were, norms with the 1 that its RMSNorm does not add."""
+    gguf = pytest.importorskip("gguf", reason=INSTALL)
+    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+    from quantizer.gguf.write import write_gguf
+
+    source = hybrid
+    if kind == "nvfp4":
+        source = tmp_path / "nvfp4"
+        make_nvfp4(hybrid, source)
+    write_gguf(source, tmp_path / "x.gguf", kind, "x")
+    reader = gguf.GGUFReader(tmp_path / "x.gguf")
+    found = {t.name.removeprefix("blk.4."): t for t in reader.tensors if t.name.startswith("blk.4.")}
+
+    assert len(found) == 15
+    assert reader.fields["qwen35.block_count"].contents() == 5
+    assert reader.fields["qwen35.nextn_predict_layers"].contents() == 1
+    for name, origin in NEXTN.items():
+        wanted = head(hybrid)[origin]
+        got = torch.from_numpy(gguf.dequantize(found[name].data, found[name].tensor_type).copy())
+        assert found[name].tensor_type.name == ("BF16" if wanted.ndim > 1 else "F32")
+        assert torch.equal(got, wanted.float() + (1 if wanted.ndim == 1 else 0)), name
+
+
+def make_nvfp4(source: Path, out: Path) -> None:
+    """An NVFP4 folder as the quantizer's export makes it."""
+    opened = open_source(source)
+    folders.export(folders.attached(opened), opened, out)
+
+
+def test_a_head_that_is_not_whole_is_left_out_of_gguf(hybrid: Path, tmp_path: Path) -> None:
+    """llama.cpp would refuse the file; the artefact says so."""
+    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+    import shutil
+
+    from safetensors.torch import save_file
+
+    from quantizer.gguf.make import GgufJob, make_gguf
+
+    shutil.copytree(hybrid, tmp_path / "bf16")
+    held = {name: t for name, t in folders.load(hybrid).items() if name != "mtp.fc.weight"}
+    save_file(held, tmp_path / "bf16" / "model.safetensors", metadata={"format": "pt"})
+    whole = make_gguf(GgufJob(hybrid, tmp_path / "whole", "q4_k_m"), folders.NOW)
+    lacking = make_gguf(GgufJob(tmp_path / "bf16", tmp_path / "out", "q4_k_m"), folders.NOW)
+
+    assert whole.provenance.recipe["mtp"]["tensors"] == 15
+    assert lacking.provenance.recipe["mtp"] == {"tensors": 0, "state": "left out of this file"}
+
+
+@pytest.mark.engine
+def test_llama_cpp_loads_a_file_with_a_head(hybrid: Path, tmp_path: Path) -> None:
+    """And foretells what it foretells without one."""
+    pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
+    from quantizer.experiments.nano.serving import post, serving
+    from quantizer.gguf.write import write_gguf
+
+    plain = ggufs.save(ggufs.qwen3_5(), tmp_path / "plain")
+    prompt = torch.randint(1, 600, (24,), generator=torch.Generator().manual_seed(3)).tolist()
+    body = {"prompt": prompt, "n_predict": 8, "n_probs": 5, "temperature": 0, "return_tokens": True}
+    replies = []
+    for folder in (hybrid, plain):
+        write_gguf(folder, tmp_path / "x.gguf", "f16", "x")
+        with serving(tmp_path / "x.gguf", 1, 512) as base:
+            replies.append(post(base, "/completion", body))
+
+    assert replies[0]["tokens"] == replies[1]["tokens"]
+    for one, other in zip(*(reply["completion_probabilities"] for reply in replies), strict=True):
+        assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-3)

@@ -1,0 +1,196 @@
+"""Two processes that train over gloo: killed and gone on with to the bit, with fewer processes, and in half the memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from gates.artefact import artefact  # noqa: E402
+from quantizer.checkpoint.source import open_source  # noqa: E402
+from quantizer.core.errors import QuantizerError  # noqa: E402
+from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
+from quantizer.train.run import CURVE, run  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+from tests.quantizer.learners import silent  # noqa: E402
+from tests.quantizer.processes import finish, start  # noqa: E402
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.slow,  # runs of two processes that are killed and started again
+    pytest.mark.usefixtures("one_thread"),
+]
+STEPS = ("train.max_steps=9", "train.save=1", "train.epochs=20", "train.refresh=2", "train.lr=1e-3",
+         "train.batch_tokens=2048", "train.micro_tokens=1024")  # fmt: skip
+LOW = (*STEPS, "train.batch_tokens=1024", "train.optimizer=adamw_8bit")
+CASES = [
+    pytest.param("qat", tiny.qwen3, STEPS, (0, 1), id="qat, exact, both killed"),
+    pytest.param("qad", tiny.qwen3_5, STEPS, (1,), id="qad of the hybrid, exact, one killed"),
+    pytest.param("qat", tiny.qwen3, LOW, (0,), id="qat, 8 bits, the writer killed"),
+    pytest.param("qad", tiny.qwen3, LOW, (0, 1), id="qad, 8 bits, both killed"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources and data."""
+    made = tmp_path_factory.mktemp("models")
+    for build in folders.BUILDS:
+        folders.save(build, made / build.__name__)
+    rows.write(made / "data.jsonl", 16)
+    return made
+
+
+def train(source: Path, data: Path, out: Path, name: str, changes: tuple[str, ...], resume: bool) -> None:
+    """A whole run in this process; what it refuses goes to stderr."""
+    try:
+        run(
+            load_recipe(name, changes),
+            source,
+            data,
+            out,
+            now=folders.NOW,
+            device="cpu",
+            resume=resume,
+            log=silent,
+        )
+    except QuantizerError as error:
+        Path(f"{out}.{os.environ['RANK']}.error").write_text(str(error))
+        raise SystemExit(error.exit_code) from None
+
+
+def losses(folder: Path) -> list[tuple[float, float]]:
+    """The loss and the gradient's length of every step."""
+    lines = map(json.loads, (folder / CURVE).read_text().splitlines())
+    return [(line["loss"], line["length"]) for line in lines]
+
+
+@pytest.mark.parametrize("name, build, changes, killed", CASES)
+def test_a_run_of_two_that_was_killed_goes_on_to_the_same_losses(
+    place: Path, tmp_path: Path, name: str, build: Any, changes: tuple[str, ...], killed: tuple[int, ...]
+) -> None:
+    """SIGKILL in mid-training: every loss, and the weights, are those of a run that nobody killed, to the bit."""
+    given = (place / build.__name__, place / "data.jsonl")
+    made = start(train, *given, tmp_path / "out", name, changes, False)
+    wait_for_steps(made, tmp_path / "out.training", 3)
+    for rank in killed:
+        os.kill(made[rank].pid or 0, signal.SIGKILL)
+    codes = finish(made, 30)
+
+    assert [codes[rank] for rank in killed] == [-signal.SIGKILL] * len(killed)
+    for rank in {0, 1} - set(killed):  # the other one ends by itself, in one line
+        assert codes[rank] == 69
+        assert "start all of them again with --resume" in Path(f"{tmp_path}/out.{rank}.error").read_text()
+    assert not (tmp_path / "out").exists()
+    assert 3 <= newest(tmp_path / "out.training") < 9, "it ended before it could be killed"
+    for out in ("out", "whole"):
+        assert finish(start(train, *given, tmp_path / out, name, changes, True)) == [0, 0]
+
+    assert losses(tmp_path / "out") == losses(tmp_path / "whole") and len(losses(tmp_path / "out")) == 9
+    first, second = ((tmp_path / out / "model.safetensors").read_bytes() for out in ("out", "whole"))
+    assert first == second
+    check = artefact.load(tmp_path / "out").provenance.recipe["outcome"]["check"]["parity"]
+    assert check["equal"] == check["tokens"] > 100
+    assert not (tmp_path / "out.training").exists()
+
+
+def test_one_process_goes_on_where_two_were_killed(place: Path, tmp_path: Path) -> None:
+    """Masters and moments are cut anew: the same run but for the order of sums."""
+    given = (place / "qwen3", place / "data.jsonl")
+    made = start(train, *given, tmp_path / "out", "qat", STEPS, False)
+    wait_for_steps(made, tmp_path / "out.training", 3)
+    for process in made:
+        process.kill()
+    finish(made)
+    for out, count in (("out", 1), ("whole", 2)):
+        assert finish(start(train, *given, tmp_path / out, "qat", STEPS, True, count=count)) == [0] * count
+
+    for one, other in zip(losses(tmp_path / "out"), losses(tmp_path / "whole"), strict=True):
+        assert one == pytest.approx(other, rel=1e-2)
+    assert losses(tmp_path / "out")[:3] == losses(tmp_path / "whole")[:3]
+
+
+def test_low_bit_steps_of_two_are_near_those_of_one(place: Path, tmp_path: Path) -> None:
+    """The same micro-batches of a step, in one process or in two; roundings are other ones."""
+    given = (place / "qwen3", place / "data.jsonl")
+    changes = (*LOW, "train.max_steps=4", "train.micro_tokens=8192", "train.batch_tokens=8192")
+    finish(start(train, *given, tmp_path / "one", "qat", changes, False, count=1))
+    finish(start(train, *given, tmp_path / "two", "qat", changes, False))
+    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+
+    assert len(one) == len(two) == 4
+    assert two[0][0] == pytest.approx(one[0][0], rel=0.1)
+    assert two[-1][0] < two[0][0]
+
+
+def anonymous() -> int:
+    """The most memory that this process has had of its own, without mapped files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("RssAnon")))
+
+
+def open_in(folder: Path, told: Path, sharded: bool) -> None:
+    """Open a model, whole or in parts, and tell what memory it took at most."""
+    from threading import Event, Thread
+
+    from quantizer.checkpoint.source import load_model
+    from quantizer.recipes.recipe import Train
+    from quantizer.train import load, shard
+    from quantizer.train.learner import Learner
+
+    world, source = shard.join(), open_source(folder)
+    load.skeleton(source)  # what is imported on the way is not the model's
+    before, most, over = anonymous(), [0], Event()
+
+    def watch() -> None:
+        while not over.wait(0.002):
+            most[0] = max(most[0], anonymous() - before)
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    if sharded:
+        learner = Learner(load.skeleton(source), Train(quantized=False))
+        shard.shard(learner, learner.model, world)
+        load.fill(learner, source, "cpu")
+    else:
+        learner = Learner(load_model(source), Train(quantized=False))
+        learner.requires_grad_(True)
+    over.set()
+    watcher.join()
+    told.with_suffix(f".{world.rank}").write_text(str(most[0]))
+
+
+def test_no_process_holds_the_whole_model_while_it_loads(tmp_path: Path) -> None:
+    """A model of 109 MB: the most that one of two takes is its half and the largest matrix."""
+    size: dict[str, Any] = {"vocab_size": 16384, "hidden_size": 512, "intermediate_size": 12288}
+    made = tiny.qwen3(**size)
+    made.save_pretrained(tmp_path / "model")
+    whole = sum(weight.nbytes for weight in made.parameters())
+    del made
+    assert finish(start(open_in, tmp_path / "model", tmp_path / "two", True)) == [0, 0]
+    took = [int((tmp_path / f"two.{rank}").read_text()) for rank in (0, 1)]
+
+    assert whole > 100 * 2**20
+    assert max(took) < 0.7 * whole, took
+
+
+def wait_for_steps(made: list[Any], saved: Path, steps: int) -> None:
+    """Until so many are saved, or the run has ended."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until and newest(saved) < steps and any(process.is_alive() for process in made):
+        time.sleep(0.005)
+
+
+def newest(saved: Path) -> int:
+    """The step of the newest checkpoint; 0 if there is none."""
+    return max((int(path.parent.name[5:]) for path in saved.glob("step-????????/manifest.json")), default=0)
