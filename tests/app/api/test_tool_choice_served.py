@@ -204,6 +204,26 @@ async def test_the_second_answer_of_the_same_engine_counts(tmp_path: Path) -> No
         assert (line["outcome"], line["engine"]) == ("ok", "scripted")
 
 
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_reply_that_was_held_to_a_schema_is_a_call_like_any_other(
+    tmp_path: Path, api: str, stream: bool
+) -> None:
+    """In the reply, the metrics and the log; in pieces, as an engine streams it."""
+    async with house(tmp_path) as home:
+        home.engine.always(*reply('{"name": "web_', 'search", "argu', 'ments": {"query": "Mysuru"}}'))
+        status, raw = await post(home, api, NAMED[api], stream)
+        assert status == 200 and "Mysuru" in raw
+        assert (
+            "tool_use" if api == "messages" else "function_call" if api == "responses" else "tool_calls"
+        ) in raw
+        if not stream:
+            assert calls_in(api, raw) == ["web_search"]
+        line = await home.booked()
+        assert (line["calls"], line["outcome"]) == (["engine"], "ok")
+        assert (await home.metrics())("manners_tool_calls_total", source="engine") == 1
+
+
 async def test_llama_server_is_asked_the_other_way_the_second_time(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         home.engine.play(*reply("I would rather talk."))
