@@ -312,6 +312,7 @@ _UNSERVED: Mapping[str, str] = {
     "modalities": "replies are text",
     "audio": "replies are text",
     "web_search_options": "declare a tool that searches",
+    "store": "this gateway keeps nothing",
 }
 
 

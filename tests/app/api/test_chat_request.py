@@ -139,6 +139,7 @@ REFUSED: list[tuple[Any, int, str, str | None]] = [
     (body(modalities=["text", "audio"]), 400, "unsupported_parameter", "modalities"),
     (body(audio={"voice": "alloy", "format": "mp3"}), 400, "unsupported_parameter", "audio"),
     (body(web_search_options={"x": 1}), 400, "unsupported_parameter", "web_search_options"),
+    (body(store=True), 400, "unsupported_parameter", "store"),
     (body(max_tokens=0), 400, "invalid_value", "max_tokens"),
     (body(max_tokens=1.5), 400, "invalid_value", "max_tokens"),
     (body(max_completion_tokens=-1), 400, "invalid_value", "max_completion_tokens"),
