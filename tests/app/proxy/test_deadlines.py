@@ -289,6 +289,7 @@ async def test_a_gateway_whose_engine_never_came_up_says_so(tmp_path: Path) -> N
         assert (answer.status, answer.error["code"]) == (503, "no_engine")
         assert answer.headers["x-manners-engine"] == "none"
         assert (await home.get(home.url + "/readyz")).status == 503
+        assert (await home.get(home.url + "/health")).status == 503
         assert (await home.get(home.url + "/healthz")).status == 200
 
 
