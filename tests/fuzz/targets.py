@@ -19,6 +19,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
 from app.api.surface import PassThroughSurface, Surface
 from app.config.config import ConfigError, load, parse
@@ -398,7 +399,7 @@ def schema(data: bytes) -> None:
         _json(encoded)
 
 
-_SURFACES: tuple[Surface, ...] = (*CHATS.values(), COMPLETIONS, Embeddings())
+_SURFACES: tuple[Surface, ...] = (*CHATS.values(), COMPLETIONS, CountTokens(), Embeddings())
 
 
 def request(data: bytes) -> None:
