@@ -19,7 +19,7 @@ from app.stream.events import Dropped, Segment
 from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
 from app.stream.jsonscan import JSONScanner, NotJSON
 from app.stream.schema import CallRules, Tools
-from app.stream.tags import CALL_ENDERS, CALL_SCANNER, beginning
+from app.stream.tags import CALL_ENDERS, beginning, call_scanner
 from app.stream.xmlcall import XMLCall
 
 CUT = ("length", "")
@@ -38,6 +38,9 @@ text: models forget that tag."""
 
 LONGEST_FENCE = 64
 """Characters of the line that ends a code fence."""
+
+CALL_SCANNER = call_scanner()
+"""Which families are looked for is the segmenter's affair: inside a call the tags of all are."""
 
 Body = Literal["json", "array", "named", "xml", "empty", "again", "broken", "prose"]
 _ANY_TAG = re.compile(r"(?:<|&lt;|&#60;|&#x3c;)(?:[^\W\d_]|[|\uff5c])", re.IGNORECASE)
