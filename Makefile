@@ -8,6 +8,8 @@ VLLM   := .venv-vllm
 GPU    := .venv-gpu
 NVFP4  := .work/annie-nano-nvfp4
 PROMPT := .work/promptfoo
+CLIENTS := .venv-clients
+CLIENTS_JS := .work/clients
 COVERAGE := .work/coverage
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 TORCH  := 2.13.0
@@ -18,12 +20,12 @@ SPARK  := $(BIN)/uv pip install --dry-run --python-platform aarch64-manylinux_2_
 # One worker more than there are cores, as many tests wait; OMP would start as many threads in each.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
 PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
-TIERS    := gate or promptfoo or docker or ops or promotion or browser or reliability
+TIERS    := gate or promptfoo or clients or docker or ops or promotion or browser or reliability
 # Tests start hundreds of Python processes; without bytecode each of them would compile the whole program.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo mutants nano lock clean
+.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo mutants nano lock clean
 .PHONY: test-slow test-all coverage readme
 
 help:  ## this list
@@ -46,7 +48,7 @@ test-slow: $(VENV)/.dev  ## those that `make test` leaves out because they take 
 test-all: export TEST_SCALE := full
 test-all: quantizer  ## everything that needs no GPU, at full counts: hours; as root, with what `.ci/run` installs
 	$(MAKE) check test test-slow test-vllm test-gate test-promotion test-docker test-ops test-browser \
-	  test-reliability test-promptfoo mutants demo readme
+	  test-reliability test-promptfoo test-clients mutants demo readme
 	$(MAKE) fuzz SECONDS=$(or $(FUZZ_SECONDS),300)
 	$(MAKE) soak
 
@@ -74,6 +76,9 @@ test-promotion: $(VENV)/.dev  ## promotions under load, and a gateway killed in 
 
 test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the gate does, on the same cases (needs npm; installs 480 MB)
 	$(BIN)/python -m pytest -s -m promptfoo tests/promptfoo $(PYTEST_ARGS)
+
+test-clients: $(VENV)/.dev $(CLIENTS)/.installed $(CLIENTS_JS)/.installed  ## client packages' own code against the gateway (installs them: 1.2 GB; CLIENTS_PAGE=write makes docs/clients.md)
+	CLIENTS_PAGE=$(CLIENTS_PAGE) $(BIN)/python -m pytest -s -m clients tests/clients $(PYTEST_ARGS)
 
 test-ops: $(VENV)/.dev  ## rules, panels and alerts over a real Prometheus (apt-get install prometheus)
 	$(BIN)/python -m pytest -m ops tests/ops $(PYTEST_ARGS)
@@ -131,9 +136,10 @@ lock: $(VENV)/.dev  ## resolve the pinned requirements again
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/quantizer.in -c requirements/dev.txt --excludes requirements/quantizer-excluded.txt -o requirements/quantizer.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm.in --excludes requirements/vllm-excluded.txt -o requirements/vllm.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/vllm-gpu.in -o requirements/vllm-gpu.txt
+	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/clients.in -o requirements/clients.txt
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) $(VLLM) $(GPU) $(PROMPT) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(GPU) $(PROMPT) $(CLIENTS) $(CLIENTS_JS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -163,6 +169,11 @@ $(VLLM)/.installed: $(BIN)/python requirements/vllm.txt
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/vllm.txt
 	@touch $@
 
+$(CLIENTS)/.installed: $(BIN)/python requirements/clients.txt
+	$(BIN)/python -m venv --clear $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/clients.txt
+	@touch $@
+
 gpu:
 	@nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || { echo "make $(or $(firstword $(MAKECMDGOALS)),gpu) needs a CUDA GPU, and nvidia-smi finds none here"; exit 1; }
 
@@ -172,6 +183,13 @@ $(PROMPT)/.installed: tests/promptfoo/package.json tests/promptfoo/package-lock.
 	mkdir -p $(PROMPT)
 	cp $^ $(PROMPT)
 	npm ci --prefix $(PROMPT) --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(CLIENTS_JS)/.installed: tests/clients/package.json tests/clients/package-lock.json
+	@command -v npm >/dev/null || { echo "make test-clients needs npm: apt-get install -y npm"; exit 1; }
+	mkdir -p $(CLIENTS_JS)
+	cp $^ $(CLIENTS_JS)
+	npm ci --prefix $(CLIENTS_JS) --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error
 	@touch $@
 
 $(GPU)/.installed: $(BIN)/python requirements/vllm-gpu.txt | gpu

@@ -18,6 +18,7 @@ from app.admin.reload import Reloader
 from app.admin.routes import operators_router
 from app.api.chat_completions import ChatCompletions
 from app.api.completions import Completions
+from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
 from app.api.messages import Messages
 from app.api.responses import Responses
@@ -44,7 +45,14 @@ from deploy.core.tasks import NAMES
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path
 
-SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
+SURFACES: tuple[Surface, ...] = (
+    ChatCompletions(),
+    Messages(),
+    CountTokens(),
+    Responses(),
+    Completions(),
+    Embeddings(),
+)
 """The APIs that are served over the one core."""
 
 
@@ -150,7 +158,9 @@ def _public(
 ) -> AccessControl:
     """The callers' listener: the surfaces past the framework, the rest through it."""
     app = _application("Manners", log, "/openapi.json")
-    app.include_router(health.public_router(pool, proxy, int(time.time())))
+    app.include_router(
+        health.public_router(pool, proxy, int(time.time()), [surface.path for surface in SURFACES])
+    )
     openapi.document(app, SURFACES)
     return AccessControl(
         app,

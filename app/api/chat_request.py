@@ -5,6 +5,7 @@ goes nowhere is named by `ignored_fields`, so that nothing is dropped in silence
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
@@ -12,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from app.api import strict_json
 from app.api.strict_json import Budget
+from app.api.tool_choice import ToolPolicy, read_choice
 from app.api.tool_schema import SchemaError, SchemaTooLarge, check_schema, check_size
 from app.errors.tree import BadField, BadJSON
 from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
@@ -152,6 +154,7 @@ class ChatRequest(_Part):
     n: int | None = None
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     stop: str | Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     seed: int | None = None
@@ -170,10 +173,21 @@ class ChatRequest(_Part):
         """Whether the caller asked for the usage chunk."""
         return self.stream_options is not None and self.stream_options.include_usage
 
+    @cached_property
+    def choice(self) -> ToolPolicy:
+        """What is asked of tool calls. Raises BadField; not of a request that was checked."""
+        declared = [tool.function.name for tool in self.tools or ()]
+        return read_choice(self.tool_choice, declared, self.parallel_tool_calls)
+
     @property
     def uses_tools(self) -> bool:
         """Whether the reply may hold calls."""
-        return bool(self.tools) and self.tool_choice != "none"
+        return self.choice.mode != "none"
+
+    @property
+    def most(self) -> int | None:
+        """Tokens that the reply may have, by the request's own word."""
+        return self.max_completion_tokens or self.max_tokens
 
     @property
     def is_begun(self) -> bool:
@@ -294,6 +308,25 @@ def path_in(body: Any, location: Sequence[str | int], is_missing: bool = False) 
     return ".".join([*path, str(location[-1])] if is_missing else path)
 
 
+_UNSERVED: Mapping[str, str] = {
+    "modalities": "replies are text",
+    "audio": "replies are text",
+    "web_search_options": "declare a tool that searches",
+    "store": "this gateway keeps nothing",
+}
+
+
+def refuse_unserved(fields: Mapping[str, Any], unserved: Mapping[str, str]) -> None:
+    """Raises BadField for a field that would change the reply and that nobody honours; why, by its name.
+
+    What says nothing is taken: null, false, 0, an empty list, and text as the only modality.
+    """
+    for name, why in unserved.items():
+        value = fields.get(name)
+        if value and value != ["text"]:
+            raise _unsupported(name, f"{name} is not served: {why}; leave it out")
+
+
 def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
     if request.n is not None and request.n != 1:
         raise _unsupported("n", "this gateway makes one choice a request: leave n out or send 1")
@@ -301,10 +334,10 @@ def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
         raise BadField("stream_options needs stream: true", param="stream_options")
     if request.logprobs or body.get("top_logprobs"):
         raise _unsupported("logprobs", "filtered text has no token log-probabilities; ask the engine itself")
+    refuse_unserved(body, _UNSERVED)
     if body.get("functions") is not None or body.get("function_call") is not None:
         raise _unsupported("functions", "functions are not served: send tools")
-    if request.tool_choice not in (None, "none", "auto") and not request.tools:
-        raise BadField("tool_choice needs tools", param="tool_choice")
+    _ = request.choice  # read once, here, where it may be wrong
 
 
 def _unsupported(param: str, message: str) -> BadField:

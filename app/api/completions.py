@@ -12,12 +12,14 @@ import msgspec
 from pydantic import Field
 
 from app.api.chat_request import MAX_INT, MAX_STOPS, ChatRequest, Message, StreamOptions
+from app.api.engine_request import NOTHING_TRIED
 from app.api.reading import REFS, Read, read, unsupported
 from app.api.surface import COMMENT, Collector, Encoder, ParsedRequest
 from app.stream.encode import DONE, Inliner, ReplyHead, error_frame
 from app.stream.events import Broken, Done, Event, Finish, Text, Usage
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy
+from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import DIALECTS, Thinking
 from deploy.engine.spec import Dialect
 
@@ -78,7 +80,13 @@ class Completions:
         return sorted(asked.body.keys() - _OURS - _FIELDS - DIALECTS[dialect].fields)
 
     def policy(
-        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        thinking: Thinking,
+        guard: int,
+        id_prefix: str,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> StreamPolicy:
         """A prompt may have anything behind it, so a stream is never held longer than the guard."""
         guard = guard if asked.chat.stream else UNBOUNDED
@@ -91,6 +99,7 @@ class Completions:
         served_name: str,
         thinking: Thinking,
         metered: bool = False,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> bytes:
         """Allowed fields only, always streamed, usage always asked for."""
         allowed = _FIELDS | DIALECTS[dialect].fields

@@ -6,6 +6,7 @@ import msgspec
 from pydantic import Field
 
 from app.api.completions import stand_in
+from app.api.engine_request import NOTHING_TRIED
 from app.api.reading import REFS, Read, present, read
 from app.api.surface import Collector, Encoder, ParsedRequest, PassThroughSurface
 from app.errors.tree import EngineBroke
@@ -13,6 +14,7 @@ from app.stream.chunks import UNREADABLE, read_counts, why_unreadable
 from app.stream.encode import ReplyHead
 from app.stream.events import Usage
 from app.stream.pipeline import StreamPolicy
+from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import Thinking
 from deploy.engine.spec import Dialect
 
@@ -62,7 +64,13 @@ class Embeddings(PassThroughSurface):
         return sorted(asked.ignored)
 
     def policy(
-        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        thinking: Thinking,
+        guard: int,
+        id_prefix: str,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> StreamPolicy:
         """Nothing streams."""
         return StreamPolicy()
@@ -74,6 +82,7 @@ class Embeddings(PassThroughSurface):
         served_name: str,
         thinking: Thinking,
         metered: bool = False,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> bytes:
         """Allowed fields only."""
         return _json({**asked.body, "model": served_name})

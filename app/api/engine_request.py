@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from app.api.chat_request import ChatRequest
+from app.api.tool_choice import is_guided, tool_fields
 from app.stream.events import Finish, Text
 from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.meter import ThoughtMeter
@@ -20,6 +21,10 @@ from deploy.engine.spec import Dialect
 DEFAULT_ROOM = 1024
 """Tokens for an answer behind an ended thought, when neither the request nor the engine says."""
 
+NOTHING_TRIED = Abilities()
+"""Of an engine that was not asked what it can do."""
+
+_OF_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
 NO_TOOLS_HINT = "No tools can be used here. Answer in words."
 SOME_TOOLS_HINT = (
     "Only the tools that are listed can be called, and only in the form that was given. "
@@ -30,6 +35,11 @@ SOME_TOOLS_HINT = (
 _MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
 
 
+def thinking_for(request: ChatRequest, default: Thinking, dialect: Dialect, abilities: Abilities) -> Thinking:
+    """What is asked of thinking. A call that is held to a schema is not thought about: it would hold the thought, too."""
+    return 0 if is_guided(request.choice, dialect, abilities) else request.thinking_or(default)
+
+
 def upstream_body(
     request: ChatRequest,
     body: dict[str, Any],
@@ -37,6 +47,7 @@ def upstream_body(
     served_name: str,
     thinking: Thinking,
     metered: bool = False,
+    abilities: Abilities = NOTHING_TRIED,
 ) -> bytes:
     """The JSON for the engine: allowed fields only, always streamed, usage always asked for.
 
@@ -45,10 +56,8 @@ def upstream_body(
     """
     spec = DIALECTS[dialect]
     allowed = COMMON_FIELDS | spec.fields
-    sent = {key: value for key, value in body.items() if key in allowed and value is not None}
-    if not request.uses_tools:  # told of them, a model calls them, whatever tool_choice says
-        for name in ("tools", "tool_choice", "parallel_tool_calls"):
-            sent.pop(name, None)  # vLLM answers 400 to an empty list, OpenAI to the others alone
+    sent = {key: value for key, value in body.items() if key in allowed - _OF_TOOLS and value is not None}
+    sent.update(tool_fields(request.choice, body, dialect, abilities))
     sent["messages"] = [_message(m) for m in body["messages"]]
     sent.update(spec.thinking(thinking))
     if request.is_begun:
@@ -61,9 +70,7 @@ def upstream_body(
     return msgspec.json.encode(sent)
 
 
-_CHAT_ONLY = frozenset(
-    {"messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens", "max_completion_tokens"}
-)
+_CHAT_ONLY = _OF_TOOLS | {"messages", "max_tokens", "max_completion_tokens"}
 
 
 def answer_body(
@@ -83,9 +90,8 @@ def answer_body(
     sent = {key: value for key, value in body.items() if key in allowed and value is not None}
     prompt = [*meter.prompt, *meter.tokens, *abilities.closing]
     room = [] if abilities.context is None else [abilities.context - len(prompt)]
-    asked = request.max_completion_tokens or request.max_tokens
-    if asked is not None:
-        room.append(asked - len(meter.tokens))
+    if request.most is not None:
+        room.append(request.most - len(meter.tokens))
     if request.uses_tools:
         sent["skip_special_tokens"] = False  # the tags of a call may be special, and are ours to read
     sent["max_tokens"] = max(min(room, default=DEFAULT_ROOM), 1)  # else vLLM's default of 16
@@ -94,16 +100,13 @@ def answer_body(
     return msgspec.json.encode(sent)
 
 
-def without_parser(request: ChatRequest, body: dict[str, Any]) -> dict[str, Any]:
-    """The request for an engine that has no tool parser: it may only tell the model of the tools.
-
-    Then it leaves the model's calls in the text, where the stream core finds them.
-    """
-    return {**body, "tool_choice": "none"} if request.uses_tools else body
-
-
 def stream_policy(
-    request: ChatRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+    request: ChatRequest,
+    dialect: Dialect,
+    thinking: Thinking,
+    guard: int,
+    id_prefix: str,
+    abilities: Abilities = NOTHING_TRIED,
 ) -> StreamPolicy:
     """What the stream core may assume of the reply.
 
@@ -118,10 +121,11 @@ def stream_policy(
         guard, after = UNBOUNDED, UNBOUNDED
     elif opened:
         guard = UNBOUNDED
-    tools = _declared(request) if request.uses_tools else None
+    is_forced = is_guided(request.choice, dialect, abilities)
+    tools = _declared(request) if request.uses_tools and not is_forced else None
     think = ThinkPolicy(thinking != 0, guard, spec.reasoning_is_answer, after, opened)
-    most = request.max_completion_tokens or request.max_tokens
-    return StreamPolicy(think, tools, id_prefix, most=most, json=wants_json(request.response_format))
+    is_json = is_forced or wants_json(request.response_format)
+    return StreamPolicy(think, tools, id_prefix, most=request.most, json=is_json)
 
 
 def wants_json(form: Mapping[str, Any] | None) -> bool:
@@ -139,7 +143,7 @@ def with_system_line(body: dict[str, Any], line: str) -> dict[str, Any]:
 
 
 def _declared(request: ChatRequest) -> Tools:
-    functions = [tool.function for tool in request.tools or ()]
+    functions = [tool.function for tool in request.tools or () if request.choice.shows(tool.function.name)]
     return Tools([{"function": {"name": f.name, "parameters": f.parameters}} for f in functions])
 
 

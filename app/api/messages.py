@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from app.api.chat_request import check_chat
-from app.api.messages_request import MessagesRequest
+from app.api.chat_request import check_chat, refuse_unserved
+from app.api.messages_request import UNSERVED, MessagesRequest
 from app.api.reading import REFS, read
 from app.api.surface import Collector, Counts, Encoder, OverChat, ParsedRequest
 from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
@@ -37,6 +37,7 @@ class Messages(OverChat):
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The chat completion that is asked for in Anthropic's words."""
         asked = read(MessagesRequest, raw, "messages", max_messages)
+        refuse_unserved(asked.extra, UNSERVED)
         body = asked.chat_body()
         return ParsedRequest(check_chat(body, max_messages), body, tuple(asked.extra))
 

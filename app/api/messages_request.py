@@ -1,12 +1,12 @@
 """An Anthropic Messages request, and the chat completion that it asks for. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field
 
-from app.api.chat_request import MAX_INT, MAX_STOPS, MAX_TOOLS, ArgumentSchema
+from app.api.chat_request import MAX_INT, MAX_STOPS, MAX_TOOLS, ArgumentSchema, ResponseFormat
 from app.api.reading import Read, present
 
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
@@ -92,6 +92,26 @@ class Metadata(Read):
     user_id: str | None = None
 
 
+class OutputFormat(Read):
+    """The form of the answer."""
+
+    type: Literal["json_schema"]
+    schema_: Annotated[ResponseFormat, Field(alias="schema")]
+
+
+class OutputConfig(Read):
+    """How the answer is to be written."""
+
+    format: OutputFormat | None = None
+
+
+UNSERVED: Mapping[str, str] = {
+    "mcp_servers": "this gateway connects to none; declare tools",
+    "container": "nothing is run here; declare tools",
+    "context_management": "this gateway keeps nothing; send the messages that count",
+}
+
+
 class MessagesRequest(Read):
     """`POST /v1/messages`, checked."""
 
@@ -108,6 +128,7 @@ class MessagesRequest(Read):
     top_k: int | None = None
     thinking: Thinking | None = None
     metadata: Metadata | None = None
+    output_config: OutputConfig | None = None
 
     def chat_body(self) -> dict[str, Any]:
         """The chat completion with the same meaning."""
@@ -123,12 +144,22 @@ class MessagesRequest(Read):
             "thinking": self._thinking(),
             "user": self.metadata.user_id if self.metadata else None,
             "tools": [_tool(tool) for tool in self.tools] if self.tools else None,
+            "response_format": self._format(),
         }
         return present({**body, **_choice(self.tool_choice, bool(self.tools))})
 
     def _system(self) -> Iterator[dict[str, Any]]:
         if self.system:
             yield {"role": "system", "content": _text(self.system, "\n\n")}
+
+    def _format(self) -> dict[str, Any] | None:
+        form = self.output_config.format if self.output_config else None
+        if form is None:
+            return None
+        return {
+            "type": "json_schema",
+            "json_schema": {"name": "output", "schema": form.schema_, "strict": True},
+        }
 
     def _thinking(self) -> dict[str, Any] | None:
         if self.thinking is None:

@@ -38,7 +38,7 @@ class Responses(OverChat):
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The chat completion that is asked for."""
         asked = read(ResponsesRequest, raw, "input", max_messages)
-        asked.refuse_state()
+        asked.refuse_unserved()
         body = asked.chat_body()
         return ParsedRequest(check_chat(body, max_messages), body, tuple(asked.extra), asked.echo())
 

@@ -3,12 +3,12 @@
 This gateway keeps no state between requests: what would need a stored response is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from app.api.chat_request import MAX_INT, MAX_TOOLS, ArgumentSchema, JSONObjectText
+from app.api.chat_request import MAX_INT, MAX_TOOLS, ArgumentSchema, JSONObjectText, refuse_unserved
 from app.api.reading import Read, present, unsupported
 
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
@@ -89,6 +89,14 @@ class NamedTool(Read):
     name: str
 
 
+class AllowedTools(Read):
+    """The tools that may, or must, be called: the model is told of no others."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
+
+
 class Reasoning(Read):
     """How much to think."""
 
@@ -108,6 +116,14 @@ class Text(Read):
     format: Format | None = None
 
 
+_UNSERVED: Mapping[str, str] = {
+    "modalities": "replies are text",
+    "top_logprobs": "filtered text has no token log-probabilities",
+    "context_management": "this gateway keeps nothing; send the whole input each time",
+    "max_tool_calls": "this gateway runs no tool; count your own",
+}
+
+
 class ResponsesRequest(Read):
     """`POST /v1/responses`, checked."""
 
@@ -115,7 +131,7 @@ class ResponsesRequest(Read):
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
     instructions: str | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -132,8 +148,9 @@ class ResponsesRequest(Read):
     conversation: Any = None
     prompt: Any = None
 
-    def refuse_state(self) -> None:
-        """Raises BadField for what needs a memory."""
+    def refuse_unserved(self) -> None:
+        """Raises BadField for what needs a memory, and for what nobody here does."""
+        refuse_unserved(self.extra, _UNSERVED)
         for name in ("store", "background", "previous_response_id", "conversation", "prompt"):
             if getattr(self, name):
                 message = f"{name} is not served: this gateway keeps nothing; send the whole input each time"
@@ -171,7 +188,7 @@ class ResponsesRequest(Read):
             "store": False,
             "temperature": self.temperature,
             "text": self.text.model_dump(exclude_none=True) if self.text else {"format": {"type": "text"}},
-            "tool_choice": choice.model_dump() if isinstance(choice, NamedTool) else choice or "auto",
+            "tool_choice": choice.model_dump() if isinstance(choice, Read) else choice or "auto",
             "tools": tools,
             "top_p": self.top_p,
             "truncation": "disabled",
@@ -227,7 +244,11 @@ def _tool(tool: FunctionTool) -> dict[str, Any]:
     return {"type": "function", "function": present({**fields, "strict": tool.strict})}
 
 
-def _choice(choice: str | NamedTool | None) -> Any:
+def _choice(choice: str | NamedTool | AllowedTools | None) -> Any:
+    """The same in chat's words."""
     if isinstance(choice, NamedTool):
         return {"type": "function", "function": {"name": choice.name}}
+    if isinstance(choice, AllowedTools):
+        allowed = {"mode": choice.mode, "tools": [_choice(tool) for tool in choice.tools]}
+        return {"type": "allowed_tools", "allowed_tools": allowed}
     return choice

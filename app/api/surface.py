@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from app.api.chat_request import ChatRequest, ignored_fields
-from app.api.engine_request import stream_policy, upstream_body, with_system_line
+from app.api.engine_request import NOTHING_TRIED, stream_policy, upstream_body, with_system_line
 from app.stream.encode import ReplyHead
 from app.stream.events import Event, Usage
 from app.stream.pipeline import StreamPolicy
+from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import Thinking
 from deploy.engine.spec import Dialect
 
@@ -71,7 +72,13 @@ class Surface(Protocol):
         """Names of the fields that go nowhere when the engine speaks this dialect."""
 
     def policy(
-        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        thinking: Thinking,
+        guard: int,
+        id_prefix: str,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> StreamPolicy:
         """What the stream core may assume of the reply."""
 
@@ -82,6 +89,7 @@ class Surface(Protocol):
         served_name: str,
         thinking: Thinking,
         metered: bool = False,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> bytes:
         """The JSON for the engine. `metered`: it is to tell how many tokens it has made."""
 
@@ -109,10 +117,16 @@ class OverChat:
         return sorted({*ignored_fields(asked.body, dialect), *asked.ignored})
 
     def policy(
-        self, asked: ParsedRequest, dialect: Dialect, thinking: Thinking, guard: int, id_prefix: str
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        thinking: Thinking,
+        guard: int,
+        id_prefix: str,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> StreamPolicy:
         """As for any chat."""
-        return stream_policy(asked.chat, dialect, thinking, guard, id_prefix)
+        return stream_policy(asked.chat, dialect, thinking, guard, id_prefix, abilities)
 
     def engine_body(
         self,
@@ -121,9 +135,10 @@ class OverChat:
         served_name: str,
         thinking: Thinking,
         metered: bool = False,
+        abilities: Abilities = NOTHING_TRIED,
     ) -> bytes:
         """As for any chat."""
-        return upstream_body(asked.chat, asked.body, dialect, served_name, thinking, metered)
+        return upstream_body(asked.chat, asked.body, dialect, served_name, thinking, metered, abilities)
 
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
         """The line is a system's."""
@@ -131,9 +146,18 @@ class OverChat:
 
 
 class PassThroughSurface:
-    """A surface whose replies hold no words: they are handed on whole, and no event is made."""
+    """A surface whose replies hold no words: they are handed on whole, and no event is made.
 
+    chats: it is about models that chat, not about those that only embed.
+    """
+
+    engine_path: str
     keepalive = b""
+    chats = False
+
+    def path_on(self, dialect: Dialect) -> str:
+        """Where its requests go on an engine of this dialect. Raises EngineRefused: nowhere."""
+        return self.engine_path
 
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
         """No words, no hints."""

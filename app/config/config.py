@@ -34,6 +34,8 @@ from deploy.engine.spec import NAME, EngineSpec, Kind
 from deploy.images.pins import pinned
 from gates.policy.decoder import nearest
 
+MAX_INT = 2**31 - 1
+"""Largest count of tokens that every engine reads."""
 MAX_BYTES = 1 << 20
 """Of a configuration file."""
 EMBEDDED_DEFAULT = Path(__file__).parents[2] / "deploy" / "embedded.toml"
@@ -120,6 +122,7 @@ class ModelConfig(ConfigSection):
     timeouts: Timeouts = Timeouts()
     concurrency: int = Field(default=8, ge=1)
     queue: int = Field(default=32, ge=0)
+    max_tokens: int = Field(default=1024, ge=1, le=MAX_INT)
     keepalive: float = Field(default=0.0, ge=0, le=86_400)
     thought_guard: Guard = "auto"
     think_tags: Annotated[tuple[str, ...], FromList] = ALL_FAMILIES

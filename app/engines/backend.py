@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from app.engines.breaker import Breaker, BreakerEvent, BreakerState, step
+from app.errors.translate import is_context_exceeded
 from app.errors.tree import EngineDown, UpstreamError
 from app.stream.conduct import Conduct, conduct
 from app.telemetry.log import Logger
@@ -52,8 +53,8 @@ CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})
 """Error codes that no request can cause."""
 
-NO_FAULT: Final = frozenset({"engine_busy", "reply_fully_filtered"})
-"""Error codes of an engine that works: it has no free slot, or everything it said was filtered out."""
+NO_FAULT: Final = frozenset({"engine_busy", "reply_fully_filtered", "tool_choice_not_kept"})
+"""Error codes of an engine that works: it has no free slot, or its model said nothing that may be shown."""
 
 Judgement = asyncio.Future[bool]
 """Whether the engine was at fault for a failed request. Done once that is known, within seconds."""
@@ -221,6 +222,10 @@ class Backend:
         """The breaker's event for a probe that began at `began`, in `time.perf_counter` seconds."""
         if result.ok:
             return BreakerEvent.PROBE_PASSED
+        if is_context_exceeded(
+            result.said
+        ):  # of a probe of a few words: other requests fill the engine's context
+            return BreakerEvent.PROBE_CROWDED_OUT
         lately = began - CROWDED_SECONDS
         if result.verdict in CROWDED_OUT and any(stream.progress > lately for stream in self._streams):
             return BreakerEvent.PROBE_CROWDED_OUT
@@ -305,6 +310,11 @@ class Backend:
     def trust(self) -> None:
         """Mark it as promoted on a passing report."""
         self.gated = True
+        self._show_conduct()
+
+    def distrust(self) -> None:
+        """It is not what was promoted any more."""
+        self.gated = False
         self._show_conduct()
 
     def catch(self, kind: str) -> None:

@@ -5,13 +5,22 @@ printable characters. For every other fault the caller gets a message of the gat
 if it is a plain word. The engine's text is not passed on, because it may hold prompts, paths and addresses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from app.errors.tree import EngineBroke, EngineDown, EngineRefused, MannersError, ReplyFiltered
+from app.errors.tree import (
+    ChoiceNotKept,
+    ContextExceeded,
+    EngineBroke,
+    EngineDown,
+    EngineRefused,
+    MannersError,
+    ReplyFiltered,
+    UpstreamError,
+)
 from app.stream.chunks import read_error
 from app.stream.events import Broken
 
@@ -21,6 +30,23 @@ MAX_WORDS = 500
 _NOT_THE_CALLERS = (401, 403, 404, 407)
 """The engine does not know us, or is not where we think: the caller can do nothing about it."""
 _NO_SUCH_API = (404, 405, 501)
+_OF_CONTEXT = ("context_length_exceeded", "exceed_context_size_error")
+_CONTEXT_WORDS = (
+    "context size has been exceeded",  # llama-server, 500: the pool that its slots share is full
+    "exceeds the available context size",  # llama-server, 400: the prompt
+    "is too large to process",  # llama-server, 500: a text to embed
+    "maximum context length",  # vLLM and OpenAI, 400: the prompt, or it and max_tokens together
+    "longer than the maximum model length",  # vLLM: the prompt
+    "too long to fit into the model",  # vLLM
+    "context length exceeded",
+    "exceeds the context window",
+    "prompt is too long",
+)
+"""How engines say that a request is larger than their context: as a status, or in the stream."""
+_TOO_LONG = (
+    "the conversation and its reply are longer than the engine's context: send less, or a smaller max_tokens"
+)
+_OUR_VERDICTS: Mapping[str, type[UpstreamError]] = {e.code: e for e in (ReplyFiltered, ChoiceNotKept)}
 _EVERY_ENGINE_HAS = "/v1/chat/completions"
 _OUR_BUG = MannersError.code
 
@@ -38,19 +64,25 @@ def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> Mann
 
 def from_stream(broken: Broken) -> MannersError:
     """The error for a reply that was broken off before the caller was shown anything of it."""
-    if broken.code == ReplyFiltered.code:
-        return ReplyFiltered(broken.message)
-    if broken.status:
+    if broken.by_engine and broken.status:
         return _meaning(broken.status, broken.message, broken.code)
     return in_stream(broken)
 
 
-def in_stream(broken: Broken) -> EngineBroke:
+def in_stream(broken: Broken) -> MannersError:
     """The error for a reply that was broken off after the caller was shown some of it."""
     if not broken.by_engine:
-        return EngineBroke(broken.message, broken.code)
+        return _OUR_VERDICTS.get(broken.code, EngineBroke)(broken.message, broken.code)
+    if is_context_exceeded(broken.message, broken.code):
+        return ContextExceeded(_TOO_LONG)
     status = f" {broken.status}" if broken.status else ""
     return EngineBroke(f"the engine reported an error{status} in its stream", _word(broken.code))
+
+
+def is_context_exceeded(message: str, code: str = "") -> bool:
+    """Whether an engine's error says that a request is larger than its context, or than what is left of it."""
+    said = message[:MAX_WORDS].lower()
+    return code in _OF_CONTEXT or any(words in said for words in _CONTEXT_WORDS)
 
 
 def unreadable(error: BaseException) -> MannersError:
@@ -114,6 +146,8 @@ def _read(body: bytes) -> Broken:
 def _meaning(status: int, message: str, code: str) -> MannersError:
     if status in (429, 503):
         return EngineDown("the engine takes no requests now: try again", "engine_busy")
+    if status not in _NOT_THE_CALLERS and is_context_exceeded(message, code):
+        return ContextExceeded(_TOO_LONG, shared=status >= 500)
     if 400 <= status < 500 and status not in _NOT_THE_CALLERS:
         said = "".join(c if c.isprintable() else " " for c in message[:MAX_WORDS]).strip()
         return EngineRefused(said or "the engine refused the request", _word(code), status=status)

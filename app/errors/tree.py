@@ -20,6 +20,7 @@
     │   ├── RoleRequired              403  role_promote_required, role_administer_required
     │   ├── UnsupportedMediaType      415  unsupported_media_type
     │   └── EngineRefused             4xx  the engine's own code: it refused the request
+    │       └── ContextExceeded       400  context_length_exceeded
     ├── Unauthorized                  401  authentication_error      invalid_api_key
     ├── Busy                          429  rate_limit_error          queue_full, queue_timeout
     ├── KeyLimited                    429  rate_limit_error          key_rpm_exceeded, key_tpm_exceeded, key_concurrency_exceeded,
@@ -34,7 +35,8 @@
         ├── EngineTimeout             504  first_token_timeout, idle_timeout, total_timeout
         ├── EngineBroke               502  upstream_truncated, upstream_malformed, upstream_status, upstream_too_large,
         │                              upstream_event_too_long, upstream_call_too_long, upstream_too_many_calls, …
-        └── ReplyFiltered             502  reply_fully_filtered
+        ├── ReplyFiltered             502  reply_fully_filtered
+        └── ChoiceNotKept             502  tool_choice_not_kept
 
 `code` is for programs, `message` for people and says what to do. The tree knows no framework:
 `app.errors.render` renders it.
@@ -210,6 +212,19 @@ class EngineRefused(RequestError):
         self.status = status
 
 
+class ContextExceeded(EngineRefused):
+    """The conversation, its tools and its reply are more than the engine's context holds.
+
+    `shared`: more than was left of a context that all of an engine's requests share.
+    """
+
+    code = "context_length_exceeded"
+
+    def __init__(self, message: str, *, shared: bool = False) -> None:
+        super().__init__(message)
+        self.shared = shared
+
+
 class Unauthorized(MannersError):
     """No key, or a wrong one."""
 
@@ -342,3 +357,13 @@ class ReplyFiltered(UpstreamError):
 
     status = 502
     code = "reply_fully_filtered"
+
+
+class ChoiceNotKept(UpstreamError):
+    """The model did not call what `tool_choice` asks for; nothing else of its reply is shown.
+
+    It says nothing of the engine's health, as above.
+    """
+
+    status = 502
+    code = "tool_choice_not_kept"

@@ -1,6 +1,8 @@
-"""`GET /v1/models`, `/healthz`, `/readyz`, and the operators' `/metrics` and `/admin/*` reads."""
+"""`GET /v1/models`, `/healthz`, `/readyz`, `/health`, `/version`, `/`, and the operators' `/metrics` and `/admin/*` reads."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import metadata
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -20,9 +22,9 @@ def _json(request: Request, body: Any, status: int = 200) -> Response:
     return JSONResponse(body, status, {**headers, "cache-control": "no-store"})
 
 
-def public_router(pool: EnginePool, proxy: ProxyHandler, created: int) -> APIRouter:
-    """Routes of the public listener that are not proxy. `created` is Unix time in seconds."""
-    routes = APIRouter()
+def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Sequence[str] = ()) -> APIRouter:
+    """Routes of the public listener that are not proxy. `created` is Unix time in seconds, `apis` are its POST paths."""
+    routes = about_router(pool, proxy, apis)
 
     def describe(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": created, "owned_by": "manners"}
@@ -49,6 +51,31 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int) -> APIRou
             return _json(request, {"status": "no engine is ready"}, 503)
         ungated = pool.ungated
         return _json(request, {"status": "ready", **({"ungated": ungated} if ungated else {})})
+
+    return routes
+
+
+def about_router(pool: EnginePool, proxy: ProxyHandler, apis: Sequence[str]) -> APIRouter:
+    """What a newcomer, and a tool made for an engine, ask first."""
+    routes = APIRouter()
+
+    @routes.get("/", response_model=None)
+    async def help(request: Request) -> Response:
+        usage = {"post": [*apis], "get": ["/v1/models", "/healthz", "/readyz", "/version", "/openapi.json"]}
+        return _json(
+            request,
+            {"name": "manners", "version": metadata.version("manners"), **usage},
+        )
+
+    @routes.get("/version", response_model=None)
+    async def version(request: Request) -> Response:
+        return _json(request, {"version": metadata.version("manners")})
+
+    @routes.get("/health", response_model=None)
+    async def health(request: Request) -> Response:
+        """As engines have it: whether it can answer."""
+        serves = pool.is_ready and not proxy.draining
+        return _json(request, {"status": "ok" if serves else "unavailable"}, 200 if serves else 503)
 
     return routes
 

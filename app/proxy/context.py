@@ -17,12 +17,13 @@ import msgspec
 from app.access.accounts import ANONYMOUS, Account, Admission
 from app.access.clock import unix_now
 from app.access.limits import estimate
-from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, answer_body, without_parser
-from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, Surface
+from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, answer_body, thinking_for
+from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
+from app.api.tool_choice import ChoiceKeeper, GuidedCall, keeper_for, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
-from app.errors.tree import BadField, EngineBroke, MannersError
+from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, MannersError
 from app.stream.audit import ReplyAudit
 from app.stream.clocks import Clocks
 from app.stream.conduct import held_characters
@@ -89,6 +90,7 @@ class RequestContext:
     head: ReplyHead
     policy: StreamPolicy  # what the stream core may assume of the reply
     limit: ThoughtLimit | None
+    keeper: ChoiceKeeper | GuidedCall | None  # of `tool_choice`
     body: bytes  # what the engine was sent
     clocks: Clocks
     audit: ReplyAudit
@@ -118,20 +120,59 @@ class RequestContext:
         self.encoder: Encoder | None = None  # of the stream that goes out
         self.error: BaseException | None = None  # what ended it, if not the end of a whole reply
         self.judgement: Judgement | None = None  # whether the engine was to blame for that
+        self._asked_again: set[str] = set()  # codes of faults after which the same engine was asked again
 
     def accept(self, parsed: ParsedRequest, model: ModelConfig, start: float, budget: ReplyBudget) -> None:
         """The body is sound, and this model is asked for."""
-        self.parsed, self.model, self.start, self.budget = parsed, model, start, budget
+        self.model, self.start, self.budget = model, start, budget
+        self._given = parsed
+        self.parsed = self._sized(parsed)
         self.public_name, self.stream = parsed.chat.model, bool(parsed.chat.stream)
         self.trace.asks(self.public_name, self.stream)
+
+    def _sized(self, parsed: ParsedRequest) -> ParsedRequest:
+        """With the model's `max_tokens` where the request names none, and a thought's budget on top.
+
+        A thought without a budget may take what it needs: such a request is left to the engine's context.
+        """
+        body, chat = parsed.body, parsed.chat
+        thinking = chat.thinking_or(_configured(self.model)) if isinstance(self.surface, OverChat) else 0
+        if isinstance(self.surface, PassThroughSurface) or thinking is None:
+            return parsed
+        if body.get("max_tokens") is not None or body.get("max_completion_tokens") is not None:
+            return parsed
+        most = self.model.max_tokens + thinking
+        return replace(
+            parsed, chat=chat.model_copy(update={"max_tokens": most}), body={**body, "max_tokens": most}
+        )
+
+    def asks_smaller(self, fault: ContextExceeded) -> bool:
+        """Whether the same engine may still have room for it, after it said that it has not.
+
+        Without a `max_tokens` of ours an engine takes what is left of its context. A context that all requests
+        share is freed by what filled it.
+        """
+        is_ours = self.parsed is not self._given
+        self.parsed = self._given if is_ours and not fault.shared else self.parsed
+        return (is_ours or fault.shared) and self.asks_again(fault)
+
+    def asks_again(self, fault: MannersError) -> bool:
+        """Whether the same engine is to be asked once more after this fault."""
+        is_first = fault.code not in self._asked_again
+        self._asked_again.add(fault.code)
+        return is_first and not self.begun
 
     def reserve(self, body_bytes: int) -> None:
         """Set aside what it may take of its key's tokens. Raises KeyLimited."""
         self.body_bytes = body_bytes
         if self.admission is not None:
-            chat = self.parsed.chat
-            most = chat.max_completion_tokens or chat.max_tokens
-            self.admission.reserve(estimate(body_bytes, most), unix_now())
+            self.admission.reserve(estimate(body_bytes, self.parsed.chat.most), unix_now())
+
+    def delivered(self, pieces: int) -> None:
+        """The reply's last byte has gone out, after so many generated pieces: the caller may come again at once."""
+        self.ended = time.perf_counter()
+        self.pieces += pieces
+        self.leave()
 
     def leave(self) -> None:
         """It is over: its key's place is free, and its tokens are counted. Idempotent."""
@@ -160,18 +201,19 @@ class RequestContext:
     def try_engine(self, route: Route) -> None:
         """Ask this engine next: the facts of a reply start anew. Raises BadField: it cannot do what is asked."""
         self.route = route
-        self.engines.append(route.engine)
+        if route.engine != self.engine:
+            self.engines.append(route.engine)
         surface, parsed, model = self.surface, self.parsed, self.model
         chat = parsed.chat
         if chat.is_begun and route.abilities.continues is False:
             raise BadField(
                 "this engine cannot go on with an answer: leave the last assistant turn out", param="messages"
             )
-        if not route.abilities.parses_tools:
-            parsed = replace(parsed, body=without_parser(chat, parsed.body))
-        self._engine_parsed = parsed
         self.ignored = surface.ignored(parsed, route.dialect)
-        thinking = chat.thinking_or(_configured(model))
+        self._abilities = route.abilities
+        if ChoiceNotKept.code in self._asked_again:
+            self._abilities = other_means(route.abilities)
+        thinking = thinking_for(chat, _configured(model), route.dialect, self._abilities)
         plan = ThoughtPlan(thinking)
         if isinstance(surface, OverChat):
             plan = thought_plan(thinking, chat.thinking_ms_or(model.thinking_ms), route.abilities)
@@ -181,6 +223,8 @@ class RequestContext:
         )
         self.policy = self._policy(parsed, thinking, plan, reply_id[:12])
         self.limit, self._plan = plan.limit, plan
+        self.keeper = keeper_for(chat.choice, route.dialect, self._abilities, f"call_{reply_id[:12]}")
+        self._engine_parsed = parsed
         self.body = self._body_for(parsed)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut = [], None, None
@@ -192,10 +236,10 @@ class RequestContext:
         self, parsed: ParsedRequest, thinking: Thinking, plan: ThoughtPlan, id_prefix: str
     ) -> StreamPolicy:
         guard = held_characters(self.model.thought_guard, self.route.conduct)
-        policy = self.surface.policy(parsed, self.route.dialect, thinking, guard, id_prefix)
+        route = self.route
+        policy = self.surface.policy(parsed, route.dialect, thinking, guard, id_prefix, self._abilities)
         think = msgspec.structs.replace(policy.think, families=self.model.think_tags)
-        room = self.route.abilities.context
-        model = self.model
+        room, model = route.abilities.context, self.model
         return msgspec.structs.replace(
             policy,
             think=think,
@@ -208,7 +252,9 @@ class RequestContext:
     def _body_for(self, parsed: ParsedRequest) -> bytes:
         """What the engine is sent of this request."""
         route, plan = self.route, self._plan
-        return self.surface.engine_body(parsed, route.dialect, route.served_name, plan.told, plan.metered)
+        return self.surface.engine_body(
+            parsed, route.dialect, route.served_name, plan.told, plan.metered, self._abilities
+        )
 
     def hinted_body(self) -> bytes | None:
         """The request with a hint, once; None: it has been hinted, or there is no place for a hint."""

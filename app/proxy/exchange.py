@@ -66,10 +66,12 @@ class Exchange:
         self._again: Literal["answer", "hint"] | None = None  # why the engine is to be asked once more
         self._calls: list[str] = []  # of a reply of which nothing was left, and how many stood in its text
         self._dropped = 0
+        self._spent: Usage | None = None  # what that reply cost
         self._tokens = 0
         self._bytes = 0  # of the engine's stream
         self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
         self._has_answered = False
+        self._keeper = context.keeper
         # Made by `_answered`, when the engine has.
         self._pipeline: Pipeline
         self._writer: ReplyWriter
@@ -119,7 +121,7 @@ class Exchange:
                 await _finish(reply)
                 return False
             await self._writer.deliver()
-            self._context.ended = time.perf_counter()
+            self._context.delivered(self._pipeline.tokens)
             await _finish(reply)
             return True
 
@@ -165,7 +167,8 @@ class Exchange:
     def _note(self, path: str) -> None:
         """What accounting wants to know of the stream core; and whether the engine thought unasked."""
         context, route = self._context, self._context.route
-        context.calls = self._calls + self._pipeline.call_sources
+        made = [] if self._keeper is None else self._keeper.sources
+        context.calls = [*self._calls, *self._pipeline.call_sources, *made]
         context.audit.dropped = self._dropped + self._pipeline.dropped
         context.pieces += self._pipeline.tokens
         told = route.dialect in CAN_TURN_OFF
@@ -182,7 +185,7 @@ class Exchange:
         self._bytes += len(data)
         try:
             watch = self._watch
-            texts = pipeline.passes(data) if watch is None else None
+            texts = pipeline.passes(data) if watch is None and self._keeper is None else None
             if watch is not None:
                 self._feed_watched(data, now, watch)
             elif texts is None:
@@ -243,26 +246,34 @@ class Exchange:
         self._tokens = tokens
 
     def _show(self, events: Sequence[Event], now: float) -> None:
-        context, pipeline = self._context, self._pipeline
+        context = self._context
+        if self._spent is not None:
+            spent = self._spent
+            events = [event.after(spent) if type(event) is Usage else event for event in events]
+        if self._keeper is not None:
+            events = self._keeper.feed(events)
+            if not events:
+                return
         self._clocks.feed(events, now)
         self._audit.feed(events)
         for event in events:
             if type(event) is Usage:
                 context.usage = event
-        last = events[-1]
+        last, is_last = events[-1], self._pipeline.over
         if type(last) is Broken:
+            is_last = True
             if not context.begun:
                 if last.code == FILTERED and self._ask_with_hint():
                     return
                 return self._fail(self._known(from_stream(last)))
             broken = context.broken = self._known(in_stream(last))
             events = [*events[:-1], Broken(broken.message, broken.code)]
-        if pipeline.over:
+        if is_last:
             self._deadlines.over()
-        self._writer.events(events, pipeline.over)
+        self._writer.events(events, is_last)
         if self._clocks.first_content == now:
             context.overhead += time.perf_counter() - now
-        if pipeline.over and not self._over.done():
+        if is_last and not self._over.done():
             self._over.set_result(None)
 
     def _ask_with_hint(self) -> bool:
@@ -271,7 +282,7 @@ class Exchange:
         if not pipeline.call_sources or (body := context.hinted_body()) is None:
             return False
         self._again, context.body = "hint", body
-        self._calls, self._dropped = pipeline.call_sources, pipeline.dropped
+        self._calls, self._dropped, self._spent = pipeline.call_sources, pipeline.dropped, context.usage
         self._over.set_result(None)
         return True
 

@@ -23,7 +23,15 @@ from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.errors.render import error_response
 from app.errors.translate import bug_behind, unwritten
-from app.errors.tree import BodyTooLarge, Draining, MannersError, UpstreamError, WrongMethod
+from app.errors.tree import (
+    BodyTooLarge,
+    ChoiceNotKept,
+    ContextExceeded,
+    Draining,
+    MannersError,
+    UpstreamError,
+    WrongMethod,
+)
 from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue
 from app.proxy.context import ReplyBudget, RequestContext
@@ -126,7 +134,8 @@ class ProxyHandler:
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
         parsed = surface.parse(raw, self._max_messages)
-        model = self._pool.model(parsed.chat.model, chats=not isinstance(surface, PassThroughSurface))
+        chats = not isinstance(surface, PassThroughSurface) or surface.chats
+        model = self._pool.model(parsed.chat.model, chats=chats)
         context.accept(parsed, model, start, self._budget)
         context.reserve(len(raw))
 
@@ -184,20 +193,36 @@ class ProxyHandler:
                 if isinstance(context.broken, UpstreamError):
                     context.judgement = route.blame(context.broken)
                 return context.broken
+            except (
+                ContextExceeded
+            ) as fault:  # the request's own fault: no other engine is asked, none is blamed
+                if not context.asks_smaller(fault):
+                    raise
+                self._again(context, fault)
+                continue
             except UpstreamError as fault:
                 judgement = route.blame(fault)
                 other = None if context.begun else self._pool.next(model, context.engines)
+                if other is None and isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
+                    self._again(context, fault)
+                    continue
                 if other is None:
                     context.judgement = judgement
                     raise
                 self._log_bug(context, fault)
-                self._accounting.failed_over(model, route.engine, fault, judgement)
+                self._accounting.failed_over(context, fault, judgement)
                 self._log.warning(
                     "failover", request_id=context.request_id, engine=route.engine, code=fault.code
                 )
             finally:
                 route.streams.discard(deadlines)
             route = other
+
+    def _again(self, context: RequestContext, fault: MannersError) -> None:
+        """The same engine is asked once more."""
+        self._log.info(
+            "asked_again", request_id=context.request_id, engine=context.route.engine, code=fault.code
+        )
 
     async def _fail(
         self, context: RequestContext, error: MannersError, send: Send, keepalive: KeepAlive | None

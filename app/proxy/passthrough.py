@@ -19,10 +19,11 @@ async def pass_through(context: RequestContext, deadlines: Deadlines, send: Send
     surface, route = context.surface, context.route
     assert isinstance(surface, PassThroughSurface)
     context.overhead = time.perf_counter() - context.start - context.queued
-    url = route.url + surface.engine_path
+    path = surface.path_on(route.dialect)
+    url = route.url + path
     async with deadlines.attempt(), route.upstream.ask(url, context.body, context.trace.headers) as reply:
         if reply.status != 200:
-            raise await status_error(reply, surface.engine_path)
+            raise await status_error(reply, path)
         whole = BodyReader()
         reply.pour(whole)
         body, context.usage = surface.hand_on(await whole.done, context.head.model)
@@ -30,4 +31,4 @@ async def pass_through(context: RequestContext, deadlines: Deadlines, send: Send
             route.vouch()
         deadlines.over()
         await send_whole(body, context, deadlines, send)
-        context.ended = time.perf_counter()
+        context.delivered(0)

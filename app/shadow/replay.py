@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api.chat_request import ChatRequest, check_chat
-from app.api.engine_request import stream_policy, upstream_body, without_parser
+from app.api.engine_request import stream_policy, thinking_for, upstream_body
+from app.api.tool_choice import keeper_for
 from app.errors.tree import RequestError
 from app.shadow.record import SCHEMA, RecordedCall, ShadowRecord
 from app.stream.audit import ReplyAudit
@@ -63,11 +64,11 @@ def request_for(record: ShadowRecord, engine: ReplayEngine) -> PlannedRequest | 
     if chat is None or (chat.is_begun and engine.abilities.continues is False):
         return None
     body = _body(record)
-    if not engine.abilities.parses_tools:
-        body = without_parser(chat, body)
     target = engine.target
-    thinking = chat.thinking_or(None if record.thinking else 0)
-    sent = json.loads(upstream_body(chat, body, target.dialect, target.served_model, thinking))
+    thinking = thinking_for(chat, None if record.thinking else 0, target.dialect, engine.abilities)
+    sent = json.loads(
+        upstream_body(chat, body, target.dialect, target.served_model, thinking, abilities=engine.abilities)
+    )
     key = SampleKey(
         SUITE, target.artefact, target.engine, body_digest(sent), engine.name, record.id, 0, "stream"
     )
@@ -94,11 +95,14 @@ def read_reply(record: ShadowRecord, sample: Sample, engine: ReplayEngine) -> Re
     chat = _chat(record)
     if sample.status != 200 or chat is None:
         return ReplayedReply(breaches=frozenset({"error"}))
-    thinking = chat.thinking_or(None if record.thinking else 0)
-    pipeline = Pipeline(stream_policy(chat, engine.target.dialect, thinking, engine.guard, record.id[:12]))
+    dialect = engine.target.dialect
+    thinking = thinking_for(chat, None if record.thinking else 0, dialect, engine.abilities)
+    policy = stream_policy(chat, dialect, thinking, engine.guard, record.id[:12], engine.abilities)
+    pipeline, keeper = Pipeline(policy), keeper_for(chat.choice, dialect, engine.abilities)
     clocks, audit = Clocks(0.0), ReplyAudit(thinking != 0)
     events: list[Event] = []
-    for batch, seconds in _batches(sample, pipeline):
+    for found, seconds in _batches(sample, pipeline):
+        batch = found if keeper is None else keeper.feed(found)
         clocks.feed(batch, seconds)
         audit.feed(batch)
         events += batch

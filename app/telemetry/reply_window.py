@@ -21,9 +21,9 @@ Ended = Literal["ok", "failed", "other"]
 _ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_error": "failed"}
 """Outcomes of `app.proxy.accounting` that tell something of the engine. `error` is a fault of the gateway's own."""
 
-NO_FAULT: Final = frozenset({"engine_busy", "total_timeout", "reply_fully_filtered"})
+NO_FAULT: Final = frozenset({"engine_busy", "total_timeout", "reply_fully_filtered", "tool_choice_not_kept"})
 """Codes that tell nothing against the engine: it has no room, was asked for more than `total` allows, or was
-made to say only what is not spoken."""
+made to say only what is not spoken, or to call what it would not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ Value = int | float | str | bool | dict[str, str]
 Settings = dict[str, Value]
 
 DEFAULTS: Mapping[str, Value] = {
-    "n_ctx": 4096,
+    # 4096 tokens for each of four slots, which no other slot can take. In one pool for all, a few long
+    # replies fill it, and llama-server then fails every request that it has. With --ctx-size and nothing
+    # else it is one pool all the same, as on llama-server's own command line: split, its slots would be small.
+    "n_ctx": 16384,
     "n_parallel": 4,
-    # One pool of context for all slots, as llama-server has it when nobody says otherwise.
-    # One context shared by all slots, as is llama-server's default.
-    # Split, four slots would get 1024 tokens each.
-    "kv_unified": True,
+    "kv_unified": False,
     "use_jinja": True,
     "reasoning_format": "COMMON_REASONING_FORMAT_AUTO",
     "warmup": True,
@@ -185,11 +185,10 @@ def default_threads(cores: int) -> int:
 def parse_flags(engine: str, args: tuple[str, ...], *, cores: int) -> Settings:
     """The settings of these flags, over the defaults for a machine with `cores` cores.
 
-        Both `--flag value` and `--flag=value` are read.
+    Both `--flag value` and `--flag=value` are read.
 
-        Raises:
-            FlagError: a flag is unknown, given twice, reserved, or has a bad value.
-    # One pool of context for all slots, as llama-server has it when nobody says otherwise.
+    Raises:
+        FlagError: a flag is unknown, given twice, reserved, or has a bad value.
     """
     settings: Settings = dict(DEFAULTS) | {"cpuparams.n_threads": default_threads(cores)}
     bits: list[str] = []
@@ -202,6 +201,8 @@ def parse_flags(engine: str, args: tuple[str, ...], *, cores: int) -> Settings:
         seen.add(flag.field)
         settings[flag.field] = _read(engine, flag, word)
         bits += [flag.user_bit] if flag.user_bit else []
+    if "n_ctx" in seen and "kv_unified" not in seen:
+        settings["kv_unified"] = True
     if bits:
         settings[USER_BITS] = " ".join(bits)
     return settings

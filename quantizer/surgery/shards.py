@@ -22,17 +22,11 @@ from safetensors import safe_open
 from gates.artefact.artefact import Hashed
 from quantizer.core.errors import SourceError
 from quantizer.core.hashed_file import HashedFile
+from quantizer.core.safetensors_header import SIZES, read_header
 from quantizer.surgery.checkpoint import OutputTensor
 from quantizer.verify.folder import INDEX
 
-MAX_HEADER: Final = 100_000_000
-"""The maximum size of a safetensors header in bytes, as in the format's own reader."""
 CHUNK: Final = 2**24
-SIZES: Final = {
-    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
-    "F8_E4M3": 1, "F8_E5M2": 1, "U8": 1, "I8": 1, "BOOL": 1,
-}  # fmt: skip
-"""Bytes per number."""
 
 
 def write_shards(source: Path, target: Path, parts: Mapping[str, OutputTensor]) -> Hashed:
@@ -63,7 +57,7 @@ def _write_shard(
         part = parts[name]
         begin, end = end, end + math.prod(part.shape) * _size(name, part)
         header[name] = {"dtype": part.dtype, "shape": list(part.shape), "data_offsets": [begin, end]}
-    ranges = byte_ranges(source / shard)
+    ranges = read_header(source / shard)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     file = HashedFile(target / shard)
@@ -73,7 +67,7 @@ def _write_shard(
             for name in order:
                 part = parts[name]
                 if part.scale is None:
-                    copy_range(held, file, *ranges[part.name])
+                    copy_range(held, file, ranges[part.name].begin, ranges[part.name].bytes)
                 else:
                     file.write(_dequantized(source, part))
     except BaseException:
@@ -86,27 +80,6 @@ def _size(name: str, part: OutputTensor) -> int:
     if part.dtype not in SIZES:
         raise SourceError(f"{name}: tensors of type {part.dtype} are not known here")
     return SIZES[part.dtype]
-
-
-def byte_ranges(path: Path) -> dict[str, tuple[int, int]]:
-    """The offset and length of each tensor of a shard.
-
-    Raises SourceError if the header does not fit the file, which may have changed since safetensors opened it.
-    """
-    try:
-        with path.open("rb") as file:
-            size = path.stat().st_size - 8
-            length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(size, MAX_HEADER):
-                raise ValueError(f"its header claims {length} bytes of {size}")
-            header = json.loads(file.read(length))
-        offsets = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
-        for begin, end in offsets.values():
-            if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= size - length:
-                raise ValueError("a tensor lies outside of the file")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise SourceError(f"{path.name}: its header cannot be read ({error})") from None
-    return {name: (8 + length + begin, end - begin) for name, (begin, end) in offsets.items()}
 
 
 def copy_range(source: BinaryIO, target: HashedFile, begin: int, length: int) -> None:
@@ -134,7 +107,7 @@ def _find(source: Path, part: OutputTensor) -> torch.Tensor:
     """The scale of a tensor, which the exporter may have put into another shard."""
     assert part.scale is not None
     for shard in (part.shard, *sorted(path.name for path in source.glob("*.safetensors"))):
-        if part.scale in byte_ranges(source / shard):
+        if part.scale in read_header(source / shard):
             return _load(source, shard, part.scale)
     raise SourceError(f"{part.scale}: is in no shard")
 

@@ -33,6 +33,7 @@ from app.conformance.checks import (
 )
 from app.errors.translate import from_status
 from app.stream.pipeline import StreamPolicy
+from deploy.engine.abilities import Abilities
 from tests.app.stream.wire import Heard, heard_streaming, heard_whole
 
 CLOSER = 2043
@@ -131,8 +132,11 @@ class Golden:
     def policy(self, stream: bool) -> StreamPolicy:
         """What the gateway assumes of the reply to this request."""
         request = read({**self.sidecar["asked"], "stream": stream})
-        policy = stream_policy(request, self.sidecar["dialect"], request.thinking_or(0), 0, "t")
-        told = self.sidecar["sent"].get("return_token_ids")
+        dialect, sent = self.sidecar["dialect"], self.sidecar["sent"]
+        guided = "response_format" in sent and "response_format" not in self.sidecar["asked"]
+        abilities = Abilities(parses_tools=not guided, calls=None if guided else "xml")
+        policy = stream_policy(request, dialect, request.thinking_or(0), 0, "t", abilities)
+        told = sent.get("return_token_ids")
         return msgspec.structs.replace(policy, closer=CLOSER if told else None)
 
     def heard(self, sizes: Iterable[int] = ()) -> dict[str, Any]:
@@ -147,6 +151,11 @@ class Golden:
             "streaming": _plain(streaming),
             "whole": _plain(heard_whole(self.raw, self.policy(False), sizes)),
         }
+
+
+def abilities_of(kind: str) -> Abilities:
+    """What an engine of this kind is found to do, as far as requests depend on it."""
+    return Abilities(parses_tools=kind != "vllm-raw", calls="xml" if "-xml" in kind else "hermes")
 
 
 def read(asked: dict[str, Any]) -> ChatRequest:

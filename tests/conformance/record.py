@@ -17,10 +17,10 @@ from typing import Any
 
 import httpx2
 
-from app.api.engine_request import upstream_body, without_parser
+from app.api.engine_request import upstream_body
 from app.conformance.engine_api import EngineEndpoints
 from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
-from tests.conformance.golden import FOLDER, Golden, Shot, expectation, read, shots_for
+from tests.conformance.golden import FOLDER, Golden, Shot, abilities_of, expectation, read, shots_for
 
 LONGEST_TEXT = 200
 MODEL = "annie-nano"
@@ -29,9 +29,9 @@ MODEL = "annie-nano"
 def engine_request(kind: Kind, shot: Shot) -> dict[str, Any]:
     """What the gateway sends for this request."""
     request, body = read(shot.asked), dict(shot.asked)
-    if kind.name == "vllm-raw":
-        body = without_parser(request, body)
-    sent = upstream_body(request, body, kind.dialect, MODEL, request.thinking_or(0), shot.metered)
+    abilities = abilities_of(kind.name)
+    thinking = request.thinking_or(0)
+    sent = upstream_body(request, body, kind.dialect, MODEL, thinking, shot.metered, abilities)
     return dict(json.loads(sent))
 
 

@@ -24,6 +24,8 @@ def test_threads_are_half_the_cores_and_at_most_four(cores: int, threads: int) -
         (("--ctx-size", "8192"), "n_ctx", 8192),
         (("-c", "8192"), "n_ctx", 8192),
         (("--ctx-size=8192",), "n_ctx", 8192),
+        (("--ctx-size=8192",), "kv_unified", True),
+        (("--kv-unified",), "kv_unified", True),
         (("--reasoning-budget", "-1"), "sampling.reasoning_budget_tokens", -1),
         (
             ("--reasoning-format", "none"),

@@ -83,6 +83,7 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
     import torch
 
     from quantizer.layers.attach import attach, make_plan
+    from quantizer.layers.deltanet import use_chunks
     from quantizer.layers.linear import hold_weights
     from quantizer.ptq.calibrate import calibrate
     from quantizer.train.learner import Learner, listen
@@ -115,8 +116,10 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
         attach(model, make_plan(model, Layers()))
         calibrate(model, _batches(data))
     if settings.recompute:
-        recompute(model)
+        recompute(model, settings.kept_layers)
     hold: Any = hold_weights
+    if cuda:
+        use_chunks(model, compiled=settings.compile)
     if cuda and settings.compile:
         share_inputs(model)
         compile_blocks(model)

@@ -3,13 +3,14 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 import pytest_asyncio
 
 from app.api.chat_request import ChatRequest
-from app.api.engine_request import upstream_body, without_parser, without_thoughts
+from app.api.engine_request import NOTHING_TRIED, upstream_body, without_thoughts
 from deploy.engine import dialects
 from deploy.engine.abilities import QUESTIONS
 from deploy.engine.spec import Dialect
@@ -224,7 +225,8 @@ async def test_an_engine_without_a_parser_is_told_of_tools_that_it_may_not_call(
     ):
         body = {"model": "annie", "messages": HELLO, **more}
         request = ChatRequest.model_validate(body)
-        sent = json.loads(upstream_body(request, without_parser(request, body), "vllm", "m", 0))
+        raw = replace(NOTHING_TRIED, parses_tools=False)
+        sent = json.loads(upstream_body(request, body, "vllm", "m", 0, abilities=raw))
         assert sent.get("tool_choice") == choice
         assert ("tools" in sent) == ("tools" in more)
 

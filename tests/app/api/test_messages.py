@@ -113,7 +113,7 @@ async def test_what_the_engine_is_asked(home: House, client: AsyncAnthropic) -> 
         system=[{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}],
         stop_sequences=["X"],
         tools=TOOLS,
-        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+        tool_choice={"type": "auto", "disable_parallel_tool_use": True},
         metadata={"user_id": "u"},
         extra_body={"temperature": 0.5, "top_p": 0.9, "top_k": 20, "service_tier": "auto"},
     )
@@ -124,7 +124,7 @@ async def test_what_the_engine_is_asked(home: House, client: AsyncAnthropic) -> 
          "function": {"name": "web_search", "description": "Search.", "parameters": {"type": "object"}}}
     ]  # fmt: skip
     wanted = {"max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 20, "stop": ["X"], "user": "u",
-              "tool_choice": "required", "parallel_tool_calls": False, "stream": True}  # fmt: skip
+              "tool_choice": "auto", "parallel_tool_calls": False, "stream": True}  # fmt: skip
     assert {name: sent.get(name) for name in wanted} == wanted
     assert sent["chat_template_kwargs"] == {"enable_thinking": False}
     assert answer.headers["x-manners-ignored"] == "service_tier"
@@ -308,6 +308,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a server's tool": ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
     "a choice without tools": ({"tool_choice": {"type": "any"}}, "tool_choice needs tools"),
     "too many messages": ({"messages": HELLO * 9}, "at most 5 messages"),
+    "a choice that nobody declared": (
+        {"tools": TOOLS, "tool_choice": {"type": "tool", "name": "dance"}}, "names 'dance'"),
+    "a choice of no tool": ({"tools": TOOLS, "tool_choice": {"type": "tool"}}, "tool_choice"),
+    "servers of tools": (
+        {"mcp_servers": [{"type": "url", "url": "https://x", "name": "x"}]}, "mcp_servers is not served"),
+    "a container": ({"container": "c_1"}, "container is not served"),
+    "an edited context": (
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management is not"),
+    "a form that there is not": ({"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
 }  # fmt: skip
 
 

@@ -140,7 +140,11 @@ async def test_what_the_engine_is_asked(home: House, client: AsyncOpenAI) -> Non
         temperature=0.5,
         top_p=0.9,
         tools=TOOLS,
-        tool_choice={"type": "function", "name": "web_search"},
+        tool_choice={
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "function", "name": "web_search"}],
+        },
         parallel_tool_calls=False,
         reasoning={"effort": "none"},
         text={"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
@@ -154,7 +158,7 @@ async def test_what_the_engine_is_asked(home: House, client: AsyncOpenAI) -> Non
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]  # fmt: skip
     wanted = {
         "max_tokens": 50, "temperature": 0.5, "top_p": 0.9, "user": "u", "parallel_tool_calls": False,
-        "tool_choice": {"type": "function", "function": {"name": "web_search"}},
+        "tool_choice": "auto",
         "response_format": {"type": "json_schema",
                             "json_schema": {"name": "n", "schema": {"type": "object"}}},
     }  # fmt: skip
@@ -165,6 +169,7 @@ async def test_what_the_engine_is_asked(home: House, client: AsyncOpenAI) -> Non
     done = answer.parse()
     assert (done.instructions, done.max_output_tokens, done.metadata) == ("Be brief.", 50, {"a": "b"})
     assert done.tools[0].type == "function" and done.tools[0].name == "web_search"
+    assert done.tool_choice.to_dict()["mode"] == "auto"
 
 
 @pytest.mark.parametrize(("effort", "on"), [("none", False), ("high", True), (None, False)])
@@ -311,6 +316,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a server's tool": ({"tools": [{"type": "web_search"}]}, "tools.0"),
     "a choice without tools": ({"tool_choice": "required"}, "tool_choice needs tools"),
     "truncation": ({"truncation": "auto"}, "truncation"),
+    "probabilities": ({"top_logprobs": 2}, "top_logprobs is not served"),
+    "modalities": ({"extra_body": {"modalities": ["audio"]}}, "modalities is not served"),
+    "a choice that nobody declared": (
+        {"tools": TOOLS, "tool_choice": {"type": "function", "name": "dance"}},
+        "names 'dance'",
+    ),
+    "a choice of a server's tool": ({"tools": TOOLS, "tool_choice": {"type": "file_search"}}, "tool_choice"),
 }
 
 

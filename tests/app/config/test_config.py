@@ -151,6 +151,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (model(concurrency=0), r"^models.annie.concurrency: input should be greater than or equal to 1$"),
     (model(concurrency="8"), r"^models.annie.concurrency: input should be a valid integer$"),
     (model(queue=-1), r"^models.annie.queue: "),
+    (model(max_tokens=0), r"^models.annie.max_tokens: "),
     (model(timeouts={"idle": 0}), r"^models.annie.timeouts.idle: input should be greater than 0$"),
     (model(timeouts={"total": float("inf")}), r"^models.annie.timeouts.total: "),
     (tables(gateway={"listen": "8080"}), r"^gateway.listen: '8080' must be HOST:PORT$"),

@@ -79,6 +79,16 @@ async def test_health_needs_no_key(home: House) -> None:
     """Whoever watches the process holds no keys."""
     assert (await home.get(home.url + "/healthz")).status == 200
     assert (await home.get(home.url + "/readyz")).json == {"status": "ready", "ungated": ["annie"]}
+    assert (await home.get(home.url + "/health")).json == {"status": "ok"}
+
+
+async def test_a_newcomer_is_told_what_there_is_and_no_model(home: House) -> None:
+    """Without a key: names of models are for callers."""
+    version = (await home.get(home.url + "/version")).json["version"]
+    told = (await home.get(home.url + "/")).json
+    assert (told["name"], told["version"]) == ("manners", version)
+    assert "/v1/chat/completions" in told["post"] and "/v1/models" in told["get"]
+    assert "annie" not in str(told)
 
 
 @pytest.mark.parametrize("path", ["/admin/status", "/admin/engines", "/admin/nothing", "/admin/promote"])

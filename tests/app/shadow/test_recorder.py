@@ -72,6 +72,7 @@ async def test_a_chat_is_written_redacted_with_its_calls(tmp_path: Path) -> None
         "messages": [{"role": "user", "content": "Write to EMAIL_A, and call NUMBER_A."}],
         "tools": TOOLS,
         "temperature": 0.5,
+        "max_tokens": 1024,
     }
     assert line["calls"] == [{"name": "web_search", "arguments": {"query": "EMAIL_A", "phone": "NUMBER_A"}}]
     assert (line["model"], line["engine"], line["thinking"]) == ("annie", "scripted", False)

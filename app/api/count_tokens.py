@@ -1,0 +1,123 @@
+"""`POST /v1/messages/count_tokens`, Anthropic's: how many tokens a Messages request would give the engine. Pure.
+
+The engine counts, with its own template: llama-server and vLLM each have a path for it, others have none.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from app.api.chat_request import MAX_INT, check_chat, refuse_unserved
+from app.api.engine_request import NOTHING_TRIED, upstream_body
+from app.api.messages_request import UNSERVED, MessagesRequest
+from app.api.reading import REFS, read
+from app.api.surface import Collector, Encoder, ParsedRequest, PassThroughSurface
+from app.errors.envelopes import ANTHROPIC_PATH
+from app.errors.tree import EngineBroke, EngineRefused
+from app.stream.chunks import UNREADABLE, why_unreadable
+from app.stream.encode import ReplyHead
+from app.stream.events import Usage
+from app.stream.pipeline import StreamPolicy
+from deploy.engine.abilities import Abilities
+from deploy.engine.dialects import Thinking
+from deploy.engine.spec import Dialect
+
+_PATHS: dict[Dialect, str] = {
+    "llama-server": "/v1/chat/completions/input_tokens",
+    "vllm": "/tokenize",
+}
+_COUNTED = frozenset({"model", "messages", "tools", "chat_template_kwargs"})
+"""What of a chat becomes tokens."""
+
+
+class CountTokensRequest(MessagesRequest):
+    """`POST /v1/messages/count_tokens`, checked: a Messages request, which need not say how long the reply may be."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None  # type: ignore[assignment]  # wider, on purpose
+
+
+class _Reply(msgspec.Struct):
+    """llama-server says `input_tokens`, vLLM `count`."""
+
+    input_tokens: int | None = None
+    count: int | None = None
+
+
+class CountTokens(PassThroughSurface):
+    """The surface that counts."""
+
+    path = f"{ANTHROPIC_PATH}/count_tokens"
+    engine_path = _PATHS["llama-server"]
+    id_prefix = ""
+    chats = True
+
+    def path_on(self, dialect: Dialect) -> str:
+        """Where an engine counts. Raises EngineRefused: it does not."""
+        try:
+            return _PATHS[dialect]
+        except KeyError:
+            raise EngineRefused(
+                "this model's engine counts no tokens: llama-server and vLLM do", "unsupported_by_engine"
+            ) from None
+
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
+        """The chat completion whose prompt is counted."""
+        asked = read(CountTokensRequest, raw, "messages", max_messages)
+        refuse_unserved(asked.extra, UNSERVED)
+        body = asked.chat_body()
+        return ParsedRequest(check_chat(body, max_messages), body, tuple(asked.extra))
+
+    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
+        """Whatever was not declared."""
+        return sorted(asked.ignored)
+
+    def policy(
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        thinking: Thinking,
+        guard: int,
+        id_prefix: str,
+        abilities: Abilities = NOTHING_TRIED,
+    ) -> StreamPolicy:
+        """Nothing streams."""
+        return StreamPolicy()
+
+    def engine_body(
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        served_name: str,
+        thinking: Thinking,
+        metered: bool = False,
+        abilities: Abilities = NOTHING_TRIED,
+    ) -> bytes:
+        """The chat as the engine would be asked it, without what is no part of the prompt."""
+        chat = upstream_body(asked.chat, asked.body, dialect, served_name, thinking, abilities=abilities)
+        sent = msgspec.json.decode(chat, type=dict[str, msgspec.Raw])
+        return msgspec.json.encode({name: value for name, value in sent.items() if name in _COUNTED})
+
+    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
+        """There is none: no request of this surface streams."""
+        raise NotImplementedError
+
+    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
+        """There is none: see `hand_on`."""
+        raise NotImplementedError
+
+    def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
+        """The count in Anthropic's words. Raises EngineBroke."""
+        try:
+            reply = msgspec.json.decode(raw, type=_Reply)
+        except UNREADABLE as error:
+            message = f"the engine sent no count: {why_unreadable(error)}"
+            raise EngineBroke(message, "upstream_malformed") from None
+        found = reply.count if reply.input_tokens is None else reply.input_tokens
+        if found is None or not 0 <= found <= MAX_INT:
+            raise EngineBroke("the engine sent no count", "upstream_malformed")
+        return msgspec.json.encode({"input_tokens": found}), None
+
+    def schema(self) -> dict[str, Any]:
+        """The request's JSON Schema."""
+        return CountTokensRequest.model_json_schema(ref_template=REFS)

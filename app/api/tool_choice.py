@@ -1,0 +1,336 @@
+"""`tool_choice`: what a caller asks of tool calls, how an engine is made to keep it, whether its reply did. Pure.
+
+    asked                        shown to the model   told by words             guided
+    "none"                       no tool              nothing
+    "auto", or nothing           all tools            "auto", or nothing
+    "required"                   all tools            "required"                "none", and a schema for the reply
+    a tool's name                that one             "required", one call      "none", and a schema
+    allowed tools, "auto"        those                "auto"
+    allowed tools, "required"    those                "required"                "none", and a schema
+
+A model cannot call what it is not told of, so a choice among tools is made by showing only these, and engines are sent
+plain words: llama-server takes an object for "auto", and LM Studio refuses one. An engine without a parser for tool
+calls (vLLM without `--tool-call-parser`) refuses every word but "none"; its calls are read from the text. llama-server
+lets text stand before a required call, and a small model never comes to the call. So there the reply itself is held to
+a JSON Schema, `{"name": …, "arguments": …}`, which every engine can, and made a call of here; but for a template that
+asks for calls in XML, whose model may be bad at JSON. What did not work is tried the other way when llama-server is asked
+once more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import msgspec
+
+from app.errors.tree import BadField, ChoiceNotKept
+from app.stream.chunks import UNREADABLE
+from app.stream.events import Broken, CallArguments, CallStart, Event, Finish, Text
+from app.stream.holdback import FILTERED
+from deploy.engine.abilities import Abilities
+from deploy.engine.spec import Dialect
+
+NOT_KEPT = ChoiceNotKept.code
+
+Mode = Literal["none", "auto", "required"]
+_MODES = ("none", "auto", "required")
+MAX_PREAMBLE = 2000
+"""Characters of text that may stand before a required call; more is a model that does not come to it."""
+_CUT = frozenset({"length", "content_filter"})
+"""Finish reasons of a reply that was not ended by the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPolicy:
+    """mode: whether a call is forbidden, free or required. names: the tools that may be called; None: all declared.
+    single: at most one call. said: the caller named a choice."""
+
+    mode: Mode = "auto"
+    names: frozenset[str] | None = None
+    single: bool = False
+    said: bool = True
+
+    @property
+    def binds(self) -> bool:
+        """Whether a reply can break it."""
+        return self.mode == "required" or (self.mode == "auto" and (self.names is not None or self.single))
+
+    def shows(self, name: str) -> bool:
+        """Whether the model is told of this tool."""
+        return self.mode != "none" and (self.names is None or name in self.names)
+
+
+def read_choice(choice: Any, declared: Sequence[str], parallel: bool | None) -> ToolPolicy:
+    """The choice of a chat request with these tools. Raises BadField, about `tool_choice`."""
+    single = parallel is False
+    if choice is None:
+        return ToolPolicy("auto" if declared else "none", None, single, said=False)
+    if isinstance(choice, str):
+        if choice not in _MODES:
+            raise _bad(
+                f"must be one of {', '.join(_MODES)}, a function or allowed_tools, not {choice[:40]!r}"
+            )
+        if not declared:
+            if choice == "required":
+                raise _bad("tool_choice needs tools", prefixed=False)
+            return ToolPolicy("none", None, single)
+        return ToolPolicy(cast(Mode, choice), None, single)
+    if not declared:
+        raise _bad("tool_choice needs tools", prefixed=False)
+    kind = choice.get("type")
+    if kind == "function":
+        return ToolPolicy("required", frozenset([_name(choice, declared)]), single=True)
+    if kind == "allowed_tools":
+        return _allowed(choice.get("allowed_tools"), declared, single)
+    raise _bad(f"type {str(kind)[:40]!r} is not served, only function and allowed_tools")
+
+
+def _allowed(allowed: Any, declared: Sequence[str], single: bool) -> ToolPolicy:
+    given = allowed if isinstance(allowed, dict) else {}
+    mode, tools = given.get("mode"), given.get("tools")
+    if mode not in ("auto", "required"):
+        raise _bad("allowed_tools.mode must be auto or required")
+    if not isinstance(tools, list) or not tools:
+        raise _bad("allowed_tools.tools must name at least one tool")
+    known = frozenset(declared)
+    names = frozenset(_name(tool if isinstance(tool, dict) else {}, known) for tool in tools)
+    return ToolPolicy(mode, names, single)
+
+
+def _name(tool: Mapping[str, Any], declared: Sequence[str] | frozenset[str]) -> str:
+    if tool.get("type") != "function":
+        raise _bad("only tools of type function can be chosen")
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        raise _bad("a function needs its name, as function.name")
+    if name not in declared:
+        raise _bad(f"names {name[:128]!r}, which tools does not declare")
+    return name
+
+
+def _bad(why: str, prefixed: bool = True) -> BadField:
+    return BadField(f"tool_choice: {why}" if prefixed else why, param="tool_choice")
+
+
+# What an engine is sent.
+
+
+def is_guided(policy: ToolPolicy, dialect: Dialect, abilities: Abilities) -> bool:
+    """Whether the reply is to be the JSON of one call, which is made a call here."""
+    is_loose = dialect == "llama-server" and abilities.calls != "xml"
+    return policy.mode == "required" and (is_loose or not abilities.parses_tools)
+
+
+def other_means(abilities: Abilities) -> Abilities:
+    """As if the template asked for the other form of calls: `is_guided` is then the opposite for llama-server."""
+    return replace(abilities, calls="hermes" if abilities.calls == "xml" else "xml")
+
+
+def tool_fields(
+    policy: ToolPolicy, body: Mapping[str, Any], dialect: Dialect, abilities: Abilities
+) -> dict[str, Any]:
+    """The fields about tools for an engine: {} if the model is told of none.
+
+    vLLM answers 400 to an empty list, OpenAI to the other fields alone.
+    """
+    shown = [tool for tool in body.get("tools") or () if policy.shows(tool["function"]["name"])]
+    if not shown:
+        return {}
+    fields: dict[str, Any] = {"tools": shown}
+    if is_guided(policy, dialect, abilities):
+        form = {"name": "call", "schema": call_schema([tool["function"] for tool in shown]), "strict": True}
+        return fields | {
+            "tool_choice": "none",
+            "response_format": {"type": "json_schema", "json_schema": form},
+        }
+    if not abilities.parses_tools:
+        return {**fields, "tool_choice": "none"}
+    if policy.said:
+        fields["tool_choice"] = policy.mode
+    if policy.single:
+        fields["parallel_tool_calls"] = False
+    elif body.get("parallel_tool_calls") is not None:
+        fields["parallel_tool_calls"] = body["parallel_tool_calls"]
+    return fields
+
+
+def call_schema(functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The JSON Schema of one call of one of these functions. Looks at each value of their schemas once.
+
+    A reference points into its own tool's schema, which therefore lies whole under `$defs`.
+    """
+    calls, definitions = [], {}
+    for number, function in enumerate(functions):
+        arguments = function.get("parameters") or {"type": "object", "properties": {}}
+        place = f"#/$defs/t{number}"
+        moved, has_references = _moved(arguments, place)
+        if has_references:
+            definitions[f"t{number}"] = moved
+            arguments = {"$ref": place}
+        properties = {"name": {"const": function["name"]}, "arguments": arguments}
+        calls.append(
+            {
+                "type": "object",
+                "properties": properties,
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    form = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return {**form, "$defs": definitions} if definitions else form
+
+
+def _moved(value: Any, place: str) -> tuple[Any, bool]:
+    """A copy of a schema whose references to itself (`#…`) point to another place; whether it has any."""
+    if isinstance(value, list):
+        parts = [_moved(one, place) for one in value]
+        return [part for part, _ in parts], any(found for _, found in parts)
+    if not isinstance(value, dict):
+        return value, False
+    reference = value.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        return {**value, "$ref": place + reference[1:]}, True
+    pairs = {key: _moved(one, place) for key, one in value.items()}
+    return {key: part for key, (part, _) in pairs.items()}, any(found for _, found in pairs.values())
+
+
+# What became of it.
+
+
+class ChoiceKeeper:
+    """Checks a reply against its choice: `feed` events, get those that the caller may see.
+
+    Where a call is required, text waits until one has begun: without a call it is never heard, and the reply ends
+    with `NOT_KEPT`. A call of another tool ends it likewise. Further calls behind a single one are left out: the
+    model makes them again in its next turn. A reply that was cut is what its finish reason says.
+    """
+
+    def __init__(self, policy: ToolPolicy) -> None:
+        self._policy = policy
+        self._waiting: list[Event] = []  # text in front of a required call
+        self._preamble = 0  # its characters
+        self.sources: tuple[str, ...] = ()  # of calls made here
+        self._calls = 0
+        self._broken = False
+
+    def feed(self, events: Sequence[Event]) -> list[Event]:
+        """The same events, as far as they keep the choice; a Broken at the place where it was broken."""
+        return [kept for event in events for kept in self._keep(event)]
+
+    def _keep(self, event: Event) -> list[Event]:
+        if self._broken:
+            return []
+        if type(event) is CallStart:
+            return self._call(event)
+        if type(event) is CallArguments:
+            return [] if self._is_surplus else [event]
+        if type(event) is Finish:
+            return self._finish(event)
+        if type(event) is Text and self._policy.mode == "required" and not self._calls:
+            self._waiting.append(event)
+            self._preamble += len(event.text)
+            is_long = self._preamble > MAX_PREAMBLE
+            return self._break("the model speaks, although tool_choice requires a call") if is_long else []
+        if type(event) is Broken:
+            return self._broke(event)
+        return [event]
+
+    def _broke(self, event: Broken) -> list[Event]:
+        """A reply of which nothing is left made no call either. What waited is not heard."""
+        self._waiting.clear()
+        self._preamble = 0
+        if event.code == FILTERED and self._policy.mode == "required":
+            return self._break("the model called no tool that tool_choice allows")
+        return [event]
+
+    @property
+    def _is_surplus(self) -> bool:
+        """Whether the call that is being made is one too many."""
+        return self._policy.single and self._calls > 1
+
+    def _call(self, event: CallStart) -> list[Event]:
+        if not self._policy.shows(event.name):
+            return self._break("the model called a tool that tool_choice does not allow")
+        self._calls += 1
+        if self._is_surplus:
+            return []
+        before, self._waiting = self._waiting, []
+        return [*before, event]
+
+    def _finish(self, event: Finish) -> list[Event]:
+        is_cut = event.reason in _CUT and not self._waiting
+        if self._policy.mode == "required" and not self._calls and not is_cut:
+            return self._break("the model called no tool, although tool_choice requires a call")
+        return [event]
+
+    def _break(self, what: str) -> list[Event]:
+        self._broken = True
+        return [_not_kept(what)]
+
+
+def _not_kept(what: str) -> Broken:
+    return Broken(f"{what}: ask again, or in other words", NOT_KEPT)
+
+
+class _Call(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw
+
+
+class GuidedCall:
+    """Makes a call of a reply that was held to `call_schema`: `feed` events, get those that the caller may see.
+
+    The call is handed on when it is whole. A reply that was cut before that says so by its finish reason, and no more.
+    """
+
+    def __init__(self, policy: ToolPolicy, call_id: str) -> None:
+        self._policy = policy
+        self._call_id = call_id
+        self._text: list[str] = []
+        self._broken = False
+        self.sources: tuple[str, ...] = ()  # of calls made here, as in `CallStart.source`
+
+    def feed(self, events: Sequence[Event]) -> list[Event]:
+        """The same events, with the call in place of its text."""
+        return [made for event in events for made in self._make(event)]
+
+    def _make(self, event: Event) -> list[Event]:
+        if self._broken:
+            return []
+        if type(event) is Text:
+            self._text.append(event.text)
+            return []
+        if type(event) is Broken:
+            self._text.clear()  # the engine may be asked once more
+        if type(event) is Finish and event.reason not in _CUT:
+            return self._finish(event)
+        return [event]
+
+    def _finish(self, event: Finish) -> list[Event]:
+        call = self._read()
+        if call is None or not self._policy.shows(call.name):
+            self._broken = True
+            return [_not_kept("the model called no tool, although tool_choice requires a call")]
+        self.sources = ("engine",)
+        arguments = bytes(call.arguments).decode()
+        start = CallStart(event.choice, 0, call.name, self._call_id)
+        return [start, CallArguments(event.choice, 0, arguments), Finish(event.choice, "tool_calls")]
+
+    def _read(self) -> _Call | None:
+        text = "".join(self._text).strip()
+        fenced = text.removeprefix("```json").removesuffix("```")  # llama.cpp's grammar allows a fence
+        try:
+            call = msgspec.json.decode(fenced, type=_Call)
+        except UNREADABLE:
+            return None
+        return call if bytes(call.arguments).startswith(b"{") else None
+
+
+def keeper_for(
+    policy: ToolPolicy, dialect: Dialect, abilities: Abilities, call_id: str = ""
+) -> ChoiceKeeper | GuidedCall | None:
+    """What a reply passes through; None if it cannot break the choice. `call_id` names a call made here."""
+    if is_guided(policy, dialect, abilities):
+        return GuidedCall(policy, call_id)
+    return ChoiceKeeper(policy) if policy.binds else None

@@ -1,0 +1,349 @@
+"""`tool_choice` on three APIs over a scripted engine, and over real llama.cpp: kept, or said not to be."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.config.config import parse
+from tests.app.house import HELLO, House, house, run
+from tests.app.proxy.test_failover import pair
+from tests.script import DONE, Head, Say, Step, Until, call, finish, reply, role, text, usage
+from tests.scripted_engine import ScriptedEngine
+
+MODELS = Path(__file__).parents[3] / "models"
+CODE = "tool_choice_not_kept"
+NAMES = ("web_search", "search_memory")
+SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+
+
+def made(*calls: bytes, before: str = "") -> tuple[Step, ...]:
+    """A reply of calls."""
+    said = [Say(text(before))] if before else []
+    return (Head(), Say(role()), *said, *map(Say, calls), Say(finish("tool_calls")), Say(usage(9)), Say(DONE))
+
+
+SEARCH, MEMORY = call("web_search", '{"query":"x"}'), call("search_memory", '{"query":"x"}')
+AGAIN = call("web_search", '{"query":"y"}', 1)
+
+CHAT_TOOLS = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in NAMES]
+ASKS: dict[str, dict[str, Any]] = {
+    "chat/completions": {"messages": HELLO, "tools": CHAT_TOOLS},
+    "responses": {
+        "input": "Hello!",
+        "tools": [{"type": "function", "name": name, "parameters": SCHEMA} for name in NAMES],
+    },
+    "messages": {
+        "messages": HELLO,
+        "max_tokens": 64,
+        "tools": [{"name": name, "input_schema": SCHEMA} for name in NAMES],
+    },
+}
+APIS = tuple(ASKS)
+NAMED: dict[str, Any] = {
+    "chat/completions": {"tool_choice": {"type": "function", "function": {"name": "web_search"}}},
+    "responses": {"tool_choice": {"type": "function", "name": "web_search"}},
+    "messages": {"tool_choice": {"type": "tool", "name": "web_search"}},
+}
+REQUIRED: dict[str, Any] = {
+    "chat/completions": {"tool_choice": "required"},
+    "responses": {"tool_choice": "required"},
+    "messages": {"tool_choice": {"type": "any"}},
+}
+SINGLE: dict[str, Any] = {
+    "chat/completions": {"parallel_tool_calls": False},
+    "responses": {"parallel_tool_calls": False},
+    "messages": {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+}
+ALLOWED: dict[str, Any] = {
+    "chat/completions": {
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "required", "tools": [CHAT_TOOLS[0] | {"function": {"name": "web_search"}}]},
+        }
+    },
+    "responses": {
+        "tool_choice": {
+            "type": "allowed_tools",
+            "mode": "required",
+            "tools": [{"type": "function", "name": "web_search"}],
+        }
+    },
+}  # fmt: skip
+
+
+async def post(home: House, api: str, fields: dict[str, Any], stream: bool = False) -> tuple[int, str]:
+    """Status and raw body."""
+    body = {"model": "annie", **ASKS[api], **fields, "stream": stream}
+    async with home.client.post(f"{home.url}/v1/{api}", json=body) as answer:
+        return answer.status, await answer.text()
+
+
+def calls_in(api: str, raw: str) -> list[str]:
+    """Names of the calls of a whole reply."""
+    reply = json.loads(raw)
+    if api == "messages":
+        return [block["name"] for block in reply["content"] if block["type"] == "tool_use"]
+    if api == "responses":
+        return [item["name"] for item in reply["output"] if item["type"] == "function_call"]
+    return [made["function"]["name"] for made in reply["choices"][0]["message"].get("tool_calls") or ()]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_each_apis_form_is_told_to_the_engine_in_plain_words(tmp_path: Path, api: str) -> None:
+    async with house(tmp_path, dialect="vllm") as home:
+        home.engine.always(*made(SEARCH))
+        for choice, word, shown in (
+            (NAMED, "required", ["web_search"]),
+            (REQUIRED, "required", [*NAMES]),
+            (ALLOWED, "required", ["web_search"]),
+        ):
+            if api in choice:
+                home.engine.requests.clear()
+                status, raw = await post(home, api, choice[api])
+                assert (status, calls_in(api, raw)) == (200, ["web_search"])
+                body = (await home.engine.request()).body
+                assert body["tool_choice"] == word
+                assert [tool["function"]["name"] for tool in body["tools"]] == shown
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (NAMED, reply("I would rather talk.")),
+        (REQUIRED, reply("I would rather talk.")),
+        (NAMED, made(MEMORY)),
+        (NAMED, made(MEMORY, before="One moment. ")),
+    ],
+    ids=["words for a named call", "words for any call", "another call", "words and another call"],
+)
+async def test_a_reply_that_breaks_it_is_an_error_of_which_nothing_is_heard(
+    tmp_path: Path, api: str, stream: bool, choice: dict[str, Any], said: tuple[Step, ...]
+) -> None:
+    async with house(tmp_path, dialect="vllm") as home:
+        home.engine.always(*said)
+        status, raw = await post(home, api, choice[api], stream)
+        assert status == 502
+        assert "rather" not in raw and "moment" not in raw and "search_memory" not in raw
+        assert json.loads(raw)["error"].get("code", CODE) == CODE
+        assert len(home.engine.requests) == 2  # asked once more
+        line = await home.booked()
+        assert (line["code"], line["outcome"]) == (CODE, "upstream_error")
+        assert (await home.metrics())("manners_engine_faults_total") == 0
+
+
+@pytest.mark.parametrize("api", ALLOWED)
+async def test_what_breaks_behind_an_allowed_call_is_told_in_the_stream(tmp_path: Path, api: str) -> None:
+    heard = asyncio.Event()
+    async with house(tmp_path, dialect="vllm", unasked_calls="text") as home:
+        home.engine.play(
+            Head(), Say(SEARCH), Until(heard), Say(call("search_memory", "{}", 1)), Say(finish())
+        )
+        body = {"model": "annie", **ASKS[api], **ALLOWED[api], "stream": True}
+        async with home.client.post(f"{home.url}/v1/{api}", json=body) as answer:
+            assert answer.status == 200
+            raw = await answer.content.readany()
+            heard.set()
+            raw += await answer.content.read()
+        assert CODE.encode() in raw
+        assert b"[DONE]" not in raw and b"response.completed" not in raw
+
+
+@pytest.mark.parametrize("api", ALLOWED)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_call_that_is_not_allowed_is_left_out_beside_one_that_is(
+    tmp_path: Path, api: str, stream: bool
+) -> None:
+    """As every call of a tool that the model was not told of."""
+    async with house(tmp_path, dialect="vllm") as home:
+        home.engine.always(*made(SEARCH, call("search_memory", "{}", 1)))
+        status, raw = await post(home, api, ALLOWED[api], stream)
+        assert status == 200 and CODE not in raw
+        assert '"call_0"' in raw and '"call_1"' not in raw
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_of_parallel_calls_the_first_is_made_where_only_one_may_be(
+    tmp_path: Path, api: str, stream: bool
+) -> None:
+    async with house(tmp_path, dialect="vllm") as home:
+        home.engine.always(*made(SEARCH, AGAIN))
+        status, raw = await post(home, api, SINGLE[api], stream)
+        assert status == 200
+        assert '\\"y' not in raw and '"y"' not in raw
+        if not stream:
+            assert calls_in(api, raw) == ["web_search"]
+
+
+async def test_another_engine_is_asked_before_the_same_one_again(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (home, live, spare):
+        live.always(*reply("I would rather talk."))
+        spare.always(*made(SEARCH))
+        status, raw = await post(home, "chat/completions", NAMED["chat/completions"])
+        assert (status, calls_in("chat/completions", raw)) == (200, ["web_search"])
+        assert (len(live.requests), len(spare.requests)) == (1, 1)
+        metrics = await home.metrics()
+        assert metrics("manners_failovers_total", engine="live", reason=CODE) == 1
+        assert not [line for line in home.log.lines if line["event"] == "breaker"]
+
+
+async def test_the_second_answer_of_the_same_engine_counts(tmp_path: Path) -> None:
+    async with house(tmp_path, dialect="vllm") as home:
+        home.engine.play(*reply("I would rather talk."))
+        home.engine.always(*made(SEARCH))
+        status, raw = await post(home, "chat/completions", REQUIRED["chat/completions"])
+        assert (status, calls_in("chat/completions", raw)) == (200, ["web_search"])
+        line = await home.booked()
+        assert (line["outcome"], line["engine"]) == ("ok", "scripted")
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_reply_that_was_held_to_a_schema_is_a_call_like_any_other(
+    tmp_path: Path, api: str, stream: bool
+) -> None:
+    """In the reply, the metrics and the log; in pieces, as an engine streams it."""
+    async with house(tmp_path) as home:
+        home.engine.always(*reply('{"name": "web_', 'search", "argu', 'ments": {"query": "Mysuru"}}'))
+        status, raw = await post(home, api, NAMED[api], stream)
+        assert status == 200 and "Mysuru" in raw
+        assert (
+            "tool_use" if api == "messages" else "function_call" if api == "responses" else "tool_calls"
+        ) in raw
+        if not stream:
+            assert calls_in(api, raw) == ["web_search"]
+        line = await home.booked()
+        assert (line["calls"], line["outcome"]) == (["engine"], "ok")
+        assert (await home.metrics())("manners_tool_calls_total", source="engine") == 1
+
+
+async def test_llama_server_is_asked_the_other_way_the_second_time(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.engine.play(*reply("I would rather talk."))
+        home.engine.always(*made(SEARCH))
+        status, raw = await post(home, "chat/completions", NAMED["chat/completions"])
+        assert (status, calls_in("chat/completions", raw)) == (200, ["web_search"])
+        first, second = home.engine.requests
+        assert first.body["response_format"]["type"] == "json_schema" and first.body["tool_choice"] == "none"
+        assert "response_format" not in second.body and second.body["tool_choice"] == "required"
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_name_that_is_not_declared_is_400(tmp_path: Path, api: str) -> None:
+    async with house(tmp_path, dialect="vllm") as home:
+        choice = json.loads(json.dumps(NAMED[api]).replace("web_search", "dance"))
+        status, raw = await post(home, api, choice)
+        assert status == 400 and "tool_choice" in raw and "dance" in raw
+        assert home.engine.requests == []
+
+
+# Real llama.cpp.
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def nano(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """annie-nano behind a gateway."""
+    base = tmp_path_factory.mktemp("state")
+    engine = {"dialect": "llama-server", "driver": "embedded", "artefact": str(MODELS / "annie-nano-q4_k_m")}
+    tables = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base)},
+        "engines": {"nano": engine, "xml": {**engine, "args": ["--chat-template-file", str(XML)]}},
+        "models": {"annie": {"live": "nano"}, "annie-xml": {"live": "xml"}},
+    }
+    async with ScriptedEngine() as unused, run(parse(tables, base), unused) as home:
+        for name in ("nano", "xml"):
+            await home.gateway.pool.bring_up(home.gateway.config.engines[name], "annie")
+        yield home
+
+
+XML = MODELS / "annie-nano-hf" / "additional_chat_templates" / "xml.jinja"
+QUESTIONS = (
+    "Hello!",
+    "What did Priya say about the trip?",
+    "What is the weather in Mysuru?",
+    "What is 2 plus 3?",
+)
+
+
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_real_engine_makes_the_named_call_whatever_is_asked(
+    nano: House, api: str, question: str, name: str
+) -> None:
+    fields = json.loads(json.dumps(NAMED[api]).replace("web_search", name))
+    asked = (
+        {"input": question} if api == "responses" else {"messages": [{"role": "user", "content": question}]}
+    )
+    status, raw = await post(nano, api, {**fields, **asked, "temperature": 0})
+    assert (status, calls_in(api, raw)) == (200, [name]), raw
+
+
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_a_real_engine_makes_some_call_where_one_is_required(
+    nano: House, api: str, question: str
+) -> None:
+    asked = (
+        {"input": question} if api == "responses" else {"messages": [{"role": "user", "content": question}]}
+    )
+    status, raw = await post(nano, api, {**REQUIRED[api], **asked, "temperature": 0})
+    assert status == 200 and calls_in(api, raw), raw
+
+
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_real_engine_makes_no_call_where_none_may_be(nano: House, stream: bool) -> None:
+    status, raw = await post(nano, "chat/completions", {"tool_choice": "none", "temperature": 0}, stream)
+    assert status == 200 and "tool_calls" not in raw
+
+
+def an_object(**properties: Any) -> dict[str, Any]:
+    """A tool that takes what structured output wants."""
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": "Person", "parameters": schema}}
+
+
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_real_engines_forced_arguments_fit_the_schema(nano: House) -> None:
+    """What instructor's TOOLS, LangChain's structured output and pydantic-ai send."""
+    person = an_object(
+        mood={"enum": ["glad", "sad"]},
+        age={"type": "integer", "minimum": 0, "maximum": 99},
+        tall={"type": "boolean"},
+    )
+    choice = {"type": "function", "function": {"name": "Person"}}
+    asked = [{"role": "user", "content": "Ravi is 41 years old."}]
+    answer = await nano.ask(messages=asked, tools=[person], tool_choice=choice, temperature=0)
+    (made,) = answer.json["choices"][0]["message"]["tool_calls"]
+    found = json.loads(made["function"]["arguments"])
+    assert {name: type(value) for name, value in found.items()} == {"mood": str, "age": int, "tall": bool}
+
+
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "question", QUESTIONS[1:]
+)  # a greeting makes it search without end: cut, and said to be
+async def test_a_model_that_writes_xml_makes_the_named_call_too(nano: House, question: str) -> None:
+    asked = {"model": "annie-xml", "messages": [{"role": "user", "content": question}], "temperature": 0}
+    status, raw = await post(nano, "chat/completions", {**NAMED["chat/completions"], **asked})
+    assert (status, calls_in("chat/completions", raw)) == (200, ["web_search"]), raw
