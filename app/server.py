@@ -220,6 +220,9 @@ async def _greet(
     print(f"Manners is starting. Public: {url}   Operators: {operators}", flush=True)
     if token_file:
         print(f"The operators' token is in {token_file}", flush=True)
+    for name, model in gateway.config.models.items():
+        if (live := gateway.pool.model_route(name).live) != model.live:
+            print(f"{name} is served by {live}, which was promoted; the file names {model.live}", flush=True)
     await gateway.pool.wait_ready()
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""

@@ -8,9 +8,9 @@ on the same remainder; the difference is settled afterwards. An estimate above t
 such a request passes once nothing else is used, and the next one waits longer.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 MINUTE: Final = 60.0
 DAY: Final = 86_400
@@ -33,8 +33,7 @@ class KeyLimits:
 UNLIMITED: Final = KeyLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meter:
+class Meter(NamedTuple):
     """What a key has used: `requests` and `tokens` of the minute at the time `at`; tokens of the UTC day number
     `day`, and in all."""
 
@@ -58,8 +57,7 @@ def run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:
     """The meter at a later time. A clock that was set back takes nothing away and gives nothing."""
     elapsed = max(now - meter.at, 0.0)
     day = int(now // DAY)
-    return replace(
-        meter,
+    return meter._replace(
         requests=max(meter.requests - elapsed * (limits.rpm or 0) / MINUTE, 0.0),
         tokens=max(meter.tokens - elapsed * (limits.tpm or 0) / MINUTE, 0.0),
         at=now,
@@ -78,7 +76,7 @@ def begin(
     meter = run_off(limits, meter, now)
     excess = _excess(limits, meter, in_flight, reserved, now)
     if excess is None and limits.rpm is not None:
-        meter = replace(meter, requests=meter.requests + 1)
+        meter = meter._replace(requests=meter.requests + 1)
     return meter, excess
 
 
@@ -107,18 +105,20 @@ def reserve(limits: KeyLimits, meter: Meter, tokens: int, now: float) -> tuple[M
     over = meter.tokens + tokens - limits.tpm
     if over > _ROUNDING:
         return meter, Excess("tpm", over * MINUTE / limits.tpm)
-    return replace(meter, tokens=meter.tokens + tokens), None
+    return meter._replace(tokens=meter.tokens + tokens), None
 
 
 def settle(limits: KeyLimits, meter: Meter, reserved: int, used: int, now: float) -> Meter:
     """A request is over: it has used so many tokens instead of those that were reserved."""
     meter = run_off(limits, meter, now)
     held = 0.0 if limits.tpm is None else max(meter.tokens + used - reserved, 0.0)
-    return replace(meter, tokens=held, today=meter.today + used, total=meter.total + used)
+    return meter._replace(tokens=held, today=meter.today + used, total=meter.total + used)
 
 
 def headers(limits: KeyLimits, meter: Meter, now: float) -> list[tuple[bytes, bytes]]:
     """OpenAI's `x-ratelimit-*`, of the limits a minute that the key has. `reset`: until nothing is used."""
+    if limits.rpm is None and limits.tpm is None:
+        return []
     meter = run_off(limits, meter, now)
     found: list[tuple[bytes, bytes]] = []
     for name, limit, used in (

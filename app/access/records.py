@@ -4,8 +4,8 @@ Used by the gateway, and by commands while no gateway runs: the registry's lock 
 """
 
 import re
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -58,6 +58,24 @@ def add_key(registry: Registry, name: str, limits: KeyLimits, actor: str) -> str
     return secret
 
 
+def limit_key(registry: Registry, name: str, changes: Mapping[str, int | None], actor: str) -> None:
+    """Change limits of a caller's key; None takes one away. Its secret and what it has used stay. Raises UnknownThing."""
+    known = next((key for key in registry.api_keys() if key.name == name and key.revoked is None), None)
+    if known is None:
+        raise _no_key(name)
+    entry = AuditEntry(
+        at=_now(), actor=actor, verb="api_key.limited", subject=name, detail={"limits": dict(changes)}
+    )
+    limits = replace(limits_of(known), **changes)
+    registry.limit_key(
+        KnownKey(name=name, digest=known.digest, created=known.created, **asdict(limits)), entry
+    )
+
+
+def _no_key(name: str) -> UnknownThing:
+    return UnknownThing(f"there is no key {name[:64]!r}; manners key list names them", "key_not_found")
+
+
 def revoke_key(registry: Registry, name: str, actor: str) -> None:
     """Revoke a caller's key. Raises UnknownThing."""
     if _OF_THE_CONFIGURATION.fullmatch(name):
@@ -68,9 +86,7 @@ def revoke_key(registry: Registry, name: str, actor: str) -> None:
     try:
         registry.revoke_key(name, AuditEntry(at=_now(), actor=actor, verb="api_key.revoked", subject=name))
     except UnknownRow:
-        raise UnknownThing(
-            f"there is no key {name[:64]!r}; manners key list names them", "key_not_found"
-        ) from None
+        raise _no_key(name) from None
 
 
 def add_operator(registry: Registry, name: str, role: str, actor: str) -> str:
@@ -148,7 +164,7 @@ def meter_of(row: UsageRow) -> Meter:
 
 def usage_row(name: str, meter: Meter) -> UsageRow:
     """A meter, to be stored."""
-    return UsageRow(name=name, **asdict(meter))
+    return UsageRow(name=name, **meter._asdict())
 
 
 def key_view(key: KnownKey, meter: Meter, in_flight: int, now: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ gateway that is killed forgets at most that much.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -135,6 +135,11 @@ class AccessService:
         """Add a key; its view, with the secret under "key". Raises BadField, Refused."""
         secret = await self._change(lambda registry: records.add_key(registry, name, limits, actor))
         return {**self._key(name), "key": secret}
+
+    async def limit_key(self, name: str, changes: Mapping[str, int | None], actor: str) -> dict[str, Any]:
+        """Change limits of a key; its view. Raises UnknownThing."""
+        await self._change(lambda registry: records.limit_key(registry, name, changes, actor))
+        return self._key(name)
 
     async def revoke_key(self, name: str, actor: str) -> dict[str, Any]:
         """Revoke a key; its view. Raises UnknownThing."""

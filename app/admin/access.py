@@ -16,15 +16,20 @@ from app.http.openapi import takes
 Count = Annotated[int, Field(ge=1, le=10**15)]
 
 
-class KeyBody(AdminBody):
-    """`POST /admin/keys`: a name, and limits as in `app.access.limits.KeyLimits`."""
+class LimitsBody(AdminBody):
+    """`PATCH /admin/keys/NAME`: limits as in `app.access.limits.KeyLimits`; null takes one away."""
 
-    name: str
     rpm: Count | None = None
     tpm: Count | None = None
     concurrency: Count | None = None
     daily_budget: Count | None = None
     budget: Count | None = None
+
+
+class KeyBody(LimitsBody):
+    """`POST /admin/keys`."""
+
+    name: str
 
 
 class OperatorBody(AdminBody):
@@ -47,6 +52,11 @@ def access_router(access: AccessService, reloader: Reloader) -> APIRouter:
         asked = (await read_body(request, KeyBody)).model_dump()
         name = asked.pop("name")
         return reply(request, await access.add_key(name, KeyLimits(**asked), actor(request)), 201)
+
+    @routes.patch("/admin/keys/{name}", response_model=None, openapi_extra=takes(LimitsBody))
+    async def limit_key(request: Request, name: str) -> Response:
+        changes = (await read_body(request, LimitsBody)).model_dump(exclude_unset=True)
+        return reply(request, await access.limit_key(name, changes, actor(request)))
 
     @routes.delete("/admin/keys/{name}", response_model=None)
     async def revoke_key(request: Request, name: str) -> Response:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from app.access.service import AccessService
-from app.config.changes import Key, changed_keys, needing_restart, shown
+from app.config.changes import Key, changed_keys, restart_keys, shown
 from app.config.config import Config, ConfigError
 from app.errors.tree import MannersError, Refused
 from app.promotion.repository import now
@@ -65,12 +65,13 @@ class Reloader:
         except ConfigError as error:
             raise Refused(f"{error}; nothing was changed", "configuration_invalid") from None
         keys = changed_keys(self.config, config)
-        if restart := needing_restart(keys):
+        if restart := restart_keys(self.config, config):
             names = ", ".join(shown(restart))
             raise Refused(
                 f"a restart is needed for {names}: restart the gateway, or put the file back; nothing was changed",
                 "restart_required",
             )
+        await self._promotions.prepare(config)
         found = await self._access.read()
         entry = AuditEntry(
             at=now(),

@@ -7,7 +7,6 @@ they write to the folder themselves, and the next start reads it. A secret is pr
 import argparse
 import json
 import sys
-from dataclasses import asdict
 from typing import Any, Protocol
 
 from app.access import records
@@ -42,6 +41,9 @@ class AccessStore(Protocol):
     def add(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         """Add one; the view, with its secret."""
 
+    def limit(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
+        """Change limits of a key; None takes one away. The view."""
+
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
         """Revoke one; the view."""
 
@@ -61,11 +63,12 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         for command in (adding, revoking):
             command.add_argument("name", metavar="NAME", help="letters, digits and _.-")
         if kind == "keys":
-            for limit, said in LIMITS.items():
-                flag = f"--{limit.replace('_', '-')}"
-                adding.add_argument(
-                    flag, dest=limit, type=_count, metavar="N", help=f"at most so many {said}"
-                )
+            _add_limits(adding, "at most so many")
+            limiting = verbs.add_parser("limit", help="change limits of a key; what it has used stays")
+            limiting.add_argument("name", metavar="NAME")
+            _add_limits(limiting, "0: no limit; else at most so many")
+            add_common_flags(limiting)
+            limiting.set_defaults(run=run, verb=_limit, kind=kind)
         else:
             adding.add_argument(
                 "--role",
@@ -78,11 +81,23 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
             command.set_defaults(run=run, verb=verb, kind=kind)
 
 
+def _add_limits(command: argparse.ArgumentParser, about: str) -> None:
+    for limit, said in LIMITS.items():
+        flag = f"--{limit.replace('_', '-')}"
+        command.add_argument(flag, dest=limit, type=_count, metavar="N", help=f"{about} {said}")
+
+
 def _count(text: str) -> int:
     count = int(text.replace("_", ""))
-    if not 1 <= count <= 10**15:
+    if not 0 <= count <= 10**15:
         raise ValueError(text)
     return count
+
+
+def _limits(args: argparse.Namespace) -> dict[str, int | None]:
+    """The limits that were given; 0 means none."""
+    given = {limit: getattr(args, limit) for limit in LIMITS}
+    return {limit: value or None for limit, value in given.items() if value is not None}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -136,6 +151,11 @@ class _StateFolder:
             secret = records.add_key(self._registry, body["name"], limits, records.ADMIN)
         return {**self._shown(kind, body["name"]), SECRETS[kind]: secret}
 
+    def limit(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
+        """The same."""
+        records.limit_key(self._registry, name, changes, records.ADMIN)
+        return self._shown("keys", name)
+
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
         """The same."""
         (records.revoke_operator if kind == "operators" else records.revoke_key)(
@@ -149,8 +169,7 @@ class _StateFolder:
 
 def _add(store: AccessStore, args: argparse.Namespace) -> int:
     if args.kind == "keys":
-        limits = asdict(KeyLimits(**{limit: getattr(args, limit) for limit in LIMITS}))
-        body = {"name": args.name} | {limit: value for limit, value in limits.items() if value is not None}
+        body = {"name": args.name, **_limits(args)}
     else:
         body = {"name": args.name, "role": args.role}
     said = store.add(args.kind, body)
@@ -159,6 +178,13 @@ def _add(store: AccessStore, args: argparse.Namespace) -> int:
         return 0
     print(f"The secret of {args.name}; it is not shown again:", file=sys.stderr)
     print(said[SECRETS[args.kind]])
+    return 0
+
+
+def _limit(store: AccessStore, args: argparse.Namespace) -> int:
+    said = store.limit(args.name, _limits(args))
+    limits = [f"{limit} {_number(value)}" for limit, value in said["limits"].items()]
+    print(json.dumps(said, indent=1) if args.json else f"{args.name}: {', '.join(limits)}")
     return 0
 
 

@@ -100,6 +100,10 @@ class AdminClient:
         """Add one of the "keys" or "operators"; the answer holds the secret, once."""
         return self._json("POST", f"/admin/{kind}", json=body)
 
+    def limit(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
+        """Change limits of a key; None takes one away."""
+        return self._json("PATCH", f"/admin/keys/{quote(name, safe='')}", json=changes)
+
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
         """Revoke one of the "keys" or "operators"."""
         return self._json("DELETE", f"/admin/{kind}/{quote(name, safe='')}")

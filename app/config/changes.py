@@ -51,6 +51,12 @@ def needing_restart(keys: Iterable[Key]) -> tuple[Key, ...]:
     return tuple(key for key in keys if any(_fits(key, pattern) for pattern in RESTART))
 
 
+def restart_keys(old: Config, new: Config) -> tuple[Key, ...]:
+    """The keys whose change has to wait for a restart. An engine that comes may come: no model names it yet."""
+    came = {("engines", name) for name in new.engines.keys() - old.engines.keys()}
+    return tuple(key for key in needing_restart(changed_keys(old, new)) if key not in came)
+
+
 def shown(keys: Iterable[Key]) -> list[str]:
     """As they are written in the file: models.annie.timeouts.idle."""
     return [SECRETS.get(key, ".".join(key)) for key in keys]

@@ -312,6 +312,11 @@ class Backend:
         self.gated = True
         self._show_conduct()
 
+    def distrust(self) -> None:
+        """It is not what was promoted any more."""
+        self.gated = False
+        self._show_conduct()
+
     def catch(self, kind: str) -> None:
         """It reasoned although told not to; `kind` as in `app.stream.events.Thought`."""
         if not self.caught:

@@ -63,7 +63,7 @@ class EnginePool:
         return self._config
 
     def apply(self, config: Config) -> None:
-        """Take a configuration with the same engines and models; for requests that come from now on."""
+        """Take a configuration with the same models and no engine less; for requests that come from now on."""
         self._config = config
 
     # ------------------------------------------------------------------------- engines, one by one
@@ -162,6 +162,15 @@ class EnginePool:
         self._gated.add(engine)
         if engine in self._backends:
             self._backends[engine].trust()
+
+    def distrust(self, engine: str) -> None:
+        """The engine is not what its report was about: its replies are held back, and it counts as ungated."""
+        self._gated.discard(engine)
+        if engine in self._backends:
+            self._backends[engine].distrust()
+        for model, route in self._table.items():
+            if route.live == engine:
+                self._metrics.live_gated(model, engine, False)
 
     def model_route(self, model: str) -> ModelRoute:
         """The engines that serve the model now."""

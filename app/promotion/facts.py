@@ -78,7 +78,7 @@ def collect(
         wanted = _manifest(baseline).root if baseline is not None else None
     except (GatesError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
-    artefact, weights = _verified(spec)
+    artefact, weights = verified(spec)
     return EligibilityFacts(
         asked=found.asked,
         report=_bytes(found.report, state_dir),
@@ -141,7 +141,7 @@ def _bytes(known: KnownReport | None, state_dir: Path) -> bytes | None:
     return data if len(data) <= MAX_REPORT_BYTES else None
 
 
-def _verified(spec: EngineSpec) -> tuple[Artefact | None, str]:
+def verified(spec: EngineSpec) -> tuple[Artefact | None, str]:
     """The artefact, if every file agrees with its manifest now; else None and the reason."""
     if spec.artefact is None:
         return None, f"engines.{spec.name} names no artefact"

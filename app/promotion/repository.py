@@ -238,11 +238,18 @@ def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[
     found = set()
     for row in reader.operations():
         plan = state_of(row).plan
-        if row.phase == OperationPhase.SUCCEEDED and rests_on_report(reader, plan):
+        if _has_switched(reader, row, plan) and rests_on_report(reader, plan):
             report = reader.report(plan.report or "")
             if report is None or roots.get(plan.candidate, report.artefact) == report.artefact:
                 found.add(plan.candidate)
     return frozenset(found)
+
+
+def _has_switched(reader: RegistryReader, row: OperationRow, plan: OperationPlan) -> bool:
+    """Whether the operation has put its candidate in service, and not taken it out again."""
+    live = reader.alias(plan.model, "live")
+    under_way = not row.done and live is not None and live.engine == plan.candidate
+    return row.phase == OperationPhase.SUCCEEDED or under_way
 
 
 def rests_on_report(reader: RegistryReader, plan: OperationPlan) -> bool:

@@ -1,7 +1,7 @@
 """The promotion service that operators use: promote, roll back, follow, cancel; and its start and stop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,13 +12,13 @@ from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.errors.tree import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
 from app.promotion import overrides, repository, requests, steps
-from app.promotion.facts import suite_in_force
+from app.promotion.facts import suite_in_force, verified
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.overrides import Override
 from app.promotion.repository import RegistryExecutor, now
 from app.promotion.requests import PromotionRequest
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.startup import Startup, current_roots, record_configuration
+from app.promotion.startup import ACTOR, Startup, current_roots, record_configuration, record_engines
 from app.promotion.state_machine import (
     Action,
     Breached,
@@ -76,10 +76,28 @@ class PromotionService:
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
         self._worker = PromotionWorker(self._deps, metrics, log)
         self._startup: Startup | None = None
+        self._verifying: asyncio.Task[None] | None = None
+
+    async def prepare(self, config: Config) -> None:
+        """Record the engines that this configuration adds. Raises Refused (restart_required), NotStarted, StateUnavailable."""
+        added = {name: spec for name, spec in config.engines.items() if name not in self._config.engines}
+        if clashes := self.catalogue.clashes(added):
+            names = ", ".join(f"engines.{name}" for name in clashes)
+            raise Refused(
+                f"a restart is needed for {names}: an earlier engine of that name is still in use",
+                "restart_required",
+            )
+        if added:
+            at = now()
+            await self.do(lambda registry: record_engines(registry, added, at))
 
     def apply(self, config: Config) -> None:
-        """Take a configuration with the same engines and models; suite and policy are read again when they are needed."""
+        """Take a configuration with the same models and no engine less, after `prepare`.
+
+        Suite and policy are read again when they are needed.
+        """
         self._config = self._deps.config = config
+        self.catalogue.extend(config.engines)
         suite_in_force.cache_clear()
 
     # ------------------------------------------------------------------------------- start and end
@@ -109,6 +127,7 @@ class PromotionService:
                 self._log.warning("live_is_not_configured", model=model, engine=self.catalogue.name(engine))
         self._startup = Startup(self._deps, self._log)
         await self._startup.begin(live, unfinished)
+        self._verifying = spawn(self._verify_weights(gated & set(live.values())), "weights")
         self._worker.start(unfinished)
 
     def _unfinished(self, registry: Registry) -> tuple[OperationState, ...]:
@@ -119,10 +138,28 @@ class PromotionService:
                     self.catalogue.add(known)
         return states
 
+    async def _verify_weights(self, engines: Collection[str]) -> None:
+        """Read every byte of the live engines' weights: one that is not what was promoted is trusted no more.
+
+        This takes a while for large weights; until then the manifest is believed, which `gated` has compared.
+        """
+        for engine in engines:
+            artefact, why = await asyncio.to_thread(verified, self.catalogue.spec(engine))
+            if artefact is None:
+                name = self.catalogue.name(engine)
+                self._deps.pool.distrust(name)
+                self._log.error("weights_changed", engine=name, reason=why)
+                entry = AuditEntry(
+                    at=now(), actor=ACTOR, verb="engine.weights_changed", subject=name, detail={"reason": why}
+                )
+                with suppress(StateUnavailable):  # counted in the metrics
+                    await self.do(partial(_note, entry=entry))
+
     async def stop(self) -> None:
         """Stop; an operation that runs is recovered at the next start. Idempotent."""
-        if self._counting is not None:
-            self._counting.cancel()
+        for task in (self._counting, self._verifying):
+            if task is not None:
+                task.cancel()
         if self._startup is not None:
             await self._startup.stop()
         await self._worker.stop()
@@ -356,6 +393,10 @@ class PromotionService:
     def _check_started(self) -> None:
         if not self.registry.is_open:
             raise NotStarted("the gateway has not opened its registry; try again soon")
+
+
+def _note(registry: Registry, entry: AuditEntry) -> None:
+    registry.note(entry)
 
 
 def _events_and_row(

@@ -57,6 +57,17 @@ class SpecCatalogue:
         spec = self._specs.get(digest)
         return spec.name if spec else digest[:19]
 
+    def clashes(self, engines: Mapping[str, EngineSpec]) -> list[str]:
+        """Names of these engines that belong to an earlier engine here, which may be running."""
+        earlier = {name: spec for name, spec in self.kept().items() if name in engines}
+        return sorted(name for name, spec in earlier.items() if spec != engines[name])
+
+    def extend(self, engines: Mapping[str, EngineSpec]) -> None:
+        """Add engines of the configuration; those that it had stay as they are."""
+        for name in engines.keys() - self._digests.keys():
+            self._digests[name] = spec_digest(engines[name])
+            self._specs[self._digests[name]] = engines[name]
+
     def add(self, known: KnownEngine) -> None:
         """Add an engine that the registry knows and the configuration does not; no effect on others."""
         if known.digest in self._specs:

@@ -24,7 +24,7 @@ from deploy.core.errors import DeployError
 from deploy.core.tasks import supervise
 from deploy.drivers import factory
 from deploy.drivers.factory import FoundContainer
-from deploy.engine.spec import EngineSpec, spec_text
+from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from gates.artefact.artefact import folder_of, load
 from gates.artefact.manifest import Artefact
 from gates.contracts.errors import ManifestError
@@ -122,9 +122,14 @@ def record_configuration(
 
     Raises Refused (live_not_gated): the model's engine may not serve, and no other is there.
     """
-    for name, spec in config.engines.items():
-        _record_engine(registry, catalogue.digest(name), spec, at)
+    record_engines(registry, config.engines, at)
     return {model: _live_engine(registry, config, catalogue, model, at) for model in config.models}
+
+
+def record_engines(registry: Registry, engines: Mapping[str, EngineSpec], at: str) -> None:
+    """Record what is new of these engines and their artefacts. Raises StorageFailed."""
+    for spec in engines.values():
+        _record_engine(registry, spec_digest(spec), spec, at)
 
 
 def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -> None:

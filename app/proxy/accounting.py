@@ -72,10 +72,12 @@ class RequestAccounting:
         context.trace.ended(context, outcome)
 
     def failed_over(
-        self, model: str, engine: str, error: UpstreamError, judgement: Judgement | None = None
+        self, context: RequestContext, error: UpstreamError, judgement: Judgement | None = None
     ) -> None:
         """An engine failed a request that another one may still answer: nobody else will tell of it."""
+        model, engine = context.parsed.chat.model, context.engine
         self._metrics.failover(model, engine, error.code)
+        self._metrics.manners(model, engine, set(), context.audit.breaches(), context.calls)
         self._record(model, engine, Heard(ended_as(outcome_of(error), error.code)), judgement)
 
     def _record(self, model: str, engine: str, heard: Heard, judgement: Judgement | None) -> None:

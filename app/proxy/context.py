@@ -168,6 +168,12 @@ class RequestContext:
         if self.admission is not None:
             self.admission.reserve(estimate(body_bytes, self.parsed.chat.most), unix_now())
 
+    def delivered(self, pieces: int) -> None:
+        """The reply's last byte has gone out, after so many generated pieces: the caller may come again at once."""
+        self.ended = time.perf_counter()
+        self.pieces += pieces
+        self.leave()
+
     def leave(self) -> None:
         """It is over: its key's place is free, and its tokens are counted. Idempotent."""
         if self.admission is not None:

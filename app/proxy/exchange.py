@@ -66,6 +66,7 @@ class Exchange:
         self._again: Literal["answer", "hint"] | None = None  # why the engine is to be asked once more
         self._calls: list[str] = []  # of a reply of which nothing was left, and how many stood in its text
         self._dropped = 0
+        self._spent: Usage | None = None  # what that reply cost
         self._tokens = 0
         self._bytes = 0  # of the engine's stream
         self._bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
@@ -120,7 +121,7 @@ class Exchange:
                 await _finish(reply)
                 return False
             await self._writer.deliver()
-            self._context.ended = time.perf_counter()
+            self._context.delivered(self._pipeline.tokens)
             await _finish(reply)
             return True
 
@@ -246,6 +247,9 @@ class Exchange:
 
     def _show(self, events: Sequence[Event], now: float) -> None:
         context = self._context
+        if self._spent is not None:
+            spent = self._spent
+            events = [event.after(spent) if type(event) is Usage else event for event in events]
         if self._keeper is not None:
             events = self._keeper.feed(events)
             if not events:
@@ -278,7 +282,7 @@ class Exchange:
         if not pipeline.call_sources or (body := context.hinted_body()) is None:
             return False
         self._again, context.body = "hint", body
-        self._calls, self._dropped = pipeline.call_sources, pipeline.dropped
+        self._calls, self._dropped, self._spent = pipeline.call_sources, pipeline.dropped, context.usage
         self._over.set_result(None)
         return True
 

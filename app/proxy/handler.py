@@ -210,7 +210,7 @@ class ProxyHandler:
                     context.judgement = judgement
                     raise
                 self._log_bug(context, fault)
-                self._accounting.failed_over(model, route.engine, fault, judgement)
+                self._accounting.failed_over(context, fault, judgement)
                 self._log.warning(
                     "failover", request_id=context.request_id, engine=route.engine, code=fault.code
                 )

@@ -31,4 +31,4 @@ async def pass_through(context: RequestContext, deadlines: Deadlines, send: Send
             route.vouch()
         deadlines.over()
         await send_whole(body, context, deadlines, send)
-        context.ended = time.perf_counter()
+        context.delivered(0)

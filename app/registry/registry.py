@@ -107,6 +107,18 @@ class Registry(RegistryReader):
             self._replace_revoked("api_key", asdict(key))
             self._note(entry)
 
+    def limit_key(self, key: KnownKey, entry: AuditEntry) -> None:
+        """Replace the limits of the key of this name. Raises UnknownRow: there is none."""
+        with transaction(self._connection):
+            changed = self._connection.execute(
+                "UPDATE api_key SET rpm = ?, tpm = ?, concurrency = ?, daily_budget = ?, budget = ?"
+                " WHERE name = ? AND revoked IS NULL",
+                (key.rpm, key.tpm, key.concurrency, key.daily_budget, key.budget, key.name),
+            ).rowcount
+            if not changed:
+                raise UnknownRow(f"there is no api key {key.name:.64}")
+            self._note(entry)
+
     def revoke_key(self, name: str, entry: AuditEntry) -> None:
         """Revoke a caller's key. Raises UnknownRow: there is none of this name."""
         self._withdraw("api_key", name, entry)

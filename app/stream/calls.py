@@ -307,7 +307,7 @@ class CallBlock:
         name = call.name
         if name is None or not (call.done or name in self._rules.tools):
             return False
-        self.index = hand_on(self._choice, self.index, Call(name, call.take()), self._rules, out)
+        self.index = hand_on(self._choice, self.index, Call(name, call.arguments), self._rules, out)
         return True
 
     def _end_call(self, call: HermesCall | XMLCall) -> str:

@@ -1,7 +1,6 @@
-"""One hermes call: `{"name": …, "arguments": {…}}`, read as it arrives.
+"""One hermes call: `{"name": …, "arguments": {…}}`, whose end and whose first fault are found as it arrives.
 
-The arguments are handed on verbatim, as far as they are certain: numbers keep their digits, and
-escapes stay escapes. Brackets are matched by a strict scanner that knows strings, so neither a
+The arguments are handed on verbatim: numbers keep their digits, and escapes stay escapes. Brackets are matched by a strict scanner that knows strings, so neither a
 brace nor `</tool_call>` inside a string ends anything. `parameters` is read as `arguments`; a
 second set of them, or a second name, makes the text no call, on any cut.
 """
@@ -24,13 +23,12 @@ class NotACall(Exception):
 
 
 class HermesCall:
-    """Feed it the text after `<tool_call>`; read `name`, `take()` and `done` in between."""
+    """Feed it the text after `<tool_call>` until it is `done`; then read `name` and `arguments`."""
 
     wrapper_closed = False
 
     def __init__(self) -> None:
         self._scan = JSONScanner(_KEYS)
-        self._taken = -1  # offset up to which the arguments were handed out; -1 before the first
         self._name: str | None = None
         self._name_read = False
         self._too_long = False
@@ -66,17 +64,19 @@ class HermesCall:
             self._check()
         return end
 
-    def take(self) -> str:
-        """Argument text that became certain since the last time."""
+    @property
+    def arguments(self) -> str:
+        """The arguments as a JSON object; of a call that was cut only what is certain of them.
+
+        None at all, `null` and nothing encoded twice are an empty object; `_check` refuses anything else.
+        """
         span = self._arguments()
         if span is None:
-            return self._take_none()
-        if span.first != "{":
-            return self._take_odd(span)
-        start = span.start if self._taken < 0 else self._taken
-        end = span.end if span.end >= 0 else self._scan.certain
-        self._taken = max(start, end)
-        return self._scan.text(start, end)
+            return "{}" if self.done else ""
+        if span.first == "{":
+            return self._scan.text(span.start, span.end if span.end >= 0 else self._scan.certain)
+        text = self._encoded_twice(span) if span.end >= 0 else ""
+        return "{}" if span.end >= 0 and text.strip(WHITESPACE) in _NO_ARGUMENTS else text
 
     def close(self, reason: str) -> None:
         """The reply ended here. Raises NotACall unless the arguments were complete or were cut."""
@@ -96,21 +96,6 @@ class HermesCall:
             return None
         name: str = json.loads(self._scan.text(span.start, span.end))
         return name if name.isprintable() and len(name) <= MAX_NAME_CHARS and name else None
-
-    def _take_none(self) -> str:
-        """A whole call without arguments has an empty object of them."""
-        if not self.done or self._taken >= 0:
-            return ""
-        self._taken = 0
-        return "{}"
-
-    def _take_odd(self, span: Span) -> str:
-        """`null`, or an object that was encoded twice; `_check` refuses anything else."""
-        if span.end < 0 or self._taken >= 0:
-            return ""
-        self._taken = span.end
-        text = self._encoded_twice(span)
-        return "{}" if text.strip(WHITESPACE) in _NO_ARGUMENTS else text
 
     def _encoded_twice(self, span: Span) -> str:
         """The text in a string; "" for anything else."""

@@ -7,6 +7,7 @@ is not streamed is held to its end, and so knows everything.
 """
 
 import sys
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -73,15 +74,18 @@ class HoldBack:
     """`feed` and `close` for one choice: segments in, events out, in their order.
 
     dropped: the source of each call so far that was taken out, as a metric's label; dropped_raw: how many of them
-    stood in the text. has_call: a call is held.
+    stood in the text. has_call: a call is held. read_speech: finds the calls in an answer that came as reasoning.
     """
 
-    def __init__(self, choice: int, policy: ThinkPolicy) -> None:
+    def __init__(
+        self, choice: int, policy: ThinkPolicy, read_speech: Callable[[str], list[Segment]] | None = None
+    ) -> None:
         self.dropped: list[str] = []
         self.dropped_raw = 0
         self.has_call = False
         self._choice = choice
         self._policy = policy
+        self._read_speech = read_speech
         self._limit = policy.guard  # 0: everything passes
         self._held: list[Event] = []
         self._size = 0  # characters in _held that would be seen
@@ -106,10 +110,7 @@ class HoldBack:
             if not segment.field:
                 self._retract(out)
         elif type(segment) is Dropped:
-            self._filtered = True
-            if segment.source:
-                self.dropped.append(segment.source)
-                self.dropped_raw += segment.raw
+            self._drop(segment)
         elif type(segment) is Finish:
             return self._finish(segment)
         else:
@@ -117,6 +118,11 @@ class HoldBack:
             self._take_held()
             out.append(segment)
         return out
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether something that can be heard has gone out."""
+        return self._visible
 
     @property
     def is_open(self) -> bool:
@@ -142,10 +148,25 @@ class HoldBack:
         answer = "".join(self._withheld).lstrip("\r\n") if reason == "stop" and not self._visible else ""
         if answer:
             self._withheld = []
-            self._show(Text(self._choice, answer), out)
+            self._answer(answer, out)
         self._flush_withheld(out)
         self._flush_blank(out)
         return out
+
+    def _answer(self, text: str, out: list[Event]) -> None:
+        """Reasoning turned out to be the answer, and so speech like any other."""
+        for segment in [Text(self._choice, text)] if self._read_speech is None else self._read_speech(text):
+            if type(segment) is Dropped:
+                self._drop(segment)
+            else:
+                assert type(segment) is Text or type(segment) is CallStart or type(segment) is CallArguments
+                self._show(segment, out)
+
+    def _drop(self, dropped: Dropped) -> None:
+        self._filtered = True
+        if dropped.source:
+            self.dropped.append(dropped.source)
+            self.dropped_raw += dropped.raw
 
     def _finish(self, finish: Finish) -> list[Event]:
         out = self.close(finish.reason)

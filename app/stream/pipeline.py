@@ -7,6 +7,7 @@ that is not streamed takes the same way: feed it whole, then close.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TypeGuard
 
 from msgspec import Struct
@@ -98,6 +99,14 @@ class Spent(Struct, frozen=True):
         return Usage(counts)
 
 
+def _speech_in(choice: int, policy: StreamPolicy, text: str) -> list[Segment]:
+    """Speech and calls in an answer whose thoughts were taken out."""
+    rules = policy.call_rules
+    tags = tag_set((), () if rules is None else policy.call_families)
+    segmenter = Segmenter(choice, tags, rules)
+    return [*segmenter.feed(Text(choice, text)), *segmenter.close("stop")]
+
+
 class _Choice:
     """The stages of one choice, in order."""
 
@@ -105,7 +114,7 @@ class _Choice:
         rules = policy.call_rules
         tags = tag_set(policy.think.families, () if rules is None else policy.call_families)
         self.segmenter = Segmenter(index, tags, rules)
-        self.holdback = HoldBack(index, policy.think)
+        self.holdback = HoldBack(index, policy.think, partial(_speech_in, index, policy))
         self.calls = CallNormalizer(index, policy.tools or NO_TOOLS, policy.id_prefix)
         self.is_plain = False  # text passes the hold-back and the normalizer at once
         self.finished = False
@@ -137,6 +146,11 @@ class _Choice:
     def has_call(self) -> bool:
         """Whether something like a tool call has begun that has not gone out."""
         return self.segmenter.has_call or self.holdback.has_call
+
+    @property
+    def made_calls_only(self) -> bool:
+        """Whether nothing was shown so far, and a call was taken out or has begun."""
+        return not self.holdback.is_visible and bool(self.holdback.dropped or self.segmenter.has_call)
 
     @property
     def call_sources(self) -> list[str]:
@@ -300,6 +314,8 @@ class Pipeline:
         elif type(event) is Usage:  # counts stand beside the order and flush nothing
             if not self._settle(event, out):
                 out.append(event if self._spent is None else self._spent.plus(event))
+            else:
+                out.insert(-1, event)  # the fault stays the last word
         elif type(event) is Done:
             out.extend(self._end())
         elif type(event) is Broken:
@@ -317,9 +333,15 @@ class Pipeline:
         return choice.segmenter.passes(text)
 
     def _is_late(self, event: Event) -> TypeGuard[Finish]:
-        """Whether a finish is to wait for the usage behind it, which may contradict it."""
+        """Whether a finish is to wait for the usage behind it, which may contradict it.
+
+        So does one that may leave nothing of the reply: then the engine is asked again, and the tokens of both count.
+        """
+        if type(event) is not Finish or self._late is not None:
+            return False
         is_bounded = self._policy.most is not None or self._policy.room is not None
-        return type(event) is Finish and event.reason == "tool_calls" and self._late is None and is_bounded
+        made_calls_only = self._choice is not None and self._choice.made_calls_only
+        return made_calls_only or (event.reason == "tool_calls" and is_bounded)
 
     def _feed_choice(self, event: Event, out: list[Event]) -> None:
         assert not isinstance(event, Usage | Broken | Done)
@@ -350,7 +372,7 @@ class Pipeline:
         if late is None:
             return False
         self._late = None  # a fault that this finish uncovers settles nothing again
-        if usage is not None and self._took_all(usage):
+        if late.reason == "tool_calls" and usage is not None and self._took_all(usage):
             late = Finish(late.choice, "length")
         self._feed_choice(late, out)
         return self.over

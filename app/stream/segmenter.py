@@ -41,10 +41,14 @@ _OPENERS = ("open", "start")
 _BEHIND_CALL = " \t\r\n\f\v},;"
 """What an engine's parser may leave behind a call, besides its end tag; or a model between two."""
 
-_FIRST_BRACKET = re.compile(r"\s*[{\[]")
-_NEXT_BRACKET = re.compile(r"[\s},;]*[{\[]")
-_LINE_BRACKET = re.compile(r"\n[^\S\n]*[{\[]")
-"""A bracket that begins a line: the text's own first line, behind a call, or a later line."""
+_MAY_BE_CALL = r"(?=\{\s*+(?:[\"']|\Z)|\[\s*+(?:\{|\Z))"
+_FIRST_BRACKET = re.compile(r"\s*" + _MAY_BE_CALL)
+_NEXT_BRACKET = re.compile(r"[\s},;]*" + _MAY_BE_CALL)
+_LINE_BRACKET = re.compile(r"\n[^\S\n]*" + _MAY_BE_CALL)
+"""What stands before JSON that may be a call: in the text's own first line, behind a call, or in a later line."""
+_FIRST_JSON = re.compile(r"\s*(?=[{\[])")
+_LINE_JSON = re.compile(r"\n[^\S\n]*(?=[{\[])")
+"""The same for JSON that was asked for."""
 
 
 _BLOCK = 512
@@ -115,13 +119,17 @@ class Segmenter:
             if "`" in text or "~" in text or "\n" in text:
                 return False
             if self._line_is_blank:
-                if self._looks_for_json and _FIRST_BRACKET.match(text):
+                if self._looks_for_json and self._may_begin_json(text):
                     return False
                 self._line_is_blank = text.isspace()
             if self._fences.line_may_open:
                 self._fences.feed(text)
         self._last = text[-1]
         return True
+
+    def _may_begin_json(self, text: str) -> bool:
+        assert self._rules is not None
+        return (_FIRST_JSON.match(text) if self._rules.json else _FIRST_BRACKET.match(text)) is not None
 
     @property
     def is_thinking(self) -> bool:
@@ -286,15 +294,20 @@ class Segmenter:
         return text[match.end() :]
 
     def _bracket(self, text: str, cut: int) -> int:
-        """Where a bracket stands that begins a line; `cut` if none does before it."""
+        """Where a bracket begins a line, and may begin a call; `cut` if none does before it."""
+        assert self._rules is not None
+        if self._rules.json:
+            found = _FIRST_JSON.match(text, 0, cut) if self._line_is_blank else None
+            found = found or _LINE_JSON.search(text, 0, cut)
+            return cut if found is None else found.end()
         at = self._plain_json
         if not at and self._line_is_blank:
             swallows = self._swallow
             found = _NEXT_BRACKET.match(text, 0, cut) if swallows else _FIRST_BRACKET.match(text, 0, cut)
             if found is not None:
-                return found.end() - 1
+                return found.end()
         found = _LINE_BRACKET.search(text, max(at - 1, 0), cut)
-        return cut if found is None else found.end() - 1
+        return cut if found is None else found.end()
 
     def _open_json(self, text: str, out: list[Segment]) -> str:
         """A line begins with this bracket. Where JSON was asked for it is the answer; else it may be a call."""

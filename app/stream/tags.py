@@ -110,7 +110,11 @@ CALL_FAMILIES: dict[str, CallFamily] = {
     "function_calls": _wrapper("function_calls"),  # Anthropic's form in a prompt, and MiniMax
     "functioncall": _wrapper("functioncall"),  # Glaive's data
     "invoke": _wrapper("invoke"),
-    "mistral": CallFamily(token=("[TOOL_CALLS]",), call_end=("[/TOOL_CALLS]",)),
+    "toolcall": _wrapper("toolcall"),
+    "tools": _wrapper("tools"),  # Qwen2.5, when it mixes up its tags
+    "tool_use": _wrapper("tool_use"),
+    "tool_code": _wrapper("tool_code"),  # Gemma
+    "mistral": CallFamily(token=("[TOOL_CALLS]", "[TOOL_CALL]"), call_end=("[/TOOL_CALLS]", "[/TOOL_CALL]")),
     "llama": CallFamily(token=("<|python_tag|>",), call_end=("<|eom_id|>", "<|eot_id|>")),
     "granite": CallFamily(calls=("<|tool_call|>",), call_end=("<|/tool_call|>",)),  # and Phi-4
     "kimi": CallFamily(
@@ -120,6 +124,8 @@ CALL_FAMILIES: dict[str, CallFamily] = {
         calls=("<\uff5ctool\u2581calls\u2581begin\uff5c>",),
         call_end=("<\uff5ctool\u2581calls\u2581end\uff5c>",),
     ),
+    "cohere": CallFamily(calls=("<|START_ACTION|>",), call_end=("<|END_ACTION|>",)),  # Command A
+    "internlm": CallFamily(calls=("<|action_start|>",), call_end=("<|action_end|>",)),
     BARE: CallFamily(),
 }
 """Every family has a name for `call_tags` in the configuration. All are on by default: a voice can speak
@@ -183,13 +189,17 @@ def beginning(atoms: Sequence[str]) -> str:
 
 
 def _hints(atoms: Sequence[str]) -> Iterator[str]:
-    """Cheap patterns for the first two characters, or for the first one at the end of the text."""
-    space, rest = (_SPACE, atoms[2:]) if atoms[1] == _SPACE else ("", atoms[1:])
-    first = atoms[0]
+    """Cheap patterns for a tag's beginning up to the first letter of its name, or up to the end of the text."""
+    first, *others = atoms
+    name = next(at for at, atom in enumerate(others) if atom not in (_SPACE, "/"))
+    tail = ""
+    for atom in reversed(others[: name + 1]):
+        tail = f"{atom}{tail}" if atom == _SPACE else f"(?:{atom}{tail}|\\Z)"
     if first == _LESS:
-        yield r"&(?:l|\#|\Z)"
+        yield r"&(?:l?t?|\#6?0?|\#x?3?c?)\Z"
+        yield f"(?:&lt;|&\\#60;|&\\#x3c;){tail}"
         first = "<"
-    yield f"{first}{space}(?:{rest[0]}|\\Z)"
+    yield f"{first}{tail}"
 
 
 class Scanner:

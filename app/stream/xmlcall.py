@@ -1,8 +1,7 @@
 """One call in Qwen3.5's form: `<function=NAME>` `<parameter=K>` V `</parameter>` … `</function>`.
 
-Values are typed by the tool's schema. A parameter that can only be a string is handed on while it
-is being written; any other waits for its end, because `50306` begins like `5`. Exactly one newline
-is taken off each side of a value (vLLM #48846). Models forget tags: a missing `</parameter>`,
+Values are typed by the tool's schema once they are whole, because `50306` begins like `5`. Exactly one
+newline is taken off each side of a value (vLLM #48846). Models forget tags: a missing `</parameter>`,
 `</function>` or `>` is forgiven where what follows leaves no doubt.
 """
 
@@ -26,7 +25,7 @@ _LONGEST = max(len(tag) for tag in _BODY_TAGS)
 
 
 class XMLCall:
-    """Feed it the text after `<function=`; read `name`, `take()` and `done` in between."""
+    """Feed it the text after `<function=` until it is `done`; then read `name` and `arguments`."""
 
     def __init__(self, tools: Tools) -> None:
         self.name: str | None = None
@@ -38,13 +37,10 @@ class XMLCall:
         self._state: Callable[[str, int], int] = self._in_name
         self._name_parts: list[str] = []  # of a name or a key that is not whole
         self._name_size = 0
-        self._held = ""  # a tag that is not whole; behind a value, also its last newline
+        self._held = ""  # a tag that is not whole
         self._key = ""
-        self._value: list[str] = []  # what is certain of a value that waits for its end
-        self._open = False  # a string value is being handed on
-        self._begun = False  # the value's first character has been seen
-        self._parts: list[str] = []
-        self._pairs = 0
+        self._value: list[str] = []
+        self._pairs: list[str] = []  # of the arguments, as JSON
         self._size = 0
 
     def feed(self, text: str, at: int = 0) -> int:
@@ -61,11 +57,10 @@ class XMLCall:
             raise NotACall(f"longer than {MAX_CALL_CHARS} characters")
         return at
 
-    def take(self) -> str:
-        """Argument text that became certain since the last time."""
-        text = "".join(self._parts)
-        self._parts.clear()
-        return text
+    @property
+    def arguments(self) -> str:
+        """The arguments as a JSON object; of a call that was cut the parameters that are whole, without its end."""
+        return "{" + ", ".join(self._pairs) + ("}" if self.done else "")
 
     def close(self, reason: str) -> None:
         """The reply ended here: what is complete stays. Raises NotACall inside the name."""
@@ -95,7 +90,6 @@ class XMLCall:
                 raise NotACall("a parameter without a name")
             self._key = key
             self._has_parameters = True
-            self._begin_value()
             self._enter(self._in_value)
         return at
 
@@ -161,7 +155,7 @@ class XMLCall:
         match = _VALUE_END.search(text, at)
         if match is None:
             cut = _certain_end(text, at)
-            self._say(text[at:cut])
+            self._value.append(text[at:cut])
             self._held = text[cut:]
             return len(text) + moved
         self._end_value(text[at : match.start()])
@@ -172,46 +166,18 @@ class XMLCall:
         self._state = state
         self._held = ""
 
-    def _begin_value(self) -> None:
-        assert self.name is not None
-        self._parts.append("{" if self._pairs == 0 else ", ")
-        self._parts.append(json.dumps(self._key, ensure_ascii=False) + ": ")
-        self._pairs += 1
-        self._begun = False
-        self._open = self._tools.types(self.name, self._key) == {"string"}
-        if self._open:
-            self._parts.append('"')
-
-    def _say(self, text: str) -> None:
-        """Take certain text of the value; the newline before it is none of it."""
-        if text and not self._begun:
-            self._begun = True
-            text = text.removeprefix("\n")
-        if text:
-            self._value.append(json.dumps(text, ensure_ascii=False)[1:-1] if self._open else text)
-        if self._open:
-            self._parts += self._value
-            self._value.clear()
-
     def _end_value(self, rest: str) -> None:
-        if not self._begun:
-            self._begun, rest = True, rest.removeprefix("\n")
-        self._say(rest.removesuffix("\n"))
-        if self._open:
-            self._parts.append('"')
-            self._open = False
-            return
         assert self.name is not None
-        self._parts.append(self._tools.encode(self.name, self._key, "".join(self._value)))
+        value = ("".join(self._value) + rest).removeprefix("\n").removesuffix("\n")
+        key = json.dumps(self._key, ensure_ascii=False)
+        self._pairs.append(f"{key}: {self._tools.encode(self.name, self._key, value)}")
         self._value.clear()
 
     def _end(self) -> None:
-        self._parts.append("}" if self._pairs else "{}")
         self._has_parameters = self.done = True
 
 
 def _certain_end(text: str, at: int) -> int:
-    """Where the end of a value's text begins that may be its last newline, or the next tag."""
+    """Where the end of a value's text begins that may be the next tag."""
     last = text.rfind("<", max(at, len(text) - _LONGEST))
-    end = last if last >= 0 and text[last:] in _BEGINNINGS else len(text)
-    return end - 1 if end > at and text[end - 1] == "\n" else end
+    return last if last >= 0 and text[last:] in _BEGINNINGS else len(text)

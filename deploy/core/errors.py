@@ -9,7 +9,6 @@
      |   +- StartFailed      it never streamed a token; carries the log's last lines
      |   |   +- StartTimeout it did not stream a token before the deadline
      |   +- StartCancelled   `stop()` came while `start()` was waiting
-     |   +- ProbeFailed      one probe's verdict, as an error (see `probe.py` for the verdicts)
      +- DockerError          the Docker Engine refuses, does not answer, or its SDK is missing
      +- LeaseHeld            another engine is being loaded; says for whom
      +- IllegalTransition    a bug: the supervisor received an event that is illegal in its state
@@ -76,10 +75,6 @@ class StartRefused(StartFailed):
 
 class StartCancelled(EngineError):
     """`stop()` was called while `start()` was still waiting."""
-
-
-class ProbeFailed(EngineError):
-    """A probe did not see a generated token."""
 
 
 class DockerError(DeployError):

@@ -7,6 +7,8 @@ from typing import Final
 
 CHOSEN: Final = 'model=~"$model",engine=~"$engine"'
 """The filter for the template variables of the dashboard."""
+MODEL: Final = 'model=~"$model"'
+"""The same, of a metric without an engine."""
 WINDOW: Final = "$__rate_interval"
 
 

@@ -12,7 +12,7 @@ from deploy.dashboards.panel import (
     TimeSeriesPanel,
     Variable,
 )
-from deploy.dashboards.promql import CHOSEN, WINDOW, buckets, per_minute, per_second, quantile
+from deploy.dashboards.promql import CHOSEN, MODEL, WINDOW, buckets, per_minute, per_second, quantile
 
 TOKEN: Final = "gen_ai_server_time_to_first_token_seconds"
 CONTENT: Final = "manners_time_to_first_content_seconds"
@@ -170,11 +170,11 @@ _CALLERS = PanelRow(
     (
         TimeSeriesPanel(
             "Tokens a second, by key", "By the engine's count; what it had cached is part of the prompt.",
-            (Query(per_second("manners_tokens_total", "key", "kind"), "{{key}}: {{kind}}"),), "tok/s", 12,
+            (Query(per_second("manners_tokens_total", "key", "kind", chosen=MODEL), "{{key}}: {{kind}}"),), "tok/s", 12,
         ),
         TimeSeriesPanel(
             "Requests a minute over their key's limits", "By the limit that refused them; they end as limited.",
-            (Query("60 * sum by (key, code) (rate(manners_key_limited_total[$__rate_interval]))", "{{key}}: {{code}}"),), "cpm", 12,
+            (Query(f"60 * sum by (key, code) (rate(manners_key_limited_total[{WINDOW}]))", "{{key}}: {{code}}"),), "cpm", 12,
         ),
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ profile names an image by its tag; it is pinned by digest after it has been pull
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -212,12 +212,3 @@ def command_line(profile: Profile, artefact: str) -> tuple[str, ...]:
         if profile.command
         else ()
     )
-
-
-def too_old(profile: Profile, versions: Mapping[str, str]) -> Iterator[str]:
-    """A line for each program in `versions` that is older than the profile needs."""
-    for program, need in profile.every_need().items():
-        have = versions.get(program)
-        if have is not None and not at_least(have, need):
-            by = [one.flag for one in profile.flags if one.needs.get(program) == need]
-            yield f"{program} {have}, and {by[0] if by else profile.name} needs {need}"

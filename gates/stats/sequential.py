@@ -46,11 +46,3 @@ def confidence_sequence(
     low = 0.0 if bad == 0 else root(lambda rate: -kept(rate), 0.0, peak)
     high = 1.0 if bad == n else root(kept, peak, 1.0)
     return low, high
-
-
-def clean_needed(rate: float, confidence: float = 0.95, prior: tuple[float, float] = (0.5, 0.5)) -> int:
-    """The number of replies without a failure that brings the upper bound down to `rate`."""
-    n = 1
-    while log_wealth(0, n, rate, prior) < -log(1.0 - confidence):
-        n += 1
-    return n

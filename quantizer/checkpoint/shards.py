@@ -7,24 +7,23 @@ next one is made: sealing the folder reads nothing again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from os import fsync
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import MANIFEST
+from quantizer.core.hashed_file import HashedFile
 from quantizer.verify.folder import INDEX, TYPES
 
 SHARD_BYTES: Final = 4 * 2**30
@@ -68,8 +67,8 @@ def write_weights(folder: Path, groups: Sequence[Group], shard_bytes: int = SHAR
 
 
 class ShardWriter:
-    """Writes groups of tensors in their order, each when it is asked for. hashed: size and digest of each file, once the
-    `with` block has ended."""
+    """Writes groups of tensors in their order, each when it is asked for. A shard is flushed to the disk while the next one
+    is made. hashed: size and digest of each file, once the `with` block has ended."""
 
     def __init__(self, folder: Path, groups: Sequence[Group], shard_bytes: int = SHARD_BYTES) -> None:
         self.folder = folder
@@ -77,70 +76,45 @@ class ShardWriter:
         self._shards = layout(groups, shard_bytes)
         self._turns = [(shard, group) for shard, held in enumerate(self._shards) for group in held]
         self._next = 0
-        self._file: BinaryIO | None = None
-        self._digest = hashlib.sha256()
-        self._helper = ThreadPoolExecutor(1)
-        self._pending: Future[Any] | None = None
+        self._file: HashedFile | None = None
+        self._written: dict[str, Future[tuple[int, str]]] = {}
 
     def __enter__(self) -> ShardWriter:
         return self
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
-        try:
-            if kind is None:
-                self._end()
-                self._wait()
-                self._write_index()
-        finally:
-            self._helper.shutdown()
+        if kind is not None:
             if self._file:
-                self._file.close()
+                self._file.abandon()
+            return
+        self._end()
+        self.hashed = {name: written.result() for name, written in self._written.items()}
+        self._write_index()
 
     def write(self) -> None:
-        """Make and write the next group."""
+        """Make and write the next group. Raises OSError."""
         shard, group = self._turns[self._next]
         if self._next == 0 or self._turns[self._next - 1][0] != shard:
             self._end()
-            self._begin(shard)
+            self._file = HashedFile(self.folder / _shard_name(shard, len(self._shards)))
+            self._file.write(header(self._shards[shard]))
+        assert self._file is not None
         for planned in group:
             left = planned.bytes
             for part in planned.make():
                 if part.dtype != TYPES[planned.dtype]:
                     raise ValueError(f"{planned.name}: was planned as {planned.dtype} and is {part.dtype}")
                 left -= part.nbytes
-                self._put(_on_host(part).flatten().view(torch.uint8).numpy().data)
+                self._file.write(_on_host(part).flatten().view(torch.uint8).numpy().data)
             if left:
                 raise ValueError(f"{planned.name}: {left} bytes fewer than were planned")
         self._next += 1
 
-    def _begin(self, shard: int) -> None:
-        path = self.folder / _shard_name(shard, len(self._shards))
-        self._file, self._digest = path.open("wb"), hashlib.sha256()
-        path.chmod(0o644)
-        self._put(memoryview(header(self._shards[shard])))
-
-    def _put(self, data: memoryview) -> None:
-        """Write and hash at the same time; at most two pieces are in memory."""
-        assert self._file is not None
-        self._wait()
-        self._pending = self._helper.submit(self._digest.update, data)
-        self._file.write(data)
-
     def _end(self) -> None:
-        """Flush the shard to disk while the next one is made."""
-        if self._file is None:
-            return
-        self._wait()
-        file, self._file = self._file, None
-        name, digest, size = Path(file.name).name, self._digest.hexdigest(), file.tell()
-        self.hashed[name] = (size, digest)
-        file.flush()
-        self._pending = self._helper.submit(_flush, file)
-
-    def _wait(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending:
-            pending.result()
+        if self._file:
+            name = _shard_name(len(self._written), len(self._shards))
+            self._written[name] = self._file.finish()
+            self._file = None
 
     def _write_index(self) -> None:
         if len(self._shards) == 1:
@@ -215,8 +189,3 @@ def _on_host(part: Tensor) -> Tensor:
     if not part.is_cuda:
         return part
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part)
-
-
-def _flush(file: BinaryIO) -> None:
-    with file:
-        fsync(file.fileno())

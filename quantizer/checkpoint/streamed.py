@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from quantizer.checkpoint.source import Source, fill, skeleton
-from quantizer.verify.folder import Folder
+from quantizer.verify.folder import Folder, pinned
 
 EMBEDDING: Final = "model.embed_tokens"
 HEAD: Final = "lm_head"
@@ -63,10 +63,11 @@ class StreamedRows(_Streamed):
         """int64 [...] to [..., width]."""
         wanted, places = ids.unique(return_inverse=True)
         sought = wanted.cpu()
-        found = [
-            part[sought[(sought >= rows.start) & (sought < rows.stop)] - rows.start]
-            for rows, part in self.parts(HEAD_ROWS)
-        ]
+        found = []
+        for rows, part in self.parts(HEAD_ROWS):
+            found.append(part[sought[(sought >= rows.start) & (sought < rows.stop)] - rows.start])
+            if rows.stop > sought[-1]:
+                break
         return F.embedding(places, torch.cat(found).to(self.device))
 
 
@@ -82,6 +83,6 @@ def head_parts(head: nn.Module) -> Iterator[Tensor]:
     """The rows of an output matrix on their device, HEAD_ROWS at a time."""
     if isinstance(head, StreamedHead):
         for _, part in head.parts(HEAD_ROWS):
-            yield part.to(head.device)
+            yield pinned(part, torch.device(head.device)).to(head.device, non_blocking=True)
     else:
         yield from head.get_parameter("weight").detach().split(HEAD_ROWS)

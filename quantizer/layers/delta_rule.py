@@ -37,6 +37,8 @@ from torch.nn import functional as F
 
 CHUNK: Final = 64
 """Tokens in a chunk; a power of two."""
+SMALL: Final = 16
+"""Rows of a block whose inverse is computed in one piece."""
 EPS: Final = 1e-6
 """Of the normalization of queries and keys, as in transformers and flash-linear-attention."""
 
@@ -227,19 +229,33 @@ def _decay(b: Tensor) -> Tensor:
 
 
 def _inverse(a: Tensor) -> Tensor:
-    """(I + A)^-1 for strictly lower matrices [.., CHUNK, CHUNK].
+    """(I + A)^-1 for strictly lower matrices [.., CHUNK, CHUNK], by diagonal blocks of doubled size each time.
 
-    T holds the inverses of the diagonal blocks of a size. For twice that size, what is missing is -T2 A21 T1 of every
-    two neighbours, which is T A T with all but these A21 left out.
+    From the inverses T1 and T2 of two neighbours, what is missing for the block of both is -T2 A21 T1. Small blocks are
+    not worth a product of their own: there it is T A T with all but these A21 left out.
     """
     shape, a = a.shape, a.flatten(0, -3)
-    place = torch.arange(CHUNK, device=a.device)
-    t = torch.eye(CHUNK, dtype=a.dtype, device=a.device) - _below(a, place, 1)
+    small = _diagonal(a, SMALL).flatten(0, 1)
+    place = torch.arange(SMALL, device=a.device)
+    t = torch.eye(SMALL, dtype=a.dtype, device=a.device) - _below(small, place, 1)
     size = 2
+    while size < SMALL:
+        t = torch.baddbmm(t, t @ _below(small, place, size), t, alpha=-1)
+        size *= 2
+    t = t.unflatten(0, (len(a), -1))
     while size < CHUNK:
-        t = torch.baddbmm(t, t @ _below(a, place, size), t, alpha=-1)
+        first, second = t[:, 0::2], t[:, 1::2]
+        corner = -(second @ _diagonal(a, 2 * size)[..., size:, :size] @ first)
+        upper = torch.cat([first, torch.zeros_like(first)], -1)
+        t = torch.cat([upper, torch.cat([corner, second], -1)], -2)
         size *= 2
     return t.view(shape)
+
+
+def _diagonal(a: Tensor, size: int) -> Tensor:
+    """The diagonal blocks: [n, CHUNK, CHUNK] to [n, CHUNK / size, size, size]."""
+    blocks = a.unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
+    return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
 
 
 def _below(a: Tensor, place: Tensor, size: int) -> Tensor:
@@ -264,13 +280,13 @@ def _scan(start: Tensor, b: Tensor, change: Tensor, add: Tensor, backward: bool 
     heads = len(start)
     last = b[..., -1].exp().view(-1, heads, 1, 1)
     change, add = (x.reshape(-1, heads, *x.shape[-2:]) for x in (change, add))
-    count = len(add)
-    states = add.new_empty(count + 1, *start.shape)
-    states[count if backward else 0] = start
-    for chunk in reversed(range(count)) if backward else range(count):
-        old, new = (states[chunk + 1], states[chunk]) if backward else (states[chunk], states[chunk + 1])
-        torch.addcmul(add[chunk], old, last[chunk], out=new)
-        new.baddbmm_(change[chunk], old, alpha=-1)
+    states = add.new_empty(len(add) + 1, *start.shape)
+    each, adds, changes, lasts = states.unbind(), add.unbind(), change.unbind(), last.unbind()
+    each[-1 if backward else 0].copy_(start)
+    for chunk in reversed(range(len(adds))) if backward else range(len(adds)):
+        old, new = (each[chunk + 1], each[chunk]) if backward else (each[chunk], each[chunk + 1])
+        torch.addcmul(adds[chunk], old, lasts[chunk], out=new)
+        new.baddbmm_(changes[chunk], old, alpha=-1)
     return states
 
 

@@ -65,7 +65,7 @@ def use_chunks(model: nn.Module, *, compiled: bool = False, rule: Rule | None = 
         chosen = rule or best_rule(next(layer.parameters()).device)
         if chosen is chunk_gated_delta_rule:
             chosen = partial(chosen, keep=id(layer) in checkpointed, compiled=compiled)
-        methods = {"forward": _forward, "front": _front, "back": _back}
+        methods: dict[str, Any] = {"forward": _forward, "front": _front, "back": _back}
         vars(layer).update({name: MethodType(method, layer) for name, method in methods.items()}, rule=chosen)
 
 
@@ -112,7 +112,8 @@ def best_rule(device: torch.device) -> Rule:
         return chunk_gated_delta_rule
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule as theirs
 
-    return theirs  # type: ignore[no-any-return]
+    found: Rule = theirs
+    return found
 
 
 def fla_is_right(capability: int, triton: tuple[int, ...]) -> bool:

@@ -12,14 +12,22 @@ from typing import Final
 from quantizer.plan.machine import Accelerator, accelerator
 from quantizer.plan.memory import Job, result
 
-TRAIN_DENSE: Final = 0.29
-"""6 P T over peak, of a compiled dense model. Measured: QAT of the 0.47B model in docs/study/bench.json, one H100."""
-TRAIN_HYBRID: Final = 0.086
-"""The same with DeltaNet in transformers' PyTorch code. Measured: QAT of the 9B shape, real_size.json, one H200."""
+TRAIN_DENSE: Final = 0.30
+"""6 P T over peak, of a compiled dense model, without the optimizer's `MOVED` bytes. Measured: QAT of the 0.47B model in docs/study/bench.json, one H100."""
+TRAIN_HYBRID: Final = 0.272
+"""The same with DeltaNet on `quantizer.layers.delta_rule`, layers recomputed. Measured: QAT of the 9B shape in
+docs/study/low-bit/chunked.json, one H200."""
 FORWARD: Final = 0.25
 """2 P T over peak, of a forward pass alone. Measured: 0.3 s for 4,096 tokens of the 9B shape, one H200."""
+COMPILING: Final = 60.0
+"""Seconds of the first steps, once, until torch.compile has made its kernels. Measured: the same runs, with cold caches."""
 MOVED: Final = 26
 """Bytes a parameter and step: weights, moments and gradients are read and written, rounded weights made twice."""
+SEARCH_AWQ: Final = 9700
+"""Bytes that AWQ's search moves for a quantized weight, eleven alphas. Measured: 1.28 s for the 0.47B model on one H100
+(docs/study/bench.json), at the data sheet's bandwidth."""
+SEARCH_MSE: Final = 1400
+"""The same for the sweep of 35 scales, at 40 bytes each. Counted, not measured."""
 READ, WRITTEN = 1e9, 0.7e9
 """Bytes a second from and to the disk, packing and hashing included. An estimate."""
 
@@ -33,6 +41,7 @@ def durations(job: Job, gpu: str) -> dict[str, float] | None:
     parts = {"load": model.stored / READ}
     if settings is None or settings.quantized:
         parts["calibrate"] = forward_seconds(job, chip, job.calibration_data)
+        parts["search"] = job.quantized * _searched(job) / chip.bandwidth
     if settings is not None:
         step = step_seconds(job, chip)
         if settings.max_steps:
@@ -43,9 +52,14 @@ def durations(job: Job, gpu: str) -> dict[str, float] | None:
             return None
         if settings.loss != "ce":
             parts["teacher"] = forward_seconds(job, chip, data.tokens if data else tokens)
+        parts["compile"] = COMPILING if job.compiled else 0.0
         parts["train"] = step * tokens / settings.batch_tokens
     parts["export"] = result(job) / WRITTEN
     return parts
+
+
+def _searched(job: Job) -> int:
+    return (SEARCH_AWQ if job.recipe.awq else 0) + (SEARCH_MSE if job.recipe.weights.scales == "mse" else 0)
 
 
 def forward_seconds(job: Job, chip: Accelerator, tokens: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Final
 
 from quantizer.layers.selection import BLOCK, select_layers
@@ -29,9 +30,9 @@ DELTANET_FORWARD: Final = 16
 calibration of the 9B and 27B shapes in docs/study/low-bit/real_size.json."""
 DELTANET_BACKWARD: Final = 36
 """The same in a recomputed layer's backward pass. Measured: training of the 27B shape, where it makes the peak."""
-DELTANET_SAVED: Final = 6
+DELTANET_SAVED: Final = 3
 """The same that a layer keeps for backward if it is not recomputed: BF16 tensors around the recurrence, whose own states
-are made again. Counted, not measured."""
+are made again. Measured: the rows with kept layers in docs/study/low-bit/chunked.json."""
 LOGIT_BYTES: Final = 2**28
 """Float32 logits of one chunk of positions: `quantizer.train.head.CHUNK_BYTES`."""
 STEP_BYTES: Final = 2 * 2**27
@@ -97,7 +98,8 @@ class PhaseNeed:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is planned. quantized: elements of the layers that become NVFP4. targets: of those with adapters."""
+    """What is planned. quantized: elements of the layers that become NVFP4. factors, targets: elements of adapters, and of
+    the layers that have them. on_cpu: nothing is compiled."""
 
     model: PlannedModel
     recipe: Recipe
@@ -125,6 +127,11 @@ class Job:
         return self.recipe.train
 
     @property
+    def compiled(self) -> bool:
+        """Whether training runs compiled."""
+        return self.train is not None and self.train.compile and not self.on_cpu
+
+    @property
     def calibrated_tokens(self) -> int:
         """Padded tokens of a forward pass of calibration, at most; a longer conversation is a pass by itself."""
         return max(self.recipe.calibrate.batch_tokens, self.recipe.calibrate.max_tokens)
@@ -147,8 +154,13 @@ def make_job(
     quantized = sum(linear[name][0] * linear[name][1] for name in chosen)
     if not recipe.lora:
         return replace(job, quantized=quantized)
-    factors = sum(recipe.lora.rank * sum(linear[name]) for name in chosen)
-    return replace(job, quantized=quantized, factors=factors, targets=quantized)
+    adapted = [n for n in chosen if any(fnmatchcase(n, pattern) for pattern in recipe.lora.targets)]
+    return replace(
+        job,
+        quantized=quantized,
+        factors=sum(recipe.lora.rank * sum(linear[name]) for name in adapted),
+        targets=sum(linear[name][0] * linear[name][1] for name in adapted),
+    )
 
 
 def phases(job: Job) -> list[PhaseNeed]:
@@ -245,9 +257,9 @@ def tokens_at_once(settings: Train) -> int:
 def _training(job: Job, settings: Train) -> Iterator[dict[str, int]]:
     """The moments of a step that can be the worst: the head, a layer's backward pass, and the optimizer's step."""
     model, kept = job.model, _kept(job, settings)
-    saved = {"activations": activations(model, settings, bool(job.quantized))}
+    saved = {"activations": activations(job, settings)}
     accumulated = _accumulated(job, settings)
-    yield kept | accumulated | saved | {"logits": logits(model, settings)}
+    yield kept | accumulated | saved | {"logits": logits(job, settings)}
     if settings.recompute:
         gradient = _gradients_in_backward(job, settings) + sum(accumulated.values())
         yield kept | saved | {"gradients": gradient, "block": layer_backward(model, tokens_at_once(settings))}
@@ -268,12 +280,11 @@ def _kept(job: Job, settings: Train) -> dict[str, int]:
         if settings.trained == "scales":
             parts["scales"] = F32 * moved
         elif job.recipe.lora:
-            parts["masters"] = (
-                F32 * moved + BF16 * job.targets
-            )  # the factors, and a copy of the weights below them
+            # The factors, and a copy of the weights below them.
+            parts["masters"] = F32 * moved + BF16 * job.targets
         elif settings.precision == "bf16":
             parts["masters"] = F32 * moved
-    if settings.quantized and not few:
+    if settings.quantized and not few and job.processes == 1:  # else they are in the weights' own place
         # Held until the next step; where the scales learn, each forward keeps its own for their gradients.
         parts["rounded weights"] = BF16 * job.quantized
     parts = _shared(job, parts)
@@ -325,13 +336,13 @@ def _gradients_in_backward(job: Job, settings: Train) -> int:
     return BF16 * job.model.largest_inside + STEP_BYTES
 
 
-def activations(model: PlannedModel, settings: Train, quantized: bool) -> int:
+def activations(job: Job, settings: Train) -> int:
     """What forward keeps for backward: a layer's input where it is recomputed, otherwise the tensors of
     `layer_widths`, of which a compiler keeps a part."""
-    tokens = tokens_at_once(settings)
-    kept = SAVED if settings.compile else SAVED_EAGERLY
+    model, tokens = job.model, tokens_at_once(settings)
+    kept = SAVED if job.compiled else SAVED_EAGERLY
     wide = BF16 if settings.precision != "fp32" else F32
-    attention, mlp = layer_widths(model, quantized)
+    attention, mlp = layer_widths(model, bool(job.quantized))
     dense = kept * wide * (attention * model.attention_layers + mlp * model.layers)
     deltanet = DELTANET_SAVED * F32 * model.deltanet_width * model.deltanet_layers
     everything = int(tokens * (dense + deltanet))
@@ -360,21 +371,22 @@ def layer_backward(model: PlannedModel, tokens: int) -> int:
     return tokens * max(dense, DELTANET_BACKWARD * model.deltanet_width * F32)
 
 
-def logits(model: PlannedModel, settings: Train) -> int:
+def logits(job: Job, settings: Train) -> int:
     """The head: what `quantizer.train.head` holds at once.
 
     n positions have logits, in chunks of at most `LOGIT_BYTES`. A chunk is in BF16 and float32, and so is its gradient;
     the teacher's are beside it. Where n is small against the width the logits' gradients are kept in BF16 and the
     head's gradient is made in backward; otherwise it is summed in float32, and copied twice in backward.
     """
+    model = job.model
     places = max(1, int(LEARNED * tokens_at_once(settings)))
     most = max(1, LOGIT_BYTES // (F32 * model.vocabulary))
     size = -(-places // -(-places // most)) * model.vocabulary
     chunk = size * (2 * (BF16 + F32) + (0 if settings.loss == "ce" else BF16 + F32))
-    if not settings.compile:
+    if not job.compiled:
         chunk *= 2
-    if settings.trained == "scales":
-        return chunk
+    if settings.trained == "scales" or job.recipe.lora:
+        return chunk  # the head does not move
     step = 0 if settings.optimizer == "adamw" else STEP_BYTES
     if places * BF16 < F32 * model.width:
         changes = places * model.vocabulary * BF16

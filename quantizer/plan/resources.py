@@ -302,7 +302,7 @@ def _notes(job: Job) -> Iterator[str]:
     if job.recipe.backend != "manners":
         yield f"the work is done by {job.recipe.backend}, whose own memory is not known here"
     if settings and model.deltanet_layers and not settings.recompute:
-        yield "a DeltaNet's activations without train.recompute are an estimate; nobody has measured them"
+        yield "without train.recompute a DeltaNet's activations were measured for half of the layers only"
     if model.mtp:
         yield "the MTP head is copied as it is, and is not trained"
 

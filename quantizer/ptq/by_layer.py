@@ -18,6 +18,7 @@ from quantizer.core.cost import Cost
 from quantizer.core.errors import DataError, RecipeError
 from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
 from quantizer.layers.attach import LayerPlan, attach
+from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import unquantized
 from quantizer.ptq.calibrate import set_input_amax, watch
 from quantizer.ptq.fold import fold_awq, foldable, probe
@@ -70,7 +71,7 @@ class LayerJob:
         with self.cost.part("calibrate"), unquantized(layer):
             following = asked.output(index)
         if not names:
-            with self.cost.part("calibrate"):
+            with self.cost.part("calibrate"), chunked(layer):
                 for _ in data.advance(index):
                     pass
         else:

@@ -56,12 +56,13 @@ class Parity:
 
 
 class ServedLinear(nn.Module):
-    """A quantized layer as a server computes it. weight: BF16 [out, in], dequantized. input_scale: float32 []."""
+    """A quantized layer as a server computes it. weight: BF16 [out, in], dequantized. input_scale: float32 [], or None if
+    inputs are not rounded."""
 
     weight: Tensor
-    input_scale: Tensor
+    input_scale: Tensor | None
 
-    def __init__(self, weight: Tensor, input_scale: Tensor, bias: nn.Parameter | None) -> None:
+    def __init__(self, weight: Tensor, input_scale: Tensor | None, bias: nn.Parameter | None) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
         self.register_buffer("input_scale", input_scale)
@@ -69,6 +70,8 @@ class ServedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] to [..., out], both in the weight's type."""
+        if self.input_scale is None:
+            return F.linear(x, self.weight, self.bias)
         scale = blocks.block_scale(blocks.block_amax(x), self.input_scale)
         return F.linear(fake.fake_static(x, scale, self.input_scale), self.weight, self.bias)
 
@@ -77,9 +80,15 @@ class ServedLayers:
     """The decoder layers of an exported folder, of which the last that was asked for is in memory."""
 
     def __init__(
-        self, folder: Folder, empty: Sequence[nn.Module], names: dict[str, str], device: str
+        self,
+        folder: Folder,
+        empty: Sequence[nn.Module],
+        names: dict[str, str],
+        device: str,
+        weight_only: bool = False,
     ) -> None:
         self.folder, self.empty, self.names, self.device = folder, empty, names, device
+        self.weight_only = weight_only
         self.packed = {unwrapped_name(name): name for name in readable_layers(folder)}
         self.index, self.layer = -1, nn.Module()
 
@@ -102,7 +111,9 @@ class ServedLayers:
 
     def _served(self, name: str, before: nn.Module) -> ServedLinear:
         weight = blocks.dequantize(load_layer(self.folder, name, self.device), torch.bfloat16)
-        scale = self.folder.copy(f"{name}.input_scale", self.device).reshape(())
+        scale = None
+        if not self.weight_only:
+            scale = self.folder.copy(f"{name}.input_scale", self.device).reshape(())
         return ServedLinear(weight, scale, getattr(before, "bias", None))
 
 
@@ -117,10 +128,10 @@ class ServedLayer(nn.Module):
         return self.layers.get(self.index)(*args, **kwargs)
 
 
-def served_model(path: Path, device: str = "cpu") -> nn.Module:
+def served_model(path: Path, device: str = "cpu", weight_only: bool = False) -> nn.Module:
     """The model of an exported NVFP4 folder, in BF16 and evaluation mode; its matrices are read when they are needed.
 
-    Raises SourceError if it is incomplete.
+    weight_only: as kernels compute it that do not round inputs, such as Marlin's on GPUs without FP4. Raises SourceError if it is incomplete.
     """
     from transformers import AutoConfig
 
@@ -132,7 +143,7 @@ def served_model(path: Path, device: str = "cpu") -> nn.Module:
     gone = sorted({name for name, _ in model.named_parameters()} - held)
     if gone:
         raise SourceError(f"{path}: lacks {len(gone)} of the model's weights, first {gone[0]}")
-    layers = ServedLayers(folder, decoder_layers(model), plain, device)
+    layers = ServedLayers(folder, decoder_layers(model), plain, device, weight_only)
     count = len(layers.empty)
     model.set_submodule(LAYERS, nn.ModuleList(ServedLayer(layers, index) for index in range(count)))
     return stream(model, folder, plain, device)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.artefact import artefact
+from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.source import root_digest_of
 from quantizer.core.atomic_output import atomic_folder
@@ -100,8 +101,8 @@ def apply_plan(wanted: SurgeryPlan, out: Path, created: datetime, name: str | No
         step = wanted.refused[0]
         raise SourceError(f"{wanted.before.path}: {step.operation}: {step.why}")
     with atomic_folder(out) as work:
-        _write(wanted, work)
-        sealed = _seal(wanted, work, name or out.name, created)
+        hashed = _write(wanted, work)
+        sealed = _seal(wanted, work, name or out.name, created, hashed)
         _set_access(work, wanted.uid)
     return sealed
 
@@ -124,9 +125,10 @@ def apply_in_place(wanted: SurgeryPlan, created: datetime) -> Artefact:
     return sealed
 
 
-def _write(wanted: SurgeryPlan, work: Path) -> None:
+def _write(wanted: SurgeryPlan, work: Path) -> Hashed:
+    """Write everything but the manifest. Returns size and digest of each shard."""
     before, after = wanted.before, wanted.after
-    write_shards(before.path, work, after.parts)
+    hashed = write_shards(before.path, work, after.parts)
     for name, document in after.documents.items():
         if before.documents.get(name) == document:
             shutil.copyfile(before.path / name, work / name)
@@ -136,6 +138,7 @@ def _write(wanted: SurgeryPlan, work: Path) -> None:
     for name in after.others:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(before.path / name, work / name)
+    return hashed
 
 
 def _set_access(work: Path, uid: int | None) -> None:
@@ -148,7 +151,7 @@ def _set_access(work: Path, uid: int | None) -> None:
                 raise ExportError(f"only root can give files to user {uid}; run this as that user") from None
 
 
-def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime) -> Artefact:
+def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime, hashed: Hashed) -> Artefact:
     manifest = wanted.before.manifest
     held = manifest.provenance if manifest else Provenance()
     recipe = {
@@ -159,7 +162,7 @@ def _seal(wanted: SurgeryPlan, work: Path, name: str, created: datetime) -> Arte
     origin = Provenance(held.base_model, {"source": root}, recipe, held.data_digest, held.tools)
     form = manifest.format if manifest else _format(wanted.after)
     title = manifest.name if manifest else name
-    return artefact.seal(work, name=title, format=form, created=created, provenance=origin)
+    return artefact.seal(work, name=title, format=form, created=created, provenance=origin, hashed=hashed)
 
 
 def _format(checkpoint: ModelCheckpoint) -> str:

@@ -12,43 +12,44 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import torch
 from safetensors import safe_open
 
+from gates.artefact.artefact import Hashed
 from quantizer.core.errors import SourceError
+from quantizer.core.hashed_file import HashedFile
+from quantizer.core.safetensors_header import SIZES, read_header
 from quantizer.surgery.checkpoint import OutputTensor
 from quantizer.verify.folder import INDEX
 
-MAX_HEADER: Final = 100_000_000
-"""The maximum size of a safetensors header in bytes, as in the format's own reader."""
 CHUNK: Final = 2**24
-SIZES: Final = {
-    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
-    "F8_E4M3": 1, "F8_E5M2": 1, "U8": 1, "I8": 1, "BOOL": 1,
-}  # fmt: skip
-"""Bytes per number."""
 
 
-def write_shards(source: Path, target: Path, parts: Mapping[str, OutputTensor]) -> None:
+def write_shards(source: Path, target: Path, parts: Mapping[str, OutputTensor]) -> Hashed:
     """Write every tensor to a shard with the name of the one it came from, and an index if there is more than one.
 
-    Raises SourceError for an unknown type and for FP8 weights that are not finite; OSError if writing fails.
+    Returns size and digest of each shard. Raises SourceError for an unknown type and for FP8 weights that are not finite; OSError if writing fails.
     """
     shards: dict[str, dict[str, OutputTensor]] = {}
     for name, part in parts.items():
         shards.setdefault(part.shard, {})[name] = part
-    total = sum(_write_shard(source, target, shard, shards[shard]) for shard in sorted(shards))
+    written = {shard: _write_shard(source, target, shard, shards[shard]) for shard in sorted(shards)}
+    total = sum(size for size, _ in written.values())
     if (source / INDEX).is_file():
         index = {name: part.shard for name, part in sorted(parts.items())}
         document = {"metadata": {"total_size": total}, "weight_map": index}
         (target / INDEX).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return {shard: flushed.result() for shard, (_, flushed) in written.items()}
 
 
-def _write_shard(source: Path, target: Path, shard: str, parts: Mapping[str, OutputTensor]) -> int:
-    """Write one shard. Returns the bytes of its tensors."""
+def _write_shard(
+    source: Path, target: Path, shard: str, parts: Mapping[str, OutputTensor]
+) -> tuple[int, Future[tuple[int, str]]]:
+    """Write one shard. Returns the bytes of its tensors, and size and digest of the file once it is on the disk."""
     order = sorted(parts, key=lambda name: (-_size(name, parts[name]), name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -56,18 +57,23 @@ def _write_shard(source: Path, target: Path, shard: str, parts: Mapping[str, Out
         part = parts[name]
         begin, end = end, end + math.prod(part.shape) * _size(name, part)
         header[name] = {"dtype": part.dtype, "shape": list(part.shape), "data_offsets": [begin, end]}
-    ranges = byte_ranges(source / shard)
-    with (source / shard).open("rb") as held, (target / shard).open("wb") as file:
-        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-        text += b" " * (-len(text) % 8)
-        file.write(struct.pack("<Q", len(text)) + text)
-        for name in order:
-            part = parts[name]
-            if part.scale is None:
-                copy_range(held, file, *ranges[part.name])
-            else:
-                file.write(_dequantized(source, part))
-    return end
+    ranges = read_header(source / shard)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    file = HashedFile(target / shard)
+    try:
+        with (source / shard).open("rb") as held:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for name in order:
+                part = parts[name]
+                if part.scale is None:
+                    copy_range(held, file, ranges[part.name].begin, ranges[part.name].bytes)
+                else:
+                    file.write(_dequantized(source, part))
+    except BaseException:
+        file.abandon()
+        raise
+    return end, file.finish()
 
 
 def _size(name: str, part: OutputTensor) -> int:
@@ -76,28 +82,7 @@ def _size(name: str, part: OutputTensor) -> int:
     return SIZES[part.dtype]
 
 
-def byte_ranges(path: Path) -> dict[str, tuple[int, int]]:
-    """The offset and length of each tensor of a shard.
-
-    Raises SourceError if the header does not fit the file, which may have changed since safetensors opened it.
-    """
-    try:
-        with path.open("rb") as file:
-            size = path.stat().st_size - 8
-            length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(size, MAX_HEADER):
-                raise ValueError(f"its header claims {length} bytes of {size}")
-            header = json.loads(file.read(length))
-        offsets = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
-        for begin, end in offsets.values():
-            if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= size - length:
-                raise ValueError("a tensor lies outside of the file")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise SourceError(f"{path.name}: its header cannot be read ({error})") from None
-    return {name: (8 + length + begin, end - begin) for name, (begin, end) in offsets.items()}
-
-
-def copy_range(source: BinaryIO, target: BinaryIO, begin: int, length: int) -> None:
+def copy_range(source: BinaryIO, target: HashedFile, begin: int, length: int) -> None:
     """Copy bytes in chunks. Raises SourceError if the source ends early."""
     source.seek(begin)
     while length:
@@ -122,7 +107,7 @@ def _find(source: Path, part: OutputTensor) -> torch.Tensor:
     """The scale of a tensor, which the exporter may have put into another shard."""
     assert part.scale is not None
     for shard in (part.shard, *sorted(path.name for path in source.glob("*.safetensors"))):
-        if part.scale in byte_ranges(source / shard):
+        if part.scale in read_header(source / shard):
             return _load(source, shard, part.scale)
     raise SourceError(f"{part.scale}: is in no shard")
 

@@ -5,6 +5,9 @@ element and moment. Its values (`create_dynamic_map`, arXiv 1511.04561) follow a
 seven decades, of which the i-th has `first * 2^i` evenly spaced values, the middles of bins that divide 0.1 ... 1 of it; and 0
 and 1. first is 1 for values with a sign, 2 without.
 
+All tensors have a row for each block of 256 elements, so that a compiler sees that everything, the largest magnitude of a block
+included, is one kernel: every number is read once and written once. Shapes are static in it for the same reason.
+
 The noise of stochastic rounding is a hash of an element's place and a seed for the step, rather than Philox, which would cost
 more than all the rest. Codes and scales are torchao's, so checkpoints and memory are, too.
 """
@@ -46,8 +49,8 @@ def step(
 ) -> None:
     """Move a weight and its moments, in place.
 
-    weight, gradient: float [n], n a multiple of 256. first, second: a moment's codes, uint8 [n]; scales, float32 [n / 256];
-    values of the codes, float32 [256]. numbers: float32 [3], the learning rate, 1 - beta1^step and 1 - beta2^step. square,
+    weight, gradient: float [n, 256]. first, second: a moment's codes, uint8 [n, 256]; scales, float32 [n]; values of the
+    codes, float32 [256]. numbers: float32 [3], the learning rate, 1 - beta1^step and 1 - beta2^step. square,
     share: float32 [], the squared length of the parameter's gradient and its part of the whole's, as clipping wants them. seed:
     int32 [], of the noise; it is not used for a weight that is not BF16.
     """
@@ -59,8 +62,8 @@ def step(
     mean = mean + (grad - mean) * (1 - beta1)
     spread = spread + (grad * grad - spread) * (1 - beta2)
     for moment, held, signed in ((mean, first, True), (spread, second, False)):
-        scaled, scale = _scaled(moment)
-        held[0].copy_(encode(scaled, signed))
+        scale = moment.abs().amax(-1).clamp(min=LEAST)
+        held[0].copy_(encode(moment / scale[:, None], signed))
         held[1].copy_(scale)
     size = spread.sqrt() / numbers[2].sqrt() + eps
     moved = weight.float()
@@ -69,12 +72,12 @@ def step(
 
 
 def decode(codes: Tensor, scale: Tensor, values: Tensor) -> Tensor:
-    """The moment: uint8 [n] to float32 [n]."""
-    return (values[codes.int()].view(-1, BLOCK) * scale[:, None]).view(-1)
+    """The moment: uint8 [n, 256] to float32 [n, 256]."""
+    return values[codes.int()] * scale[:, None]
 
 
 def encode(x: Tensor, signed: bool) -> Tensor:
-    """The codes of the nearest values: float32 [n], from -1 or 0 to 1, to uint8 [n]."""
+    """The codes of the nearest values: float32 [...], from -1 or 0 to 1, to uint8 [...]."""
     size, first = x.abs(), 1 if signed else 2
     factor, count = torch.full_like(x, 10.0 ** (DECADES - 1)), torch.full_like(x, float(first))
     for decade in range(1, DECADES):
@@ -93,17 +96,10 @@ def encode(x: Tensor, signed: bool) -> Tensor:
     return torch.where(x >= top, 255.0, place).to(torch.uint8)
 
 
-def _scaled(moment: Tensor) -> tuple[Tensor, Tensor]:
-    """The moment by blocks over their largest magnitudes, float32 [n], and these, float32 [n / 256]."""
-    blocks = moment.view(-1, BLOCK)
-    scale = blocks.abs().amax(-1).clamp(min=LEAST)
-    return (blocks / scale[:, None]).view(-1), scale
-
-
 def _rounded(x: Tensor, seed: Tensor) -> Tensor:
-    """To one of the two neighbours in BF16, by chance, so that the mean is x."""
-    place = torch.arange(x.numel(), dtype=torch.int32, device=x.device)
-    noise = _hash(place ^ _hash(seed)) & 0xFFFF
+    """To one of the two neighbours in BF16, by chance, so that the mean is x: float32 [n, 256]."""
+    row, column = (torch.arange(size, dtype=torch.int32, device=x.device) for size in x.shape)
+    noise = _hash((row[:, None] * BLOCK + column) ^ _hash(seed)) & 0xFFFF
     return ((x.view(torch.int32) + noise) & -0x10000).view(torch.float32).bfloat16()
 
 
@@ -114,11 +110,14 @@ def _hash(x: Tensor) -> Tensor:
     return x ^ ((x >> 16) & 0xFFFF)
 
 
+_ONE_KERNEL: Final[dict[str, Any]] = {"realize_opcount_threshold": 1000, "realize_reads_threshold": 100}
+"""Inductor's thresholds for what it computes once and writes to memory. Here everything that is computed twice would be so in one
+kernel, where it is computed once."""
 _compiled: list[Any] = []
 
 
 def compiled_step() -> Any:
-    """`step` by torch.compile, once for all parameters."""
+    """`step` by torch.compile: a kernel for each number of blocks, of which a model has a handful."""
     if not _compiled:
-        _compiled.append(torch.compile(step))
+        _compiled.append(torch.compile(step, dynamic=False, options=_ONE_KERNEL))
     return _compiled[0]

@@ -1,8 +1,8 @@
 """Open a model that is sharded: no process ever holds more of it than its own rows, and one block while it computes.
 
-    skeleton       the model on the meta device: shapes without bytes
-    fill           the rows of each parameter that are this process's, read from the folder as slices
-    wake           one forward pass, in which FSDP2 sets itself up
+    source.skeleton   the model without numbers
+    fill_shards       the rows of each parameter that are this process's, read from the folder as slices
+    wake              one forward pass, in which FSDP2 sets itself up
 
 At the end `furnish` makes a whole model of a skeleton and what `shard.gathered` has collected.
 """
@@ -15,45 +15,31 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from quantizer.checkpoint.source import Source
-from quantizer.core.errors import SourceError
+from quantizer.checkpoint.source import Source, finish
 from quantizer.train.learner import Learner
 from quantizer.train.shard import local, reshard, rows_of
 
 
-def skeleton(source: Source) -> nn.Module:
-    """The text model of a folder in BF16 on the meta device, in evaluation mode."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    try:
-        config = AutoConfig.from_pretrained(source.path, local_files_only=True).get_text_config()
-        with torch.device("meta"):
-            model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise SourceError(f"{source.path}: cannot be loaded ({str(error).splitlines()[0]})") from error
-    return model.eval()
-
-
 @torch.no_grad()
-def fill(learner: Learner, source: Source, device: str) -> None:
+def fill_shards(learner: Learner, source: Source, device: str) -> None:
     """Give a sharded skeleton its memory on the device and the folder's weights in it.
 
-    Buffers of quantized layers (amax, scales) are left to `refresh_weight_amax` and calibration. Raises SourceError if
-    the folder lacks a weight, or holds one of another shape.
+    Buffers of quantized layers (amax, scales) are left to `refresh_weight_amax` and calibration.
     """
-    model: Any = learner.model
+    made = [
+        (module, name, buffer)
+        for module in learner.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if not buffer.is_meta
+    ]
     learner.to_empty(device=device)
-    _make_rotary_again(model, device)
-    by_shard: dict[str, list[tuple[str, nn.Parameter]]] = {}
-    for bare, parameter in model.named_parameters():
-        name = source.names.get(bare)
-        if name is None:
-            raise SourceError(f"{source.path}: lacks {bare}")
-        entry = source.folder.tensors[name]
-        if tuple(entry.shape) != tuple(parameter.shape):
-            raise SourceError(f"{source.path}: {name} is {tuple(entry.shape)}, not {tuple(parameter.shape)}")
-        by_shard.setdefault(entry.shard, []).append((name, parameter))
-    for shard, wanted in by_shard.items():
+    for module, name, buffer in made:  # of rotary embeddings, which are in no file
+        setattr(module, name, buffer.to(device))
+    by_file: dict[str, list[tuple[str, nn.Parameter]]] = {}
+    for bare, parameter in learner.model.named_parameters():
+        name = source.names[bare]
+        by_file.setdefault(source.folder.tensors[name].shard, []).append((name, parameter))
+    for shard, wanted in by_file.items():
         with safe_open(source.path / shard, framework="pt") as file:
             for name, parameter in wanted:
                 if local(parameter).numel():
@@ -61,32 +47,21 @@ def fill(learner: Learner, source: Source, device: str) -> None:
 
 
 def wake(learner: Learner) -> None:
-    """One forward pass over a few tokens of a sharded learner; others need none."""
-    device = next(learner.parameters()).device
-    with torch.no_grad():
-        learner.hear(torch.zeros(1, 4, dtype=torch.int64, device=device), torch.zeros(1, dtype=torch.int64, device=device))  # fmt: skip
+    """One forward pass over a few tokens of a sharded learner, not compiled; others need none."""
+    zeros = torch.zeros(1, 4, dtype=torch.int64, device=next(learner.parameters()).device)
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        learner.hear(zeros, zeros[0, :1])
     for module in learner.modules():
         reshard(module)
 
 
-def furnish(model: Any, state: dict[str, Tensor], device: str) -> nn.Module:
+def furnish(model: nn.Module, state: dict[str, Tensor], device: str) -> nn.Module:
     """A skeleton with these parameters and buffers, which are not copied; on the device."""
     model.load_state_dict(state, assign=True)
-    model.tie_weights()
-    _make_rotary_again(model, device)
-    furnished: nn.Module = model.to(device)
-    return furnished
+    return finish(model, device)
 
 
 def _rows(file: Any, name: str, rows: slice) -> Tensor:
     """Some rows of a tensor of a safetensors file; nothing else is read."""
     part: Tensor = file.get_slice(name)[rows.start : rows.stop]
     return part
-
-
-def _make_rotary_again(model: nn.Module, device: str) -> None:
-    """The modules whose buffers are computed when they are made, and are in no file: rotary embeddings."""
-    for name, module in list(model.named_modules()):
-        if "RotaryEmbedding" in type(module).__name__:
-            kind: Any = type(module)
-            model.set_submodule(name, kind(config=model.config).to(device))

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from quantizer.core.batch import to_device
 from quantizer.core.errors import CheckpointError, UnavailableError
 from quantizer.recipes.recipe import Train
-from quantizer.train.adamw_8bit import Constants, compiled_step
+from quantizer.train.adamw_8bit import BLOCK, Constants, compiled_step
 from quantizer.train.shard import World, local
 from quantizer.train.weights import MasterOptimizer, Weights, decays
 
@@ -102,7 +102,7 @@ class OptimizerInBackward:
         for optimizer in self._optimizers.values():
             _make_moments(optimizer, eager=fused)
         self._one_pass = [name for name in self._parts if fused and self._is_packed(name)]
-        self._betas = settings.betas[:2]
+        self._betas = (settings.betas[0], settings.betas[1])
         self._warm()
         for index, (name, parameter) in enumerate(self.model.items()):
             parameter.register_post_accumulate_grad_hook(partial(self._apply, index, name))
@@ -227,11 +227,11 @@ class OptimizerInBackward:
         )
         for number, (mine, part) in enumerate(zip(self._parts[name], parts, strict=True)):
             moments = [held[mine][key] for key in MOMENTS]
-            first, second = ((moment.codes, moment.scale, moment.qmap) for moment in moments)
+            first, second = ((m.codes.view(-1, BLOCK), m.scale, m.qmap) for m in moments)
             seed = self._seed + (64 * index + number)
             compiled_step()(
-                mine.detach(), part, first, second, self._numbers, self._squares[index], self._shares[index],
-                seed, constants,
+                mine.detach().view(-1, BLOCK), part.view(-1, BLOCK), first, second, self._numbers,
+                self._squares[index], self._shares[index], seed, constants,
             )  # fmt: skip
             held[mine]["step"] += 1
 

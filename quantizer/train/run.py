@@ -25,7 +25,7 @@ from gates.artefact.artefact import Hashed
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
 from quantizer.checkpoint.mtp import mtp_facts
-from quantizer.checkpoint.source import Source, load_model, open_source
+from quantizer.checkpoint.source import Source, load_model, open_source, skeleton
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.errors import RecipeError
@@ -36,7 +36,7 @@ from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
 from quantizer.train import shard
 from quantizer.train.checkpoint import Checkpoints
 from quantizer.train.learner import Learner, Teacher, listen
-from quantizer.train.load import fill, skeleton
+from quantizer.train.load import fill_shards
 from quantizer.train.loop import Log, Record, Trainer
 from quantizer.train.shard import World
 from quantizer.train.student import Student, alone, calibration_run, open_student
@@ -140,7 +140,7 @@ def _teacher(job: QuantizationJob, settings: Train, folder: Path, world: World) 
     if world.size > 1:
         learner = Learner(skeleton(job.source), settings)
         shard.shard(learner, learner.model, world)
-        fill(learner, job.source, job.device)
+        fill_shards(learner, job.source, job.device)
     else:
         model = load_model(job.source, device=job.device)
         if settings.precision != "bf16":

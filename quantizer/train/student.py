@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from quantizer.checkpoint.source import load_model
+from quantizer.checkpoint.source import load_model, skeleton
 from quantizer.core.batch import Batch
 from quantizer.layers.attach import attach, make_plan, refresh_weight_amax
 from quantizer.layers.deltanet import use_chunks, use_own
@@ -27,7 +27,7 @@ from quantizer.ptq.scales import norm_of, set_scales
 from quantizer.recipes.recipe import Recipe, Train
 from quantizer.train import lora
 from quantizer.train.learner import Learner
-from quantizer.train.load import fill, furnish, skeleton, wake
+from quantizer.train.load import fill_shards, furnish, wake
 from quantizer.train.loop import moved_by, trained
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.shard import World, blocks_of, gathered, shard, whole
@@ -137,7 +137,7 @@ def _open_sharded(job: QuantizationJob, world: World) -> Student:
             recompute(model, settings.kept_layers)
         learner = Learner(model, settings)
         shard(learner, model, world)
-        fill(learner, job.source, job.device)
+        fill_shards(learner, job.source, job.device)
         wake(learner)
     if settings.quantized:
         with job.cost.part("calibrate"), whole(learner):

@@ -25,7 +25,9 @@ TOKEN = "operators-token"
 ANYWHERE = Address(host="127.0.0.1", port=0)
 NEVER = dict.fromkeys(("first_token", "idle", "total"), 10 * PATIENCE)
 HELLO = [{"role": "user", "content": "Hello!"}]
-TOOLS = [{"type": "function", "function": {"name": "web_search", "parameters": {"type": "object"}}}]
+TOOLS: list[dict[str, Any]] = [
+    {"type": "function", "function": {"name": "web_search", "parameters": {"type": "object"}}}
+]
 
 
 class Tape(io.BytesIO):

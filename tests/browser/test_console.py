@@ -116,6 +116,19 @@ async def test_the_right_token_is_kept_by_the_tab_until_somebody_signs_out(page:
     assert await page.run("sessionStorage.length + localStorage.length + document.cookie.length") == 0
 
 
+async def test_an_operator_who_may_only_watch_sees_who_they_are_and_can_change_nothing(
+    it: Stage, page: Page
+) -> None:
+    """And that the engine of the configuration serves without a report."""
+    status, made = await it.post("/admin/operators", {"name": "wanda", "role": "watch"})
+    assert status == 201
+    await sign_in(page, made["token"])
+    await page.until(says("wanda (watch)", "#state"))
+    await page.until(says("live without a report", "#model-annie .ungated"))
+    for button in ("main", "back"):
+        assert await page.run(f"document.querySelector('#model-annie .{button}').disabled")
+
+
 async def test_a_refused_promotion_shows_its_code_and_cannot_be_begun(
     it: Stage, page: Page, tmp_path: Path
 ) -> None:

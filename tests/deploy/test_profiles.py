@@ -11,7 +11,7 @@ from deploy.doctor.examine import examine
 from deploy.engine.flags import parse_flags
 from deploy.profiles import vllm_flags
 from deploy.profiles.__main__ import main as print_profile
-from deploy.profiles.load import ProfileError, command_line, engine_spec, load_profile, shipped, too_old
+from deploy.profiles.load import ProfileError, command_line, engine_spec, load_profile, shipped
 
 PIN = "@sha256:" + "0" * 64
 GOOD = """
@@ -92,16 +92,6 @@ def test_a_server_of_somebody_else_is_named_by_its_address_and_has_a_command() -
 def test_llama_flags_are_those_of_the_embedded_engine() -> None:
     settings = parse_flags("engine", load_profile("llama-q4_k_m").args, cores=8)
     assert (settings["n_ctx"], settings["cache_ram_mib"], settings["n_gpu_layers"]) == (32768, 2048, 99)
-
-
-def test_versions_that_are_too_old_are_named_with_the_flag_that_needs_more() -> None:
-    profile = load_profile("vllm-nvfp4-9b")
-    have = {"vllm": "0.16.0rc2", "cuda": "13.0", "flashinfer": "0.5.3", "transformers": "4.57.6"}
-    assert list(too_old(profile, have)) == [
-        "vllm 0.16.0rc2, and vllm-nvfp4-9b needs 0.24",
-        "flashinfer 0.5.3, and --attention-backend needs 0.6",
-    ]
-    assert list(too_old(profile, {"vllm": "v0.24.0", "flashinfer": "0.6.4"})) == []
 
 
 WRONG = {

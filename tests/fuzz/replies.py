@@ -7,7 +7,7 @@ implementation of the rules.
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tests.fuzz.draw import Draw
@@ -368,6 +368,12 @@ def orphan_parameter(draw: Draw, words: Words) -> tuple[Piece, ...]:
     return (Piece("content", text, secrets=(Secret(word),), plain=False),)
 
 
+def call_in_reasoning(draw: Draw, words: Words) -> tuple[Piece, ...]:
+    """With thinking off this may be the answer, and so speech."""
+    (piece,) = call_of_any_form(draw, words)
+    return (replace(piece, field="reasoning", plain=False),)
+
+
 def other_json(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """JSON that is no call, in a line of its own, is speech."""
     word = words.heard()
@@ -443,7 +449,7 @@ MAKERS: tuple[Maker, ...] = (
     reasoning_with_tags, closer_over_fields, opener_over_fields, hermes_call, xml_call, native_call,
     native_call_and_tags, broken_call, broken_arguments, unclosed_call, fenced_call, fenced_code, mentioned_tag,
     stray, call_in_thought, mused_call, bare_tag, call_of_any_form, call_of_any_form, named_call, broken_bare_call,
-    orphan_parameter, other_json,
+    orphan_parameter, other_json, call_in_reasoning,
 )  # fmt: skip
 
 

@@ -322,20 +322,18 @@ def _calls(make: Callable[[], HermesCall | XMLCall], text: str) -> None:
 
 def _call(call: HermesCall | XMLCall, text: str, size: int) -> tuple[Any, ...]:
     """Name, arguments and how it ended, when it comes in pieces of this size."""
-    taken = ""
     with Steps(3000 + 60 * len(text)):
         try:
             for at in range(0, len(text), size):
                 piece = text[at : at + size]
                 assert 0 < call.feed(piece) <= len(piece)
-                taken += call.take()
                 if call.done:
                     break
             else:
                 call.close("stop")
         except NotACall:
             return ("no call",)
-        taken += call.take()
+        taken = call.arguments
     assert call.name
     assert isinstance(_json(taken), dict), "the arguments are no object"
     return call.name, taken

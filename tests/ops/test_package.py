@@ -25,8 +25,12 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, environment = folder / "source", folder / "venv"
     subprocess.run(["git", "clone", "-q", ROOT, source], check=True)
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip = [environment / "bin/pip", "install", "-q", "--disable-pip-version-check"]
-    for what in (["--require-hashes", "-r", source / "requirements/gateway.txt"], [source]):
+    pip: list[str | Path] = [environment / "bin/pip", "install", "-q", "--disable-pip-version-check"]
+    wanted: list[list[str | Path]] = [
+        ["--require-hashes", "-r", source / "requirements/gateway.txt"],
+        [source],
+    ]
+    for what in wanted:
         done = subprocess.run([*pip, *what], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-4000:]
     return environment / "bin"

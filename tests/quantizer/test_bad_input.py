@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
 from app.__main__ import main  # noqa: E402
+from gates.run.runner import Pace  # noqa: E402
 from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -223,9 +225,16 @@ CASES = [
 
 @pytest.mark.parametrize("verb, spoil, code, line", CASES)
 def test_bad_input_is_one_line_and_nothing_that_looks_whole(
-    verb: str, spoil: Spoil, code: int, line: str, place: Place, capsys: pytest.CaptureFixture[str]
+    verb: str,
+    spoil: Spoil,
+    code: int,
+    line: str,
+    place: Place,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With its exit code; what lay there before is untouched, and nothing new has come to stay."""
+    monkeypatch.setattr("gates.run.runner.Pace", partial(Pace, backoff_s=0.01))
     more = spoil(place) or []
     capsys.readouterr()
 

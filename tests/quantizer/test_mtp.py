@@ -202,8 +202,8 @@ def test_a_head_that_is_not_whole_is_left_out_of_gguf(hybrid: Path, tmp_path: Pa
 
 
 @pytest.mark.engine
-def test_llama_cpp_loads_a_file_with_a_head(hybrid: Path, tmp_path: Path) -> None:
-    """And foretells what it foretells without one."""
+def test_llama_cpp_drafts_with_the_head(hybrid: Path, tmp_path: Path) -> None:
+    """The same tokens as from a file without one: the model checks every draft. A random head's are not accepted."""
     pytest.importorskip("xllamacpp", reason="needs the engine's wheel: pip install -e '.[embedded]'")
     from quantizer.experiments.nano.serving import post, serving
     from quantizer.gguf.write import write_gguf
@@ -212,11 +212,12 @@ def test_llama_cpp_loads_a_file_with_a_head(hybrid: Path, tmp_path: Path) -> Non
     prompt = torch.randint(1, 600, (24,), generator=torch.Generator().manual_seed(3)).tolist()
     body = {"prompt": prompt, "n_predict": 8, "n_probs": 5, "temperature": 0, "return_tokens": True}
     replies = []
-    for folder in (hybrid, plain):
+    for folder, drafts in ((hybrid, False), (plain, False), (hybrid, True)):
         write_gguf(folder, tmp_path / "x.gguf", "f16", "x")
-        with serving(tmp_path / "x.gguf", 1, 512) as base:
+        with serving(tmp_path / "x.gguf", 1, 512, 1, drafts) as base:
             replies.append(post(base, "/completion", body))
 
-    assert replies[0]["tokens"] == replies[1]["tokens"]
-    for one, other in zip(*(reply["completion_probabilities"] for reply in replies), strict=True):
+    assert replies[0]["tokens"] == replies[1]["tokens"] == replies[2]["tokens"]
+    assert [reply["timings"].get("draft_n", 0) > 0 for reply in replies] == [False, False, True]
+    for one, other in zip(*(reply["completion_probabilities"] for reply in replies[:2]), strict=True):
         assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-3)

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from quantizer.experiments.bench.shapes import SHAPES
+
 GIB: Final = 2**30
 CAP: Final = 48.0
 """GiB that training may take from the GPU."""
@@ -35,7 +37,7 @@ TRAINED: Final = "--set train.optimizer=adamw_8bit --set train.recompute=true --
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PathStep:
     """One step. command: of `manners quantize`, with names of folders in braces; without one, a function of this module.
     makes: the folder that it writes. drops: folders that are removed before it begins. cap: GiB of the GPU."""
 
@@ -46,22 +48,22 @@ class Part:
     cap: float | None = None
 
 
-PARTS: Final = (
-    Part("make", makes="bf16"),
-    Part("ptq", "ptq --recipe default --source {bf16} --data {data} --out {nvfp4} --json", "nvfp4"),
-    Part("modelopt", makes="theirs"),
-    Part("verify", "verify {nvfp4} --json", drops=("theirs",)),
-    Part("verify_source", "verify {nvfp4} --source {bf16} --json"),
-    Part("surgery", f"surgery {{nvfp4}} --for {SERVER} --out {{wrapped}} --json", "wrapped"),
-    Part("gguf", "gguf {bf16} --type q4_k_m --out {gguf}", "gguf"),
-    Part("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json", "awq"),
-    Part("modelopt_awq", makes="theirs", drops=("awq",)),
-    Part("llama_cpp"),
-    Part("qat", f"qat --source {{bf16}} --data {{data}} --out {{qat}} --json {TRAINED}", "qat",
+PATH_STEPS: Final = (
+    PathStep("make", makes="bf16"),
+    PathStep("ptq", "ptq --recipe default --source {bf16} --data {data} --out {nvfp4} --json --force", "nvfp4"),
+    PathStep("modelopt", makes="theirs"),
+    PathStep("verify", "verify {nvfp4} --json", drops=("theirs",)),
+    PathStep("verify_source", "verify {nvfp4} --source {bf16} --json"),
+    PathStep("surgery", f"surgery {{nvfp4}} --for {SERVER} --out {{wrapped}} --json", "wrapped"),
+    PathStep("gguf", "gguf {bf16} --type q4_k_m --out {gguf} --force", "gguf"),
+    PathStep("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json --force", "awq"),
+    PathStep("modelopt_awq", makes="theirs", drops=("awq",)),
+    PathStep("llama_cpp"),
+    PathStep("qat", f"qat --source {{bf16}} --data {{data}} --out {{qat}} --json --force {TRAINED}", "qat",
          ("theirs", "nvfp4", "wrapped", "gguf"), CAP),
-    Part("qad", f"qad --source {{bf16}} --data {{data}} --out {{qad}} --json {TRAINED}", "qad", ("qat",), CAP),
+    PathStep("qad", f"qad --source {{bf16}} --data {{data}} --out {{qad}} --json --force {TRAINED}", "qad", ("qat",), CAP),
 )  # fmt: skip
-"""In the order of their importance, as far as one needs another."""
+"""In the order of their importance, as far as one needs another. With --force: a plan's guess must not end a measurement."""
 RATIOS: Final = (("ptq", "modelopt"), ("awq", "modelopt_awq"))
 """A step of ours, and ModelOpt's for the same."""
 
@@ -69,8 +71,6 @@ RATIOS: Final = (("ptq", "modelopt"), ("awq", "modelopt_awq"))
 def shape_of(name: str) -> dict[str, Any]:
     """What differs from `Qwen3_5TextConfig()`. The tokenizer has 2,048 tokens; the real vocabulary is kept where it is
     real."""
-    from quantizer.experiments.bench.real_size import SHAPES
-
     named = {shape.lower(): changes for shape, changes in SHAPES.items()}
     return {**named[name], "vocab_size": 2048} if name == "tiny" else named[name]
 
@@ -78,7 +78,7 @@ def shape_of(name: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------------- a step, in its own process
 
 
-def run_part(part: Part, place: Path, shape: str) -> dict[str, Any]:
+def run_part(part: PathStep, place: Path, shape: str) -> dict[str, Any]:
     """Run a step in this process. Returns what it took, and what the command printed about itself."""
     import torch
 
@@ -109,7 +109,7 @@ def peak_host() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def _command(part: Part, place: Path) -> dict[str, Any]:
+def _command(part: PathStep, place: Path) -> dict[str, Any]:
     from quantizer.cli import main
 
     folders = {name: place / name for name in ("bf16", "nvfp4", "wrapped", "gguf", "awq", "qat", "qad")}
@@ -232,7 +232,7 @@ def run_all(
     until = time.monotonic() + seconds
     place.mkdir(parents=True, exist_ok=True)
     found = _machine(shape)
-    for part in PARTS:
+    for part in PATH_STEPS:
         if part.name not in names:
             continue
         left = until - time.monotonic()
@@ -263,7 +263,7 @@ def _machine(shape: str) -> dict[str, Any]:
             "tools": tools, "steps": []}  # fmt: skip
 
 
-def _alone(part: Part, shape: str, place: Path, seconds: float) -> dict[str, Any]:
+def _alone(part: PathStep, shape: str, place: Path, seconds: float) -> dict[str, Any]:
     """A step in a process of its own; what went wrong, if it did."""
     told = place / ".told.json"
     told.unlink(missing_ok=True)
@@ -282,7 +282,7 @@ def _alone(part: Part, shape: str, place: Path, seconds: float) -> dict[str, Any
 
 def one_part(name: str, shape: str, place: Path) -> int:
     """The child's side: run a step and leave what it told."""
-    part = next(part for part in PARTS if part.name == name)
+    part = next(part for part in PATH_STEPS if part.name == name)
     found = run_part(part, place, shape)
     (place / ".told.json").write_text(json.dumps(found), encoding="utf-8")
     return 0

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from quantizer.experiments.bench.shapes import SHAPES
 from quantizer.recipes.recipe import Layers, Train
 
 GIB: Final = 2**30
@@ -36,32 +37,6 @@ SHARE: Final = 0.27
 TURN: Final = 64
 WARM: Final = 3
 """Steps that are not timed: the first one measures the gradient's shares, and kernels are compiled in it."""
-SHAPES: Final[dict[str, dict[str, Any]]] = {
-    "9B": {},
-    "9B, 8 layers": {"num_hidden_layers": 8},
-    "27B": {
-        "hidden_size": 5120,
-        "num_hidden_layers": 64,
-        "intermediate_size": 17408,
-        "num_attention_heads": 24,
-        "num_key_value_heads": 4,
-        "linear_num_value_heads": 48,
-    },
-    "tiny": {
-        "vocab_size": 512,
-        "hidden_size": 256,
-        "intermediate_size": 512,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 64,
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
-        "linear_key_head_dim": 32,
-        "linear_value_head_dim": 32,
-    },
-}
-"""What differs from `Qwen3_5TextConfig()`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +83,7 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
     import torch
 
     from quantizer.layers.attach import attach, make_plan
+    from quantizer.layers.deltanet import use_chunks
     from quantizer.layers.linear import hold_weights
     from quantizer.ptq.calibrate import calibrate
     from quantizer.train.learner import Learner, listen
@@ -140,8 +116,10 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
         attach(model, make_plan(model, Layers()))
         calibrate(model, _batches(data))
     if settings.recompute:
-        recompute(model)
+        recompute(model, settings.kept_layers)
     hold: Any = hold_weights
+    if cuda:
+        use_chunks(model, compiled=settings.compile)
     if cuda and settings.compile:
         share_inputs(model)
         compile_blocks(model)
@@ -264,7 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what is asked for, as far as it fits the budget, and print the table."""
     from quantizer.experiments.bench import real_path
 
-    names = [part.name for part in real_path.PARTS]
+    names = [part.name for part in real_path.PATH_STEPS]
     parser = argparse.ArgumentParser(
         prog="python -m quantizer.experiments.bench.real_size",
         description=__doc__,

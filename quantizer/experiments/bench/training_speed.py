@@ -2,13 +2,16 @@
 
     python -m quantizer.experiments.bench.training_speed [--only NAME ...] [--json FILE] [--budget SECONDS] [--tiny]
 
-Three parts, each in a process of its own, the most important first; every line is printed and written as it comes.
+Parts, each in a process of its own, the most important first; every line is printed and written as it comes.
 
+step   8-bit AdamW over 33 million weights: torchao's, ours by torch.compile, ours in Triton
 rule   values and gradients of our rule beside transformers' own code in float32, and the times of both and of
        flash-linear-attention where it can be imported
 qat    steps of a random 9B: 4,096 tokens in two rows, 27 % of them learned, 8-bit AdamW; then variants, and a profile of one
        step by part
 qad    the same with a teacher
+row    QAT of one row of 4,096 tokens
+before QAT on transformers' own recurrence
 
 `--tiny` runs all of it on shapes that a CPU can do.
 """
@@ -36,12 +39,13 @@ import numpy as np
 import torch
 
 from quantizer.core.cost import default_device, device_name
+from quantizer.data.batches import collate
 from quantizer.data.render import TrainingSample
 from quantizer.experiments.bench.model import wait
 from quantizer.layers import delta_rule
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.delta_rule import chunk_gated_delta_rule
-from quantizer.layers.deltanet import use_chunks, use_own
+from quantizer.layers.deltanet import deltanets, use_chunks, use_own
 from quantizer.ptq.calibrate import calibrate
 from quantizer.recipes.recipe import Layers, Train
 from quantizer.train import learner as learner_module
@@ -54,7 +58,10 @@ GIB: Final = 2**30
 PEAK: Final = 989e12
 """Dense BF16 operations a second of a Hopper GPU, by its datasheet."""
 TURN: Final = 64
-PARTS: Final = ("rule", "qat", "qad", "before")
+PARTS: Final = ("step", "qat", "rule", "qad", "row", "before")
+NAMES: Final = {"before": "qat, 2 rows, transformers' recurrence", "row": "qat, 1 row"}
+KEPT: Final = {"qat": (8, 16, 20), "qad": (16,)}
+"""Variants: so many layers keep their activations."""
 SETTINGS: Final = Train(
     lr=1e-5, warmup=0.0, schedule="constant", epochs=1, recompute=True, optimizer="adamw_8bit", save=4
 )
@@ -83,6 +90,83 @@ Told = dict[str, Any]
 Tell = Callable[[Told], None]
 
 
+# ------------------------------------------------------------------------------------------------- AdamW
+
+
+def step(scale: Scale, device: str, tell: Tell) -> None:
+    """Time a step of AdamW, and count where weights and codes differ from those of the plain code."""
+    from torchao.optim.adam import AdamW8bit
+
+    count = 2**25 if device == "cuda" else 2**14
+    torch.manual_seed(0)
+    start = torch.randn(count, device=device).bfloat16()
+    gradient = (torch.randn(count, device=device) * 1e-3).bfloat16()
+
+    def made() -> tuple[Any, list[Any]]:
+        weight = start.clone()
+        held = AdamW8bit([weight])
+        return weight, [held._new_buffer(weight, signed) for signed in (True, False)]
+
+    subjects, wanted = steps(device), made()
+    subjects["plain"](gradient, *wanted)
+    for name, subject in subjects.items():
+        found = made()
+        subject(gradient, *found)
+        told = {
+            "weights": float((found[0] != wanted[0]).float().mean()),
+            "codes": [
+                float((a.codes != b.codes).float().mean()) for a, b in zip(found[1], wanted[1], strict=True)
+            ],
+        }
+        seconds = timed(partial(subject, gradient, *found))
+        tell(
+            {
+                "name": f"step, {name}",
+                "ms": round(1e3 * seconds, 3),
+                "GB/s": round(10e-9 * count / seconds),
+                **told,
+            }
+        )
+
+
+def steps(device: str) -> dict[str, Callable[[Any, Any, list[Any]], None]]:
+    """Ways to move a weight by its gradient and torchao's moments."""
+    from torchao.optim.adam import single_param_adam
+
+    from quantizer.train import adamw_8bit
+
+    constants = adamw_8bit.Constants(0.9, 0.95, 1e-8, 0.0, 1.0)
+    numbers = torch.tensor([1e-4, 0.1, 0.05], device=device)
+    one, seed = torch.ones((), device=device), torch.ones((), dtype=torch.int32, device=device)
+
+    def by(function: Callable[..., None]) -> Callable[[Any, Any, list[Any]], None]:
+        def call(gradient: Any, weight: Any, moments: list[Any]) -> None:
+            blocks = [(m.codes.view(-1, 256), m.scale, m.qmap) for m in moments]
+            function(
+                weight.view(-1, 256), gradient.view(-1, 256), *blocks, numbers, one, one, seed, constants
+            )
+
+        return call
+
+    def torchaos(gradient: Any, weight: Any, moments: list[Any]) -> None:
+        compiled: Any = torch.compile(single_param_adam, fullgraph=True, dynamic=False)
+        lr, number = torch.tensor(1e-4), torch.tensor(1.0)
+        compiled(weight, gradient, number, *moments, None, lr, 0.9, 0.95, 0.0, 1e-8, True, True)
+
+    found = {"plain": by(adamw_8bit.step)}
+    if device == "cuda":
+        from quantizer.train import adamw_triton
+
+        plain = partial(torch.compile, adamw_8bit.step, dynamic=False)
+        found |= {
+            "Triton": by(adamw_triton.step),
+            "torch.compile, one kernel": by(plain(options=adamw_8bit._ONE_KERNEL)),
+            "torch.compile": by(plain()),
+            "torchao": torchaos,
+        }
+    return found
+
+
 # ------------------------------------------------------------------------------------------------- the rule
 
 
@@ -95,9 +179,10 @@ def rule(scale: Scale, device: str, tell: Tell) -> None:
         ("48 value heads", 1, scale.tokens // 4, keys, 3 * keys),
     ]
     for name, rows, tokens, few, many in cases:
+        chunks = ours(device) if name == "two rows" else chunk_gated_delta_rule
         given = rule_inputs(rows, tokens, few, many, scale.width, device)
         wanted = rule_outcome(reference(), {key: x.float() for key, x in given.items()})
-        for label, chosen in (("ours", ours(device)), ("transformers", reference())):
+        for label, chosen in (("ours", chunks), ("transformers", reference())):
             found = rule_outcome(chosen, given)
             tell({"name": f"rule, {name}, {label}: distance from transformers' in float32",
                   **{key: f"{distance(found[key], wanted[key]):.1e}" for key in wanted}})  # fmt: skip
@@ -131,7 +216,13 @@ def reference() -> Callable[..., Any]:
     from transformers.models.qwen3_5 import modeling_qwen3_5
 
     own: Callable[..., Any] = inspect.unwrap(modeling_qwen3_5.torch_chunk_gated_delta_rule)
-    return own
+
+    def call(query: Any, key: Any, value: Any, **more: Any) -> Any:
+        """Not every version shares a key head among value heads by itself."""
+        groups = value.shape[2] // key.shape[2]
+        return own(*(x.repeat_interleave(groups, dim=2) for x in (query, key)), value, **more)
+
+    return call
 
 
 def theirs() -> Callable[..., Any] | None:
@@ -139,7 +230,8 @@ def theirs() -> Callable[..., Any] | None:
         from fla.ops.gated_delta_rule import chunk_gated_delta_rule as found
     except (ImportError, RuntimeError):
         return None
-    return found  # type: ignore[no-any-return]
+    rule_of_theirs: Callable[..., Any] = found
+    return rule_of_theirs
 
 
 def rule_inputs(rows: int, tokens: int, keys: int, values: int, width: int, device: str) -> dict[str, Any]:
@@ -195,7 +287,7 @@ def timed(work: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
-    """Steps of QAT ("qat"), QAD ("qad"), or QAT on transformers' own recurrence ("before"), and variants."""
+    """Steps of QAT ("qat", "row"), QAD ("qad"), or QAT on transformers' own recurrence ("before"), and variants."""
     settings = replace(SETTINGS, loss="kl" if kind == "qad" else "ce", batch_tokens=scale.tokens,
                        micro_tokens=scale.tokens)  # fmt: skip
     cuda = device == "cuda"
@@ -207,24 +299,42 @@ def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
     with annotated(cuda):
         teacher = listen(learner, data, 0, scale.tokens, Path()) if kind == "qad" else None
         attach(model, make_plan(model, Layers()))
-        calibrate(model, [learner_module.collate(data, [0], 0)])
+        calibrate(model, [collate(data, [0], 0)])
         prepare(learner, kind, cuda)
         weights = OptimizerInBackward(list(model.named_parameters()), settings)
         run = partial(measure, learner, settings, weights, scale, tell)
-        name = f"{kind}, 2 rows" if kind != "before" else "qat, 2 rows, transformers' recurrence"
-        trainer = run(name, data, teacher=teacher, groups=scale.groups if kind != "before" else 2)
-        if kind == "before":
+        rows = 1 if kind == "row" else 2
+        name = NAMES.get(kind, f"{kind}, 2 rows")
+        data = data if rows == 2 else samples(scale, 1, 0.27, model.config.vocab_size)
+        trainer = run(name, data, teacher=teacher, groups=2 if kind == "before" else scale.groups)
+        if kind not in ("qat", "qad"):
             return
         if cuda:
             profile(trainer, kind, tell)
-        for kept in (4, 8, 12, 16) if cuda and kind == "qat" else (4,) if cuda else (1,):
+        if cuda and kind == "qat":
+            with in_triton():
+                run("qat, 2 rows, AdamW in Triton", data)
+        for kept in KEPT[kind] if cuda else (1,):
             keep(model, kept, cuda)
             if run(f"{kind}, 2 rows, {kept} layers keep their activations", data, teacher=teacher) is None:
                 break
-        keep(model, 0, cuda)
         if kind == "qat":
-            run("qat, 1 row", samples(scale, 1, 0.27, model.config.vocab_size))
+            keep(model, 0, cuda)
             run("qat, 2 rows, all learned", samples(scale, 2, 1.0, model.config.vocab_size))
+
+
+@contextmanager
+def in_triton() -> Iterator[None]:
+    """A `with` block in which AdamW's step is the Triton kernel."""
+    from quantizer.train import adamw_triton, optimizer_in_backward
+
+    module: Any = optimizer_in_backward
+    before = module.compiled_step
+    module.compiled_step = lambda: adamw_triton.step
+    try:
+        yield
+    finally:
+        module.compiled_step = before
 
 
 def build(scale: Scale, device: str) -> Any:
@@ -266,21 +376,11 @@ def prepare(learner: Learner, kind: str, cuda: bool) -> None:
 def keep(model: Any, kept: int, cuda: bool) -> None:
     """Let the last so many layers keep their activations."""
     recompute(model, kept)
-    fronts = [{name: vars(layer)[name] for name in ("front", "back")} for layer in changed(model)]
+    fronts = [{name: vars(layer)[name] for name in ("front", "back")} for layer in deltanets(model)]
     use_own(model)
     use_chunks(model, compiled=cuda)
-    for layer, compiled in zip(changed(model), fronts, strict=True):
+    for layer, compiled in zip(deltanets(model), fronts, strict=True):
         vars(layer).update(compiled)
-
-
-def changed(model: Any) -> list[Any]:
-    return delta_layers(model)
-
-
-def delta_layers(model: Any) -> list[Any]:
-    from quantizer.layers.deltanet import deltanets
-
-    return deltanets(model)
 
 
 def measure(
@@ -311,7 +411,7 @@ def measure(
             parameter.grad = None
         return None
     each = [(b - a) / settings.save for a, b in zip(times, times[1:], strict=False)]
-    seconds, count = min(each[1:] or each), sum(p.numel() for p in learner.parameters())
+    seconds, count = statistics.median(each[1:] or each), sum(p.numel() for p in learner.parameters())
     told = {
         "name": name,
         "step_seconds": round(seconds, 4),
@@ -382,8 +482,9 @@ def profile(trainer: Trainer | None, kind: str, tell: Tell) -> None:
         wall = time.perf_counter() - began
     trainer.learner.eval()
     spans, kernels = [], []
+    on_gpu: Any = torch._C._autograd.DeviceType.CUDA
     for event in seen.events():
-        if event.device_type != torch.autograd.DeviceType.CUDA:
+        if event.device_type != on_gpu:
             continue
         place = (event.time_range.start, event.time_range.end)
         if event.name in SPANS:
@@ -447,15 +548,18 @@ def one_part(name: str, scale: Scale, device: str) -> None:
     def tell(told: Told) -> None:
         print(json.dumps(told), flush=True)
 
-    if name == "rule":
-        rule(scale, device, tell)
+    if name in ("step", "rule"):
+        (step if name == "step" else rule)(scale, device, tell)
     else:
         train(name, scale, device, tell)
 
 
-def run_part(name: str, tiny: bool, seconds: float, tell: Tell) -> None:
-    """Run a part in a process of its own, and tell its lines as they come."""
+def run_part(name: str, tiny: bool, fla: str, seconds: float, tell: Tell) -> None:
+    """Run a part in a process of its own, and tell its lines as they come. fla: a folder that the first part imports from, too;
+    with flash-linear-attention in sight, transformers' layers would not run their own code."""
     alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ}
+    if name == "rule" and fla:
+        alone["PYTHONPATH"] = os.pathsep.join(filter(None, (fla, alone.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "quantizer.experiments.bench.training_speed", "--part", name]
     until = time.monotonic() + seconds
     command += ["--tiny"] if tiny else []
@@ -495,6 +599,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--budget", type=float, default=480.0, metavar="SECONDS", help="for all (%(default)s)"
     )
+    parser.add_argument(
+        "--fla", default="", metavar="DIR", help="where flash-linear-attention is, for the first part"
+    )
     parser.add_argument("--tiny", action="store_true", help="small shapes")
     given = parser.parse_args(arguments)
     device = default_device()
@@ -517,7 +624,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     for name in given.only:
         if until - time.monotonic() > 20 or given.tiny:
-            run_part(name, given.tiny, until - time.monotonic(), tell)
+            run_part(name, given.tiny, given.fla, until - time.monotonic(), tell)
     return 0
 
 

@@ -41,6 +41,7 @@ from quantizer.data.render import TrainingSample
 from quantizer.experiments.bench.model import SHAPE
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.deltanet import use_chunks
+from quantizer.layers.linear import hold_weights
 from quantizer.ptq.calibrate import calibrate
 from quantizer.recipes.recipe import Layers, Train
 from quantizer.train import shard
@@ -181,7 +182,8 @@ def _prepare(
         wake(learner)
     if not variant.held:
         return learner, None
-    rounded: Any = Hold(world.size > 1) if compiled else hold_shards if world.size > 1 else Hold()
+    plain = hold_shards if world.size > 1 else hold_weights
+    rounded: Any = Hold(world.size > 1) if compiled else plain
 
     def hold(model: nn.Module, weights: Any) -> None:
         if world.size > 1 and isinstance(weights, Weights):

@@ -22,7 +22,7 @@ from quantizer.experiments.nano.conversation import ExpectedToolCall
 START_SECONDS = 60.0
 
 
-def _serve(path: str, slots: int, context: int, threads: int, pipe: Connection) -> None:
+def _serve(path: str, slots: int, context: int, threads: int, drafts: bool, pipe: Connection) -> None:
     """The child process: start the server on a free port, report its address, and exit when the pipe closes."""
     import xllamacpp
 
@@ -33,6 +33,8 @@ def _serve(path: str, slots: int, context: int, threads: int, pipe: Connection) 
     params.cpuparams.n_threads = threads
     params.use_jinja = True
     params.verbosity = 0
+    if drafts:
+        params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_MTP]
     server = xllamacpp.Server(params)
     pipe.send(server.listening_address)
     with suppress(EOFError):
@@ -40,11 +42,15 @@ def _serve(path: str, slots: int, context: int, threads: int, pipe: Connection) 
 
 
 @contextmanager
-def serving(path: Path, slots: int = 4, context: int = 2048, threads: int = 2) -> Iterator[str]:
-    """Yield the server's base address, such as http://127.0.0.1:40001."""
+def serving(
+    path: Path, slots: int = 4, context: int = 2048, threads: int = 2, drafts: bool = False
+) -> Iterator[str]:
+    """Yield the server's base address, such as http://127.0.0.1:40001. drafts: by the file's own MTP head."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
-    child = spawn.Process(target=_serve, args=(str(path), slots, context, threads, theirs), daemon=True)
+    child = spawn.Process(
+        target=_serve, args=(str(path), slots, context, threads, drafts, theirs), daemon=True
+    )
     child.start()
     theirs.close()
     try:

@@ -57,7 +57,7 @@ async def test_keys_and_operators_through_load_reload_and_restart(tmp_path: Path
             boss = (await said("operator", "add", "bo", "--role", "administer", *admin))[1]
             first = await crowd(running, keys, 12)
             assert first["fast", 200] == 12
-            assert first["slow", 200] == 5 and first["slow", 429] == 7
+            assert 5 <= first["slow", 200] < 12 and first["slow", 429] > 0
             assert 0 < first["poor", 200] < 12
             write(tmp_path, engine.url, read_seconds=20.0, max_messages=100)
             assert (await said("reload", *admin, token=watcher))[0] == 77

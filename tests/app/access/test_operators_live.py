@@ -15,6 +15,9 @@ from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+OPERATORS = {Role.WATCH: "wanda", Role.PROMOTE: "pat", Role.ADMINISTER: "bo"}
+TOKENS: dict[Role, str] = {}
+"""Of the shared gateway's operators."""
 PATHS = {"{id}": "1", "{digest}": "sha256:00", "{name}": "nobody"}
 
 
@@ -22,16 +25,10 @@ PATHS = {"{id}": "1", "{digest}": "sha256:00", "{name}": "nobody"}
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A gateway with an operator of each role."""
     async with house(tmp_path_factory.mktemp("state")) as it:
-        for role in Role:
-            body = {"name": f"the-{role}r", "role": str(role)}
-            it.tokens = getattr(it, "tokens", {})  # type: ignore[attr-defined]
-            it.tokens[role] = (await operate(it, "POST", "/admin/operators", body)).json["token"]  # type: ignore[attr-defined]
+        for role, name in OPERATORS.items():
+            made = await operate(it, "POST", "/admin/operators", {"name": name, "role": str(role)})
+            TOKENS[role] = made.json["token"]
         yield it
-
-
-def token(home: House, role: Role) -> str:
-    """Of the operator with this role."""
-    return str(home.tokens[role])  # type: ignore[attr-defined]
 
 
 def routes_of(home: House) -> set[tuple[str, str]]:
@@ -58,7 +55,7 @@ async def test_a_lower_role_is_refused_by_name_and_a_higher_one_is_not(
     for role in Role:
         if path.endswith("/events"):
             continue
-        answer = await operate(home, method, path, token=token(home, role))
+        answer = await operate(home, method, path, token=TOKENS[role])
         if role < needed:
             assert (answer.status, answer.error["code"]) == (403, f"role_{needed}_required")
             assert str(needed) in answer.error["message"]
@@ -76,14 +73,12 @@ async def test_an_unlisted_route_needs_the_highest_role() -> None:
 
 async def test_the_audit_names_who_did_it(home: House) -> None:
     """And not what they hold."""
-    await operate(
-        home, "POST", "/admin/keys", {"name": "kitchen", "rpm": 5}, token=token(home, Role.ADMINISTER)
-    )
+    await operate(home, "POST", "/admin/keys", {"name": "kitchen", "rpm": 5}, token=TOKENS[Role.ADMINISTER])
     revoke = {"thing": "engine", "id": "sha256:" + "0" * 64, "reason": "it is a test"}
     await operate(home, "POST", "/admin/revoke", revoke)
     events = (await home.operate("/admin/audit?newest=1&limit=2")).json["events"]
     assert [(e["actor"], e["verb"], e["subject"][:7]) for e in events] == [
-        ("the-administerr", "api_key.added", "kitchen"),
+        ("bo", "api_key.added", "kitchen"),
         ("admin", "engine.revoked", "sha256:"),
     ]
     assert events[0]["detail"] == {"limits": {"rpm": 5}}
@@ -120,14 +115,14 @@ async def test_the_first_token_is_admin_and_cannot_be_revoked_by_name(home: Hous
 async def test_a_callers_key_opens_no_admin_route_and_an_operators_token_no_public_one(home: House) -> None:
     key = (await operate(home, "POST", "/admin/keys", {"name": "porch"})).json["key"]
     assert (await operate(home, "GET", "/admin/status", token=key)).status == 401
-    for held in (TOKEN, token(home, Role.ADMINISTER)):
+    for held in (TOKEN, TOKENS[Role.ADMINISTER]):
         assert (await home.ask(headers={"authorization": f"Bearer {held}"})).status == 401
 
 
 async def test_status_says_who_is_asking(home: House) -> None:
     """The console shows it."""
-    answer = await operate(home, "GET", "/admin/status", token=token(home, Role.WATCH))
-    assert answer.json["operator"] == {"name": "the-watchr", "role": "watch"}
+    answer = await operate(home, "GET", "/admin/status", token=TOKENS[Role.WATCH])
+    assert answer.json["operator"] == {"name": "wanda", "role": "watch"}
 
 
 async def test_operators_survive_a_restart(tmp_path: Path) -> None:

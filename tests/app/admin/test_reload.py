@@ -17,6 +17,7 @@ from app.telemetry import log as logs
 from app.wiring import create_gateway
 from tests.app.access.test_keys_live import operate
 from tests.app.house import House, config, house
+from tests.scale import PATIENCE
 from tests.script import DONE, Head, Say, Until, finish, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -99,7 +100,7 @@ async def test_a_larger_cap_lets_in_who_waits(tmp_path: Path) -> None:
             await asyncio.sleep(0.001)
         file.model(concurrency=2)
         await reload(home)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE):
             while len(home.engine.requests) < 2:
                 await asyncio.sleep(0.001)
         go.set()

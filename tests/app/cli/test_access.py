@@ -69,6 +69,23 @@ async def test_a_running_gateway_takes_them_at_once(tmp_path: Path, capsys: Any)
         assert (await home.ask(headers=key)).status == 401
 
 
+async def test_a_spent_budget_is_raised_and_the_key_stays(tmp_path: Path, capsys: Any) -> None:
+    """What was used is not forgotten; 0 takes a limit away, and what is not named stays."""
+    async with house(tmp_path) as home:
+        assert await command(home, "key", "add", "porch", "--budget", "1", "--rpm", "50") == 0
+        key = {"authorization": f"Bearer {capsys.readouterr().out.strip()}"}
+        assert [(await home.ask(headers=key)).status for _ in range(2)] == [200, 429]
+        assert await command(home, "key", "limit", "porch", "--budget", "1000") == 0
+        assert "rpm 50" in (told := capsys.readouterr().out)
+        assert "budget 1,000" in told
+        assert (await home.ask(headers=key)).status == 200
+        assert await command(home, "key", "limit", "porch", "--rpm", "0", "--json") == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["limits"]["rpm"], said["limits"]["budget"]) == (None, 1000)
+        assert said["used"]["total"] > 1
+        assert await command(home, "key", "limit", "nobody", "--rpm", "1") == 1
+
+
 async def test_an_operators_own_token_is_used_and_stands_in_the_audit(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +129,7 @@ def test_a_no_is_one_line_and_a_code(
 
 
 @pytest.mark.parametrize(
-    "words", [("key",), ("key", "add"), ("key", "add", "a", "--rpm", "0"), ("key", "add", "a", "--rpm", "x")]
+    "words", [("key",), ("key", "add"), ("key", "add", "a", "--rpm", "-1"), ("key", "add", "a", "--rpm", "x")]
 )
 def test_a_wrong_flag_is_code_64(words: tuple[str, ...], capsys: Any) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -175,7 +175,8 @@ async def test_a_promotion_is_followed_to_its_end_and_rolled_back(tmp_path: Path
         assert await command(it, tmp_path, "rollback", "annie", "--json") == 0
         assert json.loads(capsys.readouterr().out)["result"] == {"live": "small"}
         assert await command(it, tmp_path, "status") == 0
-        assert re.search(r"annie +small *$", capsys.readouterr().out, re.M)
+        assert re.search(r"annie +small *$", told := capsys.readouterr().out, re.M)
+        assert "annie: small serves ungated" in told
 
 
 @live

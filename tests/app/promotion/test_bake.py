@@ -15,7 +15,7 @@ from app.promotion.bake import BakeLimits, FaultKind
 from app.promotion.state_machine import BreachError, EffectError, FailureReason
 from app.promotion.steps import watch_replies
 from app.telemetry.reply_window import Heard, ReplyWindow
-from gates.stats.sequential import clean_needed
+from gates.stats.sequential import confidence_sequence
 from tests.scale import PATIENCE
 
 LIMITS = BakeLimits()
@@ -160,8 +160,8 @@ def test_callers_who_gave_up_before_the_first_word_are_counted_as_slow() -> None
 
 
 def test_the_evidence_says_which_leak_rate_was_excluded() -> None:
-    enough = clean_needed(LIMITS.conclusive)
-    assert enough == 116
+    enough = 116
+    assert confidence_sequence(0, enough)[1] <= LIMITS.conclusive < confidence_sequence(0, enough - 1)[1]
     assert not bake.too_few(baked([GOOD] * enough))
     assert bake.too_few(baked([GOOD] * (enough - 1)))
     told = bake.evidence(baked([GOOD] * 200, USUAL))

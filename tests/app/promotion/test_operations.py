@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,47 @@ async def test_what_was_promoted_serves_on_when_the_file_names_another(tmp_path:
         assert (listed[kept]["serves"], listed[kept]["state"]) == (["annie"], "ready")
         (line,) = [line for line in it.house.log.lines if line["event"] == "live_is_not_configured"]
         assert line["engine"] == kept
+
+
+@pytest.mark.usefixtures("quick")
+async def test_weights_that_were_replaced_while_the_gateway_was_down_are_noticed(tmp_path: Path) -> None:
+    """Though their manifest still says what was promoted: the engine serves, as one that nothing vouches for."""
+    config = settings(tmp_path)
+    weights = shutil.copytree(config.engines["large"].artefact or "", tmp_path / "weights")
+    moved = replace(config.engines["large"], artefact=weights)
+    config = config.model_copy(update={"engines": {**config.engines, "large": moved}})
+    async with stage(tmp_path, config) as it:
+        assert (await it.promote("large"))["phase"] == "succeeded"
+    with next(weights.glob("*.gguf")).open("ab") as file:
+        file.write(b"\0" * 32)
+    async with stage(tmp_path, config) as it:
+        line = await it.house.log.until(1, "weights_changed")
+        assert line["engine"] == "large"
+        assert (await it.house.metrics())("manners_live_gated", model="annie", engine="large") == 0
+        assert (await it.house.get(it.house.url + "/readyz")).json["ungated"] == ["annie"]
+        event = (await it.get("/admin/audit?newest=1&limit=1"))["events"][0]
+        assert (event["verb"], event["subject"]) == ("engine.weights_changed", "large")
+
+
+@pytest.mark.usefixtures("quick")
+async def test_an_engine_that_a_reload_has_added_can_be_promoted(tmp_path: Path) -> None:
+    """The gateway goes on meanwhile; an engine of a name that is still in use has to wait for a restart."""
+    async with stage(tmp_path) as it:
+        late = replace(it.config.engines["large"], name="late")
+        config = it.config.model_copy(update={"engines": {**it.config.engines, "late": late}})
+        it.house.gateway.reloader._read = lambda: config
+        assert await it.post("/admin/reload") == (200, {"changed": ["engines.late"], "keys": 0})
+        assert "late" in {engine["name"] for engine in (await it.get("/admin/engines"))["engines"]}
+        it.config = config
+        assert (await it.promote("late", "small"))["phase"] == "succeeded"
+        assert (await it.house.ask()).headers["x-manners-engine"] == "late"
+    other = replace(late, args=("--ctx-size", "2048"))
+    async with stage(tmp_path) as it:  # "late" serves on, though this file has it not
+        config = it.config.model_copy(update={"engines": {**it.config.engines, "late": other}})
+        it.house.gateway.reloader._read = lambda: config
+        status, refused = await it.post("/admin/reload")
+        assert (status, refused["error"]["code"]) == (409, "restart_required")
+        assert "engines.late" in refused["error"]["message"]
 
 
 @pytest.mark.usefixtures("quick")

@@ -45,9 +45,14 @@ def start(registry: Registry, config: Config) -> str:
 
 
 def promoted(
-    registry: Registry, config: Config, engine: str, report: str = "r", waived: bool = False
+    registry: Registry,
+    config: Config,
+    engine: str,
+    report: str = "r",
+    waived: bool = False,
+    until: str = "succeeded",
 ) -> None:
-    """A promotion as it stands in the registry, every effect done."""
+    """A promotion as it stands in the registry, every effect done; or as far as a phase."""
     shelf, live = SpecCatalogue(config.engines), registry.alias("annie", "live")
     assert live is not None and live.engine is not None
     plan = OperationPlan(
@@ -56,7 +61,7 @@ def promoted(
     )  # fmt: skip
     repository.begin(registry, plan, at=AT, actor="test")
     machine = repository.load(registry, plan.operation)
-    while not machine.is_done:
+    while not machine.is_done and machine.phase != until:
         event: OperationEvent = EffectDone(machine.effect.key) if machine.effect else Begin()
         after = step(machine, event)
         evidence = {"waived": {"report_stale": "it is old"}} if waived else {}
@@ -186,6 +191,17 @@ def test_a_promotion_by_an_override_counts_as_ungated_and_binds_no_start(
     assert gated(registry, config) == set()
     assert start(registry, config) == "large"
     assert start(registry, edited(config, "large")) == "small"
+
+
+@pytest.mark.parametrize(("phase", "counts"), [("canary", False), ("baking", True), ("succeeded", True)])
+def test_an_engine_is_gated_from_the_switch_on(
+    phase: str, counts: bool, registry: Registry, tmp_path: Path
+) -> None:
+    """A gateway that restarts inside a bake goes on with it, and knows what it serves."""
+    config = settings(tmp_path)
+    start(registry, config)
+    promoted(registry, config, "large", until=phase)
+    assert (gated(registry, config) == {"large"}) is counts
 
 
 def test_an_engine_is_gated_with_the_weights_of_its_report_only(registry: Registry, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import pytest_asyncio
@@ -14,7 +13,7 @@ import pytest_asyncio
 from app.config.config import Timeouts
 from app.errors.tree import EngineTimeout
 from app.proxy.deadlines import ClientGone, Deadlines
-from tests.app.house import House, config, house, run, said
+from tests.app.house import House, config, eventually, house, run, said
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
@@ -23,8 +22,7 @@ from tests.script import (
     Repeat,
     Say,
     Step,
-    Tell,
-    Wait,
+    Until,
     chunk,
     finish,
     role,
@@ -36,32 +34,62 @@ from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FIRST, IDLE, TOTAL = 0.3, 0.15, 0.6  # seconds; no test says by when they must have passed
+FIRST, IDLE, TOTAL = 300.0, 200.0, 900.0  # seconds of `Clock`
 
 ENDS = (Say(text("lo")), Say(finish()), Say(DONE))
 PING = b": ping\n\n"
 
 
+class Clock:
+    """`time.perf_counter`, and as much more as a test lets pass: no deadline passes by itself."""
+
+    def __init__(self) -> None:
+        self._real, self.ahead = time.perf_counter, 0.0
+
+    def __call__(self) -> float:
+        return self._real() + self.ahead
+
+    async def passes(self, home: House, seconds: float) -> None:
+        """So much time, which the deadlines of all exchanges look at; what they end comes to its end later."""
+        self.ahead += seconds
+        for deadlines in tuple(home.gateway.proxy._serving):
+            deadlines._look()
+        await asyncio.sleep(0)
+
+    async def token(self, home: House) -> None:
+        """Wait until the one exchange has read a token that came at this clock's time or later."""
+        now = self()
+        await eventually(lambda: [line for line in home.gateway.proxy._serving if line.progress >= now])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    it = Clock()
+    monkeypatch.setattr(time, "perf_counter", it)
+    return it
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """A gateway of little patience."""
-    async with house(tmp_path_factory.mktemp("state"), timeouts={"first_token": FIRST, "idle": IDLE}) as it:
+    """A gateway of some patience."""
+    limits = {"first_token": FIRST, "idle": IDLE, "total": TOTAL}
+    async with house(tmp_path_factory.mktemp("state"), timeouts=limits) as it:
         yield it
 
 
-def often(data: bytes) -> tuple[Step, ...]:
-    """The same again and again, faster than any deadline."""
-    return tuple(step for _ in range(40) for step in (Say(data), Wait(0.05)))
+def often(data: bytes) -> Repeat:
+    """The same again and again."""
+    return Repeat(data, 0.01, asyncio.Event())
 
 
 NO_TOKEN: dict[str, tuple[Step, ...]] = {
     "no head": (Hang(),),
     "a head only": (Head(), Hang()),
     "a role only": (Head(), Say(role()), Hang()),
-    "pings": (Head(), *often(PING)),
-    "roles": (Head(), *often(role())),
-    "empty deltas": (Head(), *often(chunk({"content": ""}))),
-    "usage": (Head(), *often(usage(0))),
+    "pings": (Head(), often(PING)),
+    "roles": (Head(), often(role())),
+    "empty deltas": (Head(), often(chunk({"content": ""}))),
+    "usage": (Head(), often(usage(0))),
     "half a body": (Head(200, "application/json", "length", 99), Say(b"{"), Hang()),
     "half an error": (Head(500, "application/json", "length", 99), Say(b"{"), Hang()),
 }
@@ -69,17 +97,22 @@ NO_TOKEN: dict[str, tuple[Step, ...]] = {
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", NO_TOKEN)
-async def test_an_engine_without_a_token_is_given_up_in_time(home: House, name: str, stream: bool) -> None:
+async def test_an_engine_without_a_token_is_given_up_in_time(
+    home: House, clock: Clock, name: str, stream: bool
+) -> None:
     """Pings, roles and empty deltas buy no time; the caller gets a 504 and the engine is told."""
     home.engine.play(*NO_TOKEN[name])
-    start = time.perf_counter()
-    answer = await home.ask(stream=stream)
-    took = time.perf_counter() - start
+    asking = asyncio.create_task(home.ask(stream=stream))
+    seen = await home.engine.request()
+    said_often = [5 * len(step.data) for step in NO_TOKEN[name] if isinstance(step, Repeat)]
+    await eventually(lambda: seen.sent >= sum(said_often))
+    await clock.passes(home, FIRST / 2)
+    assert not asking.done()
+    await clock.passes(home, FIRST / 2)
+    answer = await asking
     assert (answer.status, answer.error["code"]) == (504, "first_token_timeout")
     assert answer.error["type"] == "upstream_error"
     assert answer.headers["x-manners-engine"] == "scripted"
-    assert took >= FIRST
-    seen = await home.engine.request()
     await asyncio.wait_for(seen.gone.wait(), PATIENCE)
     booked = await home.booked()
     assert (booked["outcome"], booked["code"]) == ("timeout", "first_token_timeout")
@@ -87,61 +120,86 @@ async def test_an_engine_without_a_token_is_given_up_in_time(home: House, name: 
 
 SILENT: dict[str, tuple[Step, ...]] = {
     "silence": (Hang(),),
-    "pings": often(PING),
-    "empty deltas": often(chunk({"content": ""})),
+    "pings": (often(PING),),
+    "empty deltas": (often(chunk({"content": ""})),),
     "no end after the finish": (Say(finish()), Hang()),
 }
 
 
 @pytest.mark.parametrize("name", SILENT)
-async def test_an_engine_that_falls_silent_is_given_up_in_time(home: House, name: str) -> None:
+async def test_an_engine_that_falls_silent_is_given_up_in_time(home: House, clock: Clock, name: str) -> None:
     """What came is kept and one frame tells the fault; the deadline counts from the last token."""
-    home.engine.play(Head(), Wait(0.1), Say(text("One")), Say(text(" two"), "last"), *SILENT[name])
-    *chunks, last = (await home.ask(stream=True)).frames
-    ended = time.perf_counter()
+    more = asyncio.Event()
+    home.engine.play(Head(), Say(text("One")), Until(more), Say(text(" two")), *SILENT[name])
+    asking = asyncio.create_task(home.ask(stream=True))
+    seen = await home.engine.request()
+    await eventually(lambda: [line for line in home.gateway.proxy._serving if line.progress])
+    await clock.passes(home, IDLE / 2)
+    more.set()
+    await clock.token(home)
+    await clock.passes(home, 0.7 * IDLE)
+    assert not asking.done()
+    await clock.passes(home, 0.3 * IDLE)
+    *chunks, last = (await asking).frames
     assert said(chunks) == "One two"
     assert last["error"]["code"] == "idle_timeout"
-    seen = await home.engine.request()
-    assert ended - seen.marks["last"] >= IDLE - 0.01
     await asyncio.wait_for(seen.gone.wait(), PATIENCE)
     assert (await home.booked())["outcome"] == "timeout"
 
 
-async def test_a_whole_reply_that_falls_silent_is_a_504(home: House) -> None:
+async def test_a_whole_reply_that_falls_silent_is_a_504(home: House, clock: Clock) -> None:
     """Half of it is not passed for all of it."""
     home.engine.play(Head(), Say(text("One")), Hang())
-    answer = await home.ask(stream=False)
+    asking = asyncio.create_task(home.ask(stream=False))
+    await eventually(lambda: [line for line in home.gateway.proxy._serving if line.progress])
+    await clock.passes(home, IDLE)
+    answer = await asking
     assert (answer.status, answer.error["code"]) == (504, "idle_timeout")
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_engine_that_never_ends_is_stopped(tmp_path: Path, stream: bool) -> None:
+async def test_an_engine_that_never_ends_is_stopped(home: House, clock: Clock, stream: bool) -> None:
     """Progress does not extend the total."""
-    async with house(tmp_path, timeouts={"total": TOTAL}) as home:
-        home.engine.play(Head(), Repeat(text("and "), 0.05, asyncio.Event()))
-        start = time.perf_counter()
-        answer = await home.ask(stream=stream)
-        assert time.perf_counter() - start >= TOTAL
+    home.engine.play(Head(), often(text("and ")))
+    asking = asyncio.create_task(home.ask(stream=stream))
+    await eventually(lambda: [line for line in home.gateway.proxy._serving if line.progress])
+    for _ in range(5):
+        await clock.passes(home, TOTAL / 6)
+        await clock.token(home)
+    assert not asking.done()
+    await clock.passes(home, TOTAL / 6)
+    answer = await asking
     error = answer.frames[-1]["error"] if stream else answer.error
     assert error["code"] == "total_timeout"
     assert answer.status == (200 if stream else 504)
 
 
-async def test_thoughts_are_progress_though_the_caller_sees_nothing(home: House) -> None:
+async def test_thoughts_are_progress_though_the_caller_sees_nothing(home: House, clock: Clock) -> None:
     """An engine that thinks is alive: neither first-token nor idle deadline ends it."""
-    words = [step for _ in range(9) for step in (Say(thought("hm ")), Wait(0.05))]
-    home.engine.play(Head(), *words, Say(text("Yes.")), Say(finish()), Say(DONE))
-    answer = await home.ask(stream=True)
+    over = asyncio.Event()
+    words = Repeat(thought("hm "), 0.01, over)
+    home.engine.play(Head(), words, Say(text("Yes.")), Say(finish()), Say(DONE))
+    asking = asyncio.create_task(home.ask(stream=True))
+    await eventually(lambda: [line for line in home.gateway.proxy._serving if line.progress])
+    for _ in range(4):
+        await clock.passes(home, 0.75 * IDLE)
+        await clock.token(home)
+    over.set()
+    answer = await asking
     assert answer.text == "Yes."
     assert answer.frames[-1] == "[DONE]"
 
 
-async def test_the_next_request_has_all_its_time(home: House) -> None:
+async def test_the_next_request_has_all_its_time(home: House, clock: Clock) -> None:
     """Deadlines of one exchange are not those of the next on the same connection."""
-    slow = (Head(), Wait(FIRST / 2), Say(text("One.")), Say(finish()), Say(DONE))
-    for _ in range(3):
-        home.engine.play(*slow)
-        assert (await home.ask(stream=True)).text == "One."
+    for number in range(3):
+        go = asyncio.Event()
+        home.engine.play(Head(), Until(go), Say(text("One.")), Say(finish()), Say(DONE))
+        asking = asyncio.create_task(home.ask(stream=True))
+        await home.engine.request(number + 1)
+        await clock.passes(home, 0.6 * FIRST)
+        go.set()
+        assert (await asking).text == "One."
 
 
 async def for_ever() -> MutableMapping[str, Any]:
@@ -166,35 +224,28 @@ async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
     assert time.perf_counter() - start >= 0.1
 
 
-async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing(clock: Clock) -> None:
     """The idle time begins anew when the caller has caught up."""
-    clock = Mock(perf_counter=Mock(return_value=1000.0))
-    monkeypatch.setattr("app.proxy.deadlines.time", clock)
-    limits = Timeouts(first_token=900, idle=600, total=9000)
+    limits = Timeouts(first_token=FIRST, idle=IDLE, total=10 * TOTAL)
 
-    def passes(line: Deadlines, seconds: float) -> None:
-        clock.perf_counter.return_value += seconds
-        line._look()
-
-    async def in_time(line: Deadlines, reads: float) -> None:
-        async with line, line.attempt():
-            line.progress = clock.perf_counter()
+    async def reads(*pauses: float) -> None:
+        async with Deadlines(for_ever, limits) as line, line.attempt():
+            line.progress = clock()
             for _ in range(2):
                 line.full()
-                passes(line, 400)
+                clock.ahead += 0.6 * IDLE
                 line.free()
-                passes(line, 200)
-                passes(line, reads - 200)
+                for pause in pauses:
+                    clock.ahead += pause
+                    line._look()
             await asyncio.sleep(0)
 
-    await in_time(Deadlines(for_ever, limits), 400)
+    await reads(0.6 * IDLE)
     with pytest.raises(EngineTimeout, match="fell silent"):
-        await in_time(Deadlines(for_ever, limits), 600)
+        await reads(0.6 * IDLE, 0.4 * IDLE)
 
 
-async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten() -> None:
+async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten(clock: Clock) -> None:
     """The next engine is not asked for somebody who is gone."""
     leaves: asyncio.Future[MutableMapping[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -202,11 +253,11 @@ async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten() -> No
         return await leaves
 
     async def two_engines() -> None:
-        async with Deadlines(receive, Timeouts(first_token=0.05)) as line:
+        async with Deadlines(receive, Timeouts(first_token=FIRST, idle=FIRST)) as line:
             with contextlib.suppress(EngineTimeout):
                 async with line.attempt():
                     await asyncio.sleep(0)  # the watcher waits
-                    time.sleep(0.06)  # the deadline and the caller's leaving are seen at one moment
+                    clock.ahead += FIRST  # the deadline and the caller's leaving are seen at one moment
                     leaves.set_result({"type": "http.disconnect"})
                     line._look()
                     await asyncio.sleep(5)
@@ -242,12 +293,15 @@ async def test_a_gateway_whose_engine_never_came_up_says_so(tmp_path: Path) -> N
         assert (await home.get(home.url + "/healthz")).status == 200
 
 
-async def test_no_engine_is_blamed_for_time_that_our_own_loop_did_not_get(home: House) -> None:
-    """The loop stands still for longer than the engine may be silent; what it said meanwhile is read first."""
-    stands = asyncio.Event()
-    home.engine.play(Head(), Say(role()), Say(text("Hel")), Tell(stands), Wait(0.05), *ENDS)
+async def test_no_engine_is_blamed_for_time_that_our_own_loop_did_not_get(
+    home: House, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop stood still for longer than the engine may be silent; what it said meanwhile is read first."""
+    monkeypatch.setattr("app.proxy.deadlines.GRACE_SECONDS", PATIENCE)
+    go = asyncio.Event()
+    home.engine.play(Head(), Say(role()), Say(text("Hel")), Until(go), *ENDS)
     asking = asyncio.create_task(home.ask(stream=True))
-    await stands.wait()
-    await asyncio.sleep(0.02)
-    time.sleep(IDLE + 0.5)
+    await eventually(lambda: [line for line in home.gateway.proxy._serving if line.progress])
+    go.set()
+    await clock.passes(home, IDLE + 10)
     assert (await asking).text == "Hello"

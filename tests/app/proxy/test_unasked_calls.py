@@ -20,7 +20,7 @@ from tests.scripted_engine import ScriptedEngine
 live = pytest.mark.asyncio(loop_scope="module")
 
 CALL = '<tool_call>\n{"name": "get_date", "arguments": {}}\n</tool_call>'
-FLAT = [tool["function"] for tool in TOOLS]
+FLAT: list[dict[str, Any]] = [dict(tool["function"]) for tool in TOOLS]
 SURFACES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO},
     "/v1/messages": {"messages": HELLO, "max_tokens": 50},
@@ -194,6 +194,19 @@ async def test_where_json_was_asked_for_it_is_the_answer(home: House, path: str,
 
 @live
 @both
+async def test_the_tokens_of_both_are_counted(tmp_path: Path, stream: bool) -> None:
+    async with house(tmp_path) as home:
+        home.engine.play(*reply(CALL, tokens=20))  # and 7 of its prompt
+        home.engine.play(*reply("Words.", tokens=3))
+        more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
+        answer = await home.ask(stream=stream, **more)
+        told = answer.frames[-2]["usage"] if stream else answer.json["usage"]
+        assert (told["prompt_tokens"], told["completion_tokens"]) == (14, 23)
+        assert (await home.booked())["completion_tokens"] == 23
+
+
+@live
+@both
 async def test_its_silence_is_the_first_one_s(tmp_path: Path, stream: bool) -> None:
     async with house(tmp_path, timeouts={"first_token": 30.0, "idle": 0.3, "total": 30.0}) as home:
         home.engine.play(*reply(CALL))
@@ -251,7 +264,10 @@ async def test_then_another_engine_may_answer_and_is_asked_as_it_was(tmp_path: P
             assert (await home.ask()).text == "Words."
             assert (len(first.requests), len(second.requests)) == (2, 1)
             assert NO_TOOLS_HINT not in second.requests[0].raw.decode()
-            assert (await home.metrics())("manners_retries_total", engine="one", result="failed") == 1
+            metrics = await home.metrics()
+            assert metrics("manners_retries_total", engine="one", result="failed") == 1
+            assert metrics("manners_tool_calls_total", engine="one", source="unasked") == 2
+            assert metrics("manners_breach_total", engine="one", detector="raw_tool_call") == 1
 
 
 @live

@@ -68,6 +68,11 @@ FORMS = [
     Form("Granite's", f"<|tool_call|>[{OBJECT}]<|/tool_call|>"),
     Form("Kimi's", f"<|tool_calls_section_begin|><|tool_call_begin|>functions.web_search:0<|tool_call_argument_begin|>{QUERY}<|tool_call_end|><|tool_calls_section_end|>", ()),
     Form("DeepSeek's", f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>web_search\n{QUERY}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", ()),
+    Form("Cohere's", f'<|START_ACTION|>[{{"tool_name": "web_search", "parameters": {QUERY}}}]<|END_ACTION|>'),
+    Form("InternLM's", f"<|action_start|><|plugin|>\n{OBJECT}<|action_end|>", ()),
+    Form("Qwen2.5's other tag", f"<tools>\n{OBJECT}\n</tools>"),
+    Form("Gemma's code", "<tool_code>\nprint(web_search('SECRET'))\n</tool_code>", ()),
+    Form("one of Mistral's, misspelt", f"[TOOL_CALL]web_search[ARGS]{QUERY}"),
     Form("escaped for HTML", f"&lt;tool_call&gt;\n{OBJECT}\n&lt;/tool_call&gt;"),
     Form("escaped by numbers", f"&#60;tool_call&#62;{OBJECT}&#x3C;/tool_call&#x3E;"),
     Form("half escaped", f"&lt;tool_call>{OBJECT}&lt;/Tool_Call >"),
@@ -142,6 +147,20 @@ def test_in_a_fence_and_without_tools_it_is_an_example(form: Form, size: int) ->
     assert heard_streaming(stream(*deltas(said, size)), policy(tools=False)).content == said
 
 
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("tools", [True, False])
+def test_an_answer_that_came_as_reasoning_is_speech_too(form: Form, size: int, tools: bool) -> None:
+    """With thinking off some builds put the answer there (vLLM #53284)."""
+    rules = policy(tools=tools, reasoning_is_answer=True)
+    for before in ("", "Hi.\n"):
+        said = [{"reasoning": delta} for delta in deltas(before + form.text, size)]
+        heard = heard_streaming(stream(*said), rules)
+        assert "SECRET" not in heard.content and names(heard) == (form.calls if tools else ())
+        assert heard.content.strip() == before.strip() or heard.calls  # beside a call it stays a thought
+        assert (heard.error == FILTERED) is (not before and not heard.calls)
+
+
 PROSE = [
     "Use the <tool_call> tag to begin a call.",
     "It is called <tool_call>",
@@ -208,7 +227,7 @@ def test_a_thought_is_one_in_any_case_and_escaped(said: str, heard: str, size: i
     assert heard_streaming(stream(*deltas(said, size)), policy(tools=tools)).content == heard
 
 
-ANSWERS = [OBJECT, f"[{OBJECT}]", "\n" + OBJECT, '{"text": "<tool_call>{} [TOOL_CALLS]now[ARGS]{}</tool_call>"}', '{"a": [\n{"name": "now", "arguments": {}}\n]}']  # fmt: skip
+ANSWERS = [OBJECT, '["<tool_call>{}</tool_call>", "[TOOL_CALLS]"]', 'So:\n["<tool_call>{}</tool_call>"]', f"[{OBJECT}]", "\n" + OBJECT, '{"text": "<tool_call>{} [TOOL_CALLS]now[ARGS]{}</tool_call>"}', '{"a": [\n{"name": "now", "arguments": {}}\n]}']  # fmt: skip
 
 
 @pytest.mark.parametrize("size", CUTS)
@@ -340,3 +359,21 @@ def test_soup_of_json_is_heard_the_same_on_any_cut(parts: list[str], size: int, 
     whole = heard_streaming(stream(soup), rules)
     cut = heard_streaming(stream(*deltas(soup, size)), rules)
     assert (cut.content, cut.calls, cut.error) == (whole.content, whole.calls, whole.error)
+
+
+@given(
+    values, st.sampled_from([None, 1]), st.integers(1, 9), st.booleans(), st.sampled_from(["", "Hi.\n", "- "])
+)
+def test_any_json_that_holds_no_call_is_text_to_the_letter(
+    value: object, indent: int | None, size: int, tools: bool, before: str
+) -> None:
+    said = before + json.dumps({"k": value} if isinstance(value, dict) else value, indent=indent)
+    assert heard_streaming(stream(*deltas(said, size)), policy(tools=tools)).content == said
+
+
+def test_white_space_waits_for_the_first_word() -> None:
+    """Alone it is nothing: of a reply that is white space and a call nothing was shown."""
+    pipeline = Pipeline(policy())
+    assert pipeline.feed(chunk(" ")) == pipeline.feed(chunk("\n ")) == []
+    assert "".join(e.text for e in pipeline.feed(chunk("Hi")) if isinstance(e, Text)) == " \n Hi"
+    assert heard_streaming(stream(" ", "\n "), policy()).content == " \n "

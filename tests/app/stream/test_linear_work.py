@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.stream.calls import LONGEST_NAME
-from app.stream.jsonscan import MAX_DEPTH
 from tests.app.stream.wire import TOOLS, chunk
 from tests.work import Counted, pattern_steps
 
@@ -68,22 +67,12 @@ def kind_of(counted: Counted) -> Feed:
 def hermes(counted: Counted) -> Feed:
     call = counted("app.stream.hermes").HermesCall()
 
-    def feed(text: str) -> None:
-        call.feed(text)
-        if call.name:
-            call.take()
-
-    return feed
+    return call.feed  # type: ignore[no-any-return]
 
 
 def xml(counted: Counted) -> Feed:
     call = counted("app.stream.xmlcall").XMLCall(counted("app.stream.schema").Tools(TOOLS))
-
-    def feed(text: str) -> None:
-        call.feed(text)
-        call.take()
-
-    return feed
+    return call.feed  # type: ignore[no-any-return]
 
 
 def bare(counted: Counted) -> Feed:
@@ -233,8 +222,7 @@ PIPELINES = [
     Target("speech, with tools", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), "Hi.\n"),
     Target("a thought", partial(pipeline, tools=True, thinking=True, guard=1 << 40, field="content"), "<think>"),
     Target("reasoning", partial(pipeline, tools=True, thinking=True, guard=0, field="reasoning"), "Hm. "),
-    Target("JSON that may be a call", partial(pipeline, tools=False, thinking=False, guard=0, field="content"), '{"arguments":', 3 * MAX_DEPTH),
-    Target("JSON in lines", partial(pipeline, tools=False, thinking=False, guard=0, field="content"), '[{"input":["a",\n', 3 * MAX_DEPTH),
+    Target("JSON that may be a call", partial(pipeline, tools=False, thinking=False, guard=0, field="content"), '{"arguments":"'),
     *(
         Target(f"in a call {prefix!r}", partial(pipeline, tools=True, thinking=False, guard=0, field="content"), prefix, 3 * LONGEST_NAME if prefix == "<function=" else SMALL)
         for prefix in ('<tool_call>', "[TOOL_CALLS]", "[TOOL_CALLS]now[ARGS]{", "<tool_calls>[", "<|python_tag|>", "<parameter=q>", "&lt;tool_call&gt;", '<tool_call>{"name":"now","arguments":{"q":"', '<tool_call>{"arguments":', "<function=run>\n<parameter=command>", "<function=", "```\n",

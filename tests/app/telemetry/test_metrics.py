@@ -45,6 +45,7 @@ NAMES = {
     "manners_thinking_stripped": "counter",
     "manners_breach": "counter",
     "manners_tool_calls": "counter",
+    "manners_retries": "counter",
     "manners_in_flight": "gauge",
     "manners_queue_depth": "gauge",
     "manners_active_engine": "gauge",

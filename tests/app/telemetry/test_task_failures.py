@@ -65,6 +65,7 @@ async def test_an_engine_is_watched_again_after_a_failure(
 ) -> None:
     """Whatever it was, and whatever was thought of the engine: here the probe itself is broken, once."""
     monkeypatch.setattr(backend, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(backend, "LOOK_SECONDS", 0.05)
     calls = 0
 
     async def breaks_once(*args: Any, **more: Any) -> Any:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from gates.stats import compare, quantile, rate, sequential
+from gates.stats import compare, quantile, rate
 from gates.stats.binomial import clopper_pearson_lower, clopper_pearson_upper, tail, wilson_lower
 from gates.stats.paired import mid_p, tango_upper
+from gates.stats.sequential import confidence_sequence
 from gates.stats.zero import ZeroPlan
 
 # ---------------------------------------------------------------------- the named floors, by themselves
@@ -182,5 +183,6 @@ def test_the_order_statistics_of_the_median(n: int, ranks: tuple[int, int]) -> N
 
 def test_a_sequential_gate_would_save_nothing() -> None:
     """A confidence sequence needs two to three times the 149 clean samples of a fixed n."""
-    assert sequential.clean_needed(0.02) == 320
-    assert sequential.clean_needed(0.02, prior=(1.0, 1.0)) == 451
+    assert confidence_sequence(0, 320)[1] <= 0.02 < confidence_sequence(0, 319)[1]
+    flat = (1.0, 1.0)
+    assert confidence_sequence(0, 451, prior=flat)[1] <= 0.02 < confidence_sequence(0, 450, prior=flat)[1]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from gates.stats.binomial import clopper_pearson, pmf
-from gates.stats.sequential import clean_needed, confidence_sequence, log_wealth
+from gates.stats.sequential import confidence_sequence, log_wealth
 
 JEFFREYS = (0.5, 0.5)
 
@@ -109,12 +109,3 @@ def test_a_live_model_that_leaks_is_found() -> None:
     """A lower bound above 1 % rolls back: 8 of 150 do, 4 of 400 do not."""
     assert confidence_sequence(8, 150)[0] > 0.01
     assert confidence_sequence(4, 400)[0] < 0.01
-
-
-def test_clean_needed_is_the_first_n_that_reaches_the_rate() -> None:
-    """For either prior."""
-    for prior in ((0.5, 0.5), (1.0, 1.0)):
-        n = clean_needed(0.02, prior=prior)
-        assert (
-            confidence_sequence(0, n, prior=prior)[1] <= 0.02 < confidence_sequence(0, n - 1, prior=prior)[1]
-        )

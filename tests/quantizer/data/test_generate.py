@@ -241,6 +241,7 @@ def test_another_teacher_does_not_go_on_where_one_stopped(
     assert "give the run a folder of its own" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # three processes that import the quantizer, two of them killed: 10 s
 def test_a_run_that_is_killed_goes_on_without_a_loss_or_a_second_question(
     teacher: Teacher, plan: Path, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ FEW: Final = ("train.optimizer=adamw_4bit", "train.recompute=true")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A command on a model. measured: the row's name in docs/study/low-bit/real_size.json. notes: what the field notes
+    """A command on a model. measured: the row's name in a file of docs/study/low-bit. notes: what the field notes
     measured on a Spark."""
 
     verb: str
@@ -48,8 +48,8 @@ ROWS: Final = (
     Row("ptq", "default", notes="16.7 GB, 2.7 to 3.8 min (ModelOpt)"),
     Row("ptq", "mse"),
     Row("ptq", "awq_lite"),
-    Row("qat", "qat", LEAN, measured="9B QAT, 8 bits", notes="82 to 92 GB, 53 min (another trainer)"),
-    Row("qad", "qad", LEAN, measured="9B QAD, 8 bits"),
+    Row("qat", "qat", LEAN, measured="qat, 2 rows", notes="82 to 92 GB, 53 min (another trainer)"),
+    Row("qad", "qad", LEAN, measured="qad, 2 rows"),
     Row("qat", "qat", FEW, "27B", measured="27B QAT, 4 bits"),
     Row("qad", "qad", FEW, "27B"),
 )
@@ -58,7 +58,7 @@ ROWS: Final = (
 def spark() -> str:
     """For each command: what is planned on a Spark, and what was measured, with where."""
     lines = [
-        "| `manners quantize` … | model | memory on a Spark, planned | time there, planned | GPU peak, measured | field notes, measured on a Spark |",
+        "| `manners quantize` … | model | memory on a Spark, planned | time there, planned | GPU, measured | field notes, measured on a Spark |",
         "|---|---|---|---|---|---|",
     ]
     for row in ROWS:
@@ -104,13 +104,15 @@ def planned(row: Row, machine: str) -> ResourcePlan:
 
 
 def measured(row: Row) -> str:
-    """The committed peak of a row, with the machine; empty if there is none."""
-    document = _json("low-bit/real_size.json")
-    rows = [one for one in document["results"] if one["name"] == row.measured]
-    if not rows:
-        return ""
-    peak = max(part["allocated_gib"] for part in rows[0]["parts"].values())
-    return f"{peak:.1f} GiB, one {document['gpu'].removeprefix('NVIDIA ')}"
+    """The committed peak of a row, its rate if it is of today's code, and the machine; empty if there is none."""
+    for name, rate in (("low-bit/chunked.json", True), ("low-bit/real_size.json", False)):
+        document = _json(name)
+        for one in document["results"]:
+            if one["name"] == row.measured:
+                peak = max(part["allocated_gib"] for part in one.get("parts", {"": one}).values())
+                speed = f", {one['tokens_per_second']:,.0f} tokens/s" if rate else ""
+                return f"{peak:.1f} GiB{speed}, one {document['gpu'].removeprefix('NVIDIA ')}"
+    return ""
 
 
 def _nano(recipe: str) -> str:

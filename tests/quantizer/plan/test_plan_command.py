@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,6 +191,21 @@ def test_a_gguf_that_does_not_fit_is_refused_in_one_line(
     assert "GiB of disk, and 1.0 GiB can be taken" in error and error.count("\n") == 1
     assert main(["quantize", "gguf", *given, "--force"]) == 66  # our writer knows no Llama
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("integrated", [False, True])
+def test_without_nvidia_smi_torch_is_asked(integrated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+    from quantizer.cli.plan import gpu_of_torch
+
+    seen = SimpleNamespace(name="NVIDIA something", is_integrated=integrated)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: seen)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 * GIB, 8 * GIB))
+    sizes = (None, None) if integrated else (8 * GIB, 3 * GIB)
+
+    assert gpu_of_torch("cuda:0") == GpuMemory("NVIDIA something", *sizes)
+    assert gpu_of_torch("cpu") is None
 
 
 def test_the_hosts_memory_is_that_of_the_engines_guard() -> None:

@@ -13,7 +13,17 @@ from quantizer.core.errors import RecipeError
 from quantizer.plan.machine import GIB, NAMED, GpuMemory, HostMemory, Machine, parse_gpu
 from quantizer.plan.memory import PART, PARTS, DataSize, disk, make_job, phases, result
 from quantizer.plan.resources import gguf_needed, gguf_shortage, plan
-from quantizer.recipes.recipe import Awq, Calibrate, Layers, Lora, Recipe, Train, load_recipe, shipped_recipes
+from quantizer.recipes.recipe import (
+    Awq,
+    Calibrate,
+    Layers,
+    Lora,
+    Recipe,
+    Train,
+    WeightScales,
+    load_recipe,
+    shipped_recipes,
+)
 from tests.quantizer.plan.test_against_measurements import shape
 
 SPARK, H200 = NAMED["spark"], NAMED["h200"]
@@ -239,6 +249,19 @@ def test_quantizing_takes_a_layer_and_the_hidden_states() -> None:
     assert plan(shape("9B"), of(), H200, more).peak_device - nine == pytest.approx(
         160_000 * 1.1 * 8192, rel=0.01
     )
+
+
+@pytest.mark.parametrize("more", [{"awq": Awq()}, {"weights": WeightScales("mse")}])
+def test_a_search_takes_time(more: dict[str, Any]) -> None:
+    plain, searched = (plan(shape("9B"), of(**kind), SPARK).seconds for kind in ({}, more))
+
+    assert plain and searched and plain["search"] == 0 < searched["search"]
+
+
+def test_a_slower_gpu_takes_longer() -> None:
+    fast, slow = (plan(shape("9B"), of(LEAN), machine).tokens_per_second for machine in (H200, SPARK))
+
+    assert fast and slow and fast > 5 * slow
 
 
 def test_shorter_batches_of_calibration_take_less() -> None:

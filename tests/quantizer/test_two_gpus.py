@@ -1,0 +1,65 @@
+"""The bench of two GPUs: its variants run, on a CPU and alone, and its table says what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from quantizer.experiments.bench import two_gpus  # noqa: E402
+from quantizer.train.shard import World  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["0.5B, one", "0.5B, two, half the tokens each", "0.5B, two, two micro-batches", "9B, one, 8 bits"],
+)
+def test_a_variant_makes_its_steps(name: str) -> None:
+    """With the tokens that it says, as one process that is alone."""
+    variant = next(one for one in two_gpus.variants() if one.name == name)
+    told = two_gpus.measure(variant, World(), tiny=True)
+
+    assert told["tokens_a_step"] == 128 * variant.micros
+    assert told["tokens_per_second"] > 0 and len(told["losses"]) == 2
+
+
+def test_variants_can_be_told_apart() -> None:
+    """By name, and by more than their name."""
+    names = [variant.name for variant in two_gpus.variants()]
+
+    assert len(set(names)) == len(names)
+    assert len({replace(variant, name="") for variant in two_gpus.variants()}) == len(names)
+
+
+def test_neighbours_of_one_kind_share_their_processes() -> None:
+    """Nothing is lost or moved."""
+    groups = two_gpus._groups(two_gpus.variants())
+
+    assert [one for group in groups for one in group] == two_gpus.variants()
+    assert all(len({(one.gpus, one.model) for one in group}) == 1 for group in groups)
+
+
+def test_the_table_holds_each_line_against_the_first_of_its_model() -> None:
+    """What failed says why."""
+    row = {"name": "9B, one", "tokens_per_second": 100.0, "step_seconds": 2.0, "peak_gib": 40.0}
+    lines = two_gpus.table(
+        [row, {**row, "name": "9B, two", "tokens_per_second": 180.0}, {"name": "x", "failed": "why"}]
+    )
+
+    assert "| 9B, two | 180 | 1.80 |" in lines[3] and lines[4].startswith("| x | why |")
+
+
+def test_without_two_gpus_it_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of measuring a CPU."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+    assert two_gpus.main([]) == 69
+    assert "torch does not see two" in capsys.readouterr().err
