@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -249,11 +250,15 @@ async def test_the_gateway_serves_in_the_order_of_arrival(tmp_path_factory: pyte
         house(tmp_path_factory.mktemp("state"), concurrency=1, queue=10) as home,
         busy(home, 1) as done,
     ):
+
+        def are_in_flight(count: int) -> bool:
+            return home.gateway.proxy.in_flight == count
+
         tasks = []
         for number in range(10):
             messages = [*HELLO, {"role": "user", "content": str(number)}]
             tasks.append(asyncio.create_task(home.ask(home.body(messages=messages))))
-            await eventually(lambda n=number: home.gateway.proxy.in_flight == n + 2)
+            await eventually(partial(are_in_flight, number + 2))
         home.engine.always(*reply("Yes."))
         done.set()
         await asyncio.gather(*tasks)
