@@ -67,6 +67,8 @@ MOMENTS: Final[Mapping[str, float]] = {
 }
 """Bytes of AdamW's two moments for a parameter. torchao keeps a float32 scale for 256 or 128 codes."""
 
+GATHERED: Final = "whole weights"
+"""What only the process has that writes the result."""
 Parts = Mapping[str, int]
 
 
@@ -410,11 +412,14 @@ def export(job: Job) -> PhaseNeed:
     elif job.train:
         held = {name: size for name, size in _kept(job, job.train).items() if name != "rounded weights"}
         if job.processes > 1:
-            held["whole weights"] = weights(model)  # of the process that writes
+            held[GATHERED] = weights(model)
     else:
         held = {"weights": weights(model)}
     more = {"layer": model.largest_layer * BF16, "packing": PACKED * model.largest_inside}
-    return PhaseNeed("export", held | more, _host(job))
+    host = _host(job)
+    if job.processes > 1:
+        host[GATHERED] = weights(model)  # one process puts the model together
+    return PhaseNeed("export", held | more, host)
 
 
 def result(job: Job) -> int:
