@@ -289,7 +289,7 @@ def _kept(job: Job, settings: Train) -> dict[str, int]:
             parts["masters"] = F32 * moved + BF16 * job.targets
         elif settings.precision == "bf16":
             parts["masters"] = F32 * moved
-    if settings.quantized and not few and job.processes == 1:  # else they are in the weights' own place
+    if settings.quantized and not few and job.processes == 1:  # else each forward pass rounds them
         # Held until the next step; where the scales learn, each forward keeps its own for their gradients.
         parts["rounded weights"] = BF16 * job.quantized
     parts = _shared(job, parts)

