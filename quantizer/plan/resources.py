@@ -15,6 +15,7 @@ from typing import Any, Final
 from quantizer.plan.duration import durations, step_seconds
 from quantizer.plan.machine import GIB, Machine, accelerator
 from quantizer.plan.memory import (
+    GATHERED,
     PART,
     PARTS,
     PROCESS_ON_CPU,
@@ -192,7 +193,9 @@ def _needed(found: tuple[PhaseNeed, ...], machine: Machine) -> dict[str, int]:
         return {"memory": each * machine.processes}
     return {
         "GPU memory": max(p.on_device + context(p.on_device) for p in found),
-        "host memory": max(p.on_host for p in found) * machine.processes,
+        "host memory": max(
+            p.on_host + (machine.processes - 1) * (p.on_host - p.host.get(GATHERED, 0)) for p in found
+        ),
     }
 
 

@@ -28,7 +28,7 @@ FEW: Final = ("train.optimizer=adamw_4bit", "train.recompute=true")
 @dataclass(frozen=True, slots=True)
 class Row:
     """A command on a model. measured: the row's name in a file of docs/study/low-bit. notes: what the field notes
-    measured on a Spark. step, data: its step in docs/study/whole-path.json, and how many tokens that had."""
+    measured on a Spark. step, data: its step in docs/study/real-size/h200.json, and how many tokens that had."""
 
     verb: str
     recipe: str
@@ -108,7 +108,8 @@ def planned(row: Row, machine: str) -> ResourcePlan:
 def measured(row: Row) -> str:
     """The committed peak of a row, its rate if it is of today's code, and the machine; empty if there is none."""
     if row.step:
-        step, gpu = _step(row.step)
+        step, run = _step(row.step)
+        gpu = run["device"].removeprefix("NVIDIA ")
         return f"{step['device_allocated_gib']:.1f} GiB, {step['seconds']:.0f} s with {row.data}, one {gpu}"
     for name, rate in (("low-bit/chunked.json", True), ("low-bit/real_size.json", False)):
         document = _json(name)
@@ -120,17 +121,15 @@ def measured(row: Row) -> str:
     return ""
 
 
-def _step(name: str) -> tuple[dict[str, Any], str]:
-    """A step of the whole path, and the GPU of the machine."""
-    document = _json("whole-path.json")
-    (step,) = [one for one in document["steps"] if one["name"] == name]
-    return step, document["gpu"].removeprefix("NVIDIA ")
+def _step(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A step of the whole path, and the run that it is of."""
+    runs = _json("real-size/h200.json")["runs"]
+    return next((step, run) for run in runs for step in run["steps"] if step["name"] == name)
 
 
 def _gguf() -> str:
-    step, _ = _step("gguf")
-    cores = _json("whole-path.json")["cpus"]
-    return f"{step['host_gib']:.1f} GiB of host memory, {step['seconds']:.0f} s on {cores} cores"
+    step, run = _step("gguf")
+    return f"{step['host_gib']:.1f} GiB of host memory, {step['seconds']:.0f} s on {run['cpus']} cores"
 
 
 def _nano(recipe: str) -> str:

@@ -212,6 +212,14 @@ def test_two_processes_share_what_is_trained() -> None:
     assert 0.45 * one < two < 0.65 * one
 
 
+def test_one_of_the_processes_puts_the_model_together() -> None:
+    model, four = shape("27B"), replace(H200, processes=4)
+    made = plan(model, of(Train(recompute=True)), four)
+
+    assert made.peak_host > 2 * model.parameters
+    assert made.needed["host memory"] < made.peak_host + 2 * model.parameters
+
+
 def test_layers_that_stay_in_bf16_make_a_larger_folder() -> None:
     model = shape("9B")
     whole, mlp = (make_job(model, of(layers=layers)) for layers in (Layers(), Layers(include=("*.mlp.*",))))
