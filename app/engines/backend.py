@@ -222,9 +222,8 @@ class Backend:
         """The breaker's event for a probe that began at `began`, in `time.perf_counter` seconds."""
         if result.ok:
             return BreakerEvent.PROBE_PASSED
-        if is_context_exceeded(
-            result.said
-        ):  # of a probe of a few words: other requests fill the engine's context
+        if is_context_exceeded(result.said):
+            # A probe is a few words: other requests fill the context that the engine's slots share.
             return BreakerEvent.PROBE_CROWDED_OUT
         lately = began - CROWDED_SECONDS
         if result.verdict in CROWDED_OUT and any(stream.progress > lately for stream in self._streams):

@@ -19,7 +19,7 @@ from app.stream.events import Dropped, Segment
 from app.stream.hermes import MAX_CALL_CHARS, HermesCall, NotACall
 from app.stream.jsonscan import JSONScanner, NotJSON
 from app.stream.schema import CallRules, Tools
-from app.stream.tags import CALL_ENDERS, CALL_SCANNER, beginning
+from app.stream.tags import CALL_ENDERS, beginning, call_scanner
 from app.stream.xmlcall import XMLCall
 
 CUT = ("length", "")
@@ -39,8 +39,11 @@ text: models forget that tag."""
 LONGEST_FENCE = 64
 """Characters of the line that ends a code fence."""
 
+CALL_SCANNER = call_scanner()
+"""Which families are looked for is the segmenter's affair: inside a call the tags of all are."""
+
 Body = Literal["json", "array", "named", "xml", "empty", "again", "broken", "prose"]
-_ANY_TAG = re.compile(r"(?:<|&lt;)(?:[^\W\d_]|[|\uff5c])", re.IGNORECASE)
+_ANY_TAG = re.compile(r"(?:<|&lt;|&#60;|&#x3c;)(?:[^\W\d_]|[|\uff5c])", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_][\w./-]{0,63}")
 _ARGUMENTS = re.compile(r"[ \t]{0,8}([{(\[<=:\r\n]|\Z)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}")
@@ -58,7 +61,7 @@ _NAMED_PART = re.compile(
     )
     + r")?\Z"
 )
-_HEADER = re.compile(rf"([^<>\n]{{0,{LONGEST_NAME}}})[>\n]")
+_HEADER = re.compile(rf"([^<>\n]{{0,{LONGEST_NAME}}}?)(?:[>\n]|&gt;|&#62;|&#x3e;)", re.IGNORECASE)
 _FENCE_END = re.compile(r"(?P<marks>`+|~+)[ \t\r]*(?P<line>\n)?")
 _TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n]+)|(?P<tag>[<&[`~])|(?P<other>[^\\"\n\s<&[`~]+|\\)', re.DOTALL)  # fmt: skip
 
@@ -249,7 +252,7 @@ class CallBlock:
         header = _HEADER.match(text)
         if header is not None:
             self._raw.append(header[0])
-            self._header = header[0]
+            self._header = header[1] + ("\n" if header[0].endswith("\n") else ">")
             self._state = self._after_header
             return text[header.end() :]
         name, bracket, _ = text.partition("<")

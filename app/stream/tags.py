@@ -302,8 +302,9 @@ def _call_forms(families: Iterable[CallFamily]) -> dict[Role, list[_Atoms]]:
     }
 
 
-CALL_SCANNER = Scanner(_call_forms(CALL_FAMILIES.values()))
-"""Finds the tags of calls alone."""
+def call_scanner() -> Scanner:
+    """Finds the tags of calls alone, of every family."""
+    return Scanner(_call_forms(CALL_FAMILIES.values()))
 
 
 @lru_cache(maxsize=64)

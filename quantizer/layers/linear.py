@@ -17,8 +17,7 @@ A layer has three kinds of scales, whose types do not change with the model's:
 The weight needs to be rounded only once per optimizer step, not in every micro-batch and not again when activations
 are recomputed. A training loop calls `hold_weights(model)` after each optimizer step, and `drop_weights(model)` at
 the end. In between, the layers use the held result: changing a weight has no effect until the next `hold_weights`.
-Learned scales cannot be held. Where a process holds only some rows of a weight, it may put the rounded rows in the
-weight's own place and say so by `rounded`: masters elsewhere keep what was there (`quantizer.train.speed.hold_shards`).
+Learned scales cannot be held.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class NVFP4Linear(nn.Linear):
     """Replaces an `nn.Linear` and uses the same parameters; see the module's documentation.
 
     norm: 448, or 256 to leave room above a block (`blocks.FOUR_OVER_SIX`). active: false makes it a plain layer.
-    rounded: the weight is what `fake_weight` would make of it, and is used as it is.
     """
 
     weight_amax: Tensor
@@ -62,7 +60,6 @@ class NVFP4Linear(nn.Linear):
         self.weight, self.bias = linear.weight, linear.bias
         self.norm = norm
         self.active = True
-        self.rounded = False
         self.training = linear.training
         nothing = torch.zeros((), device=linear.weight.device)
         self.register_buffer("weight_amax", nothing)
@@ -122,8 +119,6 @@ class NVFP4Linear(nn.Linear):
 
     def fake_weight(self) -> Tensor:
         """The values of the exported weight: BF16 [out, in], with a gradient to the master weight or to the scales."""
-        if self.rounded:
-            return self.weight
         if self.held is not None:
             return _Held.apply(self.weight, self.held)  # type: ignore[no-untyped-call]  # torch's
         weight = self.weight.to(SERVED_DTYPE)

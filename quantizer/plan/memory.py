@@ -23,11 +23,13 @@ LEARNED: Final = 0.27
 SAVED: Final = 0.61
 """Of what a compiled layer could keep for backward, how much it keeps. Measured: QAT and SFT of the 0.47B model in
 docs/study/bench.json; `quantizer.train.speed.KEPT` asks for 0.7 of what the compiler would keep by itself."""
+SAVED_SHARDED: Final = 0.44
+"""The same where FSDP2 gathers the weights of each layer. Measured: QAT of the 0.47B model on two GPUs, docs/study/two_gpus.json."""
 SAVED_EAGERLY: Final = 1.3
 """The same without compilation: norms keep float32 copies. An estimate."""
-DELTANET_FORWARD: Final = 16
-"""Float32 tensors [tokens, value heads, value size] that live at once in a forward pass of a DeltaNet. Measured:
-calibration of the 9B and 27B shapes in docs/study/low-bit/real_size.json."""
+DELTANET_FORWARD: Final = 18
+"""Float32 tensors [tokens, value heads, value size] that live at once in a forward pass of a DeltaNet. Measured: ptq of the
+9B shape in docs/study/real-size/h200.json; transformers' own recurrence takes 16 (low-bit/real_size.json)."""
 DELTANET_BACKWARD: Final = 36
 """The same in a recomputed layer's backward pass. Measured: training of the 27B shape, where it makes the peak."""
 DELTANET_SAVED: Final = 3
@@ -45,8 +47,10 @@ HEAD_ROWS: Final = 8192
 """Rows of the output matrix that are on the device at once in a proof: `quantizer.checkpoint.streamed.HEAD_ROWS`."""
 PACKED: Final = 20
 """Bytes a weight while one matrix is rounded and packed: float32 steps, quotients and codes. Counted, not measured."""
-SEARCHED: Final = 28
-"""Bytes a weight while AWQ tries one alpha on layers that share an input. Counted, not measured."""
+SEARCHED: Final = 24
+"""Bytes a weight while AWQ tries one alpha on layers that share an input. Measured: awq of real-size/h200.json."""
+HELD: Final = 1.65
+"""How often the hidden states of calibration are there. Fitted to the two recipes of real-size/h200.json; one copy is known of."""
 TOKENS_EACH: Final = 320
 """Tokens of a conversation where no file is given: the mean of the field notes' own."""
 PADDING: Final = 1.1
@@ -54,9 +58,8 @@ PADDING: Final = 1.1
 CONTEXT: Final = int(0.6 * GIB)
 FRAGMENTS: Final = 0.03
 """CUDA's context, and what the allocator reserves and does not use: 0.4 to 3 % of the peak (real_size.json)."""
-PROCESS, PROCESS_ON_CPU = int(1.5 * GIB), GIB // 2
-"""Host memory of Python, torch and transformers, with and without CUDA's libraries. The second is measured, the first an
-estimate."""
+PROCESS, PROCESS_ON_CPU = int(2.1 * GIB), GIB // 2
+"""Host memory of Python, torch and transformers, with and without CUDA's libraries. Measured: real-size/h200.json."""
 MOMENTS: Final[Mapping[str, float]] = {
     "adamw": 8.0,
     "adamw_8bit": 2 + 2 * 4 / 256,
@@ -64,6 +67,8 @@ MOMENTS: Final[Mapping[str, float]] = {
 }
 """Bytes of AdamW's two moments for a parameter. torchao keeps a float32 scale for 256 or 128 codes."""
 
+GATHERED: Final = "whole weights"
+"""What only the process has that writes the result."""
 Parts = Mapping[str, int]
 
 
@@ -196,19 +201,19 @@ def calibrate(job: Job) -> PhaseNeed:
     """All data through one decoder layer after the other: the hidden states between two layers, a layer's temporaries,
     what the search of one layer holds, and the weights: of that layer alone where the model is streamed."""
     model, recipe = job.model, job.recipe
-    hidden = int(PADDING * job.calibration_data) * model.width * BF16
+    hidden = int(HELD * PADDING * job.calibration_data) * model.width * BF16
     parts = _shared(job, {"weights": weights(model)}) | {"hidden states": hidden}
     if job.streamed:
         parts["weights"] = model.largest_layer * BF16 + 2 * HEAD_ROWS * model.width * BF16
-    parts["activations"] = forward(model, job.calibrated_tokens)
-    inside = model.largest_inside
+    search = 0
     if recipe.awq:
         parts["calibration"] = gram(model)
-        parts["search"] = SEARCHED * 2 * inside  # gate and up are one matrix to a search
+        search = SEARCHED * 2 * model.largest_inside  # gate and up are one matrix to a search
     elif recipe.svdquant:
         parts["calibration"] = model.layers * gram(model)
     elif not job.train:
-        parts["search"] = PACKED * inside
+        search = PACKED * model.largest_inside
+    parts["activations"] = max(forward(model, job.calibrated_tokens), search)
     if job.train and job.train.loss != "ce":
         parts["teacher"] = model.head * BF16
     return PhaseNeed("calibrate", parts, _host(job))
@@ -284,7 +289,7 @@ def _kept(job: Job, settings: Train) -> dict[str, int]:
             parts["masters"] = F32 * moved + BF16 * job.targets
         elif settings.precision == "bf16":
             parts["masters"] = F32 * moved
-    if settings.quantized and not few and job.processes == 1:  # else they are in the weights' own place
+    if settings.quantized and not few and job.processes == 1:  # else each forward pass rounds them
         # Held until the next step; where the scales learn, each forward keeps its own for their gradients.
         parts["rounded weights"] = BF16 * job.quantized
     parts = _shared(job, parts)
@@ -340,7 +345,8 @@ def activations(job: Job, settings: Train) -> int:
     """What forward keeps for backward: a layer's input where it is recomputed, otherwise the tensors of
     `layer_widths`, of which a compiler keeps a part."""
     model, tokens = job.model, tokens_at_once(settings)
-    kept = SAVED if job.compiled else SAVED_EAGERLY
+    kept = SAVED_SHARDED if job.processes > 1 else SAVED
+    kept = kept if job.compiled else SAVED_EAGERLY
     wide = BF16 if settings.precision != "fp32" else F32
     attention, mlp = layer_widths(model, bool(job.quantized))
     dense = kept * wide * (attention * model.attention_layers + mlp * model.layers)
@@ -406,11 +412,14 @@ def export(job: Job) -> PhaseNeed:
     elif job.train:
         held = {name: size for name, size in _kept(job, job.train).items() if name != "rounded weights"}
         if job.processes > 1:
-            held["whole weights"] = weights(model)  # of the process that writes
+            held[GATHERED] = weights(model)
     else:
         held = {"weights": weights(model)}
     more = {"layer": model.largest_layer * BF16, "packing": PACKED * model.largest_inside}
-    return PhaseNeed("export", held | more, _host(job))
+    host = _host(job)
+    if job.processes > 1:
+        host[GATHERED] = weights(model)  # one process puts the model together
+    return PhaseNeed("export", held | more, host)
 
 
 def result(job: Job) -> int:
@@ -422,7 +431,7 @@ def result(job: Job) -> int:
 def disk(job: Job, bf16: bool = False) -> dict[str, int]:
     """Bytes on the disk at the worst moment, by part. bf16: the trained weights are written unrounded, too.
 
-    A training keeps a checkpoint while it writes the next: masters and moments, or weights and moments.
+    A training keeps a checkpoint while it writes the next, if there is one: masters and moments, or weights and moments.
     """
     parts = {"result": result(job)}
     if job.train is None:
@@ -431,7 +440,8 @@ def disk(job: Job, bf16: bool = False) -> dict[str, int]:
         parts["bf16"] = weights(job.model) + job.model.carried
     kept = _kept(job, job.train)
     states = ("masters", "moments", "scales") if job.train.optimizer == "adamw" else ("weights", "moments")
-    parts["checkpoints"] = 2 * job.processes * sum(kept.get(name, 0) for name in states)
+    count = 1 if 0 < job.train.max_steps <= job.train.save else 2
+    parts["checkpoints"] = count * job.processes * sum(kept.get(name, 0) for name in states)
     return parts
 
 

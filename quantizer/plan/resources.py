@@ -15,8 +15,7 @@ from typing import Any, Final
 from quantizer.plan.duration import durations, step_seconds
 from quantizer.plan.machine import GIB, Machine, accelerator
 from quantizer.plan.memory import (
-    BF16,
-    F32,
+    GATHERED,
     PART,
     PARTS,
     PROCESS_ON_CPU,
@@ -194,7 +193,9 @@ def _needed(found: tuple[PhaseNeed, ...], machine: Machine) -> dict[str, int]:
         return {"memory": each * machine.processes}
     return {
         "GPU memory": max(p.on_device + context(p.on_device) for p in found),
-        "host memory": max(p.on_host for p in found) * machine.processes,
+        "host memory": max(
+            p.on_host + (machine.processes - 1) * (p.on_host - p.host.get(GATHERED, 0)) for p in found
+        ),
     }
 
 
@@ -314,11 +315,10 @@ def lacking(needed: Mapping[str, int], available: Mapping[str, int]) -> dict[str
 
 
 def gguf_needed(model: PlannedModel, kind: str) -> dict[str, int]:
-    """Bytes of memory and disk that `manners quantize gguf` takes: parts of tensors, a layer's largest matrix whole, in
-    BF16, float32 and moved, and the file. Bits a weight: llama.cpp's mixes over Qwen's matrices."""
+    """Bytes of memory and disk that `manners quantize gguf` takes: parts of tensors, and the file. Bits a weight: llama.cpp's mixes over Qwen's matrices."""
     bits = {"f16": 16.0, "q4_k_m": 4.9, "q2_k": 3.2}.get(kind)
     file = model.stored if bits is None else int(model.parameters * bits / 8)
-    return {"memory": PROCESS_ON_CPU + PARTS * PART + model.largest_inside * (BF16 + 2 * F32), "disk": file}
+    return {"memory": PROCESS_ON_CPU + PARTS * PART, "disk": file}
 
 
 def gguf_shortage(model: PlannedModel, kind: str, machine: Machine) -> str:

@@ -53,7 +53,8 @@ class Record:
 
 class Trainer:
     """A run over samples. weights: what moves, if not every parameter that has a gradient. refresh: makes the scales
-    follow the weights. hold: rounds the weights for the next step. share: the number of processes that the steps are
+    follow the weights. hold: rounds the weights for the next step; not called where they
+    are sharded, for then compiled blocks round what they gather. share: the number of processes that the steps are
     planned for, a multiple of those there are; None is those there are."""
 
     def __init__(
@@ -112,7 +113,7 @@ class Trainer:
 
     def hold(self) -> None:
         """Round the weights for all forwards until the next step."""
-        if self._hold:
+        if self._hold and self.world.size == 1:
             self._hold(self.learner.model)
 
     def _one(self, step: Step) -> None:

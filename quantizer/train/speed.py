@@ -17,7 +17,7 @@ from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, nvfp4_layers
 from quantizer.layers.selection import DELTANET
 from quantizer.nvfp4 import blocks
-from quantizer.train.shard import blocks_of, local, reshard, rows_of
+from quantizer.train.shard import blocks_of
 
 _EXACT: Final = {
     "emulate_precision_casts": True,
@@ -92,41 +92,18 @@ def share_inputs(model: nn.Module) -> None:
 
 
 class Hold:
-    """`quantizer.layers.linear.hold_weights` with compiled kernels. sharded: `hold_shards` instead."""
+    """`quantizer.layers.linear.hold_weights` with compiled kernels."""
 
-    def __init__(self, sharded: bool = False) -> None:
+    def __init__(self) -> None:
         self._rounded: Any = torch.compile(_rounded, options=exact_options())
-        self.sharded = sharded
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> None:
-        if self.sharded:
-            hold_shards(model, self._rounded)
-            return
         for layer in nvfp4_layers(model).values():
             if layer.block_amax is None:
                 new = self._rounded(layer.weight, layer.weight_amax, layer.weight_scale, layer.norm)
                 # In place, so that the blocks' graphs read the new one.
                 layer.held = new.clone() if layer.held is None else layer.held.copy_(new)
-
-
-@torch.no_grad()
-def hold_shards(model: nn.Module, rounded: Any = None) -> None:
-    """Round the rows that this process holds, in their own place, so that rounded weights are what blocks gather, and no
-    forward pass rounds them again. The masters must be elsewhere: `Weights.spread` puts the weights back.
-
-    Blocks of 16 lie within a row, and a process knows every tensor's scale, so the values are those of the whole weight.
-    rounded: a compiled form of this module's.
-    """
-    for block in blocks_of(model):
-        reshard(block)
-    for layer in nvfp4_layers(model).values():
-        if layer.block_amax is None:
-            rows, mine = rows_of(layer.weight), local(layer.weight)
-            scale = None if layer.weight_scale is None else layer.weight_scale[rows]
-            if mine.numel():
-                mine.copy_((rounded or _rounded)(mine, layer.weight_amax, scale, layer.norm))
-            layer.rounded = True
 
 
 def _rounded(weight: Tensor, amax: Tensor, scale: Tensor | None, norm: float) -> Tensor:

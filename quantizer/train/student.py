@@ -31,7 +31,7 @@ from quantizer.train.load import fill_shards, furnish, wake
 from quantizer.train.loop import moved_by, trained
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.shard import World, blocks_of, gathered, shard, whole
-from quantizer.train.speed import Hold, compile_blocks, eager, hold_shards, recompute, share_inputs
+from quantizer.train.speed import Hold, compile_blocks, eager, recompute, share_inputs
 from quantizer.train.weights import Weights
 
 
@@ -45,7 +45,6 @@ class Student:
     settings: Train
     batches: Sequence[Batch]
     compiled: bool
-    sharded: bool = False
 
     @property
     def model(self) -> nn.Module:
@@ -65,12 +64,9 @@ class Student:
 
     def hold(self, model: nn.Module) -> None:
         """Round the weights once for all forwards until the next step; not where memory is short, for what is held is a
-        second copy of them. Sharded weights are rounded in their own place, which needs masters elsewhere."""
-        if self.settings.optimizer != "adamw" or not self.settings.quantized:
-            return
-        if self.sharded and isinstance(self.weights, Weights):
-            self.weights.spread()  # what is there may be rounded already
-        self._hold(model)
+        second copy of them."""
+        if self.settings.optimizer == "adamw":
+            self._hold(model)
 
     def close(self) -> None:
         """Make it what is exported; its weights must be whole."""
@@ -86,8 +82,7 @@ class Student:
         self.learner.precision = "bf16"
 
     def __post_init__(self) -> None:
-        plain = hold_shards if self.sharded else hold_weights
-        self._hold: Any = Hold(self.sharded) if self.compiled else plain
+        self._hold: Any = Hold() if self.compiled else hold_weights
 
     def plainly(self) -> Any:
         """A `with` block in which nothing compiled runs: for what is done once, or compared to the bit."""
@@ -175,13 +170,11 @@ def _student(
     assert settings is not None
     weights = adapters or moved_by(settings, trained(learner.model), world)
     batches = job.batches() if settings.quantized else []
-    return Student(learner, weights, job.recipe, settings, batches, compiled, world.size > 1)
+    return Student(learner, weights, job.recipe, settings, batches, compiled)
 
 
 def alone(student: Student, job: QuantizationJob, world: World) -> Student | None:
     """A student that was sharded, whole again in the first process, without a trace of the others; None in those."""
-    if isinstance(student.weights, Weights):
-        student.weights.spread()  # what is held is in the weights' place
     state, before = gathered(student.model, world.rank == 0), nvfp4_layers(student.model)
     if world.rank:
         return None
@@ -194,7 +187,7 @@ def alone(student: Student, job: QuantizationJob, world: World) -> Student | Non
         else:
             layer.fix_scales(old.weight_scale)
     learner = Learner(furnish(model, state, job.device), student.settings)
-    return replace(student, learner=learner, compiled=False, sharded=False)
+    return replace(student, learner=learner, compiled=False)
 
 
 def calibration_run(job: QuantizationJob) -> QuantizationJob:

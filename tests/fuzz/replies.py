@@ -142,7 +142,8 @@ def closed_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
     opener, closer = draw.pick(FAMILIES)
     word = words.secret()
     body = draw.pick(PROSE) + word + draw.pick(PROSE)
-    return (Piece("content", opener + body + closer, secrets=(Secret(word),)),)
+    plain = "final" not in closer  # gpt-oss: what stands before the header of the answer is none
+    return (Piece("content", opener + body + closer, secrets=(Secret(word),), plain=plain),)
 
 
 def nested_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:
@@ -395,7 +396,7 @@ def fenced_call(draw: Draw, words: Words) -> tuple[Piece, ...]:
     """An example of a call, or a call that a model put in a fence: it is not made and not heard."""
     word = words.secret()
     text = f'\n```json\n<tool_call>\n{{"name": "web_search", "arguments": {{"query": "{word}"}}}}\n</tool_call>\n```\n'
-    return (Piece("content", text, secrets=(Secret(word, tools=True),), plain=False),)
+    return (Piece("content", text, secrets=(Secret(word, tools=True),), plain=False, mentions=True),)
 
 
 def call_in_thought(draw: Draw, words: Words) -> tuple[Piece, ...]:

@@ -176,3 +176,14 @@ def test_a_weight_only_kernel_is_judged_by_what_it_computes(tmp_path: Path) -> N
     assert first_tokens.judge(said, served_model(out, weight_only=True), "cpu")["likeliest"]
     assert not first_tokens.judge(said, served_model(out), "cpu")["likeliest"]
     assert first_tokens.main(["judge", str(out), str(tmp_path / "said.json")]) == 0
+
+
+def test_inputs_are_rounded_to_eight_bits_of_each_256() -> None:
+    """The largest of a block exactly, the others by half a step at most; a block of zeros stays."""
+    x = torch.randn(3, 512, generator=torch.Generator().manual_seed(2)) * torch.tensor([[1e-3], [1.0], [0.0]])
+    found = first_tokens.round_to_q8_k(x)
+    largest = x.unflatten(-1, (2, 256)).abs().amax(-1, keepdim=True)
+    off = (found - x).unflatten(-1, (2, 256)).abs()
+
+    assert (off <= largest / 127 * 0.5001).all() and off[:2].max() > 0 and not found[2].any()
+    torch.testing.assert_close(found.unflatten(-1, (2, 256)).abs().amax(-1, keepdim=True), largest)

@@ -1,4 +1,4 @@
-"""Sharded weights, as one of two processes sees them: what it reads, holds, rounds and steps, and how states are cut."""
+"""Sharded weights, as one of two processes sees them: what it reads, holds and steps, and how states are cut."""
 
 from __future__ import annotations
 
@@ -16,16 +16,11 @@ from torch import nn  # noqa: E402
 
 from quantizer.checkpoint.source import load_model, open_source, skeleton  # noqa: E402
 from quantizer.core.errors import CheckpointError, RecipeError, SourceError, UnavailableError  # noqa: E402
-from quantizer.layers.attach import attach, make_plan, refresh_weight_amax  # noqa: E402
-from quantizer.layers.linear import nvfp4_layers  # noqa: E402
-from quantizer.ptq.scales import set_scales  # noqa: E402
-from quantizer.recipes.recipe import Layers  # noqa: E402
 from quantizer.train import load, shard  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.learner import Learner  # noqa: E402
 from quantizer.train.loop import Trainer  # noqa: E402
 from quantizer.train.shard import World, local, recut, rows_of  # noqa: E402
-from quantizer.train.speed import hold_shards  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 from tests.quantizer.learners import PAD, PLAIN, QAT, learner, samples  # noqa: E402
 from tests.quantizer.processes import alone_of_two  # noqa: E402
@@ -34,11 +29,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 BF16 = replace(QAT, precision="bf16")
 
 
-def opened(source: Any, world: World, quantized: bool = False) -> Learner:
+def opened(source: Any, world: World) -> Learner:
     """A folder's model with this process's rows in it."""
     model = skeleton(source)
-    if quantized:
-        attach(model, make_plan(model, Layers()))
     made = Learner(model, BF16)
     shard.shard(made, model, world)
     load.fill_shards(made, source, "cpu")
@@ -110,31 +103,6 @@ def test_a_folder_that_does_not_fit_is_one_line(tmp_path: Path, change: str, wor
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with alone_of_two() as world, pytest.raises(SourceError, match=words):
         opened(open_source(tmp_path), world)
-
-
-# ----------------------------------------------------------------------------- rounding where the rows are
-
-
-@pytest.mark.parametrize("scales", ["max", "mse"])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_rows_are_rounded_as_the_whole_weight_is(tmp_path: Path, scales: Any, rank: int) -> None:
-    """Blocks lie within a row, and the tensor's scale is known to all: the gathered weight is the one that is served."""
-    source = folders.bare(tiny.qwen3, tmp_path)
-    whole = load_model(source)
-    attach(whole, make_plan(whole, Layers()))
-    refresh_weight_amax(whole)
-    set_scales(whole, scales)
-    with alone_of_two(rank) as world:
-        model = opened(source, world, quantized=True).model
-        for name, layer in nvfp4_layers(model).items():
-            other = nvfp4_layers(whole)[name]
-            layer.weight_amax.copy_(other.weight_amax)
-            layer.fix_scales(other.weight_scale)
-        hold_shards(model)
-        for name, layer in nvfp4_layers(model).items():
-            wanted = nvfp4_layers(whole)[name].fake_weight()[rows_of(layer.weight)]
-            assert layer.rounded and layer.fake_weight() is layer.weight
-            assert torch.equal(local(layer.weight), wanted), name
 
 
 # ------------------------------------------------------------------------------------------ cutting anew

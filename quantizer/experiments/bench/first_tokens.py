@@ -17,7 +17,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +31,7 @@ REPLY: Final = 8
 SEED: Final = 20261123
 TOKENIZER: Final = 2000
 ROWS: Final = 2048
+EMBEDDING: Final = "model.embed_tokens.weight"
 NEAR: Final = 0.05
 """A token that is not the likeliest may lag behind it by this share of the logits' range at that place: engines round
 what they multiply by, where a random model's first two often lie closer together."""
@@ -99,6 +100,8 @@ def judge(said: list[dict[str, Any]], model: nn.Module, device: str) -> dict[str
     rows = torch.tensor([one["prompt"] + one["reply"] for one in said])
     batch = Batch(rows, rows, torch.ones_like(rows, dtype=torch.bool)).to(device)
     hidden = outputs(model, [batch])[0][:, LENGTH - 1 : -1].float()
+    head_input = getattr(model, "head_input", None)
+    hidden = head_input(hidden) if head_input else hidden
     with torch.no_grad():
         parts = [hidden @ part.float().T for part in head_parts(model.get_submodule("lm_head"))]
     logits = torch.cat(parts, dim=-1)  # [prompts, tokens, vocabulary]: 32 tokens in all
@@ -113,7 +116,8 @@ def judge(said: list[dict[str, Any]], model: nn.Module, device: str) -> dict[str
 
 
 def gguf_model(source: Path, file: Path, device: str) -> nn.Module:
-    """The model that a GGUF file stands for, in float32. source: the folder that it was made of, for its shape."""
+    """The model that a GGUF file stands for, in float32, with the inputs of its K-quantized matrices rounded as llama.cpp
+    rounds them on a CPU. source: the folder that it was made of, for its shape."""
     import torch
 
     from quantizer.checkpoint.source import open_source, skeleton
@@ -125,10 +129,38 @@ def gguf_model(source: Path, file: Path, device: str) -> nn.Module:
     model = skeleton(opened, torch.float32)
     held: Any = GgufTensors(file, opened)
     names = {name: name for name, _ in model.named_parameters()}
-    layers = ServedLayers(held, decoder_layers(model), names, device)
+
+    class Layers(ServedLayers):
+        def _load(self, index: int) -> nn.Module:
+            layer = super()._load(index)
+            for name, part in layer.named_modules():
+                if isinstance(part, torch.nn.Linear) and (
+                    change := held.input_of(f"{LAYERS}.{index}.{name}.weight")
+                ):
+                    part.register_forward_pre_hook(lambda _, args, change=change: change(args[0]))
+            return layer
+
+    layers = Layers(held, decoder_layers(model), names, device)
     every = [ServedLayer(layers, index) for index in range(len(layers.empty))]
     model.set_submodule(LAYERS, torch.nn.ModuleList(every))
-    return stream(model, held, names, device)
+    made = stream(model, held, names, device)
+    made.head_input = held.input_of("lm_head.weight" if "lm_head.weight" in names else EMBEDDING)
+    return made
+
+
+def round_to_q8_k(x: Tensor) -> Tensor:
+    """Rounded as llama.cpp rounds what it multiplies by a K-quantized matrix on a CPU: eight bits and a scale for each 256
+    numbers of a row, float [..., columns] to the same.
+
+    Source: ggml/src/ggml-quants.c, quantize_row_q8_K_ref.
+    """
+    import torch
+
+    parts = x.float().unflatten(-1, (-1, 256))
+    place = parts.abs().argmax(dim=-1, keepdim=True)
+    step = parts.gather(-1, place) / -127
+    codes = torch.where(step == 0, 0.0, (parts / step).round().clamp(max=127))
+    return (codes * step).flatten(-2).to(x.dtype)
 
 
 class GgufTensors:
@@ -148,6 +180,16 @@ class GgufTensors:
         self.arch = architecture({**config, **(inner if isinstance(inner, dict) else {})})
         self.held = {tensor.name: tensor for tensor in GGUFReader(file).tensors}
         self.shapes = {bare: source.folder.tensors[name].shape for bare, name in source.names.items()}
+
+    def input_of(self, name: str) -> Callable[[Tensor], Tensor] | None:
+        """What llama.cpp does to the input of a matrix before it multiplies; None: nothing that is known here."""
+        place = self.arch.place(name)
+        if place is None or not self.held[place.name].tensor_type.name.endswith("_K"):
+            return None
+        if place.columns is None:
+            return round_to_q8_k
+        order, back = place.columns, place.columns.argsort()
+        return lambda x: round_to_q8_k(x[..., order.to(x.device)])[..., back.to(x.device)]
 
     def copy(self, name: str, device: Any = "cpu", dtype: Any = None) -> Tensor:
         import torch

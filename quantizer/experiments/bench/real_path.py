@@ -78,7 +78,7 @@ def shape_of(name: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------------- a step, in its own process
 
 
-def run_part(part: PathStep, place: Path, shape: str) -> dict[str, Any]:
+def run_part(part: PathStep, place: Path, shape: str, scratch: Path) -> dict[str, Any]:
     """Run a step in this process. Returns what it took, and what the command printed about itself."""
     import torch
 
@@ -90,7 +90,9 @@ def run_part(part: PathStep, place: Path, shape: str) -> dict[str, Any]:
         torch.cuda.set_per_process_memory_fraction(min(1.0, part.cap * GIB / total))
     began = time.perf_counter()
     told = (
-        _command(part, place) if part.command else globals()[f"_{part.name}"](place, shape, default_device())
+        _command(part, place, scratch)
+        if part.command
+        else globals()[f"_{part.name}"](place, shape, default_device())
     )
     if cuda:
         torch.cuda.synchronize()
@@ -109,10 +111,16 @@ def peak_host() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def _command(part: PathStep, place: Path) -> dict[str, Any]:
+def folder_of(name: str, place: Path, scratch: Path) -> Path:
+    """Where a step's folder is made. What trains keeps checkpoints beside its folder, five times as large as that."""
+    return (scratch if name in ("qat", "qad") else place) / name
+
+
+def _command(part: PathStep, place: Path, scratch: Path) -> dict[str, Any]:
     from quantizer.cli import main
 
-    folders = {name: place / name for name in ("bf16", "nvfp4", "wrapped", "gguf", "awq", "qat", "qad")}
+    names = ("bf16", "nvfp4", "wrapped", "gguf", "awq", "qat", "qad")
+    folders = {name: folder_of(name, place, scratch) for name in names}
     argv = ["quantize", *(word.format(**folders, data=place / "rows.jsonl") for word in part.command.split())]
     parser = argparse.ArgumentParser(prog="manners")
     main.add(parser.add_subparsers(dest="command"))
@@ -125,7 +133,7 @@ def _command(part: PathStep, place: Path) -> dict[str, Any]:
         told |= {key: said[key] for key in ("seconds", "check", "sound", "train") if key in said}
         told["parts"] = told.pop("seconds", {})
     if part.makes:
-        told["bytes"] = size_of(place / part.makes)
+        told["bytes"] = size_of(folder_of(part.makes, place, scratch))
     return told
 
 
@@ -226,11 +234,18 @@ def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
 
 
 def run_all(
-    names: Sequence[str], shape: str, place: Path, out: Path | None, seconds: float
+    names: Sequence[str],
+    shape: str,
+    place: Path,
+    out: Path | None,
+    seconds: float,
+    scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """Run steps, each in its own process, and write the table after each. seconds: for all of them."""
-    until = time.monotonic() + seconds
-    place.mkdir(parents=True, exist_ok=True)
+    """Run steps, each in its own process, and write the table after each. seconds: for all of them. scratch: where what
+    trains is made; by default `place`."""
+    until, scratch = time.monotonic() + seconds, scratch or place
+    for folder in (place, scratch):
+        folder.mkdir(parents=True, exist_ok=True)
     found = _machine(shape)
     for part in PATH_STEPS:
         if part.name not in names:
@@ -239,8 +254,9 @@ def run_all(
         one = {"name": part.name, "failed": f"not begun: {left:.0f} s left"}
         if left > LEAST:
             for name in (*part.drops, part.makes):
-                shutil.rmtree(place / name, ignore_errors=True) if name else None
-            one = _alone(part, shape, place, left)
+                if name:
+                    shutil.rmtree(folder_of(name, place, scratch), ignore_errors=True)
+            one = _alone(part, shape, place, left, scratch)
         found["steps"].append(one)
         print(row(one), flush=True)
         if out:
@@ -263,12 +279,12 @@ def _machine(shape: str) -> dict[str, Any]:
             "tools": tools, "steps": []}  # fmt: skip
 
 
-def _alone(part: PathStep, shape: str, place: Path, seconds: float) -> dict[str, Any]:
+def _alone(part: PathStep, shape: str, place: Path, seconds: float, scratch: Path) -> dict[str, Any]:
     """A step in a process of its own; what went wrong, if it did."""
     told = place / ".told.json"
     told.unlink(missing_ok=True)
     command = [sys.executable, "-m", "quantizer.experiments.bench.real_size", "--shape", shape,
-               "--place", str(place), "--part", part.name]  # fmt: skip
+               "--place", str(place), "--scratch", str(scratch), "--part", part.name]  # fmt: skip
     alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if part.cap else {}
     try:
         code = subprocess.run(command, env=os.environ | alone, timeout=seconds, check=False).returncode
@@ -280,9 +296,9 @@ def _alone(part: PathStep, shape: str, place: Path, seconds: float) -> dict[str,
     return found if not found.get("exit") else found | {"failed": f"exit code {found['exit']}"}
 
 
-def one_part(name: str, shape: str, place: Path) -> int:
+def one_part(name: str, shape: str, place: Path, scratch: Path) -> int:
     """The child's side: run a step and leave what it told."""
     part = next(part for part in PATH_STEPS if part.name == name)
-    found = run_part(part, place, shape)
+    found = run_part(part, place, shape, scratch)
     (place / ".told.json").write_text(json.dumps(found), encoding="utf-8")
     return 0

@@ -252,6 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
     option("--steps", default=",".join(names), help="separated by commas (%(default)s)")
     option("--shape", default="9b", choices=("tiny", "9b"), help="of the model (%(default)s)")
     option("--place", type=Path, default=Path("/tmp/real-size"), help="where folders are made (%(default)s)")
+    option("--scratch", type=Path, help="where qat and qad are made, with 45 GB of checkpoints (--place)")
     option("--out", type=Path, metavar="FILE.json", help="the results, beside a table as FILE.md")
     option("--part", help=argparse.SUPPRESS)
     option("--training", action="store_true", help="training alone, on models in memory")
@@ -263,11 +264,11 @@ def main(arguments: list[str] | None = None) -> int:
     if given.training or given.one:
         return _training(given)
     if given.part:
-        return real_path.one_part(given.part, given.shape, given.place)
+        return real_path.one_part(given.part, given.shape, given.place, given.scratch or given.place)
     asked = given.steps.split(",")
     if unknown := sorted(set(asked) - set(names)):
         parser.error(f"--steps: there is no {unknown[0]}; known: {', '.join(names)}")
-    done = real_path.run_all(asked, given.shape, given.place, given.out, given.budget)
+    done = real_path.run_all(asked, given.shape, given.place, given.out, given.budget, given.scratch)
     return int(any("failed" in one for one in done["steps"]))
 
 

@@ -28,7 +28,7 @@ FEW: Final = ("train.optimizer=adamw_4bit", "train.recompute=true")
 @dataclass(frozen=True, slots=True)
 class Row:
     """A command on a model. measured: the row's name in a file of docs/study/low-bit. notes: what the field notes
-    measured on a Spark."""
+    measured on a Spark. step, data: its step in docs/study/real-size/h200.json, and how many tokens that had."""
 
     verb: str
     recipe: str
@@ -36,6 +36,8 @@ class Row:
     model: str = "9B"
     measured: str = ""
     notes: str = ""
+    step: str = ""
+    data: str = ""
 
     @property
     def command(self) -> str:
@@ -45,9 +47,9 @@ class Row:
 
 
 ROWS: Final = (
-    Row("ptq", "default", notes="16.7 GB, 2.7 to 3.8 min (ModelOpt)"),
+    Row("ptq", "default", notes="16.7 GB, 2.7 to 3.8 min (ModelOpt)", step="ptq", data="323,323 tokens"),
     Row("ptq", "mse"),
-    Row("ptq", "awq_lite"),
+    Row("ptq", "awq_lite", step="awq", data="86,599 tokens"),
     Row("qat", "qat", LEAN, measured="qat, 2 rows", notes="82 to 92 GB, 53 min (another trainer)"),
     Row("qad", "qad", LEAN, measured="qad, 2 rows"),
     Row("qat", "qat", FEW, "27B", measured="27B QAT, 4 bits"),
@@ -71,7 +73,7 @@ def spark() -> str:
     for kind in ("q4_k_m", "f16"):
         needed = gguf_needed(shape("9B"), kind)
         lines.append(
-            f"| `gguf --type {kind}` | 9B | {needed['memory'] / GIB:.0f} GiB, {needed['disk'] / GIB:.0f} GiB of disk | | not yet | |"
+            f"| `gguf --type {kind}` | 9B | {needed['memory'] / GIB:.0f} GiB, {needed['disk'] / GIB:.0f} GiB of disk | | {_gguf() if kind == 'q4_k_m' else 'not yet'} | |"
         )
     return "\n".join(lines) + "\n"
 
@@ -94,7 +96,7 @@ def sizes() -> str:
         )
     files = [gguf_needed(shape(name), "q4_k_m")["memory"] / GIB for name in ("0.47B", "9B")]
     half_host, nine_host = (f"planned {size:.1f} GiB of host memory" for size in files)
-    lines.append(f"| `gguf --type q4_k_m` | not measured | {half_host} | {nine_host}; not measured yet |")
+    lines.append(f"| `gguf --type q4_k_m` | not measured | {half_host} | {nine_host}; measured {_gguf()} |")
     return "\n".join(lines) + "\n"
 
 
@@ -105,6 +107,10 @@ def planned(row: Row, machine: str) -> ResourcePlan:
 
 def measured(row: Row) -> str:
     """The committed peak of a row, its rate if it is of today's code, and the machine; empty if there is none."""
+    if row.step:
+        step, run = _step(row.step)
+        gpu = run["device"].removeprefix("NVIDIA ")
+        return f"{step['device_allocated_gib']:.1f} GiB, {step['seconds']:.0f} s with {row.data}, one {gpu}"
     for name, rate in (("low-bit/chunked.json", True), ("low-bit/real_size.json", False)):
         document = _json(name)
         for one in document["results"]:
@@ -113,6 +119,17 @@ def measured(row: Row) -> str:
                 speed = f", {one['tokens_per_second']:,.0f} tokens/s" if rate else ""
                 return f"{peak:.1f} GiB{speed}, one {document['gpu'].removeprefix('NVIDIA ')}"
     return ""
+
+
+def _step(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A step of the whole path, and the run that it is of."""
+    runs = _json("real-size/h200.json")["runs"]
+    return next((step, run) for run in runs for step in run["steps"] if step["name"] == name)
+
+
+def _gguf() -> str:
+    step, run = _step("gguf")
+    return f"{step['host_gib']:.1f} GiB of host memory, {step['seconds']:.0f} s on {run['cpus']} cores"
 
 
 def _nano(recipe: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from quantizer.core.safetensors_header import HeaderEntry
 from quantizer.plan.machine import NAMED
 from quantizer.plan.memory import DataSize, make_job, phases
 from quantizer.plan.model import PlannedModel, make_model
-from quantizer.plan.resources import plan
-from quantizer.recipes.recipe import Calibrate, Recipe, Train
+from quantizer.plan.resources import gguf_needed, plan
+from quantizer.recipes.recipe import Calibrate, Recipe, Train, load_recipe
 from tests.quantizer.plan import sparse
 
 STUDY = Path(__file__).parents[3] / "docs" / "study"
@@ -136,3 +137,36 @@ def test_the_rate_of_half_a_billion(name: str) -> None:
     made = plan(shape("0.47B"), Recipe("bench", train=SUBJECTS[name]), NAMED["h100"])
 
     assert made.tokens_per_second == pytest.approx(measured, rel=RATE)
+
+
+RUNS = json.loads((STUDY / "real-size" / "h200.json").read_text())["runs"]
+STEPS = {row["name"]: row for run in RUNS for row in run["steps"] if "seconds" in row}
+TWO_GPUS = json.loads((STUDY / "two_gpus.json").read_text())["results"]
+DENSE = [row for row in TWO_GPUS if row["name"].startswith("0.5B") and "peak_gib" in row]
+DATA = {"default": DataSize(512, 323_323), "awq_lite": DataSize(128, 86_599)}
+"""The conversations that each recipe took, in tokens."""
+
+
+@pytest.mark.parametrize("step, name", [("ptq", "default"), ("awq", "awq_lite")])
+def test_quantization_of_the_real_size(step: str, name: str) -> None:
+    made, row = plan(shape("9B"), load_recipe(name), NAMED["h200"], DATA[name]), STEPS[step]
+
+    assert made.peak_device == pytest.approx(row["device_allocated_gib"] * GIB, rel=TOLERANCE)
+    assert made.peak_host == pytest.approx(row["host_gib"] * GIB, rel=TOLERANCE)
+    assert made.seconds and sum(made.seconds.values()) == pytest.approx(row["seconds"], rel=RATE)
+    assert made.disk["result"] == pytest.approx(row["bytes"], rel=0.01)
+
+
+def test_a_gguf_of_the_real_size() -> None:
+    needed, row = gguf_needed(shape("9B"), "q4_k_m"), STEPS["gguf"]
+
+    assert needed["memory"] == pytest.approx(row["host_gib"] * GIB, rel=TOLERANCE)
+    assert needed["disk"] == pytest.approx(row["bytes"], rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("row", DENSE, ids=[row["name"] for row in DENSE])
+def test_training_on_two_gpus(row: dict[str, Any]) -> None:
+    machine = replace(NAMED["h200"], processes=row["gpus"])
+    made = plan(shape("0.47B"), Recipe("bench", train=SUBJECTS["qat"]), machine)
+
+    assert made.peak_device == pytest.approx(row["peak_gib"] * GIB, rel=TOLERANCE)
