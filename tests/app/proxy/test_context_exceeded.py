@@ -13,6 +13,7 @@ from app.errors.tree import ContextExceeded
 from app.stream.events import Broken
 from tests.app.house import HELLO, House, frames, house, run, said
 from tests.app.proxy.test_failover import pair
+from tests.scale import PATIENCE
 from tests.script import Head, Say, Step, Until, event, reply, role, status, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -186,7 +187,7 @@ async def test_a_probe_that_finds_the_context_full_says_nothing_against_the_engi
         home.engine.probes = status(500, {"error": POOL})
         home.engine.play(*status(500))  # a fault that a probe has to judge
         await home.ask()
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE):
             while not (await home.metrics())("manners_engine_faults_total", cause="request"):
                 await asyncio.sleep(0.01)
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
