@@ -18,19 +18,19 @@ TRAIN_HYBRID: Final = 0.272
 """The same with DeltaNet on `quantizer.layers.delta_rule`, layers recomputed. Measured: QAT of the 9B shape in
 docs/study/low-bit/chunked.json, one H200."""
 FORWARD: Final = 0.20
-"""2 P T over peak, of calibration. Measured: ptq of the 9B shape in docs/study/real-size/h200.json, one H200."""
+"""2 P T over peak, of calibration. Measured: ptq of the 9B shape in docs/study/whole-path.json, one H200."""
 COMPILING: Final = 60.0
 """Seconds of the first steps, once, until torch.compile has made its kernels. Measured: the same runs, with cold caches."""
 MOVED: Final = 26
 """Bytes a parameter and step: weights, moments and gradients are read and written, rounded weights made twice."""
 SEARCH_AWQ: Final = 15_400
 """Bytes that AWQ's search moves for a quantized weight, eleven alphas, at the data sheet's bandwidth. Measured: 22.2 s for the
-9B shape on one H200 (real-size/h200.json); 1.28 s for 0.47B on one H100 (bench.json) are two thirds of that."""
+9B shape on one H200 (whole-path.json); 1.28 s for 0.47B on one H100 (bench.json) are two thirds of that."""
 SEARCH_MSE: Final = 1400
 """The same for the sweep of 35 scales, at 40 bytes each. Counted, not measured."""
 READ, WRITTEN = 1.4e9, 0.5e9
 """Bytes a second from and to the disk, with starting and hashing, and with packing and the proof. Measured: ptq of
-real-size/h200.json, 16 CPU cores."""
+whole-path.json, 16 CPU cores."""
 
 
 def durations(job: Job, gpu: str) -> dict[str, float] | None:

@@ -29,7 +29,7 @@ SAVED_EAGERLY: Final = 1.3
 """The same without compilation: norms keep float32 copies. An estimate."""
 DELTANET_FORWARD: Final = 18
 """Float32 tensors [tokens, value heads, value size] that live at once in a forward pass of a DeltaNet. Measured: ptq of the
-9B shape in docs/study/real-size/h200.json; transformers' own recurrence takes 16 (low-bit/real_size.json)."""
+9B shape in docs/study/whole-path.json; transformers' own recurrence takes 16 (low-bit/real_size.json)."""
 DELTANET_BACKWARD: Final = 36
 """The same in a recomputed layer's backward pass. Measured: training of the 27B shape, where it makes the peak."""
 DELTANET_SAVED: Final = 3
@@ -48,9 +48,9 @@ HEAD_ROWS: Final = 8192
 PACKED: Final = 20
 """Bytes a weight while one matrix is rounded and packed: float32 steps, quotients and codes. Counted, not measured."""
 SEARCHED: Final = 24
-"""Bytes a weight while AWQ tries one alpha on layers that share an input. Measured: awq of real-size/h200.json."""
+"""Bytes a weight while AWQ tries one alpha on layers that share an input. Measured: awq of whole-path.json."""
 HELD: Final = 1.65
-"""How often the hidden states of calibration are there. Fitted to the two recipes of real-size/h200.json; one copy is known of."""
+"""How often the hidden states of calibration are there. Fitted to the two recipes of whole-path.json; one copy is known of."""
 TOKENS_EACH: Final = 320
 """Tokens of a conversation where no file is given: the mean of the field notes' own."""
 PADDING: Final = 1.1
@@ -59,7 +59,7 @@ CONTEXT: Final = int(0.6 * GIB)
 FRAGMENTS: Final = 0.03
 """CUDA's context, and what the allocator reserves and does not use: 0.4 to 3 % of the peak (real_size.json)."""
 PROCESS, PROCESS_ON_CPU = int(2.1 * GIB), GIB // 2
-"""Host memory of Python, torch and transformers, with and without CUDA's libraries. Measured: real-size/h200.json."""
+"""Host memory of Python, torch and transformers, with and without CUDA's libraries. Measured: whole-path.json."""
 MOMENTS: Final[Mapping[str, float]] = {
     "adamw": 8.0,
     "adamw_8bit": 2 + 2 * 4 / 256,

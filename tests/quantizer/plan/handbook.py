@@ -28,7 +28,7 @@ FEW: Final = ("train.optimizer=adamw_4bit", "train.recompute=true")
 @dataclass(frozen=True, slots=True)
 class Row:
     """A command on a model. measured: the row's name in a file of docs/study/low-bit. notes: what the field notes
-    measured on a Spark. step, data: its step in docs/study/real-size/h200.json, and how many tokens that had."""
+    measured on a Spark. step, data: its step in docs/study/whole-path.json, and how many tokens that had."""
 
     verb: str
     recipe: str
@@ -109,7 +109,7 @@ def measured(row: Row) -> str:
     """The committed peak of a row, its rate if it is of today's code, and the machine; empty if there is none."""
     if row.step:
         step, run = _step(row.step)
-        gpu = run["device"].removeprefix("NVIDIA ")
+        gpu = run["gpu"].removeprefix("NVIDIA ")
         return f"{step['device_allocated_gib']:.1f} GiB, {step['seconds']:.0f} s with {row.data}, one {gpu}"
     for name, rate in (("low-bit/chunked.json", True), ("low-bit/real_size.json", False)):
         document = _json(name)
@@ -122,9 +122,9 @@ def measured(row: Row) -> str:
 
 
 def _step(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A step of the whole path, and the run that it is of."""
-    runs = _json("real-size/h200.json")["runs"]
-    return next((step, run) for run in runs for step in run["steps"] if step["name"] == name)
+    """A step of the whole path, and the document that it is in."""
+    document = _json("whole-path.json")
+    return next(step for step in document["steps"] if step["name"] == name), document
 
 
 def _gguf() -> str:

@@ -139,8 +139,7 @@ def test_the_rate_of_half_a_billion(name: str) -> None:
     assert made.tokens_per_second == pytest.approx(measured, rel=RATE)
 
 
-RUNS = json.loads((STUDY / "real-size" / "h200.json").read_text())["runs"]
-STEPS = {row["name"]: row for run in RUNS for row in run["steps"] if "seconds" in row}
+STEPS = {row["name"]: row for row in json.loads((STUDY / "whole-path.json").read_text())["steps"]}
 TWO_GPUS = json.loads((STUDY / "two_gpus.json").read_text())["results"]
 DENSE = [row for row in TWO_GPUS if row["name"].startswith("0.5B") and "peak_gib" in row]
 DATA = {"default": DataSize(512, 323_323), "awq_lite": DataSize(128, 86_599)}
