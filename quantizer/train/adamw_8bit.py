@@ -116,8 +116,19 @@ kernel, where it is computed once."""
 _compiled: list[Any] = []
 
 
+def one_kernel() -> dict[str, Any]:
+    """`_ONE_KERNEL`, as far as this torch has these switches."""
+    from torch._inductor import list_options
+
+    known = list_options()
+    return {name: value for name, value in _ONE_KERNEL.items() if name in known}
+
+
 def compiled_step() -> Any:
     """`step` by torch.compile: a kernel for each number of blocks, of which a model has a handful."""
     if not _compiled:
-        _compiled.append(torch.compile(step, dynamic=False, options=_ONE_KERNEL))
+        import torch._dynamo
+
+        torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+        _compiled.append(torch.compile(step, dynamic=False, options=one_kernel()))
     return _compiled[0]

@@ -155,12 +155,12 @@ def steps(device: str) -> dict[str, Callable[[Any, Any, list[Any]], None]]:
 
     found = {"plain": by(adamw_8bit.step)}
     if device == "cuda":
-        from quantizer.train import adamw_triton
+        from quantizer.experiments.bench import adamw_triton
 
         plain = partial(torch.compile, adamw_8bit.step, dynamic=False)
         found |= {
             "Triton": by(adamw_triton.step),
-            "torch.compile, one kernel": by(plain(options=adamw_8bit._ONE_KERNEL)),
+            "torch.compile, one kernel": by(plain(options=adamw_8bit.one_kernel())),
             "torch.compile": by(plain()),
             "torchao": torchaos,
         }
@@ -326,7 +326,8 @@ def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
 @contextmanager
 def in_triton() -> Iterator[None]:
     """A `with` block in which AdamW's step is the Triton kernel."""
-    from quantizer.train import adamw_triton, optimizer_in_backward
+    from quantizer.experiments.bench import adamw_triton
+    from quantizer.train import optimizer_in_backward
 
     module: Any = optimizer_in_backward
     before = module.compiled_step
