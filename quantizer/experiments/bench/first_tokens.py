@@ -130,7 +130,7 @@ def gguf_model(source: Path, file: Path, device: str) -> nn.Module:
     held: Any = GgufTensors(file, opened)
     names = {name: name for name, _ in model.named_parameters()}
 
-    class Layers(ServedLayers):
+    class GgufLayers(ServedLayers):
         def _load(self, index: int) -> nn.Module:
             layer = super()._load(index)
             for name, part in layer.named_modules():
@@ -140,7 +140,7 @@ def gguf_model(source: Path, file: Path, device: str) -> nn.Module:
                     part.register_forward_pre_hook(lambda _, args, change=change: change(args[0]))
             return layer
 
-    layers = Layers(held, decoder_layers(model), names, device)
+    layers = GgufLayers(held, decoder_layers(model), names, device)
     every = [ServedLayer(layers, index) for index in range(len(layers.empty))]
     model.set_submodule(LAYERS, torch.nn.ModuleList(every))
     made = stream(model, held, names, device)
