@@ -102,20 +102,38 @@ def architecture(config: Config, tensors: Iterable[str] = ()) -> Architecture:
         raise SourceError(
             f"rope of type {_rope(config)['rope_type']!r} is not written here; name --converter"
         )
+    if kind not in ("qwen3", "qwen3_5_text"):
+        raise SourceError(
+            f"models of type {kind!r} are not written here; name llama.cpp's convert_hf_to_gguf.py by --converter"
+        )
+    _require_sizes(config, _SIZES if kind == "qwen3" else (*_SIZES, *_DELTANET_SIZES))
     blocks = int(config["num_hidden_layers"])
     if kind == "qwen3":
         return Architecture("qwen3", config, gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, blocks))
-    if kind == "qwen3_5_text":
-        nextn = int(whole_head(tensors))
-        names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, blocks + nextn)
-        return Architecture("qwen35", config, names, _interval(config), nextn)
-    raise SourceError(
-        f"models of type {kind!r} are not written here; name llama.cpp's convert_hf_to_gguf.py by --converter"
-    )
+    nextn = int(whole_head(tensors))
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, blocks + nextn)
+    return Architecture("qwen35", config, names, _interval(config), nextn)
+
+
+_SIZES: Final = (
+    "num_hidden_layers", "max_position_embeddings", "hidden_size", "intermediate_size", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "vocab_size", "rms_norm_eps",
+)  # fmt: skip
+_DELTANET_SIZES: Final = (
+    "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
+    "linear_value_head_dim",
+)  # fmt: skip
+
+
+def _require_sizes(config: Config, names: Iterable[str]) -> None:
+    wrong = [name for name in names if type(config.get(name)) not in (int, float) or not config[name] > 0]
+    if wrong:
+        raise SourceError(f"config.json: {', '.join(wrong)} must be there, and a number above 0")
 
 
 def _interval(config: Config) -> int:
     """The number of blocks of which one has attention; llama.cpp supports no other pattern."""
+    _require_sizes({"full_attention_interval": 4, **config}, ["full_attention_interval"])
     interval = int(config.get("full_attention_interval", 4))
     wanted = [
         "full_attention" if (i + 1) % interval == 0 else "linear_attention"

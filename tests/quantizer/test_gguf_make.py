@@ -421,6 +421,18 @@ def test_a_hybrid_of_another_pattern_is_refused(hybrid: Path, changes: dict[str,
         architecture(held | changes)
 
 
+@pytest.mark.parametrize("wrong", [None, 0, -1, "64", True, float("nan")])
+@pytest.mark.parametrize(
+    "name",
+    ["num_hidden_layers", "max_position_embeddings", "head_dim", "vocab_size", "rms_norm_eps", "linear_num_key_heads",
+     "linear_value_head_dim", "full_attention_interval"],
+)  # fmt: skip
+def test_a_size_that_is_no_number_is_refused_by_name(hybrid: Path, name: str, wrong: Any) -> None:
+    held = json.loads((hybrid / "config.json").read_text())
+    with pytest.raises(SourceError, match=f"{name}.* must be there"):
+        architecture(held | {name: wrong})
+
+
 def test_a_full_disk_leaves_nothing(dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half way through the tensors."""
 
