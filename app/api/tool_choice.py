@@ -13,8 +13,9 @@ plain words: llama-server takes an object for "auto", and LM Studio refuses one.
 calls (vLLM without `--tool-call-parser`) refuses every word but "none"; its calls are read from the text. llama-server
 lets text stand before a required call, and a small model never comes to the call. So there the reply itself is held to
 a JSON Schema, `{"name": …, "arguments": …}`, which every engine can, and made a call of here; but for a template that
-asks for calls in XML, whose model may be bad at JSON. What did not work is tried the other way when llama-server is asked
-once more.
+asks for calls in XML, whose model may be bad at JSON. An engine without a parser is first left to call in its text, as the
+template asks it to in JSON: under a grammar, small models do not end their strings. What did not work with one of these two is
+tried the other way when it is asked once more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -118,12 +119,15 @@ def _bad(why: str, prefixed: bool = True) -> BadField:
 
 def is_guided(policy: ToolPolicy, dialect: Dialect, abilities: Abilities) -> bool:
     """Whether the reply is to be the JSON of one call, which is made a call here."""
-    is_loose = dialect == "llama-server" and abilities.calls != "xml"
-    return policy.mode == "required" and (is_loose or not abilities.parses_tools)
+    if policy.mode != "required":
+        return False
+    if dialect == "llama-server":
+        return abilities.calls != "xml"
+    return not abilities.parses_tools and abilities.calls == "xml"
 
 
 def other_means(abilities: Abilities) -> Abilities:
-    """As if the template asked for the other form of calls: `is_guided` is then the opposite for llama-server."""
+    """As if the template asked for the other form of calls: `is_guided` is then the opposite, where there are two ways."""
     return replace(abilities, calls="hermes" if abilities.calls == "xml" else "xml")
 
 

@@ -21,6 +21,8 @@ from app.conformance.reply import ObservedReply, StreamReader, read_whole
 from deploy.engine.abilities import Abilities
 from deploy.engine.spec import Dialect
 
+BEGIN_SECONDS = 60.0
+"""How soon an engine must have begun; it has other requests to end first, and a busy machine is slow."""
 FREE_SECONDS = 3.0
 """How soon an engine must be idle after its caller disconnected; the reply itself would take longer."""
 CHECK_NAMES = (*(check.name for check in CHECKS), CANCEL)
@@ -153,7 +155,7 @@ async def _leave(it: ConformanceSession, phase: str) -> None:
         await anext(reply.aiter_raw(), b"")
         await reply.aclose()
     else:
-        require(await _until(it, lambda busy: busy, 10.0), "the engine never began")
+        require(await _until(it, lambda busy: busy, BEGIN_SECONDS), "the engine never began")
         await hang_up(asking)
     require(
         await _until(it, lambda busy: not busy, FREE_SECONDS),

@@ -76,10 +76,11 @@ SENT: list[tuple[Any, bool | None, tuple[str, ...], str | None, bool | None]] = 
 ]
 
 
-RAW = Abilities(parses_tools=False)
+RAW, RAW_XML = Abilities(parses_tools=False), Abilities(parses_tools=False, calls="xml")
 ENGINES: dict[str, tuple[Dialect, Abilities]] = {
     "vllm": ("vllm", Abilities()), "llama-server": ("llama-server", Abilities()), "openai": ("openai", Abilities()),
-    "vllm without a parser": ("vllm", RAW), "llama-server, XML": ("llama-server", Abilities(calls="xml")),
+    "vllm without a parser": ("vllm", RAW), "vllm without a parser, XML": ("vllm", RAW_XML),
+    "llama-server, XML": ("llama-server", Abilities(calls="xml")),
 }  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def test_a_choice_is_told_in_plain_words_and_by_the_tools_that_are_shown(
     request = check_chat(body, 9)
     sent = json.loads(upstream_body(request, body, dialect, "m", 0, abilities=abilities))
     assert tuple(tool["function"]["name"] for tool in sent.get("tools", ())) == shown
-    guided = word == "required" and engine in ("llama-server", "vllm without a parser")
+    guided = word == "required" and engine in ("llama-server", "vllm without a parser, XML")
     if guided or not abilities.parses_tools:
         word, several = "none" if shown else None, None
     assert (sent.get("tool_choice"), sent.get("parallel_tool_calls")) == (word, several)
@@ -283,11 +284,12 @@ GUIDED: dict[str, tuple[str, str | None]] = {
 
 @pytest.mark.parametrize("calls", [None, "hermes", "xml"])
 def test_what_did_not_work_is_tried_the_other_way(calls: Any) -> None:
-    """Where there are two ways; vLLM without a parser has one."""
+    """Where there are two ways; vLLM with a parser has one."""
     found = Abilities(calls=calls)
     assert is_guided(PLAY, "llama-server", found) != is_guided(PLAY, "llama-server", other_means(found))
+    assert not is_guided(PLAY, "vllm", found) and not is_guided(PLAY, "vllm", other_means(found))
     raw = Abilities(calls=calls, parses_tools=False)
-    assert is_guided(PLAY, "vllm", raw) and is_guided(PLAY, "vllm", other_means(raw))
+    assert is_guided(PLAY, "vllm", raw) != is_guided(PLAY, "vllm", other_means(raw))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 9, 10**6])
