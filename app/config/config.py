@@ -136,8 +136,12 @@ class ModelConfig(ConfigSection):
             for name in names:
                 if name not in known:
                     raise ValueError(f"{key}: there is no family {name!r}{nearest(name, known)}")
-        for calls in (self.call_tags, ()):  # compiled at load, not during the first request
-            tag_set(self.think_tags, calls)
+        for thoughts, calls in (
+            (self.think_tags, self.call_tags),
+            (self.think_tags, ()),
+            ((), self.call_tags),
+        ):
+            tag_set(thoughts, calls)  # compiled at load, not during the first request
         if self.thought_guard != "auto" and not 0 <= self.thought_guard <= 1 << 20:
             raise ValueError('thought_guard: must be "auto", or 0 to 1048576 characters')
         return self

@@ -155,12 +155,24 @@ async def _leave(it: ConformanceSession, phase: str) -> None:
         await anext(reply.aiter_raw(), b"")
         await reply.aclose()
     else:
-        require(await _until(it, lambda busy: busy, BEGIN_SECONDS), "the engine never began")
+        has_begun = await _until(it, lambda busy: busy, BEGIN_SECONDS)
+        require(has_begun, f"the engine never began{await _answer_of(asking)}")
         await hang_up(asking)
     require(
         await _until(it, lambda busy: not busy, FREE_SECONDS),
         f"left in {phase}: the engine goes on for nobody",
     )
+
+
+async def _answer_of(asking: "asyncio.Task[httpx2.Response]") -> str:
+    """What came instead, if something did."""
+    if not asking.done():
+        return ""
+    if error := asking.exception():
+        return f": {error!r}"
+    reply = asking.result()
+    body = (await reply.aread())[:400].decode("utf-8", "replace")
+    return f": {reply.status_code} {body!r}"
 
 
 async def hang_up(asking: "asyncio.Task[httpx2.Response]") -> None:

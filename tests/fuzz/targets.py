@@ -32,6 +32,7 @@ from app.stream.jsonscan import MAX_DEPTH, JSONScanner, NotJSON
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
 from app.stream.sse import EventTooLong, SSEDecoder
+from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, tag_set
 from app.stream.xmlcall import XMLCall
 from app.telemetry.redact import Redactor
 from app.upstream.batching import IOBatch
@@ -51,6 +52,9 @@ from tests.fuzz.steps import Steps
 
 UNBOUNDED = 1 << 62
 GUARDS = (0, 5, 160, UNBOUNDED)
+for thoughts in (ALL_FAMILIES, ()):
+    for calls in (ALL_CALL_FAMILIES, ()):
+        tag_set(thoughts, calls)  # the gateway compiles them at its start, so their steps count for no reply
 
 
 @dataclass(frozen=True)
