@@ -298,6 +298,8 @@ def judge_after_thought(reply: ObservedReply) -> None:
     check_calls(reply, ("search_memory", about_priya))
 
 
+TOO_SOON = "it thought to the end, each time"
+"""Why a time limit was not seen to be kept, where the engine may only have been too fast."""
 HURRY = {"thinking": {"type": "enabled", "budget_ms": 1}}
 
 
@@ -306,7 +308,7 @@ def judge_time(replies: Sequence[ObservedReply]) -> None:
     *hurried, free = replies
     # One of them may be done with so short a thought before anybody could end it.
     shorter = [len(reply.thought) < len(free.thought) for reply in hurried]
-    require(any(shorter), f"it thought to the end, each time: {free.thought!r}")
+    require(any(shorter), f"{TOO_SOON}: {free.thought!r}")
     for reply in hurried:
         check_clean(reply, "stop")
         require(reply.content.strip(), "no answer")
