@@ -21,6 +21,7 @@ from app.conformance.reply import ObservedReply, StreamReader, read_whole
 from deploy.engine.abilities import Abilities
 from deploy.engine.spec import Dialect
 
+NEVER_BEGAN = "the engine never began"
 BEGIN_SECONDS = 60.0
 """How soon an engine must have begun; it has other requests to end first, and a busy machine is slow."""
 FREE_SECONDS = 3.0
@@ -156,7 +157,7 @@ async def _leave(it: ConformanceSession, phase: str) -> None:
         await reply.aclose()
     else:
         has_begun = await _until(it, lambda busy: busy, BEGIN_SECONDS)
-        require(has_begun, f"the engine never began{await _answer_of(asking)}")
+        require(has_begun, f"{NEVER_BEGAN}{await _answer_of(asking)}")
         await hang_up(asking)
     require(
         await _until(it, lambda busy: not busy, FREE_SECONDS),

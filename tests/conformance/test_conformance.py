@@ -7,9 +7,16 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from app.conformance.checks import CHECKS, TOO_SOON
+from app.conformance.checks import CANCEL, CHECKS, TOO_SOON
 from app.conformance.engine_api import EngineEndpoints
-from app.conformance.suite import CheckOutcome, ConformanceSession, open_session, run
+from app.conformance.suite import (
+    NEVER_BEGAN,
+    CheckOutcome,
+    ConformanceSession,
+    open_session,
+    run,
+    run_cancel,
+)
 from app.conformance.suite import results as suite_results
 from tests.conformance import report
 from tests.conformance.engines import Engine
@@ -43,7 +50,10 @@ TIMED, TRIES = "thinking time budget", 10
 
 
 async def _again(it: ConformanceSession, result: CheckOutcome) -> CheckOutcome:
-    """The result; of a timed row that went wrong, a later one."""
+    """The result; of a timed row that went wrong, a later one; of an engine that did not begin at all, a second one."""
+    if result.name == CANCEL and result.why.startswith(NEVER_BEGAN):
+        print(result.why)
+        return await run_cancel(it)
     for _ in range(TRIES if result.name == TIMED else 0):
         if result.right:
             break
