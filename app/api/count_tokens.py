@@ -12,13 +12,11 @@ from app.api.chat_request import MAX_INT, check_chat, refuse_unserved
 from app.api.engine_request import NOTHING_TRIED, upstream_body
 from app.api.messages_request import UNSERVED, MessagesRequest
 from app.api.reading import REFS, read
-from app.api.surface import Collector, Encoder, ParsedRequest, PassThroughSurface
+from app.api.surface import ParsedRequest, PassThroughSurface
 from app.errors.envelopes import ANTHROPIC_PATH
 from app.errors.tree import EngineBroke, EngineRefused
 from app.stream.chunks import UNREADABLE, why_unreadable
-from app.stream.encode import ReplyHead
 from app.stream.events import Usage
-from app.stream.pipeline import StreamPolicy
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import Thinking
 from deploy.engine.spec import Dialect
@@ -68,22 +66,6 @@ class CountTokens(PassThroughSurface):
         body = asked.chat_body()
         return ParsedRequest(check_chat(body, max_messages), body, tuple(asked.extra))
 
-    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        """Whatever was not declared."""
-        return sorted(asked.ignored)
-
-    def policy(
-        self,
-        asked: ParsedRequest,
-        dialect: Dialect,
-        thinking: Thinking,
-        guard: int,
-        id_prefix: str,
-        abilities: Abilities = NOTHING_TRIED,
-    ) -> StreamPolicy:
-        """Nothing streams."""
-        return StreamPolicy()
-
     def engine_body(
         self,
         asked: ParsedRequest,
@@ -97,14 +79,6 @@ class CountTokens(PassThroughSurface):
         chat = upstream_body(asked.chat, asked.body, dialect, served_name, thinking, abilities=abilities)
         sent = msgspec.json.decode(chat, type=dict[str, msgspec.Raw])
         return msgspec.json.encode({name: value for name, value in sent.items() if name in _COUNTED})
-
-    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
-        """There is none: no request of this surface streams."""
-        raise NotImplementedError
-
-    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        """There is none: see `hand_on`."""
-        raise NotImplementedError
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The count in Anthropic's words. Raises EngineBroke."""

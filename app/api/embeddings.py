@@ -8,12 +8,10 @@ from pydantic import Field
 from app.api.completions import stand_in
 from app.api.engine_request import NOTHING_TRIED
 from app.api.reading import REFS, Read, present, read
-from app.api.surface import Collector, Encoder, ParsedRequest, PassThroughSurface
+from app.api.surface import ParsedRequest, PassThroughSurface
 from app.errors.tree import EngineBroke
 from app.stream.chunks import UNREADABLE, read_counts, why_unreadable
-from app.stream.encode import ReplyHead
 from app.stream.events import Usage
-from app.stream.pipeline import StreamPolicy
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import Thinking
 from deploy.engine.spec import Dialect
@@ -59,22 +57,6 @@ class Embeddings(PassThroughSurface):
         body = present({name: getattr(asked, name) for name in _FIELDS})
         return ParsedRequest(stand_in(asked.model), body, tuple(asked.extra))
 
-    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        """Whatever was not declared."""
-        return sorted(asked.ignored)
-
-    def policy(
-        self,
-        asked: ParsedRequest,
-        dialect: Dialect,
-        thinking: Thinking,
-        guard: int,
-        id_prefix: str,
-        abilities: Abilities = NOTHING_TRIED,
-    ) -> StreamPolicy:
-        """Nothing streams."""
-        return StreamPolicy()
-
     def engine_body(
         self,
         asked: ParsedRequest,
@@ -86,14 +68,6 @@ class Embeddings(PassThroughSurface):
     ) -> bytes:
         """Allowed fields only."""
         return _json({**asked.body, "model": served_name})
-
-    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
-        """There is none: no request of this surface streams."""
-        raise NotImplementedError
-
-    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
-        """There is none: see `hand_on`."""
-        raise NotImplementedError
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The engine's reply under the name that the caller knows. Raises EngineBroke."""

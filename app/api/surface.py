@@ -159,9 +159,33 @@ class PassThroughSurface:
         """Where its requests go on an engine of this dialect. Raises EngineRefused: nowhere."""
         return self.engine_path
 
+    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
+        """Whatever was not declared."""
+        return sorted(asked.ignored)
+
+    def policy(
+        self,
+        asked: ParsedRequest,
+        dialect: Dialect,
+        thinking: Thinking,
+        guard: int,
+        id_prefix: str,
+        abilities: Abilities = NOTHING_TRIED,
+    ) -> StreamPolicy:
+        """Nothing streams."""
+        return StreamPolicy()
+
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
         """No words, no hints."""
         return None
+
+    def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
+        """There is none: no request of this surface streams."""
+        raise NotImplementedError
+
+    def collector(self, head: ReplyHead, asked: ParsedRequest) -> Collector:
+        """There is none: see `hand_on`."""
+        raise NotImplementedError
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
         """The engine's reply, for the caller. Raises EngineBroke."""

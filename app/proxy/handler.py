@@ -193,9 +193,8 @@ class ProxyHandler:
                 if isinstance(context.broken, UpstreamError):
                     context.judgement = route.blame(context.broken)
                 return context.broken
-            except (
-                ContextExceeded
-            ) as fault:  # the request's own fault: no other engine is asked, none is blamed
+            except ContextExceeded as fault:
+                # The request's own fault: no other engine is asked, and none is blamed.
                 if not context.asks_smaller(fault):
                     raise
                 self._again(context, fault)

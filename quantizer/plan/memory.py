@@ -34,7 +34,7 @@ DELTANET_BACKWARD: Final = 36
 """The same in a recomputed layer's backward pass. Measured: training of the 27B shape, where it makes the peak."""
 DELTANET_SAVED: Final = 3
 """The same that a layer keeps for backward if it is not recomputed: BF16 tensors around the recurrence, whose own states
-are made again. Measured: the rows with kept layers in docs/study/low-bit/chunked.json."""
+are made again. Measured: the rows with kept layers in docs/study/low-bit/training_speed.json."""
 LOGIT_BYTES: Final = 2**28
 """Float32 logits of one chunk of positions: `quantizer.train.head.CHUNK_BYTES`."""
 STEP_BYTES: Final = 2 * 2**27

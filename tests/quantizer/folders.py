@@ -18,6 +18,7 @@ from quantizer.checkpoint.export import seal, write_nvfp4
 from quantizer.checkpoint.source import Source, load_model, open_source
 from quantizer.core.atomic_output import atomic_folder
 from quantizer.core.batch import Batch
+from quantizer.experiments.nano import rows
 from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import nvfp4_layers
 from quantizer.recipes.recipe import Layers
@@ -36,6 +37,14 @@ def save(build: Any, folder: Path, **more: Any) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
         shutil.copy(NANO / name, folder)
     shutil.copytree(NANO / "additional_chat_templates", folder / "additional_chat_templates")
+    return folder
+
+
+def with_data(folder: Path, conversations: int) -> Path:
+    """The sources of all BUILDS, and conversations in `data.jsonl`."""
+    for build in BUILDS:
+        save(build, folder / build.__name__)
+    rows.write(folder / "data.jsonl", conversations)
     return folder
 
 

@@ -20,7 +20,6 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from gates.artefact import artefact  # noqa: E402
 from quantizer.core.errors import CheckpointError, DataError, ExportError, QuantizerError, RecipeError  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.run import CURVE, run  # noqa: E402
@@ -44,11 +43,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sources and data that all tests read."""
-    made = tmp_path_factory.mktemp("models")
-    for build in folders.BUILDS:
-        folders.save(build, made / build.__name__)
-    rows.write(made / "data.jsonl", 10)
-    return made
+    return folders.with_data(tmp_path_factory.mktemp("models"), 10)
 
 
 def train(

@@ -18,7 +18,6 @@ pytest.importorskip("transformers", reason=INSTALL)
 from gates.artefact import artefact  # noqa: E402
 from quantizer.checkpoint.source import open_source, skeleton  # noqa: E402
 from quantizer.core.errors import QuantizerError  # noqa: E402
-from quantizer.experiments.nano import rows  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.train.run import CURVE, run  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
@@ -45,11 +44,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sources and data."""
-    made = tmp_path_factory.mktemp("models")
-    for build in folders.BUILDS:
-        folders.save(build, made / build.__name__)
-    rows.write(made / "data.jsonl", 16)
-    return made
+    return folders.with_data(tmp_path_factory.mktemp("models"), 16)
 
 
 def train(source: Path, data: Path, out: Path, name: str, changes: tuple[str, ...], resume: bool) -> None:

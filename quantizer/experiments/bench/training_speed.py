@@ -620,7 +620,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"[{time.monotonic() - until + given.budget:5.0f} s] " + json.dumps(told), flush=True)
         if given.json:
             given.json.write_text(json.dumps(
-                {"device": device_name(torch.device(device)), "torch": torch.__version__, "results": results}, indent=1
+                {"gpu": device_name(torch.device(device)), "torch": torch.__version__, "results": results}, indent=1
             ) + "\n")  # fmt: skip
 
     for name in given.only:

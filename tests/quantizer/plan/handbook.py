@@ -111,7 +111,7 @@ def measured(row: Row) -> str:
         step, run = _step(row.step)
         gpu = run["gpu"].removeprefix("NVIDIA ")
         return f"{step['device_allocated_gib']:.1f} GiB, {step['seconds']:.0f} s with {row.data}, one {gpu}"
-    for name, rate in (("low-bit/chunked.json", True), ("low-bit/real_size.json", False)):
+    for name, rate in (("low-bit/training_speed.json", True), ("low-bit/real_size.json", False)):
         document = _json(name)
         for one in document["results"]:
             if one["name"] == row.measured:
