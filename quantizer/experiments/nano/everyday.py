@@ -128,7 +128,7 @@ def today(rng: random.Random) -> Talk:
     return Talk((turn,), frozenset({"get_date"}), 0.1, told.format(d=day))
 
 
-_SCENES: Final[dict[Scene, float]] = {declined: 0.40, chat: 0.13, summed: 0.30, kept: 0.16, today: 0.01}
+_SCENES: Final[dict[Scene, float]] = {declined: 0.36, chat: 0.12, summed: 0.29, kept: 0.22, today: 0.01}
 
 
 def everyday(seed: int, index: int) -> Dialogue:

@@ -48,8 +48,8 @@ class NanoRecipe:
     base: TrainingStage = TrainingStage(conversations=80_000, epochs=2)
     # Annie is trained only on what the assistant writes, long enough to replace the base's style.
     annie: TrainingStage = TrainingStage(conversations=420_000, epochs=1)
-    # Annie goes on with everyday dialogues, half of them the earlier stage's. Not run yet, and not in the shipped models.
-    everyday: TrainingStage = TrainingStage(conversations=240_000, epochs=1, lr=5e-4)
+    # Annie goes on with everyday dialogues, half of them the earlier stage's.
+    everyday: TrainingStage = TrainingStage(conversations=600_000, epochs=1)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,6 +16,7 @@ from quantizer.experiments.nano.vocabulary import (
     NAMES,
     TOPICS,
     pick,
+    spoken,
     voice,
 )
 
@@ -27,13 +28,18 @@ def _split(text: str) -> tuple[str, ...]:
 _TELL_NAME: Final = _split(
     "my name is {x}|I'm {x}|hi, I'm {x}|call me {x}|hello, my name is {x}|I am {x}|this is {x}|{x} here|my name's {x}|"
     "people call me {x}|my friends call me {x}|you can call me {x}|hello, {x} speaking|the name is {x}|it's {x}|"
-    "hi, this is {x}|please call me {x}|hey, {x} here|I go by {x}|good morning, I'm {x}"
+    "hi, this is {x}|please call me {x}|hey, {x} here|I go by {x}|good morning, I'm {x}|"
+    "this is {x} speaking|you are talking to {x}|I'm called {x}|everybody calls me {x}|name's {x}|{x} is my name|"
+    "my first name is {x}|you're speaking with {x}|hello there, {x} here|I'm {x}, nice to meet you"
 )
 _ASK_NAME: Final = _split(
     "what is my name?|what's my name?|do you know my name?|who am I?|tell me my name|do you remember my name?|"
     "can you tell me my name?|say my name|what did I say my name was?|do you still know my name?|remember my name?|"
     "what am I called?|what do people call me?|did you get my name?|which name did I give you?|can you say my name?|"
-    "what was my name again?|who are you talking to?|how should you call me?|what name did I tell you?|my name is?"
+    "what was my name again?|who are you talking to?|how should you call me?|what name did I tell you?|my name is?|"
+    "do you know who I am?|who is speaking to you?|can you remember who I am?|you know my name, right?|which name is mine?|"
+    "how do people call me?|who did I say I am?|my name, please?|who is this?|what did I tell you my name is?|"
+    "could you say my name?|have you kept my name?|is my name still with you?|give me my name"
 )
 
 
@@ -88,6 +94,7 @@ _TOLD: Final = (
     Told(_split("my {e}'s name is {x}|my {e} is called {x}|my {e} is {x}|I have a {e} called {x}|I have a {e} named {x}|"
                 "the name of my {e} is {x}|my {e}, {x}, is great|{x} is my {e}|we call our {e} {x}"),
          _split("what is my {e}'s name?|what's my {e}'s name?|what is my {e} called?|who is my {e}?|"
+                "what name did I give my {e}?|do you know what my {e} is called?|remember what my {e} is called?|"
                 "do you remember my {e}'s name?|what's the name of my {e}?|tell me my {e}'s name|how is my {e} called?|"
                 "what did I say my {e} is called?"),
          _KIN, "name"),
@@ -141,6 +148,11 @@ def _told_name(rng: random.Random) -> tuple[str, str]:
     return name, rng.choice(_TELL_NAME).format(x=name)
 
 
+_CHANGES: Final = _split(
+    "actually, it's on {x}|no, I meant {x}|sorry, it is on {x}|it was moved to {x}|it's on {x} instead|make that {x}|"
+    "they changed it to {x}|it is {x} now|I mean {x}|not that day, {x}|no, on {x}|wait, it's {x}|it has moved to {x}|"
+    "sorry, I meant {x}|it will be on {x} after all|we moved it to {x}|oh, it's on {x}"
+)
 _GOT: Final = ("Got it, {x}.", "Okay, {x}.", "Alright, {x}.")
 
 
@@ -176,11 +188,9 @@ def _one(
     turn = _turn(_say(rng, line), rng.choice(_GOT).format(x=value))
     if rng.random() < 0.25:
         return (), turn, None  # learn to take note of it
-    if rng.random() < 0.08 and told.kind == "day":
-        value = rng.choice(DAYS)
-        change = rng.choice(
-            ("actually, it's on {x}", "no, I meant {x}", "sorry, it is on {x}", "it was moved to {x}")
-        )
+    if rng.random() < 0.2 and told.kind == "day":
+        value = rng.choice([day for day in DAYS if day != value])
+        change = rng.choice(_CHANGES)
         again = _turn(_say(rng, change.format(x=value)), rng.choice(_GOT).format(x=value))
         return (turn, again), _thing_asked(rng, told, thing, value), None
     return (turn,), _thing_asked(rng, told, thing, value), None
@@ -251,4 +261,6 @@ def _thing_asked(rng: random.Random, told: Told, thing: str, value: str) -> Dial
 
 
 def _asked(rng: random.Random, asks: tuple[str, ...] | list[str], answer: str, *must: str) -> DialogueTurn:
-    return DialogueTurn("kept", voice(rng).prompt(rng.choice(asks)), answer, "They told me.", must)
+    return DialogueTurn(
+        "kept", voice(rng).prompt(spoken(rng, rng.choice(asks))), answer, "They told me.", must
+    )

@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from quantizer.experiments.nano.conversation import DialogueTurn
-from quantizer.experiments.nano.vocabulary import voice
+from quantizer.experiments.nano.vocabulary import spoken, voice
 
 _PLUS: Final = (
     "what is {a} plus {b}?", "what's {a} plus {b}?", "{a} plus {b}", "{a} plus {b}?", "add {a} and {b}", "add {b} to {a}",
@@ -18,6 +18,12 @@ _PLUS: Final = (
     "I have {a} and get {b} more, how many do I have?", "quick, {a} plus {b}", "do you know what {a} plus {b} is?",
     "{a} rupees and {b} rupees, how much is that?", "what is {a} and {b}?", "count {a} and {b} together",
     "{a} plus {b} equals?", "{a} plus {b} is what?", "what comes out of {a} plus {b}?", "please add up {a} and {b}",
+    "I paid {a} and she paid {b}, how much did we pay?", "there are {a} apples and {b} pears, how many in all?",
+    "we have {a} chairs and {b} stools, how many is that?", "one bag weighs {a} and the other {b}, what do both weigh?",
+    "the first is {a}, the second is {b}, what is the sum?", "give me the total of {a} and {b}", "increase {a} by {b}",
+    "could you sum up {a} and {b}?", "I have to add {a} and {b}, what is it?", "let's add {a} and {b}", "put {b} on top of {a}",
+    "it was {a} and grew by {b}, how much is it?", "{a} today and {b} tomorrow, what is that altogether?",
+    "his share is {a} and mine is {b}, what do we have?", "take {a} and add {b}", "do {a} plus {b}", "{a} and {b} more",
     "one costs {a} and the other {b}, what is the total?", "help me add {a} and {b}", "what is {a} more than {b}?",
 )  # fmt: skip
 _MINUS: Final = (
@@ -27,6 +33,11 @@ _MINUS: Final = (
     "take {b} away from {a}", "if I take {b} from {a}, what is left?", "I have {a} and spend {b}, how much is left?",
     "what is the difference between {a} and {b}?", "do you know what {a} minus {b} is?", "{a} take away {b}",
     "what do you get when you subtract {b} from {a}?", "{a} minus {b} equals?", "how much more is {a} than {b}?",
+    "remove {b} from {a}", "reduce {a} by {b}", "lower {a} by {b}", "knock {b} off {a}", "{b} off {a}, what is left?",
+    "there were {a} and {b} are gone, how many remain?", "I had {a} and lost {b}, how many do I have?",
+    "out of {a}, {b} are used, how many are left?", "{a} without {b}", "do {a} minus {b}", "let's subtract {b} from {a}",
+    "it cost {a} and is {b} cheaper today, what does it cost?", "we need {a} and have {b}, how many are missing?",
+    "could you take {b} off from {a}?", "{b} from {a} leaves how much?",
 )  # fmt: skip
 _TIMES: Final = (
     "what is {a} times {b}?", "what's {a} times {b}?", "{a} times {b}", "how much is {a} times {b}?", "multiply {a} by {b}",
@@ -75,4 +86,6 @@ def two_digits(rng: random.Random) -> DialogueTurn:
         ask = rng.choice(_PLUS if kind == "plus" else _MINUS)
     spelled = rng.random() < 0.1
     said = ask.format(a=in_words(a) if spelled else a, b=in_words(b) if spelled else b)
-    return DialogueTurn("summed", voice(rng).prompt(said), answer, f"A sum: {answer}", (f"is {result}.",))
+    return DialogueTurn(
+        "summed", voice(rng).prompt(spoken(rng, said)), answer, f"A sum: {answer}", (f"is {result}.",)
+    )

@@ -194,6 +194,37 @@ def pick(rng: random.Random, words: Sequence[str], split: Split, coined: float =
     return rng.choice([word for word in words if is_held_out(word) == wanted] or words)
 
 
+_LEADS = (
+    "so", "and", "now", "then", "well", "okay", "by the way", "quick question", "listen", "right", "oh", "one more thing",
+    "wait", "just", "tell me", "I'd like to know", "let me ask",
+)  # fmt: skip
+_TAILS = (
+    "for me",
+    "then",
+    "now",
+    "again",
+    "if you can",
+    "quickly",
+    "for us",
+    "this time",
+    "one more time",
+    "in all",
+)
+
+
+def spoken(rng: random.Random, plain: str) -> str:
+    """A sentence as it is said: one in three with words in front of it, behind it, or both."""
+    roll = rng.random()
+    if roll < 0.25:
+        text = plain if plain.startswith(("I ", "I'")) else plain[0].lower() + plain[1:]
+        lead = rng.choice(_LEADS)
+        plain = f"{lead}{rng.choice((', ', ' '))}{text}"
+    if 0.15 < roll < 0.35:
+        end = plain[-1] if plain[-1] in "?." else ""
+        plain = f"{plain.removesuffix(end)} {rng.choice(_TAILS)}{end}"
+    return plain
+
+
 _FRONTS = ("Annie, ", "Hey Annie, ", "Hi Annie, ", "Okay Annie, ", "Please ", "So, ", "Tell me, ", "Annie ")
 
 
