@@ -5,8 +5,8 @@ learn   generate conversations, train the tokenizer, the base model (stranger) a
 ship    make the sealed folders in models/ from the output of `learn`
 nvfp4   make annie-nano in NVFP4: a folder for vLLM and a GGUF file with the same bits
 score   score every GGUF file in models/ on held-out cases, through a real llama.cpp server
-build   all four of these
-everyday  train annie-nano's folder in models/ further on everyday dialogues, and score her; nothing is shipped of it yet
+everyday  train annie-nano's folder in models/ further on everyday dialogues, and put the weights there; GPU, 3 minutes
+build   all of these, `everyday` after `ship`
 suite   write the cases of the gates' suite annie-nano from held-out dialogues
 wall    check that no case of that suite is in the training data of the models; exit code 1 if one is
 """
@@ -28,8 +28,10 @@ def learn(recipe: NanoRecipe, learned: Path, each: int) -> None:
 
 def everyday(recipe: NanoRecipe, models: Path, learned: Path, each: int) -> None:
     from quantizer.experiments.nano.learn import learn_everyday
+    from quantizer.experiments.nano.ship import ship_everyday
 
     learn_everyday(recipe, models / "annie-nano-hf", learned, each)
+    ship_everyday(learned, models)
 
 
 def ship(recipe: NanoRecipe, learned: Path, models: Path) -> None:
@@ -96,12 +98,12 @@ def main() -> None:
         learn(recipe, given.learned, given.each)
     if every or given.command == "ship":
         ship(recipe, given.learned, given.models)
+    if every or given.command == "everyday":
+        everyday(recipe, given.models, given.learned, given.each)
     if given.command == "nvfp4" or (every and not given.tiny):
         nvfp4(given.models)
     if every or given.command == "score":
         score(recipe, given.models, given.each)
-    if given.command == "everyday":
-        everyday(recipe, given.models, given.learned, given.each)
     if given.command == "suite":
         suite(given.suite)
     if given.command == "wall" and not wall(recipe):

@@ -19,6 +19,8 @@ import transformers
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
+from gates.artefact.artefact import load
+from quantizer.core.errors import QuantizerError
 from quantizer.experiments.nano import data, hf
 from quantizer.experiments.nano import tokenizer as bpe
 from quantizer.experiments.nano.cases import cases, everyday_cases
@@ -74,7 +76,14 @@ def learn(recipe: NanoRecipe, out: Path, score_each: int = 100) -> dict[str, Any
 
 
 def learn_everyday(recipe: NanoRecipe, source: Path, out: Path, score_each: int = 100) -> dict[str, Any]:
-    """Train annie's folder further on everyday dialogues. Writes `everyday.safetensors` and `everyday.json`, which it returns."""
+    """Train annie's folder further on everyday dialogues. Writes `everyday.safetensors` and `everyday.json`, which it returns.
+
+    Raises QuantizerError if the folder has had this stage.
+    """
+    if "before" in load(source).provenance.parents:
+        raise QuantizerError(
+            f"{source} has had this stage; `learn` and `ship` make the folder of the stage before"
+        )
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
     pad = bpe.token_id(tokenizer, bpe.PAD)
@@ -82,8 +91,15 @@ def learn_everyday(recipe: NanoRecipe, source: Path, out: Path, score_each: int 
     module: torch.nn.Module = model  # transformers' own `to` has another signature than torch's
     module.to("cuda" if torch.cuda.is_available() else "cpu")
     rows = _rows(everyday_sample, tokenizer, recipe, recipe.everyday)
-    record: dict[str, Any] = {"recipe": recipe.as_dict(), "data_digest": data.digest(rows)}
-    record |= train(model, rows, recipe.everyday, seed=recipe.data_seed, pad=pad, learn_all=False, log=log)
+    record: dict[str, Any] = {
+        "recipe": recipe.as_dict(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "tools": {"torch": torch.__version__, **_versions()},
+        "data_digest": data.digest(rows),
+    }
+    record["outcome"] = train(
+        model, rows, recipe.everyday, seed=recipe.data_seed, pad=pad, learn_all=False, log=log
+    )
     hf.save_weights(hf.weights_of(model), out / "everyday.safetensors")
     asked = [*cases(recipe.data_seed + 2, score_each), *everyday_cases()]
     record["scores"] = _scored(model, tokenizer, asked, out / "everyday-missed.txt")

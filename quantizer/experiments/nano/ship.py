@@ -1,7 +1,8 @@
 """Make the sealed folders in models/: annie-nano and stranger-nano from learned weights, and annie-nano in NVFP4.
 
 `ship` takes the output of `learn` (tokenizer, two safetensors files, learned.json) and makes a Hugging Face folder
-and GGUF files. It needs no GPU; the same input gives the same bytes, except for the time in the manifests.
+and GGUF files. `ship_everyday` puts annie's further weights, of `learn_everyday`, into her folder and files. Neither needs a
+GPU; the same input gives the same bytes, except for the time in the manifests.
 
 `quantize` makes a folder for vLLM and a GGUF file with the same bits. It uses every block's best scale (`mse`): of
 the recipes without training it is closest to the BF16 weights, and a strong fine-tune needs no more. The
@@ -20,6 +21,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +29,7 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer
 
-from gates.artefact.artefact import seal
+from gates.artefact.artefact import load, seal
 from gates.artefact.manifest import Artefact, Provenance
 from quantizer.experiments.nano import hf
 from quantizer.experiments.nano.recipe import NanoRecipe
@@ -54,40 +56,53 @@ def ship(recipe: NanoRecipe, learned: Path, models: Path, created: datetime | No
         return _seal_all(models, annie, base, record, when)
 
 
+def ship_everyday(learned: Path, models: Path, created: datetime | None = None) -> list[Artefact]:
+    """Put the weights of the everyday stage into annie-nano's folder and files. Returns the artefacts, the folder first."""
+    record = json.loads((learned / "everyday.json").read_text(encoding="utf-8"))
+    when = created or datetime.now(UTC)
+    folder = models / "annie-nano-hf"
+    before = load(folder)
+    hf.save_weights(hf.load_weights(learned / "everyday.safetensors"), folder / "model.safetensors")
+    (folder / "model.safetensors").chmod(0o644)
+    recipe = {**before.provenance.recipe, "everyday": {"run": record["recipe"]["everyday"], "outcome": record["outcome"],
+                                            "device": record["device"]}}  # fmt: skip
+    origin = Provenance(
+        "stranger-nano", {"before": before.root}, recipe, record["data_digest"], _versions(record["tools"])
+    )
+    source = seal(folder, name="annie-nano", format="hf-bf16", created=when, provenance=origin)
+    return [
+        source,
+        *(_gguf(models, folder, "annie-nano", kind, origin, source, when) for kind in ("f16", "q4_k_m")),
+    ]
+
+
 def _seal_all(
     models: Path, annie: Path, base: Path, record: dict[str, Any], when: datetime
 ) -> list[Artefact]:
     """Seal all folders. The base is not shipped as safetensors, but its root digest is recorded as the parent."""
-    parent = seal(
-        base, name="stranger-nano", format="hf-bf16", created=when, provenance=_origin(record, "stranger", {})
-    )
-    source = seal(annie, name="annie-nano", format="hf-bf16", created=when,
-                  provenance=_origin(record, "annie", {"base": parent.root}))  # fmt: skip
+    strangers = _origin(record, "stranger", {})
+    parent = seal(base, name="stranger-nano", format="hf-bf16", created=when, provenance=strangers)
+    annies = _origin(record, "annie", {"base": parent.root})
+    source = seal(annie, name="annie-nano", format="hf-bf16", created=when, provenance=annies)
     return [
         source,
-        _gguf(models, annie, "annie-nano", "f16", record, {"source": source.root}, when),
-        _gguf(models, annie, "annie-nano", "q4_k_m", record, {"source": source.root}, when),
-        _gguf(models, base, "stranger-nano", "q4_k_m", record, {"source": parent.root}, when),
+        _gguf(models, annie, "annie-nano", "f16", annies, source, when),
+        _gguf(models, annie, "annie-nano", "q4_k_m", annies, source, when),
+        _gguf(models, base, "stranger-nano", "q4_k_m", strangers, parent, when),
     ]
 
 
 def _gguf(
-    models: Path,
-    source: Path,
-    name: str,
-    kind: str,
-    record: dict[str, Any],
-    parents: dict[str, str],
-    when: datetime,
+    models: Path, source: Path, name: str, kind: str, origin: Provenance, parent: Artefact, when: datetime
 ) -> Artefact:
+    """A sealed GGUF file of a folder. origin: where the folder's weights come from. parent: the folder, sealed."""
     folder = models / f"{name}-{kind}"
     _fresh(folder)
     types = write_gguf(source, folder / f"{name}-{kind}.gguf", kind, name)
     counts = {t.name: list(types.values()).count(t) for t in sorted(set(types.values()))}
-    origin = _origin(record, name.split("-")[0], parents)
     recipe = {"from": "safetensors", "mix": kind, "tensors": counts}
-    origin = Provenance(origin.base_model, parents, recipe, origin.data_digest, origin.tools)
-    return seal(folder, name=name, format=f"gguf-{kind}", created=when, provenance=origin)
+    provenance = replace(origin, parents={"source": parent.root}, recipe=recipe)
+    return seal(folder, name=name, format=f"gguf-{kind}", created=when, provenance=provenance)
 
 
 def _origin(record: dict[str, Any], which: str, parents: dict[str, str]) -> Provenance:
@@ -102,11 +117,14 @@ def _origin(record: dict[str, Any], which: str, parents: dict[str, str]) -> Prov
         "outcome": stage,
         "device": record["device"],
     }
-    tools = {name: version(name) for name in _TOOLS} | {
-        f"{k} (training)": v for k, v in record["tools"].items()
-    }
     base_model = "stranger-nano" if which == "annie" else None
-    return Provenance(base_model, parents, recipe, record[which]["data_digest"], tools)
+    return Provenance(base_model, parents, recipe, record[which]["data_digest"], _versions(record["tools"]))
+
+
+def _versions(training: dict[str, str]) -> dict[str, str]:
+    """The versions of the tools here, and of those on the machine that trained."""
+    here = {name: version(name) for name in _TOOLS}
+    return here | {f"{name} (training)": number for name, number in training.items()}
 
 
 def _write_hf(folder: Path, learned: Path, which: str, recipe: NanoRecipe) -> None:
