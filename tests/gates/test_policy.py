@@ -107,11 +107,11 @@ def test_the_hardened_policy_differs_in_its_system_text_alone() -> None:
 
 
 def test_the_nano_policy_differs_in_everyday_requests_speed_and_controls_alone() -> None:
-    """The same manners of a smaller model; no limit of a Spark's. What decides is the same."""
+    """The same manners of a smaller model; no limit of a Spark's. What decides is the same, and everyday requests, too."""
     annie, nano = load_policy("annie"), load_policy("annie-nano")
 
     assert nano.gates.keys() - annie.gates.keys() == {"everyday"}
-    assert nano.gates["everyday"].tier == "advisory"
+    assert nano.gates["everyday"].tier == "supporting"
     assert (
         {name: nano.gates[name] for name in annie.gates} == annie.gates
         and nano.run == annie.run
