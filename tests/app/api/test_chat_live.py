@@ -276,6 +276,7 @@ async def test_a_caller_who_leaves_frees_the_engines_slot(house: House, phase: s
         "max_tokens": MOST,
         "logit_bias": {"0": 0},
         "temperature": 2.0,
+        "seed": 7,
         "stop": ["\u0000"],
         "ignore_eos": True,
     }

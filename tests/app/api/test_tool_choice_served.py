@@ -338,12 +338,14 @@ async def test_a_real_engines_forced_arguments_fit_the_schema(nano: House) -> No
     assert {name: type(value) for name, value in found.items()} == {"mood": str, "age": int, "tall": bool}
 
 
+SEARCHES = ("Who is Ada Lovelace?", "When was chess invented?", "Look up the news about rice.")
+
+
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(
-    "question", QUESTIONS[1:]
-)  # a greeting makes it search without end: cut, and said to be
+@pytest.mark.parametrize("question", SEARCHES)
 async def test_a_model_that_writes_xml_makes_the_named_call_too(nano: House, question: str) -> None:
+    """Forced to search in XML for what it would answer itself, the nano does not end its query: cut, and said to be."""
     asked = {"model": "annie-xml", "messages": [{"role": "user", "content": question}], "temperature": 0}
     status, raw = await post(nano, "chat/completions", {**NAMED["chat/completions"], **asked})
     assert (status, calls_in("chat/completions", raw)) == (200, ["web_search"]), raw
