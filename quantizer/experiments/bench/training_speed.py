@@ -4,7 +4,7 @@
 
 Parts, each in a process of its own, the most important first; every line is printed and written as it comes.
 
-step   8-bit AdamW over 33 million weights: torchao's, ours by torch.compile, ours in Triton
+step   8-bit AdamW over 33 million weights: torchao's, and ours by torch.compile, with and without its options
 rule   values and gradients of our rule beside transformers' own code in float32, and the times of both and of
        flash-linear-attention where it can be imported
 qat    steps of a random 9B: 4,096 tokens in two rows, 27 % of them learned, 8-bit AdamW; then variants, and a profile of one
@@ -155,11 +155,8 @@ def steps(device: str) -> dict[str, Callable[[Any, Any, list[Any]], None]]:
 
     found = {"plain": by(adamw_8bit.step)}
     if device == "cuda":
-        from quantizer.experiments.bench import adamw_triton
-
         plain = partial(torch.compile, adamw_8bit.step, dynamic=False)
         found |= {
-            "Triton": by(adamw_triton.step),
             "torch.compile, one kernel": by(plain(options=adamw_8bit.one_kernel())),
             "torch.compile": by(plain()),
             "torchao": torchaos,
@@ -311,9 +308,6 @@ def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
             return
         if cuda:
             profile(trainer, kind, tell)
-        if cuda and kind == "qat":
-            with in_triton():
-                run("qat, 2 rows, AdamW in Triton", data)
         for kept in KEPT[kind] if cuda else (1,):
             keep(model, kept, cuda)
             if run(f"{kind}, 2 rows, {kept} layers keep their activations", data, teacher=teacher) is None:
@@ -321,21 +315,6 @@ def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
         if kind == "qat":
             keep(model, 0, cuda)
             run("qat, 2 rows, all learned", samples(scale, 2, 1.0, model.config.vocab_size))
-
-
-@contextmanager
-def in_triton() -> Iterator[None]:
-    """A `with` block in which AdamW's step is the Triton kernel."""
-    from quantizer.experiments.bench import adamw_triton
-    from quantizer.train import optimizer_in_backward
-
-    module: Any = optimizer_in_backward
-    before = module.compiled_step
-    module.compiled_step = lambda: adamw_triton.step
-    try:
-        yield
-    finally:
-        module.compiled_step = before
 
 
 def build(scale: Scale, device: str) -> Any:

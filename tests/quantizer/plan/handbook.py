@@ -116,7 +116,7 @@ def measured(row: Row) -> str:
         for one in document["results"]:
             if one["name"] == row.measured:
                 peak = max(part["allocated_gib"] for part in one.get("parts", {"": one}).values())
-                speed = f", {one['tokens_per_second']:,.0f} tokens/s" if rate else ""
+                speed = f", {one['tokens_per_second']:,.0f} tokens/s" if rate and "before" not in one else ""
                 return f"{peak:.1f} GiB{speed}, one {document['gpu'].removeprefix('NVIDIA ')}"
     return ""
 
