@@ -67,7 +67,7 @@ WEB = tool("web_search", "Search the web for current facts.", query="string")
 LIGHT = tool("set_light", "Turn a light on or off.", on="boolean", room="string")
 TIMER = tool("set_timer", "Set a timer.", minutes="integer")
 
-HELLO, FRANCE, SUM = user("Hello!"), user("What is the capital of France?"), user("What is 12 plus 25?")
+HELLO, FRANCE, SUM = user("Hello!"), user("What is the capital of France?"), user("What is 4 plus 5?")
 PRIYA = user("What did Priya say about the trip?")
 BOTH = user("Turn on the kitchen light, and set a timer for 10 minutes")
 

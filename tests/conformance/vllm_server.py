@@ -69,10 +69,12 @@ async def running(
     """Start it, wait until it streams, and end it with the block; gives its address and process id."""
     url, log = f"http://127.0.0.1:{_free_port()}", state / f"{name}.log"
     state.mkdir(parents=True, exist_ok=True)
+    # A group of its own, not a session: Linux's autogroup schedules by session, and a vLLM that spins on all cores
+    # of a small machine kept the tests from running for as long as a reply takes (20 s were measured, 2 ms since).
     with log.open("wb") as out:
         child = await asyncio.create_subprocess_exec(
             *_argv(install, url), *args, env={**_environment(install), **environment}, cwd=state,
-            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=os.setpgrp,
         )  # fmt: skip
     try:
         await _ready(child, url, log)
