@@ -7,18 +7,19 @@ when it is asked for.
 """
 
 import asyncio
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.api.media import UNSUPPORTED, WORDS
 from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
-from app.errors.tree import EngineDown, NotForChat, UnknownModel
+from app.errors.tree import BadField, EngineDown, NotForChat, UnknownModel
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
 from deploy.engine.engine import Engine, EngineState
-from deploy.engine.spec import EngineSpec
+from deploy.engine.spec import EngineSpec, Medium
 from gates.artefact.artefact import folder_of, load
 from gates.contracts.errors import ManifestError
 
@@ -191,18 +192,28 @@ class EnginePool:
             raise NotForChat(f"{name} gives embeddings and nothing else: POST /v1/embeddings")
         return model
 
-    def first(self, model: str) -> Route:
-        """The route of a new request: the live engine, or the first fallback that takes requests. Raises EngineDown."""
-        route = self.next(model, ())
-        if route is None:
-            engines = ", ".join(self._table[model].engines)
-            raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
-        return route
+    def first(self, model: str, media: Set[Medium] = frozenset()) -> Route:
+        """The route of a new request: the live engine, or the first fallback that takes requests and what it holds.
 
-    def next(self, model: str, asked: Container[str]) -> Route | None:
+        Raises:
+            EngineDown: there is none. BadField: there are some, and none takes these `media`.
+        """
+        route = self.next(model, (), media)
+        if route is not None:
+            return route
+        if media and (able := self.next(model, ())) is not None:
+            lacking = " and ".join(
+                WORDS[one] for one in sorted(media - set(able.abilities.media), reverse=True)
+            )
+            raise BadField(f"no engine of this model that is up takes {lacking}: send text", UNSUPPORTED)
+        engines = ", ".join(self._table[model].engines)
+        raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
+
+    def next(self, model: str, asked: Container[str], media: Set[Medium] = frozenset()) -> Route | None:
         """The route to retry on after the engines `asked` have failed, by the table as it is now."""
         for backend in self._of(self._table[model]):
-            if backend.spec.name not in asked and (route := backend.route()) is not None:
+            route = None if backend.spec.name in asked else backend.route()
+            if route is not None and (not media or media <= set(route.abilities.media)):
                 return route
         return None
 

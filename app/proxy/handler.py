@@ -179,8 +179,8 @@ class ProxyHandler:
 
         Returns a fault that was told in the stream. Raises the last engine's fault otherwise.
         """
-        model = context.parsed.chat.model
-        route = self._pool.first(model)
+        model, media = context.parsed.chat.model, context.parsed.chat.media
+        route = self._pool.first(model, media)
         while True:
             context.try_engine(route)
             if keepalive is not None:
@@ -205,7 +205,7 @@ class ProxyHandler:
                 continue
             except UpstreamError as fault:
                 judgement = route.blame(fault)
-                other = None if context.begun else self._pool.next(model, context.engines)
+                other = None if context.begun else self._pool.next(model, context.engines, media)
                 if other is None and isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
                     self._again(context, fault)
                     continue

@@ -298,12 +298,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an image": (
         {"messages": [{"role": "user", "content": [
             {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}]}]},
-        "'image' is not served",
+        "source.type: Input should be 'base64'",
     ),
-    "an image in a result": (
+    "a document in a result": (
         {"messages": [{"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image"}]}]}]},
-        "only text parts are served",
+            {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "document"}]}]}]},
+        "'document' is not served",
     ),
     "a server's tool": ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
     "a choice without tools": ({"tool_choice": {"type": "any"}}, "tool_choice needs tools"),
