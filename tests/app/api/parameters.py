@@ -249,7 +249,8 @@ MESSAGE = COUNTED | {
     ),
     "service_tier": row("standard_only", _TIER),
     "stop_sequences": row(
-        ["."], "vLLM tells which one ended the reply (`stop_sequence`); llama-server does not"
+        ["."],
+        "`stop_sequence` tells which one ended the reply: vLLM says it; llama-server does not, so the gateway looks for up to 16 of up to 64 characters itself",
     ),
     "stream": CHAT["stream"],
     "temperature": CHAT["temperature"],

@@ -34,7 +34,7 @@ def body(path: str, turns: list[Any]) -> dict[str, Any]:
     return {"model": "annie", ("input" if path == RESPONSES else "messages"): turns, **more}
 
 
-LOOKED_AT = {
+LOOKED_AT: dict[str, tuple[str, list[Any], list[Any]]] = {
     "chat": (CHAT, turn(ASK, SEEN), turn(ASK, SEEN)),
     "chat, a sound first": (CHAT, turn(PLAYED, ASK), turn(PLAYED, ASK)),
     "chat, a tool's": (
