@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from app.api import strict_json
+from app.api import strict_json, unserved
 from app.api.media import SOURCES, UNSUPPORTED, AudioFormat, Base64, ImageData
 from app.api.strict_json import Budget
 from app.api.tool_choice import ToolPolicy, read_choice
@@ -392,6 +392,7 @@ def path_in(body: Any, location: Sequence[str | int], is_missing: bool = False) 
 
 
 _UNSERVED: Mapping[str, str] = {
+    **unserved.CHAT,
     "modalities": "replies are text",
     "audio": "replies are text",
     "web_search_options": "declare a tool that searches",
@@ -404,20 +405,20 @@ _UNSERVED_IN_TURNS: Mapping[str, str] = {
     "audio": "send what was said as text",
 }
 """Of an earlier turn: without them the model would not know what it had said."""
-_SAYS_NOTHING = (["text"], "medium")
-"""Values that ask for what is done anyhow: text as the only modality, and a middling verbosity."""
+_SAYS_NOTHING = (["text"], "medium", {"type": "text"})
+"""Values that ask for what is done anyhow: text as the only modality or form, and a middling verbosity."""
 
 
-def refuse_unserved(fields: Mapping[str, Any], unserved: Mapping[str, str]) -> None:
+def refuse_unserved(fields: Mapping[str, Any], why_not: Mapping[str, str]) -> None:
     """Raises BadField for a field that would change the reply and that nobody honours; why, by its name.
 
     What says nothing is taken: null, false, 0, an empty list, and `_SAYS_NOTHING`.
     """
-    if unserved.keys().isdisjoint(fields):
+    if why_not.keys().isdisjoint(fields):
         return
-    for name, why in unserved.items():
+    for name, why in why_not.items():
         value = fields.get(name)
-        if value and value not in _SAYS_NOTHING:
+        if value and value not in _SAYS_NOTHING and (name, value) != ("n", 1):
             raise _unsupported(name, f"{name} is not served: {why}; leave it out")
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field
 
+from app.api import unserved
 from app.api.chat_request import MAX_INT, MAX_STOPS, MAX_TOOLS, ArgumentSchema, ResponseFormat
 from app.api.media import Base64, ImageType, content, image_part
 from app.api.reading import Read, present
@@ -129,6 +130,7 @@ class OutputConfig(Read):
 
 
 UNSERVED: Mapping[str, str] = {
+    **unserved.MESSAGES,
     "mcp_servers": "this gateway connects to none; declare tools",
     "container": "nothing is run here; declare tools",
     "context_management": "this gateway keeps nothing; send the messages that count",

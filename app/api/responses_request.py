@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from app.api import unserved
 from app.api.chat_request import MAX_INT, MAX_TOOLS, ArgumentSchema, JSONObjectText, refuse_unserved
 from app.api.media import AudioFormat, Base64, ImageData, audio_part, content, image_part
 from app.api.reading import Read, present, unsupported
@@ -156,6 +157,7 @@ class Text(Read):
 
 
 _UNSERVED: Mapping[str, str] = {
+    **unserved.RESPONSES,
     "modalities": "replies are text",
     "top_logprobs": "filtered text has no token log-probabilities",
     "context_management": "this gateway keeps nothing; send the whole input each time",
