@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -104,13 +103,13 @@ def test_rounded_weights_round_to_themselves() -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("feedback")
     folders.save(tiny.qwen3, folder / "tuned")
     folders.save(tiny.qwen3_5, folder / "other")
     rows.write(folder / "data.jsonl", 4)
     folders.save(before, folder / "base")
-    yield folder
+    return folder
 
 
 def before(**more: Any) -> Any:
