@@ -318,7 +318,7 @@ class Backend:
         self._show_conduct()
 
     def catch(self, kind: str) -> None:
-        """It reasoned although told not to; `kind` as in `app.stream.events.Thought`."""
+        """It reasoned although thinking was switched off; `kind` as in `app.stream.events.Thought`."""
         if not self.caught:
             self.caught = True
             self._context.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kind)

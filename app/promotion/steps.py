@@ -357,7 +357,7 @@ async def watch_replies(
     finally:
         await synthetic.stop()
     if bake.too_few(state) and limits.quiet == "breach":
-        message = f"{state.replies} replies in {seconds:g} s are too few to tell anything"
+        message = f"{state.replies} replies in {seconds:g} s are too few to judge by"
         raise BreachError(FailureReason("bake_quiet", message))
     return {"seconds": seconds, "turns": synthetic.done, **bake.evidence(state)}
 

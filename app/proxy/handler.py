@@ -161,7 +161,7 @@ class ProxyHandler:
             context.error = gone
             if isinstance(gone, asyncio.CancelledError):
                 raise
-        except Exception as bug:  # the request's edge: told, logged, and no other stream is hurt
+        except Exception as bug:  # the request's edge: answered, logged, and no other stream is hurt
             await self._fail(context, unwritten(bug), send, keepalive)
         finally:
             self._accounting.closed(context)
@@ -178,7 +178,7 @@ class ProxyHandler:
     ) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
 
-        Returns a fault that was told in the stream. Raises the last engine's fault otherwise.
+        Returns a fault that the stream carried. Raises the last engine's fault otherwise.
         """
         model = context.parsed.chat.model
         route = self._pool.first(model, context.parsed.body)

@@ -67,7 +67,7 @@ _TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n
 
 
 def body_of(text: str, apart: bool, tools: Tools, role: str | None, before: str = "") -> Body | None:
-    """What follows a wrapper's tag of this role; None: more text is needed to tell. `text` begins with no space.
+    """What follows a wrapper's tag of this role; None: more text is needed to decide. `text` begins with no space.
 
     `apart`: there was a space between the tag and the text, and no line end, as in prose. `before`: the
     character before the tag, to know one that is only quoted.

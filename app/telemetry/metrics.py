@@ -207,7 +207,7 @@ class Metrics:
         self._ready = self._gauge("manners_engine_ready", "1 while an engine streams.", ("engine",))
         self._conduct = self._gauge(
             "manners_engine_conduct",
-            "1 for what is known of an engine's obedience when told not to think: obeys, unknown or caught.",
+            "1 for whether an engine keeps thinking off when asked to: obeys, unknown or caught.",
             ("engine", "state"),
         )
         self._restarts = self._gauge(
@@ -239,7 +239,7 @@ class Metrics:
         return self._turned_away.labels(listener).inc
 
     def unreadable(self, listener: str) -> Callable[[str], None]:
-        """What counts a request to this listener that could not be read, by the code that was told."""
+        """What counts a request to this listener that could not be read, by the error code that was sent."""
         return lambda code: self._unreadable.labels(listener, code).inc()
 
     def tokens(self, model: str, key: str, prompt: int, completion: int, cached: int) -> None:
@@ -292,7 +292,7 @@ class Metrics:
         """Record a served reply. A cancelled or failed one must not come here.
 
         What is not streamed is seen all at once, at its end: it has a duration, and no first
-        content, first sentence or gap that would tell a voice anything.
+        content, first sentence or gap that means anything for a voice.
         """
         start = clocks.start
         marks = [(self._first_token, clocks.first_token)]
@@ -349,7 +349,7 @@ class Metrics:
         self._task_failures.labels(name).inc()
 
     def conduct(self, name: str, shown: Conduct) -> None:
-        """What an engine is known to do when it is told not to think."""
+        """Whether an engine is known to obey when thinking is switched off."""
         for state in CONDUCTS:
             self._conduct.labels(name, state).set(state == shown)
 

@@ -38,7 +38,7 @@ _ENGINES = PanelRow(
             (Query(per_minute("manners_failovers_total", "engine", "reason"), "{{engine}}: {{reason}}"),), "cpm",
         ),
         TimeSeriesPanel(
-            "Failed requests a minute, by whose fault", "A probe right after the failure tells the engine's from the request's own.",
+            "Failed requests a minute, by whose fault", "A probe right after the failure decides whether the engine or the request was at fault.",
             (Query(per_minute("manners_engine_faults_total", "engine", "cause"), "{{engine}}: {{cause}}"),), "cpm",
         ),
         TimeSeriesPanel(

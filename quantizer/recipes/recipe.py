@@ -167,7 +167,7 @@ class Train:
     "none" to put an empty thought before every answer. epochs may be a fraction; max_steps ends sooner. lr: peak,
     after `warmup` (a share of all steps), then by `schedule` to `floor` of it. batch_tokens: padded tokens of one
     optimizer step, in micro-batches of micro_tokens at most. refresh: after so many steps the weights' amax is taken
-    anew; 0 only at the end. save: a checkpoint after so many steps. top_k: the divergence over the teacher's so many
+    again; 0 only at the end. save: a checkpoint after so many steps. top_k: the divergence over the teacher's so many
     likeliest tokens and all the others as one; 0 is over the whole vocabulary.
 
     precision: "bf16" is what a server computes in, with float32 masters behind it; "autocast" keeps float32 weights
