@@ -128,7 +128,7 @@ def scatter(
             parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-dasharray="5 3"/>')
         for point in one.points:
             x = across(point.x) + 2 * (number - (len(series) - 1) / 2)
-            parts.append(_dot(x, *map(down, (point.value, point.low, point.high)), colour))
+            parts.append(_dot(x, down(point.value), down(point.low), down(point.high), colour))
         parts.append(_text(LEFT + width + 10, TOP + 12 + 17 * number, one.name, "start", 12, colour))
     return "\n".join([*parts, "</g>"])
 
