@@ -225,7 +225,7 @@ class RequestContext:
             )
         if parsed.logprobs and chat.tools and not DIALECTS[route.dialect].logprobs_beside_tools:
             raise BadField(
-                "this engine tells no logprobs beside tools: leave one of them out",
+                "this engine sends no logprobs beside tools: leave one of them out",
                 "unsupported_by_engine",
                 param="logprobs",
             )
@@ -243,14 +243,14 @@ class RequestContext:
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
         guard = held_characters(model.thought_guard, route.conduct)
-        looked_for = not DIALECTS[route.dialect].tells_stop and not is_guided(
+        looked_for = not DIALECTS[route.dialect].reports_stop and not is_guided(
             chat.choice, route.dialect, abilities
         )
         self._asked = AskedEngine(
             route.dialect,
             route.served_name,
             abilities,
-            plan.told,
+            plan.sent,
             plan.metered,
             guard,
             parsed.stops if looked_for else (),

@@ -48,8 +48,8 @@ class DialectSpec:
     metrics: the path of its Prometheus metrics (llama-server: only with `--metrics`).
     load: its gauges of running and waiting requests.
     metered: the request fields that make it report the number of generated tokens during generation.
-    tells_stop: it says which stop sequence ended a reply.
-    logprobs_beside_tools: it tells log-probabilities in a stream that may hold calls.
+    reports_stop: it says which stop sequence ended a reply.
+    logprobs_beside_tools: it sends log-probabilities in a stream that may hold calls.
     """
 
     fields: frozenset[str]
@@ -61,7 +61,7 @@ class DialectSpec:
     load: tuple[str, ...] = ()
     prefill: Mapping[str, Any] = field(default_factory=dict)
     metered: Mapping[str, Any] = field(default_factory=dict)
-    tells_stop: bool = True
+    reports_stop: bool = True
     logprobs_beside_tools: bool = True
 
 
@@ -111,7 +111,7 @@ DIALECTS: Mapping[Dialect, DialectSpec] = {
         separates=True,
         reasoning_is_answer=False,
         metered={"timings_per_token": True, "reasoning_control": True},
-        tells_stop=False,
+        reports_stop=False,
         logprobs_beside_tools=False,
         metrics="/metrics",
         load=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
