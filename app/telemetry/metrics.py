@@ -62,8 +62,8 @@ class Metrics:
         self._children: dict[tuple[object, ...], Any] = {}
         self._keys: set[str] = set()  # names of keys that are labels
         self._make_clocks(("model", "engine"))
-        self._make_counters(("model", "engine"))
-        self._make_key_counters()
+        self._make_request_counters(("model", "engine"))
+        self._make_gateway_counters()
         self._make_gauges(("model", "engine"))
 
     def _make_clocks(self, route: tuple[str, ...]) -> None:
@@ -110,7 +110,7 @@ class Metrics:
             VOICE_BUCKETS,
         )
 
-    def _make_counters(self, route: tuple[str, ...]) -> None:
+    def _make_request_counters(self, route: tuple[str, ...]) -> None:
         self._requests = self._counter(
             "manners_requests_total", "Requests, by how they ended.", (*route, "outcome")
         )
@@ -137,9 +137,21 @@ class Metrics:
         )
         self._asked_again = self._counter(
             "manners_retries_total",
-            "Replies of which nothing was left but calls that nobody asked for, asked once more with a hint, by what came of it.",
+            "Replies that held only calls which were not asked for, asked again with a hint, by result.",
             (*route, "result"),
         )
+        self._tokens = self._counter(
+            "manners_tokens_total",
+            "Tokens by the engine's count, by the name of the caller's key: prompt, completion, or cached (of the prompt).",
+            ("model", "key", "kind"),
+        )
+        self._key_limited = self._counter(
+            "manners_key_limited_total",
+            "Requests refused because their key had used up a limit or a budget, by code.",
+            ("key", "code"),
+        )
+
+    def _make_gateway_counters(self) -> None:
         self._turned_away = self._counter(
             "manners_unauthorized_total", "Requests without a right key, by listener.", ("listener",)
         )
@@ -167,18 +179,6 @@ class Metrics:
         )
         self._task_failures = self._counter(
             "manners_task_failures_total", "Background tasks that failed, by name.", ("task",)
-        )
-
-    def _make_key_counters(self) -> None:
-        self._tokens = self._counter(
-            "manners_tokens_total",
-            "Tokens by the engine's count, by the name of the caller's key: prompt, completion, or cached (of the prompt).",
-            ("model", "key", "kind"),
-        )
-        self._key_limited = self._counter(
-            "manners_key_limited_total",
-            "Requests refused because their key had used up a limit or a budget, by code.",
-            ("key", "code"),
         )
 
     def _make_gauges(self, route: tuple[str, ...]) -> None:
