@@ -110,7 +110,7 @@ class Metrics:
             VOICE_BUCKETS,
         )
 
-    def _make_request_counters(self, route: tuple[str, ...]) -> None:
+    def _make_counters(self, route: tuple[str, ...]) -> None:
         self._requests = self._counter(
             "manners_requests_total", "Requests, by how they ended.", (*route, "outcome")
         )
