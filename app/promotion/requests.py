@@ -141,7 +141,7 @@ def _previous(
 ) -> tuple[str, ...]:
     before = found.previous.engine if found.previous else None
     if before is None or not found.before:
-        raise Refused(f"{request.model} was served by nobody else before; promote an engine", "no_previous")
+        raise Refused(f"{request.model} was served by no other engine before; promote one", "no_previous")
     listed = tuple(map(catalogue.digest, config.models[request.model].live))
     if before in listed:
         return (before, *(engine for engine in listed if engine != before))

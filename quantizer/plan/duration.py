@@ -2,7 +2,7 @@
 
 A step's time is its products over what the GPU reaches of its peak, and the bytes that an optimizer moves over its
 bandwidth. The efficiencies are those of the committed measurements; on another GPU the same shares of its data sheet are
-assumed, which nobody has checked. Expect a factor of two.
+assumed, which has not been checked. Expect a factor of two.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SEARCH_AWQ: Final = 15_400
 9B shape on one H200 (whole-path.json); 1.28 s for 0.47B on one H100 (bench.json) are two thirds of that."""
 SEARCH_MSE: Final = 1400
 """The same for the sweep of 35 scales, at 40 bytes each. Counted, not measured."""
-FED_BACK_COLUMN: Final = 1e-4
-"""Error feedback, a column: some fifteen kernels are launched. Counted, not measured."""
+FED_BACK_COLUMN: Final = 3e-5
+"""Error feedback, a column: six kernels are launched. Counted, not measured."""
 READ, WRITTEN = 1.4e9, 0.5e9
 """Bytes a second from and to the disk, with starting and hashing, and with packing and the proof. Measured: ptq of
 whole-path.json, 16 CPU cores."""
