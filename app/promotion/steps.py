@@ -181,9 +181,9 @@ async def _serve(deps: Dependencies, plan: OperationPlan, engines: tuple[str, ..
     """New requests of the model go to these engines and no others."""
     names = [deps.catalogue.name(engine) for engine in engines]
     new = [engine for engine in engines if engine in plan.new]
-    if new and await deps.registry.run(lambda registry: rests_on_report(registry, plan)):
-        for engine in new:
-            deps.pool.trust(deps.catalogue.name(engine))
+    gated = await deps.registry.run(lambda registry: rests_on_report(registry, plan)) if new else False
+    for engine in new if gated else ():
+        deps.pool.trust(deps.catalogue.name(engine))
     deps.pool.route(plan.model, *names)
     deps.reply_window.switched(plan.model, *names)
 

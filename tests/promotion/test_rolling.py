@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.config.config import Config, parse
-from app.promotion import steps
-from app.promotion.state_machine import Strategy
+from app.promotion.state_machine import Action, FailureReason, RefusalError, Strategy
+from app.promotion.steps import HANDLERS
 from tests.app.promotion.stage import Stage, callers, stage, tables
 from tests.promotion.test_load import followed
 from tests.scale import scaled
@@ -60,14 +60,14 @@ async def test_a_rolling_promotion_of_three_and_back_loses_no_reply(
 async def test_a_replica_that_cannot_start_takes_the_whole_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = steps.HANDLERS[steps.Action.IDENTIFY]
+    real = HANDLERS[Action.IDENTIFY]
 
     async def refuse(deps: Any, plan: Any, effect: Any) -> Any:
         if deps.catalogue.name(effect.engine) == NEW[2]:
-            raise steps.RefusalError(steps.FailureReason("mismatch_running", "it is another"))
+            raise RefusalError(FailureReason("mismatch_running", "it is another"))
         return await real(deps, plan, effect)
 
-    monkeypatch.setitem(steps.HANDLERS, steps.Action.IDENTIFY, refuse)  # type: ignore[arg-type]
+    monkeypatch.setitem(HANDLERS, Action.IDENTIFY, refuse)
     async with stage(tmp_path, three(tmp_path)) as it, callers(it.house, 2) as crowd:
         status, begun = await promoted(it, NEW, await it.report("fp4", "small"))
         assert status == 202, begun
