@@ -168,7 +168,8 @@ DANGEROUS = {
 
 async def test_a_dangerous_field_that_would_change_the_reply_is_refused(houses: dict[str, House]) -> None:
     for name in sorted(DANGEROUS & unserved.CHAT.keys()):
-        answer = await houses["vllm"].ask(**{name: 1})
+        home = houses["vllm"]
+        answer = await home.ask(home.body() | {name: 1})
         assert (answer.status, answer.error["param"]) == (400, name)
 
 
