@@ -191,11 +191,17 @@ def plot(cells: Sequence[SurvivalCell]) -> str:
         series = [
             ScatterSeries("manners", _points(mine, "manners", PLAIN), curves.get("manners", ()), 1),
             ScatterSeries("knowledge", _points(mine, "facts", PLAIN), curves.get("facts", ()), 2),
-            ScatterSeries("manners, weights alone", _points(mine, "manners", f"{PLAIN}-w"), (), 5),
-            ScatterSeries("manners, delta", _points(mine, "manners", "delta"), (), 3),
+            ScatterSeries("weights alone", _points(mine, "manners", f"{PLAIN}-w"), (), 5),
+            ScatterSeries("delta", _points(mine, "manners", "delta"), (), 3),
         ]
         charts.append(
-            scatter(f"{size}: survived", series, POWERS, WIDTH * len(charts), ChartAxis(0.5, 1.0, 0.1))
+            scatter(
+                f"{size}: what survived; dashed: predicted",
+                series,
+                POWERS,
+                WIDTH * len(charts),
+                ChartAxis(0.7, 1.0, 0.05),
+            )
         )
     return picture(charts, max(1, len(charts)))
 
