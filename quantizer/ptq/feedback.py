@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from quantizer.checkpoint.source import Source
 from quantizer.core.errors import SourceError
+from quantizer.layers.attach import refresh_weight_amax
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks, grid
@@ -29,6 +30,8 @@ from quantizer.ptq.calibrate import InputStats, Weigh
 
 COLUMNS: Final = 128
 """Columns whose errors are spread at once over all that come after them."""
+VALUES: Final = tuple(sorted({sign * size for sign in (-1.0, 1.0) for size in grid.MAGNITUDES}))
+"""What a code can say. Which of two equally near ones is taken does not matter here."""
 
 
 @torch.no_grad()
@@ -48,15 +51,20 @@ def round_with_feedback(module: nn.Module, seen: Mapping[str, InputStats], dampi
 
 
 @torch.no_grad()
-def weigh_by_delta(module: nn.Module, base: Source, prefix: str, share: float) -> Weigh:
-    """Weights of tokens by what a fine-tune changes of a layer's output, for `watch`.
+def deltas_of(module: nn.Module, base: Source, prefix: str) -> dict[str, Tensor]:
+    """The change of every NVFP4 layer's weight since the base, by name.
 
-    base: the model before. prefix: the module's name in the model, with a dot at the end. Raises SourceError if the base
-    lacks a layer, or has it in another shape.
+    prefix: the module's name in the model, with a dot at the end. Raises SourceError if the base lacks a layer, or has it
+    in another shape.
     """
-    layers = nvfp4_layers(module)
-    deltas = {name: _delta(layer, base, f"{prefix}{name}.weight") for name, layer in layers.items()}
-    groups = {name: group for group in fused_groups(layers) for name in group}
+    return {
+        name: _delta(layer, base, f"{prefix}{name}.weight") for name, layer in nvfp4_layers(module).items()
+    }
+
+
+def weigh_by_delta(deltas: Mapping[str, Tensor], share: float) -> Weigh:
+    """Weights of tokens by what a fine-tune changes of a layer's output, for `watch`. deltas: from `deltas_of`."""
+    groups = {name: group for group in fused_groups(deltas) for name in group}
 
     def weigh(name: str, tokens: Tensor) -> Tensor:
         changed = [tokens @ deltas[member].T for member in groups.get(name, (name,))]
@@ -66,6 +74,14 @@ def weigh_by_delta(module: nn.Module, base: Source, prefix: str, share: float) -
         return 1 - share + share * torch.where(mean > 0, size / mean, 1.0)
 
     return weigh
+
+
+@torch.no_grad()
+def strengthen(module: nn.Module, deltas: Mapping[str, Tensor], strength: float) -> None:
+    """Make a fine-tune's change of the NVFP4 layers so many times as large."""
+    for name, layer in nvfp4_layers(module).items():
+        layer.weight.copy_(layer.weight.float() + (strength - 1) * deltas[name].float())
+    refresh_weight_amax(module)
 
 
 def _delta(layer: NVFP4Linear, base: Source, name: str) -> Tensor:
@@ -87,6 +103,7 @@ def reading_the_same(
     return list(found.values())
 
 
+@torch.no_grad()
 def fed_back(weight: Tensor, step: Tensor, gram: Tensor, damping: float) -> Tensor:
     """The rounded weight: float32 [out, in].
 
@@ -95,23 +112,29 @@ def fed_back(weight: Tensor, step: Tensor, gram: Tensor, damping: float) -> Tens
     """
     order = gram.diagonal().argsort(descending=True)
     factor = _factor(gram[order][:, order], damping)
-    left, steps = weight[:, order], step.repeat_interleave(blocks.BLOCK, dim=-1)[:, order]
+    factor /= factor.diagonal().clone().unsqueeze(1)
+    # Transposed, so that a column is contiguous: a GPU is kept busy by few kernels a column.
+    left = weight.T[order].contiguous()
+    steps = step.T.repeat_interleave(blocks.BLOCK, dim=0)[order]
     made = torch.empty_like(left)
-    for first in range(0, left.shape[1], COLUMNS):
-        some = slice(first, min(first + COLUMNS, left.shape[1]))
-        made[:, some], error = _columns(left[:, some].clone(), steps[:, some], factor[some, some])
-        left[:, some.stop :] -= error @ factor[some, some.stop :]
-    return torch.empty_like(made).index_copy_(1, order, made)
+    for first in range(0, len(left), COLUMNS):
+        some = slice(first, min(first + COLUMNS, len(left)))
+        error = _columns(left[some], steps[some], factor[some, some], made[some])
+        left[some.stop :].addmm_(factor[some, some.stop :].T, error, alpha=-1)
+    return torch.empty_like(made).index_copy_(0, order, made).T.contiguous()
 
 
-def _columns(left: Tensor, steps: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """Round some columns one after the other. Returns them, and their errors over the factor's diagonal."""
-    made, error = torch.empty_like(left), torch.empty_like(left)
-    for i in range(left.shape[1]):
-        made[:, i] = grid.nearest(left[:, i] / steps[:, i]) * steps[:, i]
-        error[:, i] = (left[:, i] - made[:, i]) / factor[i, i]
-        left[:, i:] -= error[:, i : i + 1] * factor[i : i + 1, i:]
-    return made, error
+def _columns(left: Tensor, steps: Tensor, factor: Tensor, made: Tensor) -> Tensor:
+    """Round some columns one after the other into `made`. Returns their errors. All [columns, out]; `left` is used up."""
+    values = torch.tensor(VALUES, device=left.device)
+    borders = (values[1:] + values[:-1]) / 2
+    error = torch.empty_like(left)
+    for i in range(len(left)):
+        place = torch.bucketize(left[i] / steps[i], borders, out_int32=True)
+        torch.mul(values.index_select(0, place), steps[i], out=made[i])
+        torch.sub(left[i], made[i], out=error[i])
+        left[i + 1 :].addr_(factor[i, i + 1 :], error[i], alpha=-1)
+    return error
 
 
 def _factor(gram: Tensor, damping: float) -> Tensor:

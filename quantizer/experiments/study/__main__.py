@@ -5,6 +5,7 @@
   one      one size and one seed
   check    compare CUDA graphs with the same work run eagerly
   collect  pack results and some fine-tunes into a few small files
+  ladder-report   the same for the ladder
   report   write tables, plots and text from the raw results of a folder
 """
 
@@ -53,6 +54,10 @@ def main(arguments: list[str] | None = None) -> None:
 
         for path in collect(given.folder, given.out, given.models):
             print(path, path.stat().st_size)
+    elif given.command == "ladder-report":
+        from quantizer.experiments.study import ladder_page
+
+        ladder_page.write(given.folder)
     else:
         from quantizer.experiments.study.report import write
 
@@ -135,7 +140,8 @@ def _parser() -> argparse.ArgumentParser:
     home.add_argument("folder", type=Path)
     home.add_argument("out", type=Path)
     home.add_argument("--models", type=int, default=3, help="fine-tunes of the larger size")
-    commands.add_parser("report").add_argument("folder", type=Path, nargs="?", default=Path("docs/study"))
+    for name in ("report", "ladder-report"):
+        commands.add_parser(name).add_argument("folder", type=Path, nargs="?", default=Path("docs/study"))
     return parser
 
 
