@@ -109,9 +109,7 @@ def _candidate(
     if request.engine is None:
         before = found.previous.engine if found.previous else None
         if before is None or found.previous_engine is None:
-            raise Refused(
-                f"{request.model} was served by nobody else before; promote an engine", "no_previous"
-            )
+            raise Refused(f"{request.model} was served by no other engine before; promote one", "no_previous")
         catalogue.add(found.previous_engine)
         return before
     digest = catalogue.digest(request.engine)

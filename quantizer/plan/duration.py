@@ -2,7 +2,7 @@
 
 A step's time is its products over what the GPU reaches of its peak, and the bytes that an optimizer moves over its
 bandwidth. The efficiencies are those of the committed measurements; on another GPU the same shares of its data sheet are
-assumed, which nobody has checked. Expect a factor of two.
+assumed, which has not been checked. Expect a factor of two.
 """
 
 from __future__ import annotations
