@@ -22,6 +22,7 @@ from app.stream.stops import can_be_found
 _STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
+    "repetition": "max_tokens",  # vLLM's, of a reply that it cut off
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }

@@ -255,6 +255,7 @@ async def test_sequences_too_long_to_be_looked_for_go_to_the_engine(home: House)
     [
         (chunk({}, "stop"), ("end_turn", None)),
         (chunk({}, "length"), ("max_tokens", None)),
+        (chunk({}, "repetition"), ("max_tokens", None)),
         (chunk({}, "content_filter"), ("refusal", None)),
         (chunk({}, "stop").replace(b'"finish_reason"', b'"stop_reason": "END", "finish_reason"'),
          ("stop_sequence", "END")),
