@@ -128,6 +128,7 @@ class ModelConfig(ConfigSection):
 
     live: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=MAX_REPLICAS)]
     fallback: Annotated[tuple[str, ...], FromList] = ()
+    max_unavailable: int = Field(default=1, ge=1, le=MAX_REPLICAS)
     baseline: str | None = None
     kind: Kind = "chat"
     thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"

@@ -140,6 +140,11 @@ class EnginePool:
         backend = self._backends.get(name)
         return backend is not None and backend.is_up
 
+    def takes(self, name: str) -> bool:
+        """Whether requests may be sent to the engine now."""
+        backend = self._backends.get(name)
+        return backend is not None and backend.takes_requests
+
     def trouble(self, name: str) -> str:
         """Why the engine is not up, by its driver's state."""
         backend = self._backends.get(name)

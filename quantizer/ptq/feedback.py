@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from quantizer.checkpoint.source import Source
 from quantizer.core.errors import SourceError
+from quantizer.layers.attach import refresh_weight_amax
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks, grid
@@ -50,15 +51,20 @@ def round_with_feedback(module: nn.Module, seen: Mapping[str, InputStats], dampi
 
 
 @torch.no_grad()
-def weigh_by_delta(module: nn.Module, base: Source, prefix: str, share: float) -> Weigh:
-    """Weights of tokens by what a fine-tune changes of a layer's output, for `watch`.
+def deltas_of(module: nn.Module, base: Source, prefix: str) -> dict[str, Tensor]:
+    """The change of every NVFP4 layer's weight since the base, by name.
 
-    base: the model before. prefix: the module's name in the model, with a dot at the end. Raises SourceError if the base
-    lacks a layer, or has it in another shape.
+    prefix: the module's name in the model, with a dot at the end. Raises SourceError if the base lacks a layer, or has it
+    in another shape.
     """
-    layers = nvfp4_layers(module)
-    deltas = {name: _delta(layer, base, f"{prefix}{name}.weight") for name, layer in layers.items()}
-    groups = {name: group for group in fused_groups(layers) for name in group}
+    return {
+        name: _delta(layer, base, f"{prefix}{name}.weight") for name, layer in nvfp4_layers(module).items()
+    }
+
+
+def weigh_by_delta(deltas: Mapping[str, Tensor], share: float) -> Weigh:
+    """Weights of tokens by what a fine-tune changes of a layer's output, for `watch`. deltas: from `deltas_of`."""
+    groups = {name: group for group in fused_groups(deltas) for name in group}
 
     def weigh(name: str, tokens: Tensor) -> Tensor:
         changed = [tokens @ deltas[member].T for member in groups.get(name, (name,))]
@@ -68,6 +74,14 @@ def weigh_by_delta(module: nn.Module, base: Source, prefix: str, share: float) -
         return 1 - share + share * torch.where(mean > 0, size / mean, 1.0)
 
     return weigh
+
+
+@torch.no_grad()
+def strengthen(module: nn.Module, deltas: Mapping[str, Tensor], strength: float) -> None:
+    """Make a fine-tune's change of the NVFP4 layers so many times as large."""
+    for name, layer in nvfp4_layers(module).items():
+        layer.weight.copy_(layer.weight.float() + (strength - 1) * deltas[name].float())
+    refresh_weight_amax(module)
 
 
 def _delta(layer: NVFP4Linear, base: Source, name: str) -> Tensor:

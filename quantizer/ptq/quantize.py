@@ -136,9 +136,11 @@ def run(
 
 def open_base(recipe: Recipe, base: Path | None) -> Source | None:
     """The model before its fine-tune, if the recipe asks for it. Raises RecipeError if it is not given, or not needed."""
-    if not (recipe.feedback and recipe.feedback.delta):
+    if not (recipe.feedback and recipe.feedback.needs_base):
         if base:
-            raise RecipeError(f"{recipe.name}: has no use for a base; only [feedback] with delta has")
+            raise RecipeError(
+                f"{recipe.name}: has no use for a base; only [feedback] with delta or strength has"
+            )
         return None
     if not (base or recipe.feedback.base):
         raise RecipeError(f"{recipe.name}: needs the model before its fine-tune: give --base DIR")

@@ -113,17 +113,26 @@ class Feedback:
     """Rounding with error feedback (GPTQ, arXiv 2210.17323), under the block scales of [weights].
 
     damping: added to the diagonal of the inputs' Gram matrix, as a share of its mean. delta: the share of a token's
-    weight that follows how much the fine-tune changes the layer's output there; 0 counts all tokens alike, anything
-    else needs a base. base: the folder of the model before its fine-tune, in BF16; `--base` says the same.
+    weight that follows how much the fine-tune changes the layer's output there; 0 counts all tokens alike. strength:
+    what is rounded is the base and so many times the fine-tune's change of the quantized layers; more than 1 makes the
+    fine-tune stronger than it was. base: the folder of the model before its fine-tune, in BF16, which delta and strength
+    need; `--base` says the same.
     """
 
     damping: float = 0.03
     delta: float = 0.0
+    strength: float = 1.0
     base: str = ""
 
     def __post_init__(self) -> None:
         check_range("damping", self.damping, 1e-6, 1.0)
         check_range("delta", self.delta, 0.0, 1.0)
+        check_range("strength", self.strength, 0.0, 10.0)
+
+    @property
+    def needs_base(self) -> bool:
+        """Whether the model before the fine-tune is needed."""
+        return self.delta > 0 or self.strength != 1
 
 
 @dataclass(frozen=True, slots=True)

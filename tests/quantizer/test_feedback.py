@@ -125,7 +125,7 @@ def test_tokens_count_by_what_the_fine_tune_changes_of_them(place: Path) -> None
     base = open_source(place / "base")
     block = model.model.layers[0]
     attach(block, make_plan(block, Layers()))
-    weigh = feedback.weigh_by_delta(block, base, "model.layers.0.", 0.75)
+    weigh = feedback.weigh_by_delta(feedback.deltas_of(block, base, "model.layers.0."), 0.75)
     x = torch.randn(50, block.mlp.gate_proj.in_features, dtype=torch.bfloat16)
     x[0] = 0
     weights = weigh("mlp.gate_proj", x)
@@ -142,8 +142,25 @@ def test_without_a_change_all_tokens_count_alike(place: Path) -> None:
     model: Any = load_model(open_source(place / "tuned"))
     block = model.model.layers[0]
     attach(block, make_plan(block, Layers()))
-    weigh = feedback.weigh_by_delta(block, open_source(place / "tuned"), "model.layers.0.", 0.75)
+    same = feedback.deltas_of(block, open_source(place / "tuned"), "model.layers.0.")
+    weigh = feedback.weigh_by_delta(same, 0.75)
     assert weigh("mlp.down_proj", torch.randn(9, 128, dtype=torch.bfloat16)).tolist() == [1.0] * 9
+
+
+def test_a_stronger_fine_tune_is_farther_from_its_base_the_same_way(place: Path) -> None:
+    model: Any = load_model(open_source(place / "tuned"))
+    block, base = model.model.layers[0], open_source(place / "base")
+    attach(block, make_plan(block, Layers()))
+    layers = nvfp4_layers(block)
+    before = {name: layer.weight.detach().float().clone() for name, layer in layers.items()}
+    deltas = feedback.deltas_of(block, base, "model.layers.0.")
+    feedback.strengthen(block, deltas, 1.5)
+    for name, layer in layers.items():
+        wanted = before[name] + 0.5 * deltas[name].float()
+        assert torch.allclose(layer.weight.float(), wanted, rtol=2**-8, atol=1e-6)
+    members = [layers[f"self_attn.{kind}_proj"] for kind in "qkv"]
+    largest = max(float(layer.largest_weight()) for layer in members)
+    assert all(float(layer.weight_amax) == largest for layer in members)
 
 
 def test_a_folder_of_plain_nvfp4_and_another_than_without_a_base(place: Path, tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def test_the_error_of_weights_alone_is_roundings_times_a_number(times: float) ->
 def test_every_method_of_the_ladder_is_one_of_ours() -> None:
     for method in (*LADDER.first, *LADDER.rest):
         name, _, part = method.partition("-")
+        name, _, times = name.partition("*")
+        assert not times or (name == "delta" and float(times) > 1)
         assert name in (*shipped_recipes(), "bf16")
         assert not part or part in ERRORS
 
@@ -63,7 +65,7 @@ def test_every_method_of_the_ladder_is_one_of_ours() -> None:
 def test_the_whole_way_in_small(tmp_path: Path) -> None:
     """Base, a full fine-tune and adapters, and each kind of method; what is there already is not made again."""
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
-    grid = replace(TINY_LADDER, first=("bf16", "default", "default-w", "delta"), rest=("qad",))
+    grid = replace(TINY_LADDER, first=("bf16", "default", "default-w", "delta"), rest=("qad", "delta*1.5"))
     material.write(tmp_path, grid, tokenizer, 1)
     Study(grid, "1.3M", 1, tmp_path, tokenizer, lambda: 1.0).run()
     record = json.loads((tmp_path / "1.3M-seed1.json").read_text())

@@ -18,7 +18,7 @@ BASE: Final = "base"
 """The name of a fine-tune without a step."""
 ERRORS: Final = {"w": 1.0, "x2": 2.0, "x4": 4.0}
 """Ends of methods' names, after a hyphen: of the rounded weights alone, with inputs in BF16, and how many times the error
-of rounding is in them."""
+of rounding is in them. A number after a star is `feedback.strength`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from quantizer.experiments.study.grid import BASE, GRID, TINY, Strength
 
 STEPS: Final = 162
 """Of a fine-tune: about three epochs of 430 conversations."""
-FIRST: Final = ("bf16", "default", "default-w", "delta")
+FIRST: Final = ("bf16", "default", "delta", "default-w", "delta*1.25")
 REST: Final = (
-    "gptq", "delta-w", "default-x2", "default-x4", "mlp_only", "four_over_six", "mse", "gptq-w", "qad", "qat",
+    "delta*1.5", "gptq", "delta-w", "default-x2", "default-x4", "mlp_only", "four_over_six", "mse", "gptq-w", "qad", "qat",
 )  # fmt: skip
 
 LADDER: Final = replace(

@@ -255,8 +255,10 @@ class Study:
 
     def _job(self, method: str) -> Job:
         data = Dataset(tuple(self.material.recovery), len(self.material.recovery), self.pad, "")
-        recipe = load_recipe(method)
-        before = open_source(self._folder(BASE)) if recipe.feedback and recipe.feedback.delta else None
+        name, _, times = method.partition("*")
+        recipe = load_recipe(name, [f"feedback.strength={times}"] if times else [])
+        needed = recipe.feedback and recipe.feedback.needs_base
+        before = open_source(self._folder(BASE)) if needed else None
         return Job(recipe, self.taught["source"], data, self.device, base=before)
 
     def _recovered(self, method: str) -> tuple[nn.Module, JsonObject]:
