@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
 
-from quantizer.experiments.study.activations import NUMERICS, measure, table  # noqa: E402
+from quantizer.experiments.study.activations import NUMERICS, measure, table
 
 MODELS = Path(__file__).parents[2] / "models"
 PAIR = (MODELS / "annie-nano-hf", MODELS / "annie-nano-nvfp4-hf")
