@@ -21,6 +21,7 @@ from app.stream.jsonscan import kind_of
 _STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
+    "repetition": "max_tokens",  # vLLM's, of a reply that it cut off
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }

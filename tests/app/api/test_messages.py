@@ -217,6 +217,7 @@ async def test_arguments_that_are_no_object_are_not_passed_off_as_none(
     [
         (chunk({}, "stop"), ("end_turn", None)),
         (chunk({}, "length"), ("max_tokens", None)),
+        (chunk({}, "repetition"), ("max_tokens", None)),
         (chunk({}, "content_filter"), ("refusal", None)),
         (chunk({}, "stop").replace(b'"finish_reason"', b'"stop_reason": "END", "finish_reason"'),
          ("stop_sequence", "END")),

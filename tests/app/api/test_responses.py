@@ -230,7 +230,7 @@ async def test_two_calls_are_two_items(home: House, client: AsyncOpenAI) -> None
 
 @pytest.mark.parametrize(
     ("reason", "expected"),
-    [("stop", ("completed", None)), ("length", ("incomplete", "max_output_tokens")),
+    [("stop", ("completed", None)), ("length", ("incomplete", "max_output_tokens")), ("repetition", ("incomplete", "max_output_tokens")),
      ("content_filter", ("incomplete", "content_filter"))],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [True, False])
