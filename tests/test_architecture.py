@@ -26,7 +26,7 @@ COMMAND_LINE = "app.cli.quantize"
 MAX_FUNCTION_LINES = 60
 
 PURE = (
-    "app.stream.", "app.api.", "app.engines.breaker", "deploy.engine.dialects", "app.errors.tree", "app.http.hosts", "app.api.chat_request", "app.api.strict_json", "app.api.tool_schema", "app.api.engine_request", "app.stream.audit", "app.api.thinking_budget",
+    "app.stream.", "app.api.", "app.engines.breaker", "app.engines.balancer", "deploy.engine.dialects", "app.errors.tree", "app.http.hosts", "app.api.chat_request", "app.api.strict_json", "app.api.tool_schema", "app.api.engine_request", "app.stream.audit", "app.api.thinking_budget",
     "app.promotion.state_machine", "app.promotion.eligibility", "app.promotion.bake", "app.promotion.identity",
     "app.promotion.overrides",
     "app.telemetry.redact", "app.shadow.replay", "app.shadow.compare",
@@ -212,7 +212,7 @@ SHORT_TASKS = {
     "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
     "app.promotion.warmup": 2,
-    "app.promotion.steps": 1,  # its error is looked at with every reply that is heard
+    "app.promotion.steps": 2,  # the watches of replicas, awaited; and one whose error is looked at with every reply that is heard
     "deploy.core.tasks": 1,
     "deploy.drivers.url": 1,  # awaited by whoever starts the engine
     "gates.run.runner": 1,

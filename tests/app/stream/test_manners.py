@@ -278,6 +278,58 @@ def test_a_family_that_is_switched_off_is_text() -> None:
     assert heard.content == "[THINK]a[/THINK]Hi."
 
 
+HALVES = (
+    "<thi", "</thi", "</think", "<think id='x", "<th\u200bin", "&lt;think", "\uff1cthink", "[THIN", "◁thi", "<|chan", "<|channel|>",
+    "<|channel|>analysis", "<tool_c", "</tool_cal", "[TOOL_CALLS", "[TOOL_CALLS]", "<|python_ta", "<|python_tag|>", "<func",
+    "<function=now", "<function=now>", "</funct", "<tool_call>\n", "<tool_call><func", "<tool_call>\n<", "<｜tool▁ca",
+)  # fmt: skip
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize("half", HALVES)
+def test_half_a_tag_at_the_end_of_a_reply_is_no_speech(half: str, size: int | None) -> None:
+    for finish in ("stop", "length"):
+        for tools in (True, False):
+            for guard in (0, UNBOUNDED):
+                data = wire(("Hi. " + half,), size, finish)
+                heard = heard_streaming(data, policy(tools=tools, guard=guard))
+                taken_back = half == "</think" and guard > 0
+                assert (heard.content, heard.calls) == ("" if taken_back else "Hi. ", [])
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_a_closing_tag_that_lost_its_end_still_ends_a_thought(finish: str) -> None:
+    heard = heard_streaming(stream("SECRET</think", finish=finish), policy(guard=UNBOUNDED))
+    assert "SECRET" not in heard.content
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+@pytest.mark.parametrize("end", ["3 <", "AT&", "a <3", "`<think", "[", "<b>", "x[1", "&lt;b&gt", "&lt;"])
+def test_the_end_of_prose_is_no_half_tag(end: str, finish: str) -> None:
+    assert heard_streaming(stream("Hi. " + end, finish=finish), policy()).content == "Hi. " + end
+
+
+@pytest.mark.parametrize("half", ["<thi", "</tool_cal", "[TOOL_C"])
+def test_half_a_tag_before_a_call_or_a_thought_is_no_speech(half: str) -> None:
+    """Its parser saw late that a call began: what it had sent by then is half of the call's tag."""
+    for behind in (NATIVE, field("SECRET")):
+        assert heard_streaming(stream("Hi. " + half, behind, "Bye."), policy()).content == "Hi. Bye."
+
+
+def test_half_a_tag_over_both_fields_at_the_end_is_no_speech() -> None:
+    heard = heard_streaming(stream("Hi.", field("SECRET</th"), "in"), policy())
+    assert heard.content == "Hi."
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize(
+    "char", "\x00\x08\x1b\x7f\xad\u034f\u061c\u180e\u200b\u200e\u202e\u2060\u2064\u2069\ufe0f\ufeff"
+)
+def test_an_invisible_character_hides_no_tag(char: str, size: int | None) -> None:
+    for said in (f"<th{char}ink>SECRET</think{char}>Hi.", f"<{char}think>SECRET<{char}/think>Hi."):
+        assert heard_streaming(wire((said,), size, "stop"), policy()).content == "Hi."
+
+
 TAGS = [tag for f in FAMILIES.values() for tag in (*f.opens, *f.closes, *f.starts, *f.finals, *f.ends)]
 TAGS += [tag for f in CALL_FAMILIES.values() for tags in msgspec.structs.astuple(f) for tag in tags]
 
@@ -316,6 +368,24 @@ def test_an_answer_in_the_reasoning_field_is_heard_without_its_thought() -> None
     rules = policy(reasoning_is_answer=True)
     assert heard_streaming(stream(field("SECRET</think>Two.")), rules).content == "Two."
     assert heard_streaming(stream(field("<think>SECRET</think>Two.")), rules).content == "Two."
+
+
+OTHER_CALLS: tuple[dict[str, Any] | str, ...] = (
+    '<tool_call>{"name": "other", "arguments": {}}</tool_call>',
+    "<tool_call>{'name'}</tool_call>",
+    {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "other", "arguments": "{}"}}]},
+)
+
+
+@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize("call", OTHER_CALLS, ids=["text", "broken", "native"])
+def test_reasoning_beside_a_call_that_is_dropped_is_no_answer(
+    call: dict[str, Any] | str, tools: bool
+) -> None:
+    """The engine knew what is thought and what is not: it made a call beside the thought."""
+    for said in ((field("SECRET"), call), (call, field("SECRET"))):
+        heard = heard_streaming(stream(*said), policy(tools=tools, reasoning_is_answer=True))
+        assert (heard.content, heard.calls, heard.error) == ("", [], FILTERED)
 
 
 def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:
