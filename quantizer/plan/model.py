@@ -16,9 +16,9 @@ from quantizer.core.errors import SourceError
 from quantizer.core.safetensors_header import HeaderEntry, is_file_name, read_header
 from quantizer.layers.selection import DELTANET
 
-KNOWN: Final = ("qwen3", "qwen3_5", "qwen3_5_text", "llama")
-"""Types of models whose memory is known: attention and MLP in every layer, or a DeltaNet in place of attention."""
-QUANTIZABLE: Final = KNOWN[:3]
+KNOWN: Final = ("qwen3", "qwen3_5", "qwen3_5_text", "qwen3_moe", "llama", "gemma3_text")
+"""Types of models whose memory is known: attention and MLP in every layer, or a DeltaNet in place of attention, or experts
+in place of the MLP."""
 NOT_LOADED: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
 """Parts that the text model does not load: they are copied from file to file."""
 HEAD: Final = "lm_head.weight"
