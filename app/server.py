@@ -221,8 +221,9 @@ async def _greet(
     if token_file:
         print(f"The operators' token is in {token_file}", flush=True)
     for name, model in gateway.config.models.items():
-        if (live := gateway.pool.model_route(name).live) != model.live:
-            print(f"{name} is served by {live}, which was promoted; the file names {model.live}", flush=True)
+        live, named = (", ".join(engines) for engines in (gateway.pool.model_route(name).live, model.live))
+        if live != named:
+            print(f"{name} is served by {live}, which was promoted; the file names {named}", flush=True)
     await gateway.pool.wait_ready()
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""

@@ -127,7 +127,7 @@ def _list(config: "Config", as_json: bool) -> int:
             "kind": spec.kind,
             "serves": spec.url or (str(spec.artefact) if spec.artefact else None),
             "image": spec.image,
-            "live_for": [m for m, model in config.models.items() if model.live == name],
+            "live_for": [m for m, model in config.models.items() if name in model.live],
             "fallback_for": [m for m, model in config.models.items() if name in model.fallback],
         }
         for name, spec in config.engines.items()

@@ -339,6 +339,11 @@ class Backend:
         """Whether it is ready, by its driver's state."""
         return self.engine is not None and self.engine.state.state is Phase.READY
 
+    @property
+    def takes_requests(self) -> bool:
+        """Whether `route` gives a route."""
+        return self.engine is not None and self.engine.url is not None and self.breaker.passes
+
     def route(self) -> Route | None:
         """Where to send a request; None if it takes none now."""
         if self.engine is None or self.engine.url is None or not self.breaker.passes:

@@ -76,6 +76,8 @@ def plan(
     """
     candidate = _candidate(request, found, config, catalogue)
     assert found.live.engine is not None
+    if len(config.models[request.model].live) > 1:
+        raise Refused(f"{request.model} has replicas, which are changed in the configuration", "has_replicas")
     if candidate == found.live.engine:
         raise Refused(f"{request.model} is served by {catalogue.name(candidate)} already", "already_live")
     fallbacks = tuple(catalogue.digest(name) for name in config.models[request.model].fallback)
@@ -107,9 +109,7 @@ def _candidate(
     if request.engine is None:
         before = found.previous.engine if found.previous else None
         if before is None or found.previous_engine is None:
-            raise Refused(
-                f"{request.model} was served by nobody else before; promote an engine", "no_previous"
-            )
+            raise Refused(f"{request.model} was served by no other engine before; promote one", "no_previous")
         catalogue.add(found.previous_engine)
         return before
     digest = catalogue.digest(request.engine)

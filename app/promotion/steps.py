@@ -174,7 +174,7 @@ async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     """New requests of the model go to the engine. If it cannot be brought up, the old route stays."""
     evidence = await start(deps, plan, effect)
     name = deps.catalogue.name(effect.engine)
-    before = deps.pool.model_route(plan.model).live
+    before = deps.pool.model_route(plan.model).first
     is_candidate = effect.engine == plan.candidate
     if is_candidate and await deps.registry.run(lambda registry: rests_on_report(registry, plan)):
         deps.pool.trust(name)

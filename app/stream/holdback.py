@@ -195,7 +195,7 @@ class HoldBack:
         self._show(event, out)
 
     def _is_native(self, event: Event) -> bool:
-        """A call that the engine itself made: nobody mused about that one."""
+        """A call that the engine itself made: it is no part of a thought."""
         return isinstance(event, CallStart | CallArguments) and event.index < RESCUED_INDEX
 
     def _before_native(self, out: list[Event]) -> None:

@@ -17,7 +17,7 @@ _ENGINES = PanelRow(
     "Engines",
     (
         StateTimelinePanel(
-            "Live", "The engine that each model is served by; a change is a promotion or a rollback.",
+            "Live", "The engines that each model is served by; a change is a promotion or a rollback.",
             (Query('manners_active_engine{model=~"$model",engine=~"$engine"}', "{{model}}: {{engine}}"),),
         ),
         StateTimelinePanel(

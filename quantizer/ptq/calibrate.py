@@ -49,8 +49,8 @@ class InputStats:
         """The mean magnitude of each channel: float32 [in]."""
         return self.total / max(1, self.tokens)
 
-    def add(self, x: Tensor) -> None:
-        """Add tokens. x: float [tokens, in]."""
+    def add(self, x: Tensor, weight: Tensor | None = None) -> None:
+        """Add tokens. x: float [tokens, in]. weight: float32 [tokens], of each token in the Gram matrix; by default 1."""
         if not len(x):
             return
         size = x.abs()
@@ -58,7 +58,7 @@ class InputStats:
         self.total += size.mean(dim=0).float() * len(x)
         self.tokens += len(x)
         if self.gram is not None:
-            self.gram += gram(x)
+            self.gram += gram(x if weight is None else x * weight.sqrt().unsqueeze(1).to(x.dtype))
 
 
 def gram(x: Tensor) -> Tensor:
@@ -72,11 +72,16 @@ def gram(x: Tensor) -> Tensor:
     return x.T @ x
 
 
+Weigh = Callable[[str, Tensor], Tensor]
+"""From a layer's name and tokens that it reads, float [tokens, in], to their weights in its Gram matrix: float32 [tokens]."""
+
+
 @dataclass(slots=True)
 class _Watch:
     """Hooks on layers. A layer that reads the same tensor as the layer before it shares that layer's record."""
 
     gram: Container[str]
+    weigh: Weigh | None = None
     experts: Container[str] = ()  # layers that read some of the tokens only, and no padding
     seen: dict[str, InputStats] = field(default_factory=dict)
     kept: Tensor | None = None  # positions of a batch's tokens; None if there is no padding
@@ -90,7 +95,8 @@ class _Watch:
                 return
             if name not in self.seen:
                 self.seen[name] = self._nothing(name, x)
-            self.seen[name].add(x if name in self.experts else self._tokens(x))
+            tokens = self._tokens(name, x)
+            self.seen[name].add(tokens, self.weigh(name, tokens) if self.weigh else None)
             self.last = (x, self.seen[name])
 
         return look
@@ -100,7 +106,7 @@ class _Watch:
         that."""
         self.seen[name] = record
         if record.gram is None and name in self.gram:
-            tokens = x if name in self.experts else self._tokens(x)
+            tokens = self._tokens(name, x)
             if record.tokens == len(tokens):  # otherwise earlier batches would be missing
                 record.gram = gram(tokens)
 
@@ -115,10 +121,10 @@ class _Watch:
         nobody[self.kept] = chosen[self.kept]
         return hidden, nobody, weights
 
-    def _tokens(self, x: Tensor) -> Tensor:
+    def _tokens(self, name: str, x: Tensor) -> Tensor:
         """Remove padding: […, in] to [tokens, in]."""
         tokens = x.flatten(0, -2)
-        return tokens if self.kept is None else tokens.index_select(0, self.kept)
+        return tokens if self.kept is None or name in self.experts else tokens.index_select(0, self.kept)
 
     def _nothing(self, name: str, x: Tensor) -> InputStats:
         width = x.shape[-1]
@@ -147,15 +153,20 @@ def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = (
 
 @torch.no_grad()
 def watch(
-    module: nn.Module, run: Iterable[Batch], gram: Container[str] = (), prefix: str = ""
+    module: nn.Module,
+    run: Iterable[Batch],
+    gram: Container[str] = (),
+    prefix: str = "",
+    weigh: Weigh | None = None,
 ) -> dict[str, InputStats]:
     """Record the inputs of a module's NVFP4 layers, by layer name, while something else runs data through it.
 
-    run: yields each batch before it runs it. gram, errors: as for `observe`. prefix: of the names in errors.
+    run: yields each batch before it runs it. gram, errors: as for `observe`. prefix: of the names in errors. weigh: of
+    layers that read the same tensor it is asked for the first, so all of them must be in `gram` or none.
     """
     routed = {name: m for name, m in module.named_modules() if isinstance(m, SeparateExperts)}
     inside = {n for n in nvfp4_layers(module) if any(n.startswith(f"{name}.") for name in routed)}
-    watching = _Watch(gram, inside)
+    watching = _Watch(gram, weigh, inside)
     hooks = [experts.register_forward_pre_hook(watching.skip_padding) for experts in routed.values()]
     hooks += [layer.register_forward_pre_hook(watching.hook(n)) for n, layer in nvfp4_layers(module).items()]
     try:

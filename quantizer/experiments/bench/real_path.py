@@ -57,7 +57,10 @@ PATH_STEPS: Final = (
     PathStep("surgery", f"surgery {{nvfp4}} --for {SERVER} --out {{wrapped}} --json", "wrapped"),
     PathStep("gguf", "gguf {bf16} --type q4_k_m --out {gguf} --force", "gguf"),
     PathStep("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json --force", "awq"),
-    PathStep("modelopt_awq", makes="theirs", drops=("awq",)),
+    PathStep("risk", "risk --base {bf16} --source {bf16} --json"),
+    PathStep("delta", "ptq --recipe delta --base {bf16} --source {bf16} --data {data} --out {delta} --json --force",
+             "delta", ("awq",)),
+    PathStep("modelopt_awq", makes="theirs", drops=("delta",)),
     PathStep("llama_cpp"),
     PathStep("qat", f"qat --source {{bf16}} --data {{data}} --out {{qat}} --json --force {TRAINED}", "qat",
          ("theirs", "nvfp4", "wrapped", "gguf"), CAP),
@@ -119,7 +122,7 @@ def folder_of(name: str, place: Path, scratch: Path) -> Path:
 def _command(part: PathStep, place: Path, scratch: Path) -> dict[str, Any]:
     from quantizer.cli import main
 
-    names = ("bf16", "nvfp4", "wrapped", "gguf", "awq", "qat", "qad")
+    names = ("bf16", "nvfp4", "wrapped", "gguf", "awq", "delta", "qat", "qad")
     folders = {name: folder_of(name, place, scratch) for name in names}
     argv = ["quantize", *(word.format(**folders, data=place / "rows.jsonl") for word in part.command.split())]
     parser = argparse.ArgumentParser(prog="manners")
