@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from quantizer.layers.experts import sibling_experts
+from quantizer.core.expert_names import sibling_experts
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.layers.selection import select_layers

@@ -1,27 +1,16 @@
-"""Experts of a mixture (Qwen3-MoE) as linear layers of their own, named as checkpoints name them.
+"""Experts of a mixture (Qwen3-MoE) as linear layers of their own.
 
-transformers keeps the experts of a layer as two tensors, `experts.gate_up_proj` [experts, 2 x inner, width] and
-`experts.down_proj` [experts, width, inner]. Servers load a quantized model by expert, `experts.3.gate_proj.weight`, so
-each has scales of its own. `separate_experts` gives a model that form: everything that looks for linear layers then finds
-them. A folder may hold either form: `separate_tensor` says which part of a stacked tensor an expert's is.
-
-Source: transformers, models/qwen3_moe/modeling_qwen3_moe.py, Qwen3MoeExperts; for scales, vLLM's
-model_executor/layers/quantization/modelopt.py, ModelOptNvFp4FusedMoE: one input scale for all experts of a layer, the
-largest, and one tensor scale for gate and up.
+transformers keeps the experts of a layer as two stacked tensors. `separate_experts` gives each expert layers of its own, named
+as in checkpoints (`quantizer.core.expert_names`): everything that looks for linear layers then finds them, and each has a
+scale of its own, as servers load it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-GATE, UP, DOWN = "gate_proj", "up_proj", "down_proj"
-_STACKED: Final = re.compile(r"(.*\.experts)\.(gate_up_proj|down_proj)")
-_EXPERT: Final = re.compile(r"(.*\.experts)\.\d+\.(gate_proj|up_proj|down_proj)")
 
 
 class Expert(nn.Module):
@@ -65,26 +54,3 @@ def separate_experts(model: nn.Module) -> None:
             experts = (Expert(width, double // 2, act, stacked.dtype) for _ in range(count))
             model.set_submodule(name, SeparateExperts(experts))
     model.eval()
-
-
-def separate_tensor(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int, slice]]:
-    """The tensors that a stacked one stands for: an expert's name, its index, and its rows within that. Nothing for any
-    other tensor."""
-    found = _STACKED.fullmatch(name)
-    if found is None or len(shape) != 3:
-        return
-    experts, rows = shape[:2]
-    half = rows // 2
-    parts = {DOWN: slice(0, rows)} if found[2] == DOWN else {GATE: slice(0, half), UP: slice(half, rows)}
-    for index in range(experts):
-        for part, place in parts.items():
-            yield f"{found[1]}.{index}.{part}.weight", index, place
-
-
-def sibling_experts(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Layers whose inputs a server rounds by one scale: gate and up of all experts of a layer, and down of all."""
-    groups: dict[tuple[str, bool], list[str]] = {}
-    for name in names:
-        if found := _EXPERT.fullmatch(name):
-            groups.setdefault((found[1], found[2] == DOWN), []).append(name)
-    return [tuple(group) for group in groups.values()]

@@ -64,7 +64,12 @@ def gemma3(seed: int = 0, **more: Any) -> Any:
 
 def qwen3_moe(seed: int = 0, **more: Any) -> Any:
     """Two layers of Qwen3-MoE: four experts, of which two see a token."""
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
+    experts = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "norm_topk_prob": True,
+    }
     return _build(Qwen3MoeForCausalLM, Qwen3MoeConfig(num_hidden_layers=2, **SIZE | experts | more), seed)
 
 
