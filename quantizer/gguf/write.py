@@ -175,7 +175,7 @@ def _first_token(document: dict[str, Any]) -> str | None:
     """The token that the tokenizer puts before every text, as Llama's does; None if it puts none."""
     post = document.get("post_processor") or {}
     for part in post.get("processors", [post]):
-        first = next(iter(part.get("single") or []), {})
+        first: dict[str, Any] = next(iter(part.get("single") or []), {})
         if "SpecialToken" in first:
             token: str = first["SpecialToken"]["id"]
             return token

@@ -66,7 +66,7 @@ def llama() -> Any:
 
 def qwen3_moe() -> Any:
     """Two blocks of four experts each, of which two see a token."""
-    experts = {
+    experts: dict[str, Any] = {
         "num_experts": 4,
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 64,

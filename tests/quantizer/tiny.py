@@ -58,13 +58,13 @@ def llama(seed: int = 0, **more: Any) -> Any:
 
 def gemma3(seed: int = 0, **more: Any) -> Any:
     """One layer of Gemma 3 that looks back for 8 tokens, and one that looks back for all."""
-    kinds = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
+    kinds: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
     return _build(Gemma3ForCausalLM, Gemma3TextConfig(num_hidden_layers=2, **SIZE | kinds | more), seed)
 
 
 def qwen3_moe(seed: int = 0, **more: Any) -> Any:
     """Two layers of Qwen3-MoE: four experts, of which two see a token."""
-    experts = {
+    experts: dict[str, Any] = {
         "num_experts": 4,
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 64,
