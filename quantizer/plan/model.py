@@ -175,8 +175,11 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
 
 def _by_expert(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """A tensor, or those of the experts that are stacked in it."""
-    parts = [(part, (rows.stop - rows.start, shape[2])) for part, _, rows in separate_tensor(name, shape)]
-    yield from parts or [(name, shape)]
+    parts = list(separate_tensor(name, shape))
+    for part, _, rows in parts:
+        yield part, (rows.stop - rows.start, shape[2])
+    if not parts:
+        yield name, shape
 
 
 def _intermediate(text: Mapping[str, Any]) -> int:
