@@ -31,6 +31,7 @@ class Upstream:
         self._connect_timeout = connect_timeout
         self._batch = batch
         self._idle: deque[EngineReply] = deque()
+        self._expiry: asyncio.TimerHandle | None = None  # of the oldest idle connection, or sooner
         self._tls: ssl.SSLContext | None = None
         self.open = 0  # replies outstanding
 
@@ -52,13 +53,20 @@ class Upstream:
             return reply.close()
         reply.idle_since = time.monotonic()
         self._idle.append(reply)
-        asyncio.get_running_loop().call_later(KEEP_ALIVE_SECONDS, self._expire)
+        if self._expiry is None:  # one timer for all: a busy pool would set hundreds a second
+            self._expire_in(KEEP_ALIVE_SECONDS)
+
+    def _expire_in(self, seconds: float) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         """Drop connections that have been idle too long; the oldest stands first."""
+        self._expiry = None
         limit = time.monotonic() - KEEP_ALIVE_SECONDS + 0.01
         while self._idle and self._idle[0].idle_since <= limit:
             self._idle.popleft().close()
+        if self._idle:
+            self._expire_in(self._idle[0].idle_since - limit)
 
     async def _connect(self, url: str) -> EngineReply:
         parts = urlsplit(url)

@@ -84,6 +84,7 @@ class EngineReply(asyncio.Protocol):
         self._head: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
         self._parts: list[bytes] = []  # of the body, not yet given to the sink
+        self.on_body = self._parts.append  # what the parser calls
         self._error: MannersError | None = None
         self._ended = False
         self._aborted = False
@@ -100,7 +101,8 @@ class EngineReply(asyncio.Protocol):
         assert self._transport is not None
         self._parser = httptools.HttpResponseParser(self)
         self.status, self.headers, self.complete = 0, {}, False
-        self._sink, self._parts, self._error, self._ended = None, [], None, False
+        self._sink, self._error, self._ended = None, None, False
+        self._parts.clear()
         self._answered, self._framing_bytes, self._early_bytes = False, 0, 0
         self._head = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -228,9 +230,6 @@ class EngineReply(asyncio.Protocol):
         if self._head and not self._head.done():
             self._head.set_result(None)
 
-    def on_body(self, body: bytes) -> None:
-        self._parts.append(body)
-
     def on_message_complete(self) -> None:
         if self.status:  # not one of the 1xx kind
             self._ended = True
@@ -267,9 +266,10 @@ class EngineReply(asyncio.Protocol):
         sink = self._sink
         if sink is None:
             return
-        if self._parts:
-            parts, self._parts = self._parts, []
-            sink.data(parts[0] if len(parts) == 1 else b"".join(parts))
+        if parts := self._parts:
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            sink.data(data)
         if self._ended or self._error:
             sink.end(self._error)
             self._sink = None  # not before: an end that raised is told again, with the error
