@@ -57,12 +57,35 @@ class LogOutput:
         return self._encode(event)
 
 
+class _Lines(structlog.BoundLoggerBase):
+    """structlog's filtering logger, for one processor that is called at once: in every request there is a line."""
+
+    def _say(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        try:
+            line = self._processors[0](self._logger, level, {"event": event, **fields})
+        except structlog.DropEvent:
+            return
+        self._logger.msg(line)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._say("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._say("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._say("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._say("error", event, fields)
+
+
 def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -> Logger:
     """Set up structlog and route the standard library's warnings through it."""
     output = output or LogOutput()
     structlog.configure(
-        processors=[output.line],  # one, for it runs in every request
-        wrapper_class=structlog.make_filtering_bound_logger("debug"),
+        processors=[output.line],
+        wrapper_class=_Lines,
         logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
