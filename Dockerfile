@@ -11,7 +11,7 @@ FROM ${BASE} AS build
 RUN python3 -m venv /opt/venv
 WORKDIR /opt/manners
 COPY requirements/gateway.txt requirements/
-RUN /opt/venv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/gateway.txt
+RUN /opt/venv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r requirements/gateway.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY deploy deploy

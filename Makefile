@@ -145,18 +145,19 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# Locks name every package, so pip need not resolve: with --no-deps a release of tomorrow changes nothing.
 $(VENV)/.gateway: $(BIN)/python requirements/gateway.txt pyproject.toml
-	$(PIP) --require-hashes -r requirements/gateway.txt
+	$(PIP) --no-deps --require-hashes -r requirements/gateway.txt
 	$(PIP) --no-deps --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt
-	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --no-deps --require-hashes -r requirements/dev.txt
 	@touch $@
 
 $(VENV)/.quantizer: $(VENV)/.dev requirements/quantizer.txt
 	$(PIP) torch==$(TORCH)
-	$(PIP) --require-hashes -r requirements/quantizer.txt
+	$(PIP) --no-deps --require-hashes -r requirements/quantizer.txt
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt

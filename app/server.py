@@ -23,7 +23,7 @@ from app.wiring import Gateway, create_gateway
 from deploy.core.tasks import spawn
 
 TELL_SECONDS = 1.5
-"""How long callers are given to hear that their stream is cut off by the end of the drain."""
+"""How long callers have to receive the error that the end of the drain cut their stream off."""
 SWEEP_TICKS = 20
 """Connections are looked at for peers that read nothing every so many ticks of uvicorn's server, 0.1 s each."""
 SPARE_DESCRIPTORS = 512
@@ -85,7 +85,7 @@ def server(
     limits: ConnectionLimits = DEFAULT_LIMITS,
     count: Callable[[str], None] = lambda code: None,
 ) -> "_Server":
-    """One that listens where it is told by `serve(sockets=...)`. `count` is called with the code of what is no request."""
+    """One that listens on the sockets given to `serve(sockets=...)`. `count` is called with the code of what is no request."""
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=partial(Connection, limits=limits, count=count),  # type: ignore[arg-type]  # it is only called
@@ -195,7 +195,7 @@ async def _until_signal(listeners: Iterable[asyncio.Task[None]]) -> None:
 
 
 async def _drain(gateway: Gateway) -> None:
-    """Take nothing new, and let what runs come to its end, for a while; then tell who is left."""
+    """Take nothing new, let what runs finish for a while, then tell the callers that are left."""
     gateway.proxy.draining = True
     gateway.log.info("draining", count=gateway.proxy.in_flight)
     if not await _idle(gateway, gateway.config.gateway.drain_seconds):
@@ -222,8 +222,9 @@ async def _greet(
     if token_file:
         print(f"The operators' token is in {token_file}", flush=True)
     for name, model in gateway.config.models.items():
-        if (live := gateway.pool.model_route(name).live) != model.live:
-            print(f"{name} is served by {live}, which was promoted; the file names {model.live}", flush=True)
+        live, named = (", ".join(engines) for engines in (gateway.pool.model_route(name).live, model.live))
+        if live != named:
+            print(f"{name} is served by {live}, which was promoted; the file names {named}", flush=True)
     await gateway.pool.wait_ready()
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""

@@ -58,7 +58,7 @@ SURFACES: tuple[Surface, ...] = (
 
 @dataclass(frozen=True)
 class Gateway:
-    """Two ASGI applications over one fleet."""
+    """Two ASGI applications over one engine pool."""
 
     config: Config
     pool: EnginePool
@@ -229,7 +229,7 @@ def _application(
 
 
 def _watched_memory(metrics: Metrics) -> Guard:
-    """The guard of the host's memory, and what it reads in the metrics; 0 where nothing tells."""
+    """The guard of the host's memory, and what it reads in the metrics; 0 where it cannot be read."""
     guard = Guard()
     now = guard.memory()
     metrics.memory(

@@ -65,7 +65,7 @@ class Account:
         self.changed = True
 
     def headers(self, now: float) -> Headers:
-        """What a reply tells of the limits a minute."""
+        """What a reply's headers say about the limits a minute."""
         return rules.headers(self.limits, self.meter, now)
 
     def _refusal(self, excess: Excess) -> KeyLimited:

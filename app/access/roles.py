@@ -1,6 +1,6 @@
 """What each operator may do: three roles, and the role that every admin route needs. Pure.
 
-`watch` reads. `promote` also changes which engine serves, and uploads reports. `administer` also decides whom to trust:
+`watch` reads. `promote` also changes which engine serves, and uploads reports. `administer` also decides who is trusted:
 overrides, revocations, keys, operators and the configuration.
 """
 

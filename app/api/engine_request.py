@@ -25,7 +25,7 @@ DEFAULT_ROOM = 1024
 class AskedEngine(msgspec.Struct, frozen=True):
     """The engine that is asked, and how: what a request and its reply depend on beside the caller's words.
 
-    thinking: what it is told of thinking. metered: it is to tell how many tokens it has made, while it makes them.
+    thinking: the switch or budget that it is sent. metered: it must report how many tokens it has made, while it makes them.
     guard: characters of a streamed reply that are held at its start, and behind a thought.
     """
 
@@ -47,7 +47,7 @@ SOME_TOOLS_HINT = (
     "Only the tools that are listed can be called, and only in the form that was given. "
     "If none of them fits, answer in words."
 )
-"""What a model is told that answered with nothing but calls that could not be handed on."""
+"""The hint for a model that answered with nothing but calls that could not be passed on."""
 
 _MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
 

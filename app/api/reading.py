@@ -53,7 +53,7 @@ def read(kind: type[Model], raw: bytes, turns: str = "", most: int = 0) -> Model
 
 
 def _kind_error(error: ValidationError, body: Any) -> BadField | None:
-    """A `type` that is not served, told with those that are."""
+    """The error for a `type` that is not served; it lists those that are."""
     for fault in error.errors(include_url=False):
         if fault["type"] == "union_tag_invalid":
             param = path_in(body, fault["loc"]) + ".type"

@@ -1,6 +1,6 @@
 """`POST /v1/responses`, OpenAI's Responses API. Pure.
 
-A response is a list of output items: reasoning (where it is shown), messages and function calls. `_Row`
+A response is a list of output items: reasoning (where it is shown), messages and function calls. `_ResponseBuilder`
 builds them for streamed and whole replies alike; a stream also gets a numbered event for every step.
 """
 
@@ -55,8 +55,8 @@ class Responses(OverChat):
         return ResponsesRequest.model_json_schema(ref_template=REFS)
 
 
-class _Row:
-    """The response as it grows. Every method gives the steps to tell."""
+class _ResponseBuilder:
+    """The response as it grows. Every method returns the events of a streamed one."""
 
     def __init__(self, head: ReplyHead, echo: dict[str, Any]) -> None:
         self._head = head
@@ -212,29 +212,29 @@ class ResponsesEncoder:
     """`feed` events, get SSE bytes."""
 
     def __init__(self, head: ReplyHead, echo: dict[str, Any]) -> None:
-        self._row = _Row(head, echo)
+        self._response = _ResponseBuilder(head, echo)
         self._number = 0  # of the next event
-        self._begin = [("response.created", {"response": self._row.response("in_progress")}),
-                       ("response.in_progress", {"response": self._row.response("in_progress")})]  # fmt: skip
+        self._begin = [("response.created", {"response": self._response.response("in_progress")}),
+                       ("response.in_progress", {"response": self._response.response("in_progress")})]  # fmt: skip
 
     def feed(self, events: Sequence[Event]) -> bytes:
         """The bytes these events are on the wire; b"" when the caller is to see nothing."""
-        return b"".join([self._tell(step) for step in self._row.feed(events)])
+        return b"".join([self._event(step) for step in self._response.feed(events)])
 
     def texts(self, texts: Sequence[str]) -> bytes:
         """Plain texts of choice 0."""
-        if not self._row.is_speaking:
+        if not self._response.is_speaking:
             return self.feed([Text(0, text) for text in texts])
         text = "".join(texts)
-        self._row.say(text)
-        delta = {**self._row.place, "content_index": 0, "delta": text, "logprobs": []}
-        return self._tell(("response.output_text.delta", delta))
+        self._response.say(text)
+        delta = {**self._response.place, "content_index": 0, "delta": text, "logprobs": []}
+        return self._event(("response.output_text.delta", delta))
 
     def fault(self, message: str, code: str, kind: str) -> bytes:
         """response.failed."""
-        return self._tell(self._row.fail(message, code))
+        return self._event(self._response.fail(message, code))
 
-    def _tell(self, step: Step) -> bytes:
+    def _event(self, step: Step) -> bytes:
         begin, self._begin = self._begin, []
         return b"".join([self._frame(*one) for one in [*begin, step]])
 
@@ -248,7 +248,7 @@ class ResponsesCollector:
     """`feed` events, then take the Response."""
 
     def __init__(self, head: ReplyHead, echo: dict[str, Any]) -> None:
-        self._row = _Row(head, echo)
+        self._response = _ResponseBuilder(head, echo)
 
     def texts(self, texts: Sequence[str]) -> None:
         """Take plain texts of choice 0."""
@@ -256,9 +256,9 @@ class ResponsesCollector:
 
     def feed(self, events: Sequence[Event]) -> None:
         """Take events in order."""
-        for _ in self._row.feed(events):
-            pass  # nobody is told of the steps
+        for _ in self._response.feed(events):
+            pass  # a whole reply has no events
 
     def message(self) -> bytes:
         """The Response as JSON."""
-        return _json(self._row.response(self._row.status))
+        return _json(self._response.response(self._response.status))

@@ -99,7 +99,7 @@ class NamedTool(Read):
 
 
 class AllowedTools(Read):
-    """The tools that may, or must, be called: the model is told of no others."""
+    """The tools that may, or must, be called: the model is shown no others."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]

@@ -34,7 +34,7 @@ Why = Literal["tokens", "time", "overrun"]
 class ThoughtLimit:
     """What a thought may take. `seconds` count from the request's last byte in.
 
-    kept: the engine was told the budget, and `tokens` is what it can have taken only by breaking
+    kept: the engine was sent the budget, and `tokens` is what it can have taken only by breaking
     it. means: how it is ended; None: it can only be counted.
     """
 
@@ -59,14 +59,14 @@ def thought_limit(thinking: Thinking, milliseconds: int | None, abilities: Abili
 
 
 class ThoughtPlan(msgspec.Struct, frozen=True):
-    """How a request's thought is asked for and looked after.
+    """How a request's thought is asked for and limited.
 
-    told: what the engine is asked (it is not told a budget that it would refuse). closer: the id of
-    the token that ends the thought, where the text may lack the tag. metered: the engine is to tell
+    sent: what the engine is sent (never a budget that it would refuse). closer: the id of
+    the token that ends the thought, where the text may lack the tag. metered: the engine must report
     the tokens that it makes, while it makes them.
     """
 
-    told: Thinking
+    sent: Thinking
     limit: ThoughtLimit | None = None
     closer: int | None = None
 
@@ -80,8 +80,8 @@ def thought_plan(thinking: Thinking, milliseconds: int | None, abilities: Abilit
     if thinking == 0:
         return ThoughtPlan(0)
     limit = thought_limit(thinking, milliseconds, abilities)
-    told = thinking if limit is None or limit.kept else None
-    return ThoughtPlan(told, limit, abilities.closer if abilities.reasoning_field is None else None)
+    sent = thinking if limit is None or limit.kept else None
+    return ThoughtPlan(sent, limit, abilities.closer if abilities.reasoning_field is None else None)
 
 
 class ThoughtWatch:

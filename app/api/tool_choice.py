@@ -1,6 +1,6 @@
 """`tool_choice`: what a caller asks of tool calls, how an engine is made to keep it, whether its reply did. Pure.
 
-    asked                        shown to the model   told by words             guided
+    asked                        shown to the model   tool_choice sent         guided
     "none"                       no tool              nothing
     "auto", or nothing           all tools            "auto", or nothing
     "required"                   all tools            "required"                "none", and a schema for the reply
@@ -8,7 +8,7 @@
     allowed tools, "auto"        those                "auto"
     allowed tools, "required"    those                "required"                "none", and a schema
 
-A model cannot call what it is not told of, so a choice among tools is made by showing only these, and engines are sent
+A model cannot call what it is not shown, so a choice among tools is made by showing only these, and engines are sent
 plain words: llama-server takes an object for "auto", and LM Studio refuses one. An engine without a parser for tool
 calls (vLLM without `--tool-call-parser`) refuses every word but "none"; its calls are read from the text. llama-server
 lets text stand before a required call, and a small model never comes to the call. So there the reply itself is held to
@@ -56,7 +56,7 @@ class ToolPolicy(msgspec.Struct, frozen=True):
         return self.mode == "required" or (self.mode == "auto" and (self.names is not None or self.single))
 
     def shows(self, name: str) -> bool:
-        """Whether the model is told of this tool."""
+        """Whether the model is shown this tool."""
         return self.mode != "none" and (self.names is None or name in self.names)
 
 
@@ -139,7 +139,7 @@ def other_means(abilities: Abilities) -> Abilities:
 def tool_fields(
     policy: ToolPolicy, body: Mapping[str, Any], dialect: Dialect, abilities: Abilities
 ) -> dict[str, Any]:
-    """The fields about tools for an engine: {} if the model is told of none.
+    """The fields about tools for an engine: {} if the model is shown none.
 
     vLLM answers 400 to an empty list, OpenAI to the other fields alone.
     """
@@ -210,7 +210,7 @@ def _moved(value: Any, place: str) -> tuple[Any, bool]:
 class ChoiceKeeper:
     """Checks a reply against its choice: `feed` events, get those that the caller may see.
 
-    Where a call is required, text waits until one has begun: without a call it is never heard, and the reply ends
+    Where a call is required, text waits until one has begun: without a call it is never sent, and the reply ends
     with `NOT_KEPT`. A call of another tool ends it likewise. Further calls behind a single one are left out: the
     model makes them again in its next turn. A reply that was cut is what its finish reason says.
     """
@@ -246,7 +246,7 @@ class ChoiceKeeper:
         return [event]
 
     def _broke(self, event: Broken) -> list[Event]:
-        """A reply of which nothing is left made no call either. What waited is not heard."""
+        """A reply of which nothing is left made no call either. What waited is dropped."""
         self._waiting.clear()
         self._preamble = 0
         if event.code == FILTERED and self._policy.mode == "required":

@@ -38,7 +38,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     engine = commands.add_parser("engine", help="see which engines there are, and whether one behaves")
     verbs = engine.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=type(engine))
     lists = verbs.add_parser("list", help="the engines of a configuration, and the models that use them")
-    check = verbs.add_parser("check", help="ask any engine what every engine must be heard to do")
+    check = verbs.add_parser("check", help="run the conformance suite on any engine")
     check.add_argument("url", metavar="URL", help="the engine's address, with or without /v1")
     check.add_argument(
         "--dialect", choices=get_args(Dialect), default="openai", help="(default: %(default)s)"
@@ -127,7 +127,7 @@ def _list(config: "Config", as_json: bool) -> int:
             "kind": spec.kind,
             "serves": spec.url or (str(spec.artefact) if spec.artefact else None),
             "image": spec.image,
-            "live_for": [m for m, model in config.models.items() if model.live == name],
+            "live_for": [m for m, model in config.models.items() if name in model.live],
             "fallback_for": [m for m, model in config.models.items() if name in model.fallback],
         }
         for name, spec in config.engines.items()
@@ -145,7 +145,7 @@ def _list(config: "Config", as_json: bool) -> int:
 
 
 async def _check(args: argparse.Namespace) -> int:
-    from app.cli.terminal import progress, show_heard
+    from app.cli.terminal import progress, show_outcomes
     from app.conformance import suite
     from app.conformance.suite import rated
     from deploy.engine.probe import served_model, wait_until_streams
@@ -171,7 +171,7 @@ async def _check(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1, ensure_ascii=False))
     else:
-        show_heard(found, ", ".join(fact for fact in facts.values() if fact))
+        show_outcomes(found, ", ".join(fact for fact in facts.values() if fact))
     return 1 if any(one.heard == "no" for one in found) else 0
 
 

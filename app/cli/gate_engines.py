@@ -106,7 +106,9 @@ def configured(config: Config) -> tuple[Artefact, ...]:
     """
     named = [artefacts.folder_of(e.artefact) for e in config.engines.values() if e.artefact is not None]
     shelves = [folder.parent for folder in named if folder.parent.is_dir()]
-    beside = [path.parent for shelf in dict.fromkeys(shelves) for path in sorted(shelf.glob(f"*/{MANIFEST}"))]
+    beside = [
+        path.parent for folder in dict.fromkeys(shelves) for path in sorted(folder.glob(f"*/{MANIFEST}"))
+    ]
     found = []
     for folder in dict.fromkeys([*named, *beside]):
         try:

@@ -237,14 +237,14 @@ def show_status(said: dict[str, Any]) -> None:
     for name, model in said["models"].items():
         operation, override = model.get("operation"), model.get("override")
         going = f"{operation['kind']} of {operation['engine']}: {operation['phase']}" if operation else ""
-        rows.append([name, model["live"] or "", ", ".join(model["fallback"]), model.get("previous") or "",
+        rows.append([name, ", ".join(model["replicas"]), ", ".join(model["fallback"]), model.get("previous") or "",
                      "until " + str(override.get("expires")) if override else "", going])  # fmt: skip
     state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
     print(f"{state}, {said['in_flight']} in flight")
     show_rows(("model", "live", "fallback", "previous", "override", "under way"), rows)
     for name, model in said["models"].items():
         if not model.get("gated"):
-            print(f"{name}: {model['live']} serves ungated: no passing report has let it in")
+            print(f"{name}: {', '.join(model['replicas'])} serves ungated: no passing report has let it in")
 
 
 def show_audit(said: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.config.replicas import replicas_fault
 from app.stream.conduct import Guard
 from app.stream.schema import UnaskedCalls
 from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, CALL_FAMILIES, FAMILIES, tag_set
@@ -36,6 +37,8 @@ from gates.policy.decoder import nearest
 
 MAX_INT = 2**31 - 1
 """Largest count of tokens that every engine reads."""
+MAX_REPLICAS = 64
+"""Live engines of one model."""
 MAX_BYTES = 1 << 20
 """Of a configuration file."""
 EMBEDDED_DEFAULT = Path(__file__).parents[2] / "deploy" / "embedded.toml"
@@ -44,6 +47,10 @@ EMBEDDED_DEFAULT = Path(__file__).parents[2] / "deploy" / "embedded.toml"
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 FromList = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 """TOML has lists; a frozen section has tuples."""
+OneOrMore = BeforeValidator(
+    lambda value: (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+)
+"""A name, or a list of names."""
 
 
 class ConfigError(Exception):
@@ -117,9 +124,9 @@ class Timeouts(ConfigSection):
 
 
 class ModelConfig(ConfigSection):
-    """`[models.NAME]`: a public model, and the engines that serve it."""
+    """`[models.NAME]`: a public model, and the engines that serve it; several live ones are replicas of each other."""
 
-    live: str
+    live: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=MAX_REPLICAS)]
     fallback: Annotated[tuple[str, ...], FromList] = ()
     baseline: str | None = None
     kind: Kind = "chat"
@@ -155,8 +162,8 @@ class ModelConfig(ConfigSection):
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The live engine, then its fallbacks."""
-        return (self.live, *self.fallback)
+        """The live engines, then the fallbacks."""
+        return (*self.live, *self.fallback)
 
 
 class Gates(ConfigSection):
@@ -267,6 +274,8 @@ class Config(ConfigSection):
                 if engine not in self.engines:
                     hint = nearest(engine, self.engines)
                     raise ValueError(f"models.{name}: there is no engine {engine!r}{hint}")
+            if fault := replicas_fault([self.engines[engine] for engine in model.live]):
+                raise ValueError(f"models.{name}.live: {fault}")
         return self
 
     @property

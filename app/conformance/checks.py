@@ -274,7 +274,7 @@ def judge_prefill(reply: ObservedReply) -> None:
     """The answer continues the last message."""
     check_clean(reply, "stop")
     require("Paris" in reply.content, f"no answer: {reply.content!r}")
-    require("capital of" not in reply.content, f"it began anew: {reply.content!r}")
+    require("capital of" not in reply.content, f"it began again: {reply.content!r}")
 
 
 def judge_length(reply: ObservedReply) -> None:

@@ -318,7 +318,7 @@ class Backend:
         self._show_conduct()
 
     def catch(self, kind: str) -> None:
-        """It reasoned although told not to; `kind` as in `app.stream.events.Thought`."""
+        """It reasoned although thinking was switched off; `kind` as in `app.stream.events.Thought`."""
         if not self.caught:
             self.caught = True
             self._context.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kind)
@@ -338,6 +338,11 @@ class Backend:
     def is_up(self) -> bool:
         """Whether it is ready, by its driver's state."""
         return self.engine is not None and self.engine.state.state is Phase.READY
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether `route` gives a route."""
+        return self.engine is not None and self.engine.url is not None and self.breaker.passes
 
     def route(self) -> Route | None:
         """Where to send a request; None if it takes none now."""

@@ -3,16 +3,18 @@
 Engines are brought up, drained and taken down one by one (each is an `app.engines.backend.Backend`). The
 engines of a model are one immutable value in the table, and `route` swaps it: a request gets its
 `Route` once and keeps it, whatever changes meanwhile. An engine that no model names is started only
-when it is asked for.
+when it is asked for. Among several live engines of one model, `app.engines.balancer` chooses.
 """
 
 import asyncio
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
+from app.engines.balancer import AFFINITIES, Balancer, conversation
 from app.errors.tree import EngineDown, NotForChat, UnknownModel
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
@@ -30,15 +32,29 @@ LOOK_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
-    """Which engines serve a model: the live one, and the fallbacks for when it fails."""
+    """Which engines serve a model: the live ones, replicas of one another, and the fallbacks for when they fail.
 
-    live: str
+    `balancer` chooses among the live ones; None where there is one, which costs a request nothing.
+    """
+
+    live: tuple[str, ...]
     fallbacks: tuple[str, ...] = ()
+    balancer: Balancer | None = None
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """In the order in which they are tried."""
-        return (self.live, *(name for name in self.fallbacks if name != self.live))
+        """In the order in which they are tried; replicas as they come."""
+        return (*self.live, *(name for name in self.fallbacks if name not in self.live))
+
+    @property
+    def first(self) -> str:
+        """The first of the live engines, by which the registry knows them all."""
+        return self.live[0]
+
+    @property
+    def spare(self) -> tuple[str, ...]:
+        """What is tried when no replica takes the request."""
+        return tuple(name for name in self.fallbacks if name not in self.live)
 
 
 class EnginePool:
@@ -53,8 +69,9 @@ class EnginePool:
         self._context = PoolContext(factory, config.state_dir, metrics, log, self.batch)
         self._backends: dict[str, Backend] = {}
         self._gated: set[str] = set()  # engines that a passing report put in service
+        self._balancers = {name: Balancer() for name in config.models}
         self._table: Mapping[str, ModelRoute] = {
-            name: ModelRoute(model.live, model.fallback) for name, model in config.models.items()
+            name: self._route_to(name, model.live) for name, model in config.models.items()
         }
 
     @property
@@ -73,7 +90,7 @@ class EnginePool:
         for name, route in self._table.items():
             for engine in route.engines:
                 self.want(self._config.engines[engine], name)
-            self.route(name, route.live)
+            self.route(name, *route.live)
 
     def want(self, spec: EngineSpec, model: str) -> None:
         """Bring an engine up for a model, in the background; no effect if it runs."""
@@ -95,6 +112,7 @@ class EnginePool:
             backend.gated = spec.name in self._gated
             self._describe(spec)
             self._metrics.conduct(spec.name, backend.conduct)
+            self._metrics.open_at(spec.name, lambda: backend.upstream.open)
         return backend
 
     async def take_down(self, name: str) -> None:
@@ -142,11 +160,21 @@ class EnginePool:
 
     # ------------------------------------------------------------------------------------- routes
 
-    def route(self, model: str, engine: str) -> None:
-        """Send new requests of the model to this engine; those that have a route keep it."""
-        self._table = {**self._table, model: replace(self._table[model], live=engine)}
-        self._metrics.route(model, engine)
-        self._metrics.live_gated(model, engine, engine in self._gated)
+    def route(self, model: str, *live: str) -> None:
+        """Send new requests of the model to these engines; those that have a route keep it."""
+        self._table = {**self._table, model: self._route_to(model, live)}
+        self._balancers[model].keep(live)
+        self._metrics.route(model, live)
+        if len(live) > 1:
+            self._metrics.balances(model, AFFINITIES)
+        self._show_gated(model)
+
+    def _route_to(self, model: str, live: tuple[str, ...]) -> ModelRoute:
+        balancer = self._balancers[model] if len(live) > 1 else None
+        return ModelRoute(live, self._config.models[model].fallback, balancer)
+
+    def _show_gated(self, model: str) -> None:
+        self._metrics.live_gated(model, {name: name in self._gated for name in self._table[model].live})
 
     def is_gated(self, engine: str) -> bool:
         """Whether a promotion on a passing report has put this engine in service."""
@@ -154,8 +182,8 @@ class EnginePool:
 
     @property
     def ungated(self) -> list[str]:
-        """The models whose live engine was not promoted on a passing report."""
-        return sorted(name for name, route in self._table.items() if route.live not in self._gated)
+        """The models with a live engine that was not promoted on a passing report."""
+        return sorted(name for name, route in self._table.items() if not self._gated.issuperset(route.live))
 
     def trust(self, engine: str) -> None:
         """Mark the engine as promoted on a passing report: its replies need not be held back."""
@@ -169,8 +197,8 @@ class EnginePool:
         if engine in self._backends:
             self._backends[engine].distrust()
         for model, route in self._table.items():
-            if route.live == engine:
-                self._metrics.live_gated(model, engine, False)
+            if engine in route.live:
+                self._show_gated(model)
 
     def model_route(self, model: str) -> ModelRoute:
         """The engines that serve the model now."""
@@ -191,23 +219,53 @@ class EnginePool:
             raise NotForChat(f"{name} gives embeddings and nothing else: POST /v1/embeddings")
         return model
 
-    def first(self, model: str) -> Route:
-        """The route of a new request: the live engine, or the first fallback that takes requests. Raises EngineDown."""
-        route = self.next(model, ())
+    def first(self, model: str, body: Mapping[str, Any]) -> Route:
+        """The route of a new request: a live engine, or the first fallback that takes requests. Raises EngineDown."""
+        route = self.next(model, (), body)
         if route is None:
             engines = ", ".join(self._table[model].engines)
             raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
         return route
 
-    def next(self, model: str, asked: Container[str]) -> Route | None:
-        """The route to retry on after the engines `asked` have failed, by the table as it is now."""
-        for backend in self._of(self._table[model]):
+    def next(self, model: str, asked: Container[str], body: Mapping[str, Any]) -> Route | None:
+        """The route to retry on after the engines `asked` have failed, by the table as it is now.
+
+        `body` is the request: among replicas, its conversation goes where its cache is.
+        """
+        table = self._table[model]
+        if table.balancer is None:
+            names = table.engines
+        elif chosen := self._replica(model, table, table.balancer, asked, body):
+            return chosen
+        else:
+            names = table.spare
+        for backend in self._of(names):
             if backend.spec.name not in asked and (route := backend.route()) is not None:
                 return route
         return None
 
-    def _of(self, route: ModelRoute) -> list[Backend]:
-        return [self._backends[name] for name in route.engines if name in self._backends]
+    def _replica(
+        self,
+        model: str,
+        table: ModelRoute,
+        balancer: Balancer,
+        asked: Container[str],
+        body: Mapping[str, Any],
+    ) -> Route | None:
+        """The route to the replica that the balancer chooses of those that take requests; None: none does."""
+        loads = {
+            backend.spec.name: backend.upstream.open
+            for backend in self._of(table.live)
+            if backend.spec.name not in asked and backend.takes_requests
+        }
+        if not loads:
+            return None
+        chosen = balancer.choose(conversation(body.get("messages") or ()), loads)
+        self._metrics.balanced(model, chosen.affinity)
+        return self._backends[chosen.engine].route()
+
+    def _of(self, names: tuple[str, ...]) -> list[Backend]:
+        return [self._backends[name] for name in names if name in self._backends]
 
     # ---------------------------------------------------------------------------------- as a whole
 
@@ -222,7 +280,7 @@ class EnginePool:
         return any(
             backend.route() is not None and backend.age < FRESH_SECONDS
             for route in self._table.values()
-            for backend in self._of(route)
+            for backend in self._of(route.engines)
         )
 
     def reset(self) -> None:

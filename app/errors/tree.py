@@ -181,7 +181,7 @@ class HeadTooLarge(RequestError):
 class Forbidden(RequestError):
     """A listener without keys serves this machine's programs; the request is a website's.
 
-    403 and not 421 (Misdirected Request): a client may repeat a 421 on another connection, in vain.
+    403 and not 421 (Misdirected Request): a client may repeat a 421 on another connection, where it fails again.
     """
 
     status = 403
@@ -350,7 +350,7 @@ class EngineBroke(UpstreamError):
 
 
 class ReplyFiltered(UpstreamError):
-    """All of the reply was thought, or no valid tool call, and nothing is left to hear.
+    """All of the reply was a thought or an invalid tool call, and nothing is left for the caller.
 
     Another engine may do better. It says nothing of the engine's health: a caller can provoke it.
     """

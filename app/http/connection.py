@@ -1,7 +1,7 @@
 """One connection of a caller: uvicorn's, with bounded memory and bounded waiting.
 
 uvicorn's httptools protocol parses whatever it has read, queues a task for each pipelined request, keeps a
-head of any size and waits for ever for what does not come. Here one request is parsed at a time: the bytes
+head of any size and waits without limit for what does not come. Here one request is parsed at a time: the bytes
 behind it stay unparsed until its reply is complete, and reading stops when there are too many of them.
 
 The budget of one connection, beside the request body that the application takes and the reply that it makes:
@@ -68,7 +68,7 @@ class _Flow(FlowControl):
 
 
 class Connection(HttpToolsProtocol):
-    """What is wrong with a request is told to the peer, and by its code to `count`; the connection ends."""
+    """A request that cannot be read is answered with an error, its code goes to `count`, and the connection ends."""
 
     flow: _Flow
 
@@ -303,7 +303,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(TooSlow(f"the request was not here within {self._limits.read_seconds:g} s"))
 
     def _refuse(self, error: MannersError) -> None:
-        """Tell it, unless a reply to this request is under way or over, and end the connection."""
+        """Send the error, unless a reply to this request is under way or over, and end the connection."""
         self._stop()
         self._count(error.code)
         if self.cycle is None or self._in_head or not self.cycle.response_started:

@@ -109,7 +109,8 @@ def admin_router(
                 "fallback": model.fallback,
                 "thinking": model.thinking,
                 **known.get(name, {}),
-                "live": pool.model_route(name).live,
+                "live": pool.model_route(name).first,
+                "replicas": pool.model_route(name).live,
             }
             for name, model in pool.config.models.items()
         }
@@ -127,7 +128,7 @@ def admin_router(
                 "driver": spec.driver,
                 "kind": spec.kind,
                 "digest": promotions.catalogue.digest_of(spec),
-                "serves": [model for model in pool.config.models if pool.model_route(model).live == name],
+                "serves": [model for model in pool.config.models if name in pool.model_route(model).live],
                 "state": str(running[name]["state"]) if name in running else "stopped",
                 "url": running.get(name, {}).get("url"),
                 "restarts": running.get(name, {}).get("restarts", 0),

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from app.promotion.state_machine import FailureReason
-from app.telemetry.reply_window import Heard, waits
+from app.telemetry.reply_window import ReplyOutcome, waits
 from gates.stats.binomial import clopper_pearson_upper
 from gates.stats.quantile import upper_rank
 from gates.stats.sequential import confidence_sequence, log_wealth
@@ -88,7 +88,7 @@ class Bake:
     waits: tuple[float, ...] = ()
 
 
-def begin(limits: BakeLimits, incumbent: Sequence[Heard]) -> Bake:
+def begin(limits: BakeLimits, incumbent: Sequence[ReplyOutcome]) -> Bake:
     """A bake without replies yet; `incumbent` are the latest replies of the engine that served before."""
     bounds: dict[FaultKind, float] = {kind: getattr(limits, kind) for kind in (*_DETECTORS, "errors")}
     for kind in bounds.keys() - _ABSOLUTE:
@@ -104,7 +104,7 @@ def begin(limits: BakeLimits, incumbent: Sequence[Heard]) -> Bake:
     return Bake(limits, bounds, slow_after, median(lately) if lately else None)
 
 
-def add(bake: Bake, reply: Heard) -> Bake:
+def add(bake: Bake, reply: ReplyOutcome) -> Bake:
     """The bake after one more reply."""
     counts = dict(bake.counts)
     for kind in bake.bounds:
@@ -154,7 +154,7 @@ def _confidence(limits: BakeLimits) -> float:
     return 1.0 - limits.alpha / TESTS / 2.0
 
 
-def _is_bad(reply: Heard, kind: FaultKind, slow_after: float | None) -> bool | None:
+def _is_bad(reply: ReplyOutcome, kind: FaultKind, slow_after: float | None) -> bool | None:
     """Whether a reply counts against a kind; None: it does not count for this kind."""
     if kind == "errors":
         return None if reply.ended == "other" else reply.ended == "failed"

@@ -49,7 +49,7 @@ def now() -> str:
 class RegistryExecutor:
     """Runs work on the registry in a thread of its own: SQLite waits for the disk, the event loop must not.
 
-    Calls run one at a time, in their order. A caller that gives up does not undo what it asked for.
+    Calls run one at a time, in their order. A caller that stops waiting does not undo what it asked for.
     `open` it first; `close` releases the writer's lock.
     """
 

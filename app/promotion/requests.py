@@ -76,6 +76,8 @@ def plan(
     """
     candidate = _candidate(request, found, config, catalogue)
     assert found.live.engine is not None
+    if len(config.models[request.model].live) > 1:
+        raise Refused(f"{request.model} has replicas, which are changed in the configuration", "has_replicas")
     if candidate == found.live.engine:
         raise Refused(f"{request.model} is served by {catalogue.name(candidate)} already", "already_live")
     fallbacks = tuple(catalogue.digest(name) for name in config.models[request.model].fallback)

@@ -18,7 +18,14 @@ from app.promotion.overrides import Override
 from app.promotion.repository import RegistryExecutor, now
 from app.promotion.requests import PromotionRequest
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.startup import ACTOR, Startup, current_roots, record_configuration, record_engines
+from app.promotion.startup import (
+    ACTOR,
+    Startup,
+    bound_to_reports,
+    current_roots,
+    record_configuration,
+    record_engines,
+)
 from app.promotion.state_machine import (
     Action,
     Breached,
@@ -126,16 +133,18 @@ class PromotionService:
         unfinished = await self.registry.run(self._unfinished)
         roots = await asyncio.to_thread(current_roots, self.catalogue)
         gated = await self.registry.run(lambda registry: repository.gated(registry, roots))
+        gated |= bound_to_reports(gated, live.values(), roots)
         for engine in gated:
             self._deps.pool.trust(self.catalogue.name(engine))
-        for model, engine in live.items():
-            self._deps.pool.route(model, self.catalogue.name(engine))
-            wanted = self._config.models[model].live
-            if self.catalogue.name(engine) != wanted:
-                self._log.warning("live_is_not_configured", model=model, engine=self.catalogue.name(engine))
+        for model, engines in live.items():
+            names = tuple(self.catalogue.name(engine) for engine in engines)
+            self._deps.pool.route(model, *names)
+            if names != self._config.models[model].live:
+                self._log.warning("live_is_not_configured", model=model, engine=", ".join(names))
         self._startup = Startup(self._deps, self._log)
         await self._startup.begin(live, unfinished)
-        self._verifying = spawn(self._verify_weights(gated & set(live.values())), "weights")
+        served = {engine for engines in live.values() for engine in engines}
+        self._verifying = spawn(self._verify_weights(gated & served), "weights")
         self._worker.start(unfinished)
 
     def _unfinished(self, registry: Registry) -> tuple[OperationState, ...]:

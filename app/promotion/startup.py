@@ -6,7 +6,7 @@ driver are all started at once.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from app.config.config import Config
@@ -43,20 +43,26 @@ class Startup:
         self._log = log
         self._task: asyncio.Task[None] | None = None
 
-    async def begin(self, live: Mapping[str, str], unfinished: Collection[OperationState]) -> None:
-        """`live` is the engine of each model, `unfinished` the operations as they were found."""
+    async def begin(
+        self, live: Mapping[str, tuple[str, ...]], unfinished: Collection[OperationState]
+    ) -> None:
+        """`live` are the engines of each model, `unfinished` the operations as they were found."""
         models, catalogue = self._deps.config.models, self._deps.catalogue
         resident = {catalogue.digest(name) for model in models.values() for name in model.fallback}
+        served = {engine for engines in live.values() for engine in engines}
+        replicas = {engine for engines in live.values() for engine in engines[1:]}
         found = await self._found()
         running = {one.spec: one for one in found}
-        effects = reconcile(live, unfinished, resident, running)
+        effects = reconcile(
+            {model: engines[0] for model, engines in live.items()}, unfinished, resident | replicas, running
+        )
         for effect in effects:
             if effect.action is Action.STOP:
                 await self._remove(running[effect.engine])
         starts = [effect for effect in effects if effect.action is Action.START]
         up = {one.spec for one in found if one.running}
         waiting = [effect for effect in starts if not self._start_now(effect, up)]
-        waiting.sort(key=lambda effect: effect.engine not in live.values())
+        waiting.sort(key=lambda effect: effect.engine not in served)
         self._task = supervise(partial(self._load, waiting), "boot")
 
     async def stop(self) -> None:
@@ -113,17 +119,36 @@ ACTOR = "configuration"
 
 def record_configuration(
     registry: Registry, config: Config, catalogue: SpecCatalogue, at: str
-) -> Mapping[str, str]:
-    """Record what is new in the configuration; the digest of each model's live engine. Raises StorageFailed.
+) -> Mapping[str, tuple[str, ...]]:
+    """Record what is new in the configuration; the digests of each model's live engines. Raises StorageFailed.
 
     The configuration decides which engine is live until something was promoted; from then on the registry
     does, as long as the configuration still has that engine unchanged. If it has not, `[gates] require` decides: what
-    was promoted is kept as it was, or the configuration decides again, and the audit says so.
+    was promoted is kept as it was, or the configuration decides again, and the audit says so. If the configuration
+    lists replicas of that engine, they are live with it.
 
     Raises Refused (live_not_gated): the model's engine may not serve, and no other is there.
     """
     record_engines(registry, config.engines, at)
-    return {model: _live_engine(registry, config, catalogue, model, at) for model in config.models}
+    live = {model: _live_engine(registry, config, catalogue, model, at) for model in config.models}
+    return {model: _replicas_of(config, catalogue, model, engine) for model, engine in live.items()}
+
+
+def _replicas_of(config: Config, catalogue: SpecCatalogue, model: str, engine: str) -> tuple[str, ...]:
+    listed = tuple(map(catalogue.digest, config.models[model].live))
+    return listed if engine in listed else (engine,)
+
+
+def bound_to_reports(
+    gated: Collection[str], live: Iterable[tuple[str, ...]], roots: Mapping[str, str | None]
+) -> frozenset[str]:
+    """The replicas of engines that a report let in, as long as their weights are the same: it is about them, too."""
+    return frozenset(
+        engine
+        for engines in live
+        for engine in engines
+        if any(one in gated and roots.get(one) == roots.get(engine) is not None for one in engines)
+    )
 
 
 def record_engines(registry: Registry, engines: Mapping[str, EngineSpec], at: str) -> None:
@@ -179,8 +204,9 @@ def _manifest(spec: EngineSpec) -> Artefact | None:
 
 
 def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, at: str) -> str:
-    """The live engine of a model, after the alias was set where the configuration decides."""
-    alias, wanted = registry.alias(model, "live"), catalogue.digest(config.models[model].live)
+    """The live engine of a model, the first of replicas, after the alias was set where the configuration decides."""
+    alias, listed = registry.alias(model, "live"), [*map(catalogue.digest, config.models[model].live)]
+    wanted = listed[0]
     if alias is None or alias.engine is None:
         if config.gates.require:
             _check_gated(registry, config, catalogue, model)
@@ -193,9 +219,9 @@ def _live_engine(registry: Registry, config: Config, catalogue: SpecCatalogue, m
         return alias.engine
     if config.gates.require:
         _check_gated(registry, config, catalogue, model)
-    if alias.engine != wanted:
+    if alias.engine not in listed:
         return _set_live(registry, model, wanted, at, "live.configured")
-    return wanted
+    return alias.engine
 
 
 def _is_kept(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, engine: str) -> bool:
@@ -206,9 +232,10 @@ def _is_kept(registry: Registry, config: Config, catalogue: SpecCatalogue, model
     required = config.gates.require
     if required is None:
         required = repository.was_promoted_on_report(registry, model)
-    wanted = catalogue.digest(config.models[model].live)
+    listed = map(catalogue.digest, config.models[model].live)
     known = registry.engine(engine)
-    if not required or known is None or wanted in repository.gated(registry, current_roots(catalogue)):
+    gated = repository.gated(registry, current_roots(catalogue))
+    if not required or known is None or not gated.isdisjoint(listed):
         return False
     spec = spec_of(known.spec)
     if spec.artefact is not None and not spec.artefact.exists():
@@ -226,17 +253,19 @@ def _check_gated(registry: Registry, config: Config, catalogue: SpecCatalogue, m
     roots = current_roots(catalogue)
     engines = {catalogue.digest(name) for name in config.models[model].engines}
     artefacts = {root for engine in engines if (root := roots[engine])}
-    live = catalogue.digest(config.models[model].live)
-    if repository.has_reports(registry, model, artefacts) and live not in repository.gated(registry, roots):
+    live = [*map(catalogue.digest, config.models[model].live)]
+    if repository.has_reports(registry, model, artefacts) and repository.gated(registry, roots).isdisjoint(
+        live
+    ):
         raise Refused(
-            f"{model} has reports, and {config.models[model].live} was promoted on none of them: start with "
+            f"{model} has reports, and {', '.join(config.models[model].live)} was promoted on none of them: start with "
             f"[gates] require = false, then: {_mend(config, model)}",
             "live_not_gated",
         )
 
 
 def _mend(config: Config, model: str) -> str:
-    return f"manners promote {model} {config.models[model].live} --report FILE"
+    return f"manners promote {model} {config.models[model].live[0]} --report FILE"
 
 
 def current_roots(catalogue: SpecCatalogue) -> dict[str, str | None]:

@@ -174,7 +174,7 @@ async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     """New requests of the model go to the engine. If it cannot be brought up, the old route stays."""
     evidence = await start(deps, plan, effect)
     name = deps.catalogue.name(effect.engine)
-    before = deps.pool.model_route(plan.model).live
+    before = deps.pool.model_route(plan.model).first
     is_candidate = effect.engine == plan.candidate
     if is_candidate and await deps.registry.run(lambda registry: rests_on_report(registry, plan)):
         deps.pool.trust(name)
@@ -357,7 +357,7 @@ async def watch_replies(
     finally:
         await synthetic.stop()
     if bake.too_few(state) and limits.quiet == "breach":
-        message = f"{state.replies} replies in {seconds:g} s are too few to tell anything"
+        message = f"{state.replies} replies in {seconds:g} s are too few to judge by"
         raise BreachError(FailureReason("bake_quiet", message))
     return {"seconds": seconds, "turns": synthetic.done, **bake.evidence(state)}
 

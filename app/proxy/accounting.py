@@ -20,18 +20,18 @@ from app.proxy.context import RequestContext
 from app.proxy.deadlines import ClientGone
 from app.telemetry.log import Logger
 from app.telemetry.metrics import UNKNOWN, Metrics
-from app.telemetry.reply_window import Heard, ReplyWindow, ended_as, wait_of
+from app.telemetry.reply_window import ReplyOutcome, ReplyWindow, ended_as, wait_of
 
 
 class Observer(Protocol):
     """Wants to see finished requests; the shadow recorder is one."""
 
-    def take(self, context: RequestContext, heard: Heard) -> None:
+    def take(self, context: RequestContext, reply: ReplyOutcome) -> None:
         """A request is over, and an engine was asked."""
 
 
 class RequestAccounting:
-    """Counts and logs requests, each exactly once, and tells the reply window and the observer."""
+    """Counts and logs requests, each exactly once, and informs the reply window and the observer."""
 
     def __init__(
         self, metrics: Metrics, log: Logger, reply_window: ReplyWindow, observer: Observer | None = None
@@ -56,10 +56,10 @@ class RequestAccounting:
             if context.hinted is not None:
                 answered = context.error is None and context.engine == context.hinted
                 self._metrics.asked_again(model, context.hinted, "heard" if answered else "failed")
-            heard = _heard(context, outcome, breaches)
-            self._record(model, context.engine, heard, context.judgement)
+            reply = _reply_outcome(context, outcome, breaches)
+            self._record(model, context.engine, reply, context.judgement)
             if self._observer is not None:
-                self._observer.take(context, heard)
+                self._observer.take(context, reply)
         self._metrics.finished(model, context.engine, outcome)
         self._log.info(
             "request",
@@ -75,20 +75,20 @@ class RequestAccounting:
     def failed_over(
         self, context: RequestContext, error: UpstreamError, judgement: Judgement | None = None
     ) -> None:
-        """An engine failed a request that another one may still answer: nobody else will tell of it."""
+        """An engine failed a request that another one may still answer: nothing else will report it."""
         model, engine = context.parsed.chat.model, context.engine
         self._metrics.failover(model, engine, error.code)
         self._metrics.manners(model, engine, set(), context.audit.breaches(), context.calls)
-        self._record(model, engine, Heard(ended_as(outcome_of(error), error.code)), judgement)
+        self._record(model, engine, ReplyOutcome(ended_as(outcome_of(error), error.code)), judgement)
 
-    def _record(self, model: str, engine: str, heard: Heard, judgement: Judgement | None) -> None:
+    def _record(self, model: str, engine: str, reply: ReplyOutcome, judgement: Judgement | None) -> None:
         """A fault is recorded once it is known whose it was: a request's own counts against no engine."""
-        if judgement is None or heard.ended != "failed":
-            return self._reply_window.hear(model, engine, heard)
+        if judgement is None or reply.ended != "failed":
+            return self._reply_window.add(model, engine, reply)
 
         def decided(judgement: Judgement) -> None:
             at_fault = not judgement.cancelled() and judgement.result()
-            self._reply_window.hear(model, engine, heard if at_fault else replace(heard, ended="other"))
+            self._reply_window.add(model, engine, reply if at_fault else replace(reply, ended="other"))
 
         judgement.add_done_callback(decided)
 
@@ -128,14 +128,14 @@ class RequestAccounting:
         }
 
 
-def _heard(context: RequestContext, outcome: str, breaches: set[str]) -> Heard:
-    """What one reply tells of its engine. After a failover its clocks hold another engine's time, too."""
+def _reply_outcome(context: RequestContext, outcome: str, breaches: set[str]) -> ReplyOutcome:
+    """What one reply says about its engine. After a failover its clocks hold another engine's time, too."""
     wait, shown = None, True
     if context.stream and not context.failovers:
         gave_up = time.perf_counter() if outcome == "client_cancel" else None
         wait, shown = wait_of(context.clocks, context.queued, gave_up)
     ended = ended_as(outcome, getattr(context.error, "code", None))
-    return Heard(ended, context.audit.heard, frozenset(breaches), wait, shown)
+    return ReplyOutcome(ended, context.audit.is_judgeable, frozenset(breaches), wait, shown)
 
 
 def outcome_of(error: BaseException | None) -> str:

@@ -36,7 +36,7 @@ class AdmissionQueue:
         """`async with`: hold a place until the block ends; wait at most `patience` seconds for it.
 
         Raises:
-            Busy: the queue is full, or the wait was in vain. Code queue_full or queue_timeout.
+            Busy: the queue is full, or no place was free in time. Code queue_full or queue_timeout.
         """
         return _Place(self, patience)
 

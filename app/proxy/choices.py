@@ -38,7 +38,7 @@ Place = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class _Over(Exception):
-    """A choice was broken off and the caller was told: the others are not wanted any more."""
+    """A choice was broken off and the caller has the error: the others are not wanted any more."""
 
 
 class Choices:
@@ -68,7 +68,7 @@ class Choices:
         self._out: ResponseWriter | None = None  # to a caller who streams, once the engine has answered
 
     async def run(self) -> None:
-        """Ask for every choice and hand them on. Raises the first fault, unless it was told in the stream."""
+        """Ask for every choice and hand them on. Raises the first fault, unless the stream carried it."""
         try:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -88,7 +88,7 @@ class Choices:
     async def _kept(self, work: Callable[[], Awaitable[None]]) -> None:
         """Keep what it raises from the group, which would cancel the request's own task for it.
 
-        On Python 3.11 nothing takes such a cancel back, and a caller who leaves later is not told from it.
+        On Python 3.11 nothing takes such a cancel back, and a caller who leaves later cannot be distinguished from it.
         """
         me = asyncio.current_task()
         assert me is not None
@@ -191,7 +191,7 @@ class Choices:
     def _gather(self) -> None:
         """The facts of all choices as those of one reply.
 
-        The clocks are those of the choice that was heard first, with the tokens of that one: times of several
+        The clocks are those of the choice whose text came first, with the tokens of that one: times of several
         choices at once are nobody's.
         """
         context, tried = self._context, self._tried

@@ -219,7 +219,7 @@ class RequestContext:
             )
         if parsed.logprobs and chat.tools and not DIALECTS[route.dialect].logprobs_beside_tools:
             raise BadField(
-                "this engine tells no logprobs beside tools: leave one of them out",
+                "this engine sends no logprobs beside tools: leave one of them out",
                 "unsupported_by_engine",
                 param="logprobs",
             )
@@ -237,7 +237,7 @@ class RequestContext:
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
         guard = held_characters(model.thought_guard, route.conduct)
-        self._asked = AskedEngine(route.dialect, route.served_name, abilities, plan.told, plan.metered, guard)
+        self._asked = AskedEngine(route.dialect, route.served_name, abilities, plan.sent, plan.metered, guard)
         self.policy, self.limit = self._policy(parsed, plan, reply_id[:12]), plan.limit
         self.keeper = keeper_for(chat.choice, route.dialect, abilities, f"call_{reply_id[:12]}")
         self._engine_parsed = parsed

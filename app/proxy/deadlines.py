@@ -27,19 +27,19 @@ Cause = Literal["client", "first_token", "idle", "total", "draining", "failed"]
 
 STARVED_SECONDS = 0.25
 """A deadline that is noticed so late was missed by this process: its event loop got no time, and what engines and
-callers sent meanwhile is still unread. They are given GRACE_SECONDS to be heard before anybody is blamed."""
+callers sent meanwhile is still unread. They are given GRACE_SECONDS to be read before anybody is blamed."""
 GRACE_SECONDS = 0.1
 
 
 class ClientGone(Exception):
-    """The caller closed the connection, or stopped reading; there is nobody to tell."""
+    """The caller closed the connection, or stopped reading; nobody is there to read an error."""
 
 
 class Deadlines:
     """`async with Deadlines(...) as line:` around the serving of one request.
 
     Whoever sees a token sets `progress`; whoever writes calls `full` and `free`. Raises from the
-    block: ClientGone, EngineTimeout (total_timeout), Draining, or what `fail` was told. Inside it, each engine that is asked has a
+    block: ClientGone, EngineTimeout (total_timeout), Draining, or what `fail` was given. Inside it, each engine that is asked has a
     block of its own, `async with line.attempt():`, which raises that engine's EngineTimeout
     (first_token_timeout, idle_timeout), so that another may be asked. Call `over()` just before the
     last byte is sent: only a caller who does not take it is waited for from then on. It is one of

@@ -43,10 +43,10 @@ MAX_JSON_FACTOR = 2
 ANSWER_PATH = "/v1/completions"
 """Where an engine goes on from the tokens of a prompt and a thought."""
 CONTROL_PATH = "/v1/chat/completions/control"
-"""Where llama-server is told to end a thought."""
+"""The endpoint that makes llama-server end a thought."""
 
 CAN_TURN_OFF: Final = frozenset(name for name, spec in DIALECTS.items() if spec.thinking(0))
-"""Dialects in which an engine can be told not to think."""
+"""Dialects in which thinking can be switched off."""
 
 
 class Exchange:
@@ -92,8 +92,8 @@ class Exchange:
         It is asked again behind a thought that had to be ended, and once with a hint if nothing was left of what
         it said but calls that nobody asked for. The deadlines and budgets are those of one reply.
 
-        Raises what the engine did wrong while nothing has gone out; afterwards the fault is told
-        in the stream and kept in the context's `broken`.
+        Raises what the engine did wrong while nothing has gone out; afterwards the fault goes
+        into the stream, and is kept in the context's `broken`.
         """
         context = self._context
         context.overhead = time.perf_counter() - context.start - context.queued
@@ -334,7 +334,7 @@ class Exchange:
 
     @property
     def _meter(self) -> ThoughtMeter:
-        """What the reply that was given up had told of itself."""
+        """What the reply that was given up had sent of itself."""
         assert self._pipeline.meter is not None
         return self._pipeline.meter
 

@@ -19,6 +19,7 @@ from app.access.accounts import Accounts
 from app.access.clock import unix_now
 from app.api.surface import PassThroughSurface, Surface
 from app.config.config import Config
+from app.engines.backend import Route
 from app.engines.pool import EnginePool
 from app.errors.render import error_response
 from app.errors.translate import bug_behind, unwritten
@@ -160,7 +161,7 @@ class ProxyHandler:
             context.error = gone
             if isinstance(gone, asyncio.CancelledError):
                 raise
-        except Exception as bug:  # the request's edge: told, logged, and no other stream is hurt
+        except Exception as bug:  # the request's edge: answered, logged, and no other stream is hurt
             await self._fail(context, unwritten(bug), send, keepalive)
         finally:
             self._accounting.closed(context)
@@ -177,10 +178,10 @@ class ProxyHandler:
     ) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
 
-        Returns a fault that was told in the stream. Raises the last engine's fault otherwise.
+        Returns a fault that the stream carried. Raises the last engine's fault otherwise.
         """
         model = context.parsed.chat.model
-        route = self._pool.first(model)
+        route = self._pool.first(model, context.parsed.body)
         while True:
             context.try_engine(route)
             if keepalive is not None:
@@ -205,7 +206,7 @@ class ProxyHandler:
                 continue
             except UpstreamError as fault:
                 judgement = route.blame(fault)
-                other = None if context.begun else self._pool.next(model, context.engines)
+                other = self._next(context)
                 if other is None and isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
                     self._again(context, fault)
                     continue
@@ -220,6 +221,12 @@ class ProxyHandler:
             finally:
                 route.streams.discard(deadlines)
             route = other
+
+    def _next(self, context: RequestContext) -> Route | None:
+        """Another engine, as long as the caller has seen nothing."""
+        if context.begun:
+            return None
+        return self._pool.next(context.parsed.chat.model, context.engines, context.parsed.body)
 
     def _again(self, context: RequestContext, fault: MannersError) -> None:
         """The same engine is asked once more."""

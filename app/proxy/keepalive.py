@@ -2,7 +2,7 @@
 
 Proxies and clients cut a connection that is silent for long, and a long prefill or a hidden thought is. It
 is off unless a model asks for it, because the first comment sends the status line, and what goes wrong after
-that can only be told in the stream. Another engine may still answer: nothing visible has gone out.
+that can only go into the stream. Another engine may still answer: nothing visible has gone out.
 
 It costs nothing per chunk. As in `app.proxy.deadlines`, one timer looks now and then at when the caller last got
 something, and is set again for the moment at which that will be too long ago.

@@ -107,7 +107,7 @@ class _SpanTrace(Trace):
         }
 
     def asks(self, model: str, stream: bool) -> None:
-        """Samplers see what is asked for, and the engine is told of this span instead of the caller's."""
+        """Samplers see what is asked for, and the engine gets this span's id instead of the caller's."""
         asked: Attributes = {"gen_ai.request.model": model}
         if stream:
             asked["gen_ai.request.stream"] = True

@@ -89,7 +89,7 @@ class Registry(RegistryReader):
             self._note(entry)
 
     def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
-        """Revoke something for ever; a second revocation has no effect."""
+        """Revoke something for good; a second revocation has no effect."""
         if self.revocation(revocation.thing, revocation.id) is None:
             with transaction(self._connection):
                 self._insert("revocation", asdict(revocation))

@@ -156,9 +156,9 @@ def judge(calls: Share, breaches: Paired) -> tuple[ComparisonWord, str]:
     seen = f"calls agree in {calls.k} of {calls.n}, breaches are {breaches.candidate} and {breaches.baseline}"
     return (
         "open",
-        f"too few records to tell ({seen} of {n}); nothing speaks against the candidate so far"
+        f"too few records for a verdict ({seen} of {n}); nothing speaks against the candidate so far"
         if (calls.k == calls.n and breaches.only_candidate <= breaches.only_baseline)
-        else f"too few records to tell ({seen} of {n}); look at those where they differ",
+        else f"too few records for a verdict ({seen} of {n}); look at those where they differ",
     )
 
 

@@ -25,7 +25,7 @@ from app.shadow.record import FinishedChat, redacted, render
 from app.shadow.store import Store, first_kept
 from app.telemetry.log import Logger, where
 from app.telemetry.redact import TooManySecrets, compiled
-from app.telemetry.reply_window import Heard
+from app.telemetry.reply_window import ReplyOutcome
 
 WAITING: Final = 64
 """The capacity of the queue."""
@@ -81,9 +81,9 @@ class Recorder:
         self._told_full = False
         self._failing = False  # the disk failed on the last record
 
-    def take(self, context: RequestContext, heard: Heard) -> None:
+    def take(self, context: RequestContext, reply: ReplyOutcome) -> None:
         """Handle a finished request: a random share of the successful chats is recorded."""
-        if self._ended or heard.ended != "ok" or not isinstance(context.surface, OverChat):
+        if self._ended or reply.ended != "ok" or not isinstance(context.surface, OverChat):
             return
         if context.parsed.count > 1:  # a record has the calls of one reply
             return
@@ -101,8 +101,8 @@ class Recorder:
             thinking,
             body,
             calls,
-            heard.breaches,
-            heard.wait,
+            reply.breaches,
+            reply.wait,
         )
         self._ensure_worker()
         try:

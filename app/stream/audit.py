@@ -40,7 +40,7 @@ class ReplyAudit:
                 self.reason = event.reason
 
     @property
-    def heard(self) -> bool:
+    def is_judgeable(self) -> bool:
         """Whether there is something to judge: words, a call, a thought, or an end without any."""
         return bool(self._text or self.calls or self.stripped or self.reason)
 
@@ -73,9 +73,9 @@ class JoinedAudit(ReplyAudit):
         self.reason = next((part.reason for part in reversed(parts) if part.reason), None)
 
     @property
-    def heard(self) -> bool:
+    def is_judgeable(self) -> bool:
         """Whether there is something to judge in one of them."""
-        return any(part.heard for part in self._parts)
+        return any(part.is_judgeable for part in self._parts)
 
     def breaches(self) -> set[str]:
         """Names of the detectors that fired on one of them."""
@@ -87,7 +87,7 @@ def unasked_thought(
 ) -> str | None:
     """The kind of thought that shows that an engine does not obey; None: nothing shows it.
 
-    `told`: the engine was told not to think; one that was not may do so, in proper tags.
+    `told`: the engine was sent the switch that turns thinking off; without it, it may think in proper tags.
     An engine that sends its thoughts apart is no danger to speech. A legacy completion has no template
     that could switch thinking off. Where the request itself holds a think tag, a caller may have asked
     for one: nobody may make an engine slow for the others.

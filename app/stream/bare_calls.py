@@ -193,7 +193,9 @@ class BareCall:
         is_cut, raw = reason in ("length", ""), "".join(self._raw)
         has_begun = _SAID_KEY.search(raw) is not None if self._is_strict else self._names_a_tool(raw)
         if self._is_dropped or (is_cut and has_begun):
-            return ""  # the reply was cut off before this could be told from a call: it is not spoken
+            return (
+                ""  # the reply was cut off before this could be distinguished from a call: it is not spoken
+            )
         if self._is_meant:
             out.append(Dropped())
             return ""

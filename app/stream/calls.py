@@ -62,12 +62,14 @@ _NAMED_PART = re.compile(
     + r")?\Z"
 )
 _HEADER = re.compile(rf"([^<>\n]{{0,{LONGEST_NAME}}}?)(?:[>\uff1e\n]|&gt;|&#62;|&#x3e;)", re.IGNORECASE)
+_ARGUMENT = "<param"
+"""What stands behind `<function name="NAME">`, where it is a call."""
 _FENCE_END = re.compile(r"(?P<marks>`+|~+)[ \t\r]*(?P<line>\n)?")
 _TOKEN = re.compile(r'(?P<escape>\\.)|(?P<quote>")|(?P<line>\n)|(?P<space>[^\S\n]+)|(?P<tag>[<\uff1c&[`~])|(?P<other>[^\\"\n\s<\uff1c&[`~]+|\\)', re.DOTALL)  # fmt: skip
 
 
 def body_of(text: str, apart: bool, tools: Tools, role: str | None, before: str = "") -> Body | None:
-    """What follows a wrapper's tag of this role; None: more text is needed to tell. `text` begins with no space.
+    """What follows a wrapper's tag of this role; None: more text is needed to decide. `text` begins with no space.
 
     `apart`: there was a space between the tag and the text, and no line end, as in prose. `before`: the
     character before the tag, to know one that is only quoted.
@@ -175,11 +177,22 @@ class CallBlock:
         elif state == self._in_trailer:
             return self._held
         elif state in (self._before_body, self._in_header, self._after_header) and reason not in CUT:
-            begun = self._role == "token" and self._held and not self._apart
-            if (state == self._before_body and not begun) or not self._wrapped:
+            if not self._has_begun:
                 return self._prose("")
             out.append(Dropped())
         return ""
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether a reply that ends before the body says that a call was meant: a tag at its very end is only mentioned.
+
+        No prose has a special token, a name behind its tag, or a line end and half of the next tag.
+        """
+        if self._state == self._before_body:
+            is_token = self._role == "token" or self._tag.startswith("<|")
+            return (is_token or self._line_end or self._held.startswith("<")) and not self._apart
+        name = (self._header or self._held).rstrip(">\n")
+        return bool(name) and not any(c.isspace() for c in name)
 
     def _before_body(self, text: str, out: list[Segment]) -> str:
         body = text.lstrip()
@@ -278,6 +291,12 @@ class CallBlock:
         self._raw.append(text[: len(text) - len(body)])
         if not body:
             return ""
+        if not self._wrapped and self._header[0] in "\"'" and body[0] != "{":
+            if len(body) < len(_ARGUMENT) and _ARGUMENT.startswith(body):
+                self._held = body
+                return ""
+            if not body.startswith(_ARGUMENT):
+                return self._prose(body)  # XML of another kind
         if body[0] == "<" and not self._fenced and _NAME.fullmatch(self._header[:-1].strip()):
             call = XMLCall(self._rules.tools)
             call.feed(self._header)

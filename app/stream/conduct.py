@@ -4,9 +4,9 @@ A closing think tag whose opening tag was lost makes a thought of text that has 
 back is the only cure, and costs time to first content. So the evidence decides:
 
     obeys     a passing gate report put this engine in service, or its start-up probe saw it answer
-              to the end without a thought when told not to think
+              to the end without a thought when thinking was off
     unknown   nothing was shown: an engine that was not asked (dialect `openai`), or gave no clear answer
-    caught    it was seen to think though told not to, by the probe or in a live reply; until it restarts
+    caught    it was seen to think although thinking was off, by the probe or in a live reply; until it restarts
 """
 
 from collections.abc import Mapping

@@ -159,7 +159,7 @@ class StreamEncoder:
 
 
 def _logprobs(tokens: list[TokenLogprob] | None) -> dict[str, Any] | None:
-    """As OpenAI's API has them; None: the engine told none."""
+    """As OpenAI's API has them; None: the engine sent none."""
     return {"content": tokens, "refusal": None} if tokens else None
 
 

@@ -92,7 +92,7 @@ class HoldBack:
         self._opened = policy.opened
         self._withheld: list[str] = []  # reasoning that may be the answer
         self._blank: list[Event] = []  # white space before the first word: alone it is nothing
-        self._visible = False  # something that can be heard has gone out
+        self._visible = False  # visible text has gone out
         self._called = False  # a call has gone out
         self._filtered = False  # something was kept from the caller
 
@@ -121,7 +121,7 @@ class HoldBack:
 
     @property
     def is_visible(self) -> bool:
-        """Whether something that can be heard has gone out."""
+        """Whether visible text has gone out."""
         return self._visible
 
     @property
@@ -207,7 +207,7 @@ class HoldBack:
         self._release(out)
 
     def _show(self, event: Event, out: list[Event]) -> None:
-        if type(event) is CallArguments:  # heard with their call; without one they are nobody's
+        if type(event) is CallArguments:  # sent with their call; without one they are dropped
             self._filtered = self._filtered or not (self._called or event.fragment.isspace())
         elif type(event) is not Text or not event.text.isspace():
             self._called = self._called or type(event) is CallStart
@@ -259,9 +259,9 @@ class HoldBack:
         self._limit = self._policy.held_after
 
     def _take_back(self, out: list[Event], always: bool = False) -> None:
-        """Held text becomes an orphan thought, and calls in it were only mused about.
+        """Held text becomes an orphan thought, and calls in it were part of the thought.
 
-        `always`: the thought is told even if its text had gone out already.
+        `always`: the thought is reported even if its text had gone out already.
         """
         texts: list[str] = []
         kept: list[Event] = []

@@ -42,7 +42,7 @@ class ThoughtMeter:
     """`feed` it every payload of a reply's beginning.
 
     reply_id: what the engine calls the reply. prompt: the ids of the prompt's tokens, tokens: of
-    those generated so far; both are [] for an engine that does not tell.
+    those generated so far; both are [] for an engine that does not report them.
     """
 
     def __init__(self) -> None:

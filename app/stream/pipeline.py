@@ -409,6 +409,6 @@ class Pipeline:
     def _break_now(self, broken: Broken) -> list[Event]:
         self.over = True
         if self._choice is not None and self._choice.finished:
-            return [Done()]  # all had been told: the fault took nothing away
+            return [Done()]  # it was complete: the fault took nothing away
         rest = [] if self._choice is None else self._choice.close()
         return [*(e for e in rest if type(e) is not Broken), broken]

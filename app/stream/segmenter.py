@@ -18,7 +18,7 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from app.stream.bare_calls import BareCall
-from app.stream.calls import RESCUED_INDEX, CallBlock
+from app.stream.calls import CUT, RESCUED_INDEX, CallBlock
 from app.stream.events import (
     CallArguments,
     CallStart,
@@ -184,12 +184,14 @@ class Segmenter:
     def close(self, reason: str = "") -> list[Segment]:
         """Gives back everything held; `reason` is the finish reason, "" for a broken stream."""
         out: list[Segment] = []
+        self._end_half_seam(reason in CUT, out)
         self._end_seam(out)
         if self._block is not None:
             self._close_block(reason, out)
         if self.is_thinking:
             self._ponder(self._take_held(), out)
             self._end_unclosed_thought(reason, out)
+        self._end_half_tag(reason in CUT, out)
         self._settle(out)
         return out
 
@@ -295,6 +297,25 @@ class Segmenter:
             self._say(held, out)
         else:
             self._tag(match, out)
+
+    def _end_half_tag(self, cut: bool, out: list[Segment]) -> None:
+        """The reply ends in the middle of a tag: that is no speech. A closing tag does its work without its end."""
+        held = self._held
+        if self._last in _QUOTES and self._last or not self._tags.is_half(held, cut):
+            return
+        self._held = ""
+        match = self._tags.match(held + ">")
+        if match is not None and match.lastgroup == "close":
+            self._tag(match, out)
+        else:
+            out.append(Dropped(""))
+
+    def _end_half_seam(self, cut: bool, out: list[Segment]) -> None:
+        """The same of a tag that is split over both fields."""
+        if self._seam and self._tags.is_half("".join(part for _, part in self._seam), cut):
+            out.extend(Thought(self._choice, part, "field") for field, part in self._seam if field)
+            out.append(Dropped(""))
+            self._seam.clear()
 
     def _take_held(self) -> str:
         held, self._held = self._held, ""

@@ -1,8 +1,8 @@
-"""Log-probabilities of the tokens that are heard. Pure.
+"""Log-probabilities of the tokens that go out to the caller. Pure.
 
-An engine tells them chunk by chunk, of all that it generates; the stream core then leaves out thoughts, calls and tags,
+An engine sends them chunk by chunk, of all that it generates; the stream core then leaves out thoughts, calls and tags,
 and holds text back. So tokens are matched to the text that goes out by their bytes, and only where there is one place
-for it: a token whose place is not certain, or of which only a part is heard, is left out, as is an alternative that is a
+for it: a token whose place is not certain, or of which only a part goes out, is left out, as is an alternative that is a
 tag. Of chunks with a thought in the engine's own field nothing is taken.
 """
 
@@ -20,9 +20,9 @@ from app.stream.sse import EventTooLong, SSEDecoder
 from app.stream.tags import ALL_CALL_FAMILIES, ALL_FAMILIES, tag_set
 
 MOST_BYTES = 128 << 10
-"""Most text whose tokens are kept; of a longer one that is held back, none is told."""
+"""Most text whose tokens are kept; of a longer one that is held back, none is sent."""
 MOST_WORK = 1 << 22
-"""Bytes that are looked through for texts that do not follow each other; beyond that none is told."""
+"""Bytes that are looked through for texts that do not follow each other; beyond that none is sent."""
 
 
 class _Logprobs(Struct, gc=False):
@@ -57,10 +57,10 @@ class SpokenTokens:
 
     def __init__(self) -> None:
         self._decoder = SSEDecoder()
-        self._raw = bytearray()  # of the tokens, as far as they may still be heard
+        self._raw = bytearray()  # of the tokens, as far as they may still go out
         self._at = 0  # where it begins, in bytes of the whole
         self._tokens: deque[tuple[int, int, TokenLogprob]] = deque()  # and where each begins and ends
-        self._run = 0  # where the text began that is heard without a gap until `_at`
+        self._run = 0  # where the text began that goes out without a gap until `_at`
 
     def data(self, data: bytes) -> None:
         """A read of the engine's stream."""
@@ -127,7 +127,7 @@ class SpokenTokens:
         return None if found < 0 or found != self._raw.rfind(said) else self._at + found
 
     def _take(self, start: int, end: int) -> list[TokenLogprob]:
-        """The tokens of a text that is heard: those that are heard whole. Nothing before its end can be heard again."""
+        """The tokens of a text that goes out, if all of them does. Nothing before its end can go out again."""
         if start != self._at:
             self._run = start
         done = []
@@ -139,13 +139,13 @@ class SpokenTokens:
         ]
 
     def _skip(self, thought: bytes) -> None:
-        """A thought that stood in the text: it was before whatever is heard next."""
+        """A thought that stood in the text: it was before whatever goes out next."""
         found = self._raw.find(thought) if thought else -1
         if found >= 0:
             self._drop(self._at + found + len(thought))
 
     def _settle(self) -> None:
-        """What was not heard until now never will be, but for the beginning of a character."""
+        """What has not gone out by now never will, except the beginning of a character."""
         try:
             self._raw.decode()
             self._drop(self._at + len(self._raw))
@@ -154,7 +154,7 @@ class SpokenTokens:
             self._drop(self._at + (error.start if is_begun else len(self._raw)))
 
     def _drop(self, end: int) -> None:
-        """Everything before here is not heard, nor is a token that begins there."""
+        """Nothing before here goes out, nor does a token that begins there."""
         if end > self._at:
             self._cut(end)
             self._run = end

@@ -54,6 +54,16 @@ FAMILIES: dict[str, Family] = {
     "inner_monologue": _xml("inner_monologue"),
     "analysis": _xml("analysis"),
     "thinking_process": _xml("thinking_process"),
+    "thought_process": _xml("thought_process"),
+    "chain_of_thought": _xml("chain_of_thought"),
+    "cot": _xml("cot"),
+    "inner_thoughts": _xml("inner_thoughts"),
+    "internal_thoughts": _xml("internal_thoughts"),
+    "internal_monologue": _xml("internal_monologue"),
+    "scratch_pad": _xml("scratch_pad"),
+    "ant_thinking": Family(  # Claude's, in prompts that were published
+        opens=("<antThinking>", "<ant_thinking>"), closes=("</antThinking>", "</ant_thinking>")
+    ),
     "seed": _xml("seed:think"),  # ByteDance Seed-OSS
     "minimax": _xml("mm:think"),  # MiniMax M3
     "ifm": Family(  # K2 Horizon: three depths of thought
@@ -62,7 +72,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "mistral": Family(opens=("[THINK]",), closes=("[/THINK]",)),  # Magistral
     "thinking_brackets": Family(opens=("[THINKING]",), closes=("[/THINKING]",)),
-    "think_token": Family(opens=("<|think|>",), closes=("<|/think|>",)),
+    "think_token": Family(
+        opens=("<|think|>", "<|thinking|>", "<|begin_of_thinking|>"),
+        closes=("<|/think|>", "<|/thinking|>", "<|end_of_thinking|>"),
+    ),
     "openthinker": Family(  # OpenThinker, Sky-T1 and others that were trained on their data
         opens=("<|begin_of_thought|>",),
         closes=("<|end_of_thought|>",),
@@ -123,17 +136,22 @@ BARE = "json"
 CALL_FAMILIES: dict[str, CallFamily] = {
     "qwen": CallFamily(  # hermes JSON and Qwen3.5's XML: one server may produce either
         call=("<tool_call>",),
-        function=("<function=",),
+        function=("<function=", "<function name="),
         parameter=("<parameter=",),
         call_end=("</tool_call>",),
         function_end=("</function>",),
         parameter_end=("</parameter>",),
     ),
+    "seed": _wrapper("seed:tool_call"),  # ByteDance Seed-OSS
+    "minimax": _wrapper("minimax:tool_call"),  # MiniMax M2
     "tool_calls": _wrapper("tool_calls"),
     "function_call": _wrapper("function_call"),
-    "function_calls": _wrapper("function_calls"),  # Anthropic's form in a prompt, and MiniMax
+    "function_calls": CallFamily(  # Anthropic's form in a prompt, and MiniMax
+        calls=("<function_calls>", "<antml:function_calls>"),
+        call_end=("</function_calls>", "</antml:function_calls>"),
+    ),
     "functioncall": _wrapper("functioncall"),  # Glaive's data
-    "invoke": _wrapper("invoke"),
+    "invoke": CallFamily(calls=("<invoke>", "<antml:invoke>"), call_end=("</invoke>", "</antml:invoke>")),
     "toolcall": _wrapper("toolcall"),
     "tools": _wrapper("tools"),  # Qwen2.5, when it mixes up its tags
     "tool_use": _wrapper("tool_use"),
@@ -141,12 +159,34 @@ CALL_FAMILIES: dict[str, CallFamily] = {
     "mistral": CallFamily(token=("[TOOL_CALLS]", "[TOOL_CALL]"), call_end=("[/TOOL_CALLS]", "[/TOOL_CALL]")),
     "llama": CallFamily(token=("<|python_tag|>",), call_end=("<|eom_id|>", "<|eot_id|>")),
     "granite": CallFamily(calls=("<|tool_call|>",), call_end=("<|/tool_call|>",)),  # and Phi-4
-    "kimi": CallFamily(
-        calls=("<|tool_calls_section_begin|>",), call_end=("<|tool_calls_section_end|>",)
-    ),  # Kimi K2
-    "deepseek": CallFamily(
-        calls=("<\uff5ctool\u2581calls\u2581begin\uff5c>",),
-        call_end=("<\uff5ctool\u2581calls\u2581end\uff5c>",),
+    "kimi": CallFamily(  # Kimi K2
+        calls=("<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
+        call_end=("<|tool_calls_section_end|>", "<|tool_call_end|>"),
+    ),
+    "deepseek": CallFamily(  # V3, and the form of V3.2 and later
+        calls=(
+            "<\uff5ctool\u2581calls\u2581begin\uff5c>",
+            "<\uff5ctool\u2581call\u2581begin\uff5c>",
+            "<\uff5cDSML\uff5cfunction_calls>",
+            "<\uff5cDSML\uff5ctool_calls>",
+            "<\uff5cDSML\uff5cinvoke>",
+        ),
+        call_end=(
+            "<\uff5ctool\u2581calls\u2581end\uff5c>",
+            "<\uff5ctool\u2581call\u2581end\uff5c>",
+            "</\uff5cDSML\uff5cfunction_calls>",
+            "</\uff5cDSML\uff5ctool_calls>",
+            "</\uff5cDSML\uff5cinvoke>",
+        ),
+    ),
+    "gemma": CallFamily(  # Gemma 4, and FunctionGemma
+        calls=("<|tool_call>", "<start_function_call>"), call_end=("<tool_call|>", "<end_function_call>")
+    ),
+    "lfm": CallFamily(calls=("<|tool_call_start|>",), call_end=("<|tool_call_end|>",)),  # LFM 2
+    "apertus": CallFamily(calls=("<|tools_prefix|>",), call_end=("<|tools_suffix|>",)),
+    "step": CallFamily(  # Step 3
+        calls=("<steptml:toolcall>", "<steptml:invoke>"),
+        call_end=("</steptml:toolcall>", "</steptml:invoke>"),
     ),
     "cohere": CallFamily(calls=("<|START_ACTION|>",), call_end=("<|END_ACTION|>",)),  # Command A
     "internlm": CallFamily(calls=("<|action_start|>",), call_end=("<|action_end|>",)),
@@ -160,13 +200,17 @@ ALL_CALL_FAMILIES = tuple(CALL_FAMILIES)
 LONGEST = 256
 """Characters of the longest tag, with every tolerated space: more is never held for one."""
 
-_SPACE = r"[\s\u200b-\u200d\u2060\ufeff\xad]{0,4}"
-_UNSEEN = r"[\u200b-\u200d\u2060\ufeff\xad]{0,2}"
+_INVISIBLE = r"\x00-\x08\x0e-\x1b\x7f\xad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+_SPACE = rf"[\s{_INVISIBLE}]{{0,4}}"
+_UNSEEN = rf"[{_INVISIBLE}]{{0,2}}"
 """Invisible characters between the letters of a name."""
+_DASHES = "[_-]"
 _SLASH = r"[/\uff0f]"
 _WILD = r"[^<|]{0,80}"
 _ATTRIBUTES = (r"\s{1,4}", r"[\w:.-]{1,16}", r"\s{0,2}", "=", r"[^<>\uff1e&]{0,128}")
 _TOKEN = re.compile(r"<\|")
+_MEANT = 2
+"""Characters behind its bracket that make a half tag out of what ends a reply; `a <b` has one."""
 
 
 def _entity(name: str, decimal: str, hexadecimal: str) -> tuple[str, str]:
@@ -182,6 +226,7 @@ _LT, _LT_BEGUN = _entity("lt", "60", "3c")
 _GT, _GT_BEGUN = _entity("gt", "62", "3e")
 _LESS, _MORE = f"(?:[<\uff1c]|{_LT})", f"(?:[>\uff1e]|{_GT})"
 """The brackets of a tag: as they are, full-width, or as HTML writes them. Models learnt from web pages."""
+_BRACKET = re.compile(rf"{_LESS}|[^\w&]", re.IGNORECASE)
 _PARTS = {_LESS: _LT_BEGUN, _MORE: _GT_BEGUN}
 """Their beginnings."""
 
@@ -209,8 +254,8 @@ def _atoms(tag: str) -> Iterator[_Atoms]:
 
 
 def _name(name: str) -> _Atoms:
-    """The letters of a tag's name. Invisible characters may stand between them."""
-    return tuple(atom for c in name for atom in (re.escape(c), _UNSEEN))[:-1]
+    """The letters of a tag's name, `_` also as `-`. Invisible characters may stand between them."""
+    return tuple(atom for c in name for atom in (_DASHES if c == "_" else re.escape(c), _UNSEEN))[:-1]
 
 
 def _empty(tag: str) -> _Atoms:
@@ -295,6 +340,15 @@ class Scanner:
     def may_become(self, text: str, at: int = 0) -> bool:
         """Whether everything from `at` on may still become one tag."""
         return len(text) - at <= LONGEST and self._part.fullmatch(text, at) is not None
+
+    def is_half(self, text: str, cut: bool) -> bool:
+        """Whether the text at the end of a reply is a tag that was never finished, and no bracket of prose.
+
+        `cut`: the reply did not come to its own end, so that its last word is lost in any case.
+        """
+        bracket = _BRACKET.match(text)
+        said = "" if bracket is None else text[bracket.end() :].strip()
+        return len(said) >= (1 if cut else _MEANT) and self.may_become(text)
 
 
 _ORDER: tuple[Role, ...] = (

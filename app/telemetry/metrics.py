@@ -6,7 +6,7 @@ where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresho
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -73,7 +73,7 @@ class Metrics:
         self._keys: set[str] = set()  # names of keys that are labels
         self._make_clocks(("model", "engine"))
         self._make_counters(("model", "engine"))
-        self._make_key_counters()
+        self._make_caller_counters()
         self._make_gauges(("model", "engine"))
 
     def _make_clocks(self, route: tuple[str, ...]) -> None:
@@ -129,6 +129,11 @@ class Metrics:
             "Requests moved from an engine to the next, by why.",
             ("model", "engine", "reason"),
         )
+        self._balanced = self._counter(
+            "manners_affinity_total",
+            "Requests of models with replicas: to where their conversation is cached (hit), elsewhere (moved), or of none known (new).",
+            ("model", "result"),
+        )
         self._stripped = self._counter(
             "manners_thinking_stripped_total",
             "Replies in which thoughts were kept from the caller, by how they were known.",
@@ -149,14 +154,6 @@ class Metrics:
             "manners_retries_total",
             "Replies of which nothing was left but calls that nobody asked for, asked once more with a hint, by what came of it.",
             (*route, "result"),
-        )
-        self._turned_away = self._counter(
-            "manners_unauthorized_total", "Requests without a right key, by listener.", ("listener",)
-        )
-        self._unreadable = self._counter(
-            "manners_unreadable_total",
-            "Requests refused at the listener: late, too large, no HTTP, or not from this machine.",
-            ("listener", "code"),
         )
         self._shadow_dropped = self._counter(
             "manners_shadow_dropped_total",
@@ -179,7 +176,15 @@ class Metrics:
             "manners_task_failures_total", "Background tasks that failed, by name.", ("task",)
         )
 
-    def _make_key_counters(self) -> None:
+    def _make_caller_counters(self) -> None:
+        self._turned_away = self._counter(
+            "manners_unauthorized_total", "Requests without a right key, by listener.", ("listener",)
+        )
+        self._unreadable = self._counter(
+            "manners_unreadable_total",
+            "Requests refused at the listener: late, too large, no HTTP, or not from this machine.",
+            ("listener", "code"),
+        )
         self._tokens = self._counter(
             "manners_tokens_total",
             "Tokens by the engine's count, by the name of the caller's key: prompt, completion, or cached (of the prompt).",
@@ -194,7 +199,10 @@ class Metrics:
     def _make_gauges(self, route: tuple[str, ...]) -> None:
         self._in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
         self._queue_depth = self._gauge("manners_queue_depth", "Requests waiting.", ("model",))
-        self._active = self._gauge("manners_active_engine", "1 for a model's live engine.", route)
+        self._active = self._gauge("manners_active_engine", "1 for each live engine of a model.", route)
+        self._open = self._gauge(
+            "manners_engine_in_flight", "Requests that are open at an engine.", ("engine",)
+        )
         self._info = self._gauge(
             "manners_engine_info",
             "1; what an engine is.",
@@ -209,7 +217,7 @@ class Metrics:
         self._ready = self._gauge("manners_engine_ready", "1 while an engine streams.", ("engine",))
         self._conduct = self._gauge(
             "manners_engine_conduct",
-            "1 for what is known of an engine's obedience when told not to think: obeys, unknown or caught.",
+            "1 for whether an engine keeps thinking off when asked to: obeys, unknown or caught.",
             ("engine", "state"),
         )
         self._restarts = self._gauge(
@@ -241,7 +249,7 @@ class Metrics:
         return self._turned_away.labels(listener).inc
 
     def unreadable(self, listener: str) -> Callable[[str], None]:
-        """What counts a request to this listener that could not be read, by the code that was told."""
+        """What counts a request to this listener that could not be read, by the error code that was sent."""
         return lambda code: self._unreadable.labels(listener, code).inc()
 
     def tokens(self, model: str, key: str, prompt: int, completion: int, cached: int) -> None:
@@ -294,7 +302,7 @@ class Metrics:
         """Record a served reply. A cancelled or failed one must not come here.
 
         What is not streamed is seen all at once, at its end: it has a duration, and no first
-        content, first sentence or gap that would tell a voice anything.
+        content, first sentence or gap that means anything for a voice.
         """
         start = clocks.start
         marks = [(self._first_token, clocks.first_token)]
@@ -351,14 +359,14 @@ class Metrics:
         self._task_failures.labels(name).inc()
 
     def conduct(self, name: str, shown: Conduct) -> None:
-        """What an engine is known to do when it is told not to think."""
+        """Whether an engine is known to obey when thinking is switched off."""
         for state in CONDUCTS:
             self._conduct.labels(name, state).set(state == shown)
 
     def put_down(self, name: str) -> None:
         """An engine was stopped on purpose: its series are removed, so that its silence raises no alert."""
-        self._ready.remove(name)
-        self._restarts.remove(name)
+        for gauge in (self._ready, self._restarts, self._open):
+            gauge.remove(name)
         for state in CONDUCTS:
             self._conduct.remove(name, state)
 
@@ -368,19 +376,34 @@ class Metrics:
             self._faults.labels(name, cause)  # at 0, so that the first fault is an increase
         self._info.labels(name, dialect, driver, artefact, image).set(1)
 
-    def route(self, model: str, engine: str) -> None:
-        """`engine` now serves `model`; whichever did before no longer does."""
+    def route(self, model: str, engines: Collection[str]) -> None:
+        """These now serve `model`; whichever did before no longer do."""
         for labels in [s.labels for m in self._active.collect() for s in m.samples]:
             if labels["model"] == model:
                 self._active.labels(model, labels["engine"]).set(0)
-        self._active.labels(model, engine).set(1)
+        for engine in engines:
+            self._active.labels(model, engine).set(1)
 
-    def live_gated(self, model: str, engine: str, gated: bool) -> None:
-        """Whether the model's live engine was promoted on a passing report; the series of the one before goes."""
+    def balances(self, model: str, affinities: Iterable[str]) -> None:
+        """The model has replicas: begin each at 0, so that the first is an increase."""
+        for affinity in affinities:
+            self._of(self._balanced, model, affinity)
+
+    def balanced(self, model: str, affinity: str) -> None:
+        """A request of a model with replicas was given to one of them."""
+        self._of(self._balanced, model, affinity).inc()
+
+    def open_at(self, engine: str, count: Callable[[], float]) -> None:
+        """Where the number of an engine's open requests is read from, at every scrape."""
+        self._open.labels(engine).set_function(count)
+
+    def live_gated(self, model: str, gated: Mapping[str, bool]) -> None:
+        """Whether each live engine of the model was promoted on a passing report; the series of others go."""
         for labels in [s.labels for m in self._gated.collect() for s in m.samples]:
-            if labels["model"] == model and labels["engine"] != engine:
+            if labels["model"] == model and labels["engine"] not in gated:
                 self._gated.remove(model, labels["engine"])
-        self._gated.labels(model, engine).set(gated)
+        for engine, is_gated in gated.items():
+            self._gated.labels(model, engine).set(is_gated)
 
     def promotions_end(self, results: Iterable[str]) -> None:
         """Begin each at 0: the increase of a counter that begins at 1 is none, and the first to fail would be no alert."""

@@ -239,7 +239,7 @@ class Redactor:
         return self.value(value)
 
     def message(self, message: dict[str, Any]) -> dict[str, Any]:
-        """One turn: what was said, by whom, and which calls were made. Pictures and thoughts are dropped."""
+        """One turn: what was said, who said it, and which calls were made. Pictures and thoughts are dropped."""
         kept: dict[str, Any] = {key: message[key] for key in _ROLES if key in message}
         content = message.get("content")
         if isinstance(content, list):

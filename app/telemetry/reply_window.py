@@ -21,14 +21,14 @@ Ended = Literal["ok", "failed", "other"]
 """Answered to its end; failed by the engine; or neither (the caller left, or was refused)."""
 
 _ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_error": "failed"}
-"""Outcomes of `app.proxy.accounting` that tell something of the engine. `error` is a fault of the gateway's own."""
+"""Outcomes of `app.proxy.accounting` that say something about the engine. `error` is a fault of the gateway's own."""
 
 NO_FAULT: Final = frozenset({"engine_busy", "total_timeout", "reply_fully_filtered", "tool_choice_not_kept"})
-"""Codes that tell nothing against the engine: it has no room, was asked for more than `total` allows, or was
+"""Codes that do not count against the engine: it has no room, was asked for more than `total` allows, or was
 made to say only what is not spoken, or to call what it would not."""
 
 
-class Heard(Struct, frozen=True):
+class ReplyOutcome(Struct, frozen=True):
     """One reply. `judged`: there was something for the detectors to look at, and `breaches` are their names.
 
     `wait` is seconds from when the engine was asked to the first content of a streamed reply, None
@@ -62,33 +62,33 @@ def wait_of(clocks: Clocks, queued: float, gave_up: float | None) -> tuple[float
 @dataclass(slots=True)
 class _Record:
     count: int
-    lately: deque[Heard]
+    lately: deque[ReplyOutcome]
     waiting: list[asyncio.Future[None]]
 
 
 class ReplyWindow:
-    """Hears every reply; for use in one event loop."""
+    """Takes every reply; for use in one event loop."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], _Record] = {}
         self._switches: dict[str, tuple[str, int]] = {}  # by model: the engine, and its mark then
 
-    def hear(self, model: str, engine: str, heard: Heard) -> None:
+    def add(self, model: str, engine: str, reply: ReplyOutcome) -> None:
         """A reply is over."""
         record = self._of(model, engine)
         record.count += 1
-        record.lately.append(heard)
+        record.lately.append(reply)
         for future in record.waiting:
             if not future.done():
                 future.set_result(None)
         record.waiting.clear()
 
-    def recent(self, model: str, engine: str) -> tuple[Heard, ...]:
+    def recent(self, model: str, engine: str) -> tuple[ReplyOutcome, ...]:
         """The latest replies, at most `KEPT`, the oldest first."""
         return tuple(self._of(model, engine).lately)
 
     def mark(self, model: str, engine: str) -> int:
-        """How many were heard so far."""
+        """How many were added so far."""
         return self._of(model, engine).count
 
     def switched(self, model: str, engine: str) -> None:
@@ -101,14 +101,14 @@ class ReplyWindow:
         switched, mark = self._switches.get(model, ("", 0))
         return mark if switched == engine else self.mark(model, engine)
 
-    def after(self, model: str, engine: str, mark: int) -> tuple[Heard, ...]:
-        """Those that were heard after a mark, as far as they are kept."""
+    def after(self, model: str, engine: str, mark: int) -> tuple[ReplyOutcome, ...]:
+        """Those that were added after a mark, as far as they are kept."""
         record = self._of(model, engine)
         fresh = min(record.count - mark, len(record.lately))
         return tuple(record.lately)[len(record.lately) - fresh :]
 
     async def more(self, model: str, engine: str, mark: int) -> None:
-        """Wait until something was heard after a mark."""
+        """Wait until something was added after a mark."""
         record = self._of(model, engine)
         if record.count <= mark:
             future = asyncio.get_running_loop().create_future()
@@ -126,6 +126,6 @@ class ReplyWindow:
         return self._records[key]
 
 
-def waits(heard: Iterable[Heard]) -> list[float]:
+def waits(replies: Iterable[ReplyOutcome]) -> list[float]:
     """The times to first content that were seen."""
-    return [one.wait for one in heard if one.wait is not None and one.shown]
+    return [one.wait for one in replies if one.wait is not None and one.shown]

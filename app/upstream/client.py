@@ -84,7 +84,7 @@ class Upstream:
                     transport, reply = await loop.create_connection(
                         lambda: EngineReply(self._batch), host, port, ssl=tls
                     )
-                if not reply.is_reusable:  # not tried again: it would be for ever, with some engines
+                if not reply.is_reusable:  # not tried again: with some engines that would never end
                     transport.abort()
                     raise EngineBroke("the engine closed the connection before it was asked", DISCONNECTED)
                 return reply

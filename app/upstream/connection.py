@@ -141,7 +141,7 @@ class EngineReply(asyncio.Protocol):
         self.abort()
 
     def abort(self) -> None:
-        """Drop the connection; the sink hears of it when it is gone."""
+        """Drop the connection; the sink is called when it is gone."""
         self._aborted = True
         if self._transport is not None:
             self._transport.abort()
@@ -283,7 +283,7 @@ class EngineReply(asyncio.Protocol):
             sink.data(data)
         if self._ended or self._error:
             sink.end(self._error)
-            self._sink = None  # not before: an end that raised is told again, with the error
+            self._sink = None  # not before: an end that raised is reported again, with the error
 
     def _lose(self, error: Exception | None) -> None:
         """The connection is gone."""

@@ -10,7 +10,7 @@
      |   |   +- StartTimeout it did not stream a token before the deadline
      |   +- StartCancelled   `stop()` came while `start()` was waiting
      +- DockerError          the Docker Engine refuses, does not answer, or its SDK is missing
-     +- LeaseHeld            another engine is being loaded; says for whom
+     +- LeaseHeld            another engine is being loaded; says which operation
      +- IllegalTransition    a bug: the supervisor received an event that is illegal in its state
 
 Callers translate these into HTTP statuses or exit codes.
@@ -92,7 +92,7 @@ class DockerError(DeployError):
 
 
 class LeaseHeld(DeployError):
-    """Another engine is being loaded; `holder` says for whom."""
+    """Another engine is being loaded; `holder` names the operation."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(f"another engine is being loaded, by {holder}; two at once can wedge the machine")

@@ -35,7 +35,7 @@ def report(name: str, error: BaseException) -> None:
 
 
 def spawn(work: Coroutine[Any, Any, T], name: str, of: str = "") -> asyncio.Task[T]:
-    """Create a task whose failure is reported. `name` is the kind of task, `of` tells several of a kind apart."""
+    """Create a task whose failure is reported. `name` is the kind of task, `of` distinguishes several of a kind."""
     task = asyncio.get_running_loop().create_task(work, name=f"{name} {of}".rstrip())
     task.add_done_callback(partial(_check, name))
     return task

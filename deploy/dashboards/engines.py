@@ -17,7 +17,7 @@ _ENGINES = PanelRow(
     "Engines",
     (
         StateTimelinePanel(
-            "Live", "The engine that each model is served by; a change is a promotion or a rollback.",
+            "Live", "The engines that each model is served by; a change is a promotion or a rollback.",
             (Query('manners_active_engine{model=~"$model",engine=~"$engine"}', "{{model}}: {{engine}}"),),
         ),
         StateTimelinePanel(
@@ -38,7 +38,7 @@ _ENGINES = PanelRow(
             (Query(per_minute("manners_failovers_total", "engine", "reason"), "{{engine}}: {{reason}}"),), "cpm",
         ),
         TimeSeriesPanel(
-            "Failed requests a minute, by whose fault", "A probe right after the failure tells the engine's from the request's own.",
+            "Failed requests a minute, by whose fault", "A probe right after the failure decides whether the engine or the request was at fault.",
             (Query(per_minute("manners_engine_faults_total", "engine", "cause"), "{{engine}}: {{cause}}"),), "cpm",
         ),
         TimeSeriesPanel(

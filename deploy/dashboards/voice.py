@@ -22,6 +22,11 @@ GAP: Final = "manners_stream_max_gap_seconds"
 DURATION: Final = "gen_ai_server_request_duration_seconds"
 OVERHEAD: Final = "manners_gateway_overhead_seconds"
 
+DEAF: Final = (
+    "count by (job, instance, model) (manners_active_engine == 1) unless on (job, instance, model)"
+    " (manners_active_engine == 1 and on (job, instance, engine) manners_engine_ready == 1)"
+)
+"""Models none of whose live engines gives tokens."""
 LEVEL_S: Final = 0.5
 """The service level's threshold; `rules/recording.yml` has the same, and a test compares them."""
 BUDGET: Final = 0.05
@@ -69,8 +74,8 @@ _AT_A_GLANCE = PanelRow(
         ),
         StatPanel(
             "Models without engine",
-            "Models whose live engine gives no tokens; fallbacks may be answering.",
-            (Query("count(manners_active_engine == 1 unless on (job, instance, engine) manners_engine_ready == 1) or vector(0)", "models"),),
+            "Models of whose live engines none gives tokens; fallbacks may be answering.",
+            (Query(f"count({DEAF}) or vector(0)", "models"),),
             "short", 4, 4, limit=1.0,
         ),
     ),

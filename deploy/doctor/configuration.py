@@ -20,7 +20,7 @@ CHECKS: Final[dict[str, HostCheck]] = {}
 def _schema(evidence: Evidence) -> CheckResult:
     setting = evidence.setting
     if setting.error:
-        return fail(setting.error, f"mend {setting.file}; deploy/manners.example.toml has every key")
+        return fail(setting.error, f"correct {setting.file}; deploy/manners.example.toml has every key")
     return ok(f"{setting.file}: {len(evidence.engines)} engines")
 
 

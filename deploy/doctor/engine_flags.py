@@ -52,7 +52,7 @@ def _known(evidence: Evidence, engine: str) -> CheckResult | None:
         parse_flags(engine, spec.args, cores=1)
     except FlagError as error:
         if spec.driver == "embedded":
-            return fail(error.why, "mend args in the configuration")
+            return fail(error.why, "correct args in the configuration")
         return warn(f"{error.why}; the llama-server that is started may know it", "its own --help")
     return ok(" ".join(spec.args) or "none")
 
@@ -85,7 +85,7 @@ def _command(evidence: Evidence, engine: str) -> CheckResult | None:
     if not spec.executable:
         return fail(
             f"{spec.command[0]} is not there, or may not be executed",
-            "install the engine there, or mend command",
+            "install the engine there, or correct command",
         )
     return ok(" ".join(spec.command))
 
@@ -124,7 +124,7 @@ def _tool_parser(evidence: Evidence, engine: str) -> CheckResult | None:
         )
         return state(
             f"{said}: if the model follows it, they come as text",
-            f"{wanted}; `manners engine check URL` hears which form it writes",
+            f"{wanted}; `manners engine check URL` shows which form it writes",
         )
     return ok(f"{parser}{f' for {calls} calls' if calls else ''}")
 

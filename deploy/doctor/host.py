@@ -59,7 +59,7 @@ def _architecture(evidence: Evidence) -> CheckResult | None:
 def _gpu(evidence: Evidence) -> CheckResult | None:
     gpu = gpu_of(evidence)
     if gpu is None or gpu.capability is None:
-        return unknown("nvidia-smi does not tell of a GPU", f"{SMI} --query-gpu=name,compute_cap")
+        return unknown("nvidia-smi reports no GPU", f"{SMI} --query-gpu=name,compute_cap")
     said = f"{gpu.name}, SM {gpu.capability}"
     if at_least(gpu.capability, "10.0"):
         return ok(f"{said}: FP4 tensor cores")
@@ -108,7 +108,7 @@ def _swap(evidence: Evidence) -> CheckResult | None:
 def _processes(evidence: Evidence) -> CheckResult | None:
     held = evidence.host.gpu_processes
     if held is None:
-        return unknown("nvidia-smi does not tell who uses the GPU", SMI)
+        return unknown("nvidia-smi does not say which processes use the GPU", SMI)
     if held:
         return warn(
             f"the GPU is also used by {', '.join(held[:4])}",

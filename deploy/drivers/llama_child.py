@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     os.close(given.report)  # the parent need not wait for more
     select.select([given.life], [], [])
     # Where the kernel sends signals for a pipe, it has killed this process by now; elsewhere, this does.
-    # Not by returning: the server's destructor waits for streams in flight, possibly for ever.
+    # Not by returning: the server's destructor waits for streams in flight, possibly without end.
     os._exit(1)
 
 

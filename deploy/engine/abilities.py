@@ -1,6 +1,6 @@
 """What an engine supports with its build and flags, found by trying it once after its start.
 
-Neither a version nor a dialect tells: a vLLM without `--tool-call-parser` refuses callable tools,
+Neither a version nor a dialect shows it: a vLLM without `--tool-call-parser` refuses callable tools,
 one without `--reasoning-parser` refuses a thinking budget, and other builds differ.
 An answer that is late or unusable leaves the default.
 """

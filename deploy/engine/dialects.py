@@ -48,7 +48,7 @@ class DialectSpec:
     metrics: the path of its Prometheus metrics (llama-server: only with `--metrics`).
     load: its gauges of running and waiting requests.
     metered: the request fields that make it report the number of generated tokens during generation.
-    logprobs_beside_tools: it tells log-probabilities in a stream that may hold calls.
+    logprobs_beside_tools: it sends log-probabilities in a stream that may hold calls.
     """
 
     fields: frozenset[str]

@@ -3,7 +3,7 @@
 Before the model is loaded there are no requests, and every line is kept. After that, a line is
 kept whole only if its form shows that it cannot quote a request: llama.cpp prints parts of
 grammars, schemas and unparsable bodies, some of them regardless of its verbosity setting. Of any other
-line only the prefix is kept (time, level, function or file). At its limit a log begins anew: the end of a run matters.
+line only the prefix is kept (time, level, function or file). At its limit a log begins again: the end of a run matters.
 """
 
 import re

@@ -205,7 +205,7 @@ class SupervisedEngine(ABC):
 
     def _pause_over(self) -> None:
         if self._child.phase is Phase.FAILED:
-            self._kill_reason = None  # a retry begins anew
+            self._kill_reason = None  # a retry starts clean
         self._feed(supervisor.Due(time.monotonic()))
 
     def _cancel_timer(self) -> None:

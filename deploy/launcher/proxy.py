@@ -1,6 +1,6 @@
 """The launcher's proxy: a Unix socket that speaks Docker's API, in front of the Docker Engine's own.
 
-An allowed request is serialized anew from the path, query and body that were checked, so that the two parsers cannot
+An allowed request is serialized again from the path, query and body that were checked, so that the two parsers cannot
 read one text differently.
 """
 

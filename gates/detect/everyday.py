@@ -3,7 +3,7 @@
 An expectation is a case's `expect["everyday"]`, of one of three forms:
 
     {"declines": true}                the request needs a tool that is not offered: the reply says that it cannot
-    {"answer": {...}}                 a sum, or something told before, in the form of `find_wrong_answer`
+    {"answer": {...}}                 a sum, or something said earlier, in the form of `find_wrong_answer`
     {"says": true}                    small talk: anything that can be spoken
 
 For all of them a reply with a call, a leaked thought, a spoken call, markdown, or nothing to hear is bad.
@@ -49,17 +49,17 @@ def find_everyday_fault(
 ) -> list[Detection]:
     """At most one detection that decides, of the detector that found it; `everyday` for calls and claims.
 
-    Kinds: call (one was made), claimed (what cannot be done is told as done), not_declined.
+    Kinds: call (one was made), claimed (what cannot be done is reported as done), not_declined.
     """
     if calls:
         return [Detection("everyday", "call", 0, 0, f"{calls} made where no tool serves")]
-    heard = (
+    found = (
         *find_leaks(text, reasoning=reasoning),
         *find_raw_calls(text, list(tools)),
         *find_empty(text),
         *find_markdown(text),
     )
-    faults: Sequence[Detection] = [fault for fault in heard if fault.decides]
+    faults: Sequence[Detection] = [fault for fault in found if fault.decides]
     if not faults and "answer" in expect:
         faults = [fault for fault in find_wrong_answer(text, expect["answer"]) if fault.decides]
     if not faults and expect.get("declines"):

@@ -2,7 +2,7 @@
 
 A CommonMark parser reads any text as Markdown, so its result on plain speech needs corrections:
 
-* indented code and underlined headings are disabled: four spaces or a line of `===` cannot be heard;
+* indented code and underlined headings are disabled: four spaces or a line of `===` make no sound;
 * asterisks between words are arithmetic and not emphasis (`5*x and 6*y`);
 * a single numbered item that does not start at 1 is a sentence about a year (`1986. A great season.`);
 * a single `+` or `>` before a number is arithmetic (`> 4 is bigger`).
@@ -53,10 +53,10 @@ def examine(text: str) -> list[Detection]:
     for kind, start, end in find_symbols(text):
         if not (marks.holds(start, end) or (kind == "heading" and headings.holds(start, end))):
             spans.append((kind, start, end))
-    return [detection("markdown", *_told(text, span)) for span in sorted(spans, key=lambda span: span[1:])]
+    return [detection("markdown", *_finding(text, span)) for span in sorted(spans, key=lambda span: span[1:])]
 
 
-def _told(text: str, span: Span) -> tuple[str, str, int, int]:
+def _finding(text: str, span: Span) -> tuple[str, str, int, int]:
     kind, start, end = span
     return kind, text, start, end
 

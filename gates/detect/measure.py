@@ -77,8 +77,8 @@ def score(corpus: str, group: str, lines: Sequence[LabelledCase]) -> CorpusScore
     caught = {line.where: line.caught() for line in lines}
     hits = [line for line in lines if line.label == "hit"]
     clean = [line for line in lines if line.label == "clean"]
-    missed = tuple(_told(line) for line in hits if not caught[line.where])
-    mistaken = tuple(_told(line) for line in clean if caught[line.where])
+    missed = tuple(_described(line) for line in hits if not caught[line.where])
+    mistaken = tuple(_described(line) for line in clean if caught[line.where])
     return CorpusScore(
         corpus, group, len(hits), len(hits) - len(missed), len(clean), len(mistaken), missed, mistaken
     )
@@ -111,6 +111,6 @@ def timed(lines: Sequence[LabelledCase], repeats: int = 20) -> float | None:
     return best / len(clean) * 1e6
 
 
-def _told(line: LabelledCase) -> str:
+def _described(line: LabelledCase) -> str:
     text = line.fields.get("text", line.fields.get("calls", ""))
     return f"{line.where}: {text!r:.100} ({line.why})"

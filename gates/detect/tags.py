@@ -15,7 +15,8 @@ from typing import Any, Final
 # replies are often cut off inside a tag.
 _THOUGHT: Final = (
     r"think|thinking|thought|thoughts|reasoning|reflection|scratchpad|seed:think|inner_monologue|mm:think"
-    r"|thinking_process|ifm\|think(?:_fast(?:er)?)?"
+    r"|thinking_process|thought_process|chain_of_thought|cot|inner_thoughts|internal_thoughts|internal_monologue"
+    r"|scratch_pad|ant_?thinking|ifm\|think(?:_fast(?:er)?)?"
 )
 _CALL: Final = "tool_call|tool_calls|tool_response|tool_responses|tool_code|tool_use|function_call|tools"
 _TURN: Final = "start_of_turn|end_of_turn|eos|bos|pad|unk|answer|final|start|end|message|channel|analysis"

@@ -238,8 +238,8 @@ def _rate_sentence(
         return f"{said} ({share}required: {least}); {settled.why}"
     low, high = percent(bound.low, "down"), percent(bound.high, "up")
     sure = f"at most {high}" if bound.high < rule.least else f"at least {low}"
-    told = f"{said} ({share}{percent(context.policy.confidence)} confidence: {sure}; required: {least})"
+    text = f"{said} ({share}{percent(context.policy.confidence)} confidence: {sure}; required: {least})"
     if settled.extend:
         until = f"{plural(second.n, 'more prompt')} are asked"
-        return f"{told}{undecided_clause(context.policy.gates[name].tier, until)}"
-    return told
+        return f"{text}{undecided_clause(context.policy.gates[name].tier, until)}"
+    return text

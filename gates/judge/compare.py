@@ -177,9 +177,9 @@ def _sentence(
         sure = f"more than {points(bound.low, 'down')} points worse"
     else:
         sure = _at_most_worse(bound.high)
-    told = f"{said}; {percent(context.policy.confidence)} confidence: {sure}; {margin})"
+    text = f"{said}; {percent(context.policy.confidence)} confidence: {sure}; {margin})"
     until = f"{plural(more, 'more prompt')} are asked"
-    return f"{told}{undecided_clause(tier, until)}" if settled.extend else told
+    return f"{text}{undecided_clause(tier, until)}" if settled.extend else text
 
 
 def _change_text(worse: float) -> str:

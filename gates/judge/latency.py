@@ -84,10 +84,10 @@ def _settle(
     if at_best is Verdict.FAIL:
         return SettledVerdict(Verdict.FAIL)
     if missing:
-        told = "; ".join(
+        text = "; ".join(
             filter(None, (f"{first[0]} of {plan.n} requests were timed", context.measurements.uncounted))
         )
-        return SettledVerdict(Verdict.INCONCLUSIVE, why=told)
+        return SettledVerdict(Verdict.INCONCLUSIVE, why=text)
     failed = sum(t.value is None for t in timings)
     if failed > context.policy.run.max_lost * len(timings):
         share = percent(context.policy.run.max_lost)
@@ -138,9 +138,9 @@ def _sentence(
     sign, unit = (-1.0 if metric == "decode" else 1.0), UNITS[metric]
     which = "median" if rule.quantile == 0.5 else f"{percent(rule.quantile)} quantile"
     value, bound = _quantile(seen, rule.quantile), _interval(context, rule, seen, sign)
-    told = "a failure" if value is None or isinf(value) else f"{sign * value:.4g} {unit}"
-    told = f"{told} over {plural(len(seen), 'request')}" if seen else "nothing was measured"
-    said = f"{which} {_NAMES[metric]}: {told}"
+    text = "a failure" if value is None or isinf(value) else f"{sign * value:.4g} {unit}"
+    text = f"{text} over {plural(len(seen), 'request')}" if seen else "nothing was measured"
+    said = f"{which} {_NAMES[metric]}: {text}"
     least = sign < 0
     limit = f"limit: {'at least' if least else 'at most'} {rule.limit:g} {unit}"
     if settled.why:
@@ -154,9 +154,9 @@ def _sentence(
         sure = f"no bound: too {'many failed' if any(map(isinf, seen)) else 'few requests'}"
     else:
         sure = f"{_bound_text(shown, from_below)} {unit}"
-    told = f"{said} ({percent(context.policy.confidence)} confidence: {sure}; {limit})"
+    text = f"{said} ({percent(context.policy.confidence)} confidence: {sure}; {limit})"
     until = f"{plural(more, 'more request')} are made"
-    return f"{told}{undecided_clause(rule.tier, until)}" if settled.extend else told
+    return f"{text}{undecided_clause(rule.tier, until)}" if settled.extend else text
 
 
 def _bound_text(value: float, from_below: bool) -> str:

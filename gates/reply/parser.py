@@ -64,8 +64,8 @@ class ReplyParser:
 
     def refuse(self, status: int | None, body: bytes) -> None:
         """Record an error for a status other than 200, whatever the body says."""
-        told = self.error.message if self.error else quote(body)
-        self.error = ReportedError(told or f"HTTP {status} without a word", status)
+        text = self.error.message if self.error else quote(body)
+        self.error = ReportedError(text or f"HTTP {status} without a word", status)
 
     def _whole(self, frame: StreamEvent) -> None:
         document = self._json(frame.payload)

@@ -60,23 +60,23 @@ class ProgressLines:
     def __init__(self, label: str, stream: TextIO | None = None) -> None:
         self._label, self._stream = label, stream or sys.stderr
         self._counts = ProgressCounts()
-        self._began = self._told = 0.0
+        self._began = self._shown = 0.0
 
     def start(self, total: int, present: int) -> None:
         self._counts.total, self._counts.done = total, present
-        self._began = self._told = time.monotonic()
+        self._began = self._shown = time.monotonic()
 
     def sample(self, sample: Sample) -> None:
         self._counts.add(sample)
-        if time.monotonic() - self._told >= LINE_SECONDS:
-            self._tell()
+        if time.monotonic() - self._shown >= LINE_SECONDS:
+            self._show()
 
     def stop(self) -> None:
-        self._tell()
+        self._show()
 
-    def _tell(self) -> None:
-        self._told = time.monotonic()
-        left = self._counts.seconds_left(self._told - self._began)
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        left = self._counts.seconds_left(self._shown - self._began)
         ahead = "" if left is None else f", {_span(left)} left"
         counts = self._counts
         print(f"{self._label}: {counts.done}/{counts.total}, {counts}{ahead}", file=self._stream, flush=True)

@@ -226,8 +226,8 @@ def _raise_for_config_error(attempt: Attempt, target: Target) -> None:
     if attempt.status in (401, 403):
         raise RunError(f"{target.url} wants another API key (HTTP {attempt.status})")
     if attempt.status == 404:
-        told = quote(b"".join(read.data for read in attempt.reads))
-        raise RunError(f"{target.url} does not serve {target.served_model!r} (HTTP 404: {told})")
+        text = quote(b"".join(read.data for read in attempt.reads))
+        raise RunError(f"{target.url} does not serve {target.served_model!r} (HTTP 404: {text})")
 
 
 def _describe_failure(sample: Sample) -> str:

@@ -80,8 +80,8 @@ def mismatch(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> str
     unmet = (want for want in expected if all(_call_mismatch(want, call) for call in made))
     want = next(unmet, expected[0])
     faults = [(_call_mismatch(want, call), call[0]) for call in made]
-    told = next((why for why, name in faults if name == want["name"]), faults[0][0])
-    return told or "wrong_count: one call stands for two of the expected"
+    why = next((why for why, name in faults if name == want["name"]), faults[0][0])
+    return why or "wrong_count: one call stands for two of the expected"
 
 
 def _all_match(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> bool:

@@ -189,7 +189,7 @@ def _size(path: Path | None) -> DataSize | None:
 
 
 def unknown_host() -> None:
-    """A reader of the host's memory that knows nothing: every job is admitted."""
+    """A reader of the host's memory without any figures: every job is admitted."""
 
 
 def _reader(args: argparse.Namespace) -> ReadHost:

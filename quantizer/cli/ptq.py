@@ -21,6 +21,9 @@ def add(verbs: Any) -> None:
     """Add the commands and their flags. verbs: the result of argparse's `add_subparsers`."""
     quantize = verbs.add_parser("ptq", help="quantize without training: scales, AWQ, a mix of NVFP4 and BF16")
     job_arguments(quantize, recipe="default")
+    quantize.add_argument(
+        "--base", type=Path, metavar="DIR", help="the model before its fine-tune, for the recipe delta"
+    )
     quantize.set_defaults(part=run)
     recipes = verbs.add_parser("recipes", help="list the recipes")
     recipes.add_argument("--json", action="store_true", help="print all values as JSON")
@@ -55,7 +58,14 @@ def run(args: argparse.Namespace) -> int:
     if recipe.svdquant:
         return _report(recipe, args, device, track)
     made = quantize.run(
-        recipe, args.source, args.data, args.out, now=datetime.now(UTC), device=device, track=track
+        recipe,
+        args.source,
+        args.data,
+        args.out,
+        now=datetime.now(UTC),
+        device=device,
+        track=track,
+        base=args.base,
     )
     if args.json:
         print(json.dumps(facts(made, args.out), indent=2))

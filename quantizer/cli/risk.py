@@ -6,7 +6,10 @@ import argparse
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from quantizer.verify.keep import KeptLayers
 
 CAVEAT: Final = (
     "The words are not calibrated: they put layers, and fine-tunes of one model, in order. Whether a model still"
@@ -30,13 +33,15 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the risk by layer. Returns the exit code. Raises QuantizerError."""
     from quantizer.core import cost
+    from quantizer.verify.keep import keep_first
     from quantizer.verify.risk import assess, whole
 
     track = list if args.json else _with_progress_bar
     layers = assess(args.base, args.source, track, cost.chosen_device(args.device))
     rows = [layer.as_json() for layer in (*layers, whole(layers))]
     if args.json:
-        told = {"calibrated": False, "whole": rows[-1], "layers": rows[:-1]}
+        keep = [one.as_json() for one in keep_first(layers)]
+        told = {"calibrated": False, "whole": rows[-1], "layers": rows[:-1], "keep": keep}
         print(json.dumps(told, indent=2, allow_nan=False))
         return 0
     print("delta/step  sign kept  cosine   norm  risk    layer")
@@ -45,8 +50,16 @@ def run(args: argparse.Namespace) -> int:
             f"{row['delta_to_step']:10.3f}  {row['sign_kept']:9.1%}  {row['cosine']:6.3f}  {row['norm']:5.2f}"
         )
         print(f"{figures}  {row['risk']:<6}  {row['name']}")
+    print("\n".join(_to_keep(keep_first(layers), rows[-1]["cosine"])))
     print(CAVEAT)
     return 0
+
+
+def _to_keep(found: Iterable[KeptLayers], cosine: float) -> Iterable[str]:
+    yield f"to keep first, by rounding noise for each byte (--json names the layers); cosine now {cosine:.3f}:"
+    for one in found:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in one.kinds.items())
+        yield f"  in {one.format:<4}  {one.bytes / 1e6:+10.1f} MB  cosine {one.cosine:.3f}  {kinds}"
 
 
 def _with_progress_bar(names: list[str]) -> Iterable[str]:

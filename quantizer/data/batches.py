@@ -27,7 +27,7 @@ def plan(
     """The steps of a run.
 
     Each step has at most `batch_tokens` padded tokens in micro-batches of at most `micro_tokens`, and at least one
-    sample. Every epoch is shuffled anew. A fraction of an epoch has that fraction of its steps.
+    sample. Every epoch is shuffled again. A fraction of an epoch has that fraction of its steps.
 
     share: the number of processes that take the micro-batches of a step in turn; every step has a multiple of it.
     The last step of an epoch is filled up with micro-batches from the epoch's beginning.

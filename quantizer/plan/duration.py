@@ -28,6 +28,8 @@ SEARCH_AWQ: Final = 15_400
 9B shape on one H200 (whole-path.json); 1.28 s for 0.47B on one H100 (bench.json) are two thirds of that."""
 SEARCH_MSE: Final = 1400
 """The same for the sweep of 35 scales, at 40 bytes each. Counted, not measured."""
+FED_BACK_COLUMN: Final = 3e-5
+"""Error feedback, a column: six kernels are launched. Counted, not measured."""
 READ, WRITTEN = 1.4e9, 0.5e9
 """Bytes a second from and to the disk, with starting and hashing, and with packing and the proof. Measured: ptq of
 whole-path.json, 16 CPU cores."""
@@ -43,6 +45,8 @@ def durations(job: Job, gpu: str) -> dict[str, float] | None:
     if settings is None or settings.quantized:
         parts["calibrate"] = forward_seconds(job, chip, job.calibration_data)
         parts["search"] = job.quantized * _searched(job) / chip.bandwidth
+        if job.recipe.feedback:
+            parts["feedback"] = model.layers * (3 * model.width + model.intermediate) * FED_BACK_COLUMN
     if settings is not None:
         step = step_seconds(job, chip)
         if settings.max_steps:

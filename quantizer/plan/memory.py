@@ -17,7 +17,7 @@ from quantizer.plan.model import PlannedModel, count
 from quantizer.recipes.recipe import Recipe, Train
 
 GIB: Final = 2**30
-BF16, F32 = 2, 4
+BF16, F32, F64 = 2, 4, 8
 LEARNED: Final = 0.27
 """The share of tokens that are the assistant's, and so of positions that need logits; as in the measurements."""
 SAVED: Final = 0.61
@@ -49,6 +49,8 @@ PACKED: Final = 20
 """Bytes a weight while one matrix is rounded and packed: float32 steps, quotients and codes. Counted, not measured."""
 SEARCHED: Final = 24
 """Bytes a weight while AWQ tries one alpha on layers that share an input. Measured: awq of whole-path.json."""
+FED_BACK: Final = 2 * 28
+"""Error feedback, of gate and up as one matrix: seven copies in float32. Counted, not measured."""
 HELD: Final = 1.65
 """How often the hidden states of calibration are there. Fitted to the two recipes of whole-path.json; one copy is known of."""
 TOKENS_EACH: Final = 320
@@ -209,6 +211,9 @@ def calibrate(job: Job) -> PhaseNeed:
     if recipe.awq:
         parts["calibration"] = gram(model)
         search = SEARCHED * 2 * model.largest_inside  # gate and up are one matrix to a search
+    elif recipe.feedback:
+        parts["calibration"] = gram(model) + model.width**2 * F32  # of o_proj's inputs, too
+        search = FED_BACK * model.largest_inside + 3 * F64 * max(model.width, model.intermediate) ** 2
     elif recipe.svdquant:
         parts["calibration"] = model.layers * gram(model)
     elif not job.train:

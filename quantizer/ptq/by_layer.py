@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from quantizer.checkpoint.source import Source, fill
 from quantizer.core.batch import Batch
@@ -19,8 +19,9 @@ from quantizer.core.errors import DataError, RecipeError
 from quantizer.core.layerwise import LAYERS, Layerwise, decoder_layers
 from quantizer.layers.attach import LayerPlan, attach
 from quantizer.layers.deltanet import chunked
-from quantizer.layers.linear import unquantized
+from quantizer.layers.linear import nvfp4_layers, unquantized
 from quantizer.ptq.calibrate import set_input_amax, watch
+from quantizer.ptq.feedback import deltas_of, round_with_feedback, strengthen, weigh_by_delta
 from quantizer.ptq.fold import fold_awq, foldable, probe
 from quantizer.ptq.scales import norm_of, set_scales
 from quantizer.recipes.recipe import Recipe
@@ -31,7 +32,8 @@ class LayerJob:
     """What is done with each decoder layer.
 
     model: whole, or as `open_streamed` makes it; then its layers come from `source` and are let go again. batches: to
-    calibrate with, on the device. facts: what the artefact will record, as JSON values.
+    calibrate with, on the device. facts: what the artefact will record, as JSON values. base: the model before its
+    fine-tune, if the recipe asks for it.
     """
 
     model: nn.Module
@@ -41,6 +43,7 @@ class LayerJob:
     cost: Cost
     facts: dict[str, Any]
     source: Source | None = None
+    base: Source | None = None
 
     def run(self) -> Iterator[int]:
         """Yield the number of each decoder layer once it is calibrated and searched; it is there until the next step.
@@ -81,14 +84,25 @@ class LayerJob:
     def _calibrate(
         self, layer: nn.Module, prefix: str, run: Iterator[Batch], forward: Callable[[], Any]
     ) -> None:
-        recipe = self.recipe
+        recipe, deltas = self.recipe, self._deltas(layer, prefix)
+        weigh = weigh_by_delta(deltas, recipe.feedback.delta) if recipe.feedback and deltas else None
         with self.cost.part("calibrate"):
-            seen = watch(layer, run, foldable(layer, forward) if recipe.awq else (), prefix)
+            gram = foldable(layer, forward) if recipe.awq else nvfp4_layers(layer) if recipe.feedback else ()
+            seen = watch(layer, run, gram, prefix, weigh)
             set_input_amax(layer, seen, prefix)
         if recipe.awq:
             with self.cost.part("awq"):
                 folded = fold_awq(layer, seen, forward, recipe.awq.alpha_step, recipe.awq.least_gain, prefix)
                 found = self.facts.setdefault("awq", [])
                 found += [asdict(one) | {"gain": round(one.gain, 4)} for one in folded]
+        if recipe.feedback and recipe.feedback.strength != 1:
+            strengthen(layer, deltas, recipe.feedback.strength)
         with self.cost.part("scales"):
             set_scales(layer, recipe.weights.scales)
+        if recipe.feedback:
+            with self.cost.part("feedback"):
+                round_with_feedback(layer, seen, recipe.feedback.damping)
+
+    def _deltas(self, layer: nn.Module, prefix: str) -> dict[str, Tensor]:
+        """The fine-tune's changes, where the recipe asks for them."""
+        return deltas_of(layer, self.base, prefix) if self.base else {}

@@ -48,8 +48,8 @@ class InputStats:
         """The mean magnitude of each channel: float32 [in]."""
         return self.total / max(1, self.tokens)
 
-    def add(self, x: Tensor) -> None:
-        """Add tokens. x: float [tokens, in]."""
+    def add(self, x: Tensor, weight: Tensor | None = None) -> None:
+        """Add tokens. x: float [tokens, in]. weight: float32 [tokens], of each token in the Gram matrix; by default 1."""
         if not len(x):
             return
         size = x.abs()
@@ -57,7 +57,7 @@ class InputStats:
         self.total += size.mean(dim=0).float() * len(x)
         self.tokens += len(x)
         if self.gram is not None:
-            self.gram += gram(x)
+            self.gram += gram(x if weight is None else x * weight.sqrt().unsqueeze(1).to(x.dtype))
 
 
 def gram(x: Tensor) -> Tensor:
@@ -71,11 +71,16 @@ def gram(x: Tensor) -> Tensor:
     return x.T @ x
 
 
+Weigh = Callable[[str, Tensor], Tensor]
+"""From a layer's name and tokens that it reads, float [tokens, in], to their weights in its Gram matrix: float32 [tokens]."""
+
+
 @dataclass(slots=True)
 class _Watch:
     """Hooks on layers. A layer that reads the same tensor as the layer before it shares that layer's record."""
 
     gram: Container[str]
+    weigh: Weigh | None = None
     seen: dict[str, InputStats] = field(default_factory=dict)
     kept: Tensor | None = None  # positions of a batch's tokens; None if there is no padding
     last: tuple[Tensor, InputStats] | None = None
@@ -88,7 +93,8 @@ class _Watch:
                 return
             if name not in self.seen:
                 self.seen[name] = self._nothing(name, x)
-            self.seen[name].add(self._tokens(x))
+            tokens = self._tokens(x)
+            self.seen[name].add(tokens, self.weigh(name, tokens) if self.weigh else None)
             self.last = (x, self.seen[name])
 
         return look
@@ -134,13 +140,18 @@ def observe(model: nn.Module, batches: Iterable[Batch], gram: Container[str] = (
 
 @torch.no_grad()
 def watch(
-    module: nn.Module, run: Iterable[Batch], gram: Container[str] = (), prefix: str = ""
+    module: nn.Module,
+    run: Iterable[Batch],
+    gram: Container[str] = (),
+    prefix: str = "",
+    weigh: Weigh | None = None,
 ) -> dict[str, InputStats]:
     """Record the inputs of a module's NVFP4 layers, by layer name, while something else runs data through it.
 
-    run: yields each batch before it runs it. gram, errors: as for `observe`. prefix: of the names in errors.
+    run: yields each batch before it runs it. gram, errors: as for `observe`. prefix: of the names in errors. weigh: of
+    layers that read the same tensor it is asked for the first, so all of them must be in `gram` or none.
     """
-    watching = _Watch(gram)
+    watching = _Watch(gram, weigh)
     hooks = [layer.register_forward_pre_hook(watching.hook(n)) for n, layer in nvfp4_layers(module).items()]
     try:
         with unquantized(module), chunked(module):

@@ -79,6 +79,7 @@ class QuantizationJob:
     scores: Path | None = None
     track: Track = no_progress
     facts: dict[str, Any] = field(default_factory=dict)
+    base: Source | None = None
 
     def __post_init__(self) -> None:
         self.cost = cost.Cost(self.device)
@@ -98,10 +99,12 @@ def run(
     now: datetime,
     device: str,
     track: Track = no_progress,
+    base: Path | None = None,
 ) -> Artefact:
     """Quantize a model. Returns the manifest of the folder `out`.
 
-    source: a Hugging Face folder. data: conversations, JSONL. device: a torch device. Raises QuantizerError if the
+    source: a Hugging Face folder. data: conversations, JSONL. device: a torch device. base: the model before its
+    fine-tune, in place of the recipe's. Raises QuantizerError if the
     recipe does not fit the model or has no folder as its result, the source or the data cannot be used, or the
     result cannot be written or is not sound.
     """
@@ -110,7 +113,8 @@ def run(
     check_available(out)
     scores = out.parent / f".{out.name}.scores.jsonl" if recipe.auto else None
     opened = open_source(source)
-    job = QuantizationJob(recipe, opened, _data(recipe, source, data), device, scores, track)
+    before = open_base(recipe, base)
+    job = QuantizationJob(recipe, opened, _data(recipe, source, data), device, scores, track, base=before)
     with atomic_folder(out) as folder, ThreadPoolExecutor(1) as helper:
         root = helper.submit(lambda: opened.root)  # takes as long as reading the source once
         hashed = _stream(job, folder) if streams(recipe) else _at_once(job, folder)
@@ -128,6 +132,19 @@ def run(
     if scores:
         scores.unlink(missing_ok=True)
     return made
+
+
+def open_base(recipe: Recipe, base: Path | None) -> Source | None:
+    """The model before its fine-tune, if the recipe asks for it. Raises RecipeError if it is not given, or not needed."""
+    if not (recipe.feedback and recipe.feedback.needs_base):
+        if base:
+            raise RecipeError(
+                f"{recipe.name}: has no use for a base; only [feedback] with delta or strength has"
+            )
+        return None
+    if not (base or recipe.feedback.base):
+        raise RecipeError(f"{recipe.name}: needs the model before its fine-tune: give --base DIR")
+    return open_source(base or Path(recipe.feedback.base))
 
 
 def streams(recipe: Recipe) -> bool:
@@ -195,10 +212,13 @@ def _stream(job: QuantizationJob, folder: Path) -> Hashed:
         with cost.part("export"):
             write_settings(model, source, folder, plan.layers)
     with cost.part("check"):
-        report = _sound(folder, job.device)
+        # The weights in memory are rounded already where errors were fed back.
+        report = _sound(folder, job.device, source.path if job.recipe.feedback else None)
         found = [proof.finish(number) for number in range(len(proof.batches))]
         head, served = model.get_submodule("lm_head"), served_model(folder, job.device)
-        job.facts["check"] = _facts(report, fit, compare_outputs(found, head, served, proof.batches))
+        job.facts["check"] = _facts(
+            report, report.fit or fit, compare_outputs(found, head, served, proof.batches)
+        )
     return writer.hashed
 
 
@@ -207,7 +227,7 @@ def _layers(
 ) -> Iterator[int]:
     """The numbers of the decoder layers, each when it is quantized. source: of layers that are not there yet."""
     batches = [batch.to(job.device) for batch in job.batches()]
-    steps = LayerJob(model, plan, batches, job.recipe, job.cost, job.facts, source).run()
+    steps = LayerJob(model, plan, batches, job.recipe, job.cost, job.facts, source, job.base).run()
     for _ in job.track("quantizing layers", decoder_layers(model)):
         yield next(steps)
     next(steps, None)  # lets the last one go

@@ -82,7 +82,7 @@ class ScoreLog:
             return
         first, *lines = whole.splitlines()
         if first != head:
-            raise CheckpointError(f"{path}: scores of another run; remove it to begin anew")
+            raise CheckpointError(f"{path}: scores of another run; remove it to start over")
         for line in lines:
             self._read(line)
         if whole != text:
@@ -99,7 +99,7 @@ class ScoreLog:
             entry = json.loads(line)
             self.known[tuple(entry["layers"])] = float(entry["divergence"])
         except (ValueError, KeyError, TypeError):
-            raise CheckpointError(f"{self.path}: is damaged; remove it to begin anew") from None
+            raise CheckpointError(f"{self.path}: is damaged; remove it to start over") from None
 
 
 class _Pass:

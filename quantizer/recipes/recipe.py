@@ -6,6 +6,7 @@ A recipe has one section for each step. A step without a section is skipped:
   [weights]     how their block scales are found
   [calibrate]   how much data sets the input scales
   [awq] [auto] [svdquant]      searches before the quantization
+  [feedback]                   rounding that makes up for its own error, for inputs, and for a fine-tune's change
   [rounding]                   AutoRound's settings, for the backend of that name
   [train] [lora]               training with the quantization in place
 
@@ -108,6 +109,33 @@ class Awq:
 
 
 @dataclass(frozen=True, slots=True)
+class Feedback:
+    """Rounding with error feedback (GPTQ, arXiv 2210.17323), under the block scales of [weights].
+
+    damping: added to the diagonal of the inputs' Gram matrix, as a share of its mean. delta: the share of a token's
+    weight that follows how much the fine-tune changes the layer's output there; 0 counts all tokens alike. strength:
+    what is rounded is the base and so many times the fine-tune's change of the quantized layers; more than 1 makes the
+    fine-tune stronger than it was. base: the folder of the model before its fine-tune, in BF16, which delta and strength
+    need; `--base` says the same.
+    """
+
+    damping: float = 0.03
+    delta: float = 0.0
+    strength: float = 1.0
+    base: str = ""
+
+    def __post_init__(self) -> None:
+        check_range("damping", self.damping, 1e-6, 1.0)
+        check_range("delta", self.delta, 0.0, 1.0)
+        check_range("strength", self.strength, 0.0, 10.0)
+
+    @property
+    def needs_base(self) -> bool:
+        """Whether the model before the fine-tune is needed."""
+        return self.delta > 0 or self.strength != 1
+
+
+@dataclass(frozen=True, slots=True)
 class Auto:
     """A mix of NVFP4 and BF16 layers, chosen by sensitivity.
 
@@ -167,7 +195,7 @@ class Train:
     "none" to put an empty thought before every answer. epochs may be a fraction; max_steps ends sooner. lr: peak,
     after `warmup` (a share of all steps), then by `schedule` to `floor` of it. batch_tokens: padded tokens of one
     optimizer step, in micro-batches of micro_tokens at most. refresh: after so many steps the weights' amax is taken
-    anew; 0 only at the end. save: a checkpoint after so many steps. top_k: the divergence over the teacher's so many
+    again; 0 only at the end. save: a checkpoint after so many steps. top_k: the divergence over the teacher's so many
     likeliest tokens and all the others as one; 0 is over the whole vocabulary.
 
     precision: "bf16" is what a server computes in, with float32 masters behind it; "autocast" keeps float32 weights
@@ -258,6 +286,7 @@ class Recipe:
     weights: WeightScales = field(default_factory=WeightScales)
     calibrate: Calibrate = field(default_factory=Calibrate)
     awq: Awq | None = None
+    feedback: Feedback | None = None
     auto: Auto | None = None
     svdquant: Svdquant | None = None
     rounding: Rounding | None = None
@@ -268,6 +297,8 @@ class Recipe:
         searches = [name for name in ("awq", "auto", "svdquant") if getattr(self, name)]
         if len(searches) > 1 and searches != ["awq", "auto"]:
             raise DecodeError(searches[-1], f"cannot be joined with {searches[0]}")
+        if self.feedback and (clash := [n for n in ("awq", "auto", "svdquant", "train") if getattr(self, n)]):
+            raise DecodeError("feedback", f"cannot be joined with {clash[0]}")
         if self.lora and not (self.train and self.train.trained == "weights"):
             raise DecodeError("lora", 'needs a [train] of "weights"')
         if self.lora and self.train and self.train.optimizer != "adamw":
@@ -278,8 +309,9 @@ class Recipe:
             raise DecodeError("rounding", 'is AutoRound\'s; needs backend = "auto_round"')
         if self.backend == "auto_round" and self.weights != WeightScales():
             raise DecodeError("weights", "AutoRound finds its own scales; leave the section out")
-        if self.backend != "manners" and (searches or self.train):
-            raise DecodeError("backend", f"{self.backend} takes no [{(searches or ['train'])[0]}]")
+        ours = [*searches, *(name for name in ("feedback", "train") if getattr(self, name))]
+        if self.backend != "manners" and ours:
+            raise DecodeError("backend", f"{self.backend} takes no [{ours[0]}]")
 
     @property
     def kind(self) -> Literal["ptq", "train", "report"]:

@@ -1,5 +1,5 @@
 """A model folder as surgery sees it: its JSON documents, its tensors and its other files, as they are or as they
-shall be.
+will be.
 
 `open_checkpoint` reads a folder once. Operations are pure functions from one checkpoint to another, in which
 documents have changed, and tensors are renamed or marked to be dequantized. Only headers and JSON are loaded.

@@ -6,7 +6,7 @@ any moment leaves a checkpoint that is whole, and one without its manifest is ne
 are of, and another run is refused.
 
 A run may go on with fewer processes if their number divides that of its beginning, for which its steps were planned: the
-float32 masters and moments are cut anew along their rows. Low-bit moments are packed across rows, so they are not.
+float32 masters and moments are split again along their rows. Low-bit moments are packed across rows, so they are not.
 
 This is not torch.distributed.checkpoint: that reads its metadata with pickle, or, as safetensors, holds a process's whole
 part in memory twice. torch.load reads tensors and plain values only, mapped from the file: a checkpoint cannot run code.
@@ -101,16 +101,16 @@ class Checkpoints:
         try:
             if mine:
                 work()
-        except (OSError, RuntimeError) as error:  # torch.save tells a full disk as RuntimeError
+        except (OSError, RuntimeError) as error:  # torch.save reports a full disk as RuntimeError
             failed = error
         if self.world.agree(failed is None):
             return
         if self.world.rank == 0:
             shutil.rmtree(draft, ignore_errors=True)
             (self.folder / f"{_RUN}.unfinished").unlink(missing_ok=True)
-        told = getattr(failed, "strerror", None) or str(failed or "in another process").splitlines()[0]
+        reason = getattr(failed, "strerror", None) or str(failed or "in another process").splitlines()[0]
         raise CheckpointError(
-            f"{place}: cannot be written ({told}); make room and go on with --resume"
+            f"{place}: cannot be written ({reason}); make room and go on with --resume"
         ) from failed
 
     def _commit(self, draft: Path, place: Path) -> None:
@@ -171,9 +171,9 @@ class Checkpoints:
                 path, map_location="cpu", weights_only=True, mmap=True
             )  # a GPU's memory may be the host's
         except Exception as error:  # whatever a damaged file makes of an unpickler
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CheckpointError(
-                f"{path}: is damaged ({told:.80}); remove the folder to begin again"
+                f"{path}: is damaged ({reason:.80}); remove the folder to begin again"
             ) from None
         if not isinstance(state, dict) or state.get("run") != self.digest:
             raise CheckpointError(f"{path}: is of another run; remove the folder to begin again")
@@ -213,7 +213,7 @@ def _recut(states: Sequence[dict[str, Any]], world: World) -> dict[str, Any]:
     share = states[0]["share"]
     if "masters" not in states[0]:
         raise CheckpointError(
-            f"the run was on {len(states)} processes, and low-bit moments cannot be cut anew: start {len(states)} again"
+            f"the run was on {len(states)} processes, and low-bit moments cannot be split again: start {len(states)} again"
         )
     if share % world.size:
         raise CheckpointError(

@@ -71,7 +71,7 @@ class Learner(nn.Module):
         states = states.flatten(0, 1).index_select(0, places)
         return states.to(SERVED_DTYPE) if self.precision == "autocast" else states
 
-    def hear(self, ids: Tensor, places: Tensor) -> Tensor:
+    def hidden_states(self, ids: Tensor, places: Tensor) -> Tensor:
         """`hidden` on its own: a sharded learner gathers its weights for it as for `forward`."""
         return self.hidden(ids, places)
 
@@ -99,7 +99,7 @@ class Teacher:
 
 
 @torch.no_grad()
-def listen(
+def teacher_states(
     learner: Learner, samples: Sequence[TrainingSample], pad: int, tokens: int, folder: Path | None = None
 ) -> Teacher:
     """Run every sample through the unquantized model once. tokens: padded ones that go through at once. folder: where
@@ -112,7 +112,7 @@ def listen(
     with unquantized(learner.model), chunked(learner.model):
         for chosen in batches([len(sample.ids) for sample in samples], tokens):
             one = micro(collate(samples, chosen, pad, WIDTHS))
-            hidden = learner.hear(one.ids.to(device), one.places.to(device)).cpu()
+            hidden = learner.hidden_states(one.ids.to(device), one.places.to(device)).cpu()
             if kept is None:
                 kept = _space(starts[-1], hidden, folder)
             sizes = [starts[i + 1] - starts[i] for i in chosen]

@@ -50,7 +50,7 @@ def wake(learner: Learner) -> None:
     """One forward pass over a few tokens of a sharded learner, not compiled; others need none."""
     zeros = torch.zeros(1, 4, dtype=torch.int64, device=next(learner.parameters()).device)
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        learner.hear(zeros, zeros[0, :1])
+        learner.hidden_states(zeros, zeros[0, :1])
     for module in learner.modules():
         reshard(module)
 

@@ -127,9 +127,9 @@ class Trainer:
         self.optimizer.begin(lr)
         found = [self._backward(chosen, count) for chosen in mine]
         length = self.optimizer.finish()
-        told = torch.stack([*torch.stack(found).sum(dim=0), length])
+        sums = torch.stack([*torch.stack(found).sum(dim=0), length])
         tokens = sum(len(chosen) * max(self._widths[i] for i in chosen) for chosen in step)
-        self._pending.append((self.step, told, lr, tokens))
+        self._pending.append((self.step, sums, lr, tokens))
         self.step += 1
 
     def _backward(self, chosen: Sequence[int], count: int) -> Tensor:
@@ -158,12 +158,12 @@ class Trainer:
         return float(sum(self._forward(chosen, count).total for chosen in made))
 
     def _flush(self, log: Log) -> None:
-        """Take the numbers of the last steps from the device, and tell the newest."""
+        """Take the numbers of the last steps from the device, and log the newest."""
         if not self._pending:
             return
-        told = self.world.summed(torch.stack([told for _, told, _, _ in self._pending])).tolist()
+        sums = self.world.summed(torch.stack([sums for _, sums, _, _ in self._pending])).tolist()
         seconds = self._before + time.perf_counter() - self._began
-        for (step, _, lr, tokens), (loss, ce, kl, length) in zip(self._pending, told, strict=True):
+        for (step, _, lr, tokens), (loss, ce, kl, length) in zip(self._pending, sums, strict=True):
             if not math.isfinite(loss + length):
                 raise QuantizerError(
                     f"step {step + 1}: the loss is {loss}; train with a smaller lr than {lr:g}"
@@ -172,12 +172,12 @@ class Trainer:
             self.records.append(Record(step + 1, loss, ce, kl, length, lr, tokens, round(seconds, 3)))
         speed = sum(tokens for *_, tokens in self._pending) / max(seconds - self._last_seconds(), 1e-9)
         log(
-            f"step {self.step}/{len(self.steps)} loss {told[-1][0]:.4f} {speed:,.0f} tokens/s {seconds:.0f} s"
+            f"step {self.step}/{len(self.steps)} loss {sums[-1][0]:.4f} {speed:,.0f} tokens/s {seconds:.0f} s"
         )
         self._pending = []
 
     def _last_seconds(self) -> float:
-        """When the steps before the pending ones had been told."""
+        """When the steps before the pending ones had been logged."""
         known = len(self.records) - len(self._pending)
         return self.records[known - 1].seconds if known else 0.0
 

@@ -2,7 +2,7 @@
 
     W' = W + (alpha / rank) * up @ down
 
-The model always holds W', made anew after every optimizer step as a weight is made of its master; so it is rounded to
+The model always holds W', computed again after every optimizer step as a weight is made of its master; so it is rounded to
 NVFP4, compiled and exported as any weight is, and there is nothing to merge. The gradient of W' is turned into those of
 the two factors and let go. `down` begins random and `up` zero, so W' begins as W.
 """

@@ -35,7 +35,7 @@ from quantizer.ptq.quantize import PARITY_SAMPLES, QuantizationJob, check_export
 from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
 from quantizer.train import shard
 from quantizer.train.checkpoint import Checkpoints
-from quantizer.train.learner import Learner, Teacher, listen
+from quantizer.train.learner import Learner, Teacher, teacher_states
 from quantizer.train.load import fill_shards
 from quantizer.train.loop import Log, Record, Trainer
 from quantizer.train.shard import World
@@ -81,7 +81,7 @@ def run(
         data, open_renderer(source), max_tokens=settings.max_tokens, thinking=settings.thinking
     )
     job = QuantizationJob(recipe, opened, samples, device)
-    log(_told(samples))
+    log(_summary(samples))
     saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job), world)
     with shard.peers_watched(world):
         state = saved.begin(resume)
@@ -135,7 +135,7 @@ def _loss(trainer: Trainer, student: Student) -> float:
 
 
 def _teacher(job: QuantizationJob, settings: Train, folder: Path, world: World) -> Teacher:
-    """The folder's own model, heard and let go. Where memory is short, what it said is in a file in `folder`."""
+    """The folder's own model, run once and released. Where memory is short, its states are in a file in `folder`."""
     short = settings.optimizer != "adamw"
     if world.size > 1:
         learner = Learner(skeleton(job.source), settings)
@@ -146,7 +146,9 @@ def _teacher(job: QuantizationJob, settings: Train, folder: Path, world: World) 
         if settings.precision != "bf16":
             model.float()
         learner = Learner(model, settings)
-    return listen(learner, job.data.samples, job.data.pad, settings.micro_tokens, folder if short else None)
+    return teacher_states(
+        learner, job.data.samples, job.data.pad, settings.micro_tokens, folder if short else None
+    )
 
 
 def _write(
@@ -226,7 +228,7 @@ def _origin(job: QuantizationJob) -> Provenance:
     )
 
 
-def _told(data: Dataset) -> str:
+def _summary(data: Dataset) -> str:
     dropped = "".join(f", {count} left out ({reason})" for reason, count in data.dropped.items())
     return (
         f"{data.conversations} conversations, {len(data.samples)} samples, {data.tokens:,} tokens, "
@@ -235,7 +237,7 @@ def _told(data: Dataset) -> str:
 
 
 def _nothing(text: str) -> None:
-    """What the other processes tell."""
+    """What the other processes log: nothing."""
 
 
 def _settings(job: QuantizationJob) -> Train:

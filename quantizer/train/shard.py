@@ -80,7 +80,7 @@ def join(environment: Mapping[str, str] = os.environ) -> World:
 
 
 def first(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is the one that tells people of the run."""
+    """Whether this process is the one that logs."""
     return environment.get("RANK", "0") == "0"
 
 
@@ -132,7 +132,7 @@ def shard(learner: nn.Module, model: nn.Module, world: World, how: Sharding | No
     for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=how.reshard)
     root: Any = fully_shard(learner, mesh=mesh, mp_policy=policy)
-    register_fsdp_forward_method(learner, "hear")
+    register_fsdp_forward_method(learner, "hidden_states")
     if how.prefetch:
         root.set_modules_to_forward_prefetch(blocks[: how.prefetch])
         for place, block in enumerate(blocks):

@@ -2,8 +2,8 @@
 
 open     load, choose layers, calibrate, fold and search as `quantizer.ptq.quantize` does; then what this training moves.
          Sharded, each process loads its own rows, and calibrates and searches with whole blocks one at a time
-follow   after some steps: weights' amax anew, tied, and the block scales of the recipe searched again
-close    after the last: the same, inputs' amax anew; BF16, nothing held
+follow   after some steps: weights' amax again, tied, and the block scales of the recipe searched again
+close    after the last: the same, inputs' amax again; BF16, nothing held
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Student:
         return self.settings.quantized and self.settings.trained == "weights"
 
     def follow(self) -> None:
-        """Take the weights' amax anew and find their block scales again. A no-op where the weights stay."""
+        """Take the weights' amax again and find their block scales again. A no-op where the weights stay."""
         if not self.follows:
             return
         with self.plainly():
@@ -143,7 +143,7 @@ def _open_sharded(job: QuantizationJob, world: World) -> Student:
 
 
 def find_scales(model: nn.Module, recipe: Recipe) -> None:
-    """Take the amax of every weight anew and find its block scales, with one whole block at a time."""
+    """Take the amax of every weight again and find its block scales, with one whole block at a time."""
     for block in blocks_of(model):
         with whole(block):
             refresh_weight_amax(block)

@@ -27,7 +27,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     pip: list[str | Path] = [environment / "bin/pip", "install", "-q", "--disable-pip-version-check"]
     wanted: list[list[str | Path]] = [
-        ["--require-hashes", "-r", source / "requirements/gateway.txt"],
+        ["--no-deps", "--require-hashes", "-r", source / "requirements/gateway.txt"],
         [source],
     ]
     for what in wanted:

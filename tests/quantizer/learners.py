@@ -17,7 +17,7 @@ from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights
 from quantizer.ptq.calibrate import calibrate
 from quantizer.recipes.recipe import Layers, Train
-from quantizer.train.learner import Learner, listen
+from quantizer.train.learner import Learner, teacher_states
 from quantizer.train.loop import Record, Trainer
 from quantizer.train.weights import learning_rate
 from tests.quantizer import tiny
@@ -65,7 +65,7 @@ def trainer(settings: Train, **more: Any) -> Trainer:
     data = samples()
     teacher = None
     if settings.loss != "ce":
-        teacher = listen(learner(replace(settings, trained="weights")), data, PAD, 512)
+        teacher = teacher_states(learner(replace(settings, trained="weights")), data, PAD, 512)
     hold = hold_weights if settings.quantized else None
     return Trainer(made, data, PAD, settings, **{"teacher": teacher, "hold": hold, **more})
 

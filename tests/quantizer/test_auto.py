@@ -167,7 +167,7 @@ def test_scores_of_another_run_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "scores.jsonl"
     ScoreLog(path, {"source": "sha256:1"})
 
-    with pytest.raises(CheckpointError, match="scores of another run; remove it to begin anew"):
+    with pytest.raises(CheckpointError, match="scores of another run; remove it to start over"):
         ScoreLog(path, {"source": "sha256:2"})
 
 
@@ -176,5 +176,5 @@ def test_damaged_scores_are_refused(tmp_path: Path) -> None:
     ScoreLog(path, {}).add(("a",), 1.0)
     path.write_text(path.read_text().replace("divergence", "divergenz"))
 
-    with pytest.raises(CheckpointError, match="is damaged; remove it to begin anew"):
+    with pytest.raises(CheckpointError, match="is damaged; remove it to start over"):
         ScoreLog(path, {})

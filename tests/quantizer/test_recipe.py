@@ -21,7 +21,7 @@ from quantizer.recipes.recipe import (
 
 STRATEGIES = {
     "default", "mlp_only", "awq_lite", "awq_mse", "mse", "four_over_six", "auto_mixed", "svdquant", "careful",
-    "autoround", "modelopt_default", "qat", "qat_no_think", "qat_lora", "qad", "qad_mix", "lsq", "sft",
+    "autoround", "modelopt_default", "gptq", "delta", "qat", "qat_no_think", "qat_lora", "qad", "qad_mix", "lsq", "sft",
 }  # fmt: skip
 
 
@@ -73,6 +73,10 @@ WRONG = [
     ("[layers]\nfirst = -1", "layers.first: must be from 0 to 1000, not -1"),
     ("[auto]\neffective_bits = 4", "auto.effective_bits: must be from 4.5 to 16, not 4"),
     ("[lora]\nrank = 8", 'lora: needs a [train] of "weights"'),
+    ("[feedback]\n[awq]", "feedback: cannot be joined with awq"),
+    ("[feedback]\n[train]", "feedback: cannot be joined with train"),
+    ("[feedback]\ndelta = 2.0", "feedback.delta: must be from 0 to 1, not 2"),
+    ("backend = 'modelopt'\n[feedback]", "backend: modelopt takes no [feedback]"),
     ("[awq]\n[svdquant]", "svdquant: cannot be joined with awq"),
     ("[svdquant]\n[train]", "svdquant: is a report; nothing is trained"),
     ("backend = 'modelopt'\n[awq]", "backend: modelopt takes no [awq]"),

@@ -18,7 +18,7 @@ from quantizer.layers.linear import hold_weights, nvfp4_layers, unquantized  # n
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.recipes.recipe import Lora, Train  # noqa: E402
 from quantizer.train import lora  # noqa: E402
-from quantizer.train.learner import listen, micro  # noqa: E402
+from quantizer.train.learner import micro, teacher_states  # noqa: E402
 from quantizer.train.loop import Trainer  # noqa: E402
 from quantizer.train.speed import recompute  # noqa: E402
 from quantizer.train.weights import Weights, learning_rate  # noqa: E402
@@ -197,7 +197,7 @@ def test_learned_scales_leave_the_weights_alone() -> None:
 def test_a_teacher_remembers_what_it_would_say_now() -> None:
     """Its logits from the kept hidden states are the unquantized model's, for any batch in any order."""
     model, data = learner(QAD), samples()
-    teacher = listen(model, data, PAD, 256)
+    teacher = teacher_states(model, data, PAD, 256)
     ours = Trainer(model, data, PAD, QAD, teacher=teacher)
     chosen = ours.steps[0][0][::-1]
     taught = teacher.at(chosen, torch.device("cpu"))

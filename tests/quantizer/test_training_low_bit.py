@@ -18,7 +18,7 @@ from gates.policy.decoder import DecodeError  # noqa: E402
 from quantizer.core.errors import CheckpointError  # noqa: E402
 from quantizer.recipes.recipe import Train  # noqa: E402
 from quantizer.train import adamw_8bit, optimizer_in_backward  # noqa: E402
-from quantizer.train.learner import listen  # noqa: E402
+from quantizer.train.learner import teacher_states  # noqa: E402
 from quantizer.train.optimizer_in_backward import OptimizerInBackward  # noqa: E402
 from quantizer.train.speed import recompute  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
@@ -261,7 +261,7 @@ def test_a_state_of_the_exact_optimizer_is_refused() -> None:
 def test_what_the_teacher_said_may_lie_in_a_file(tmp_path: Path) -> None:
     """The same numbers, and nothing is left in the folder."""
     model, data = learner(QAD), samples()
-    kept, filed = listen(model, data, PAD, 256), listen(model, data, PAD, 256, tmp_path)
+    kept, filed = teacher_states(model, data, PAD, 256), teacher_states(model, data, PAD, 256, tmp_path)
 
     assert torch.equal(kept.hidden, filed.hidden)
     assert list(tmp_path.iterdir()) == []

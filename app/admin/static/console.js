@@ -177,7 +177,7 @@ function showModel(name, model) {
   paint(card.querySelector(".ungated"), model.gated, (gated) => (gated ? "" : chip("live without a report", "open")));
   paint(card.querySelector(".override"), model.override, (held) =>
     held ? chip(`override until ${clock(held.expires)}: ${held.reason}`, "open") : "");
-  const facts = { Live: model.live, Before: model.previous ?? "nothing", Fallback: model.fallback.join(", ") || "none",
+  const facts = { Live: model.replicas.join(", "), Before: model.previous ?? "nothing", Fallback: model.fallback.join(", ") || "none",
     Thinking: model.thinking, Since: model.since ? clock(model.since) : "–" };
   paint(card.querySelector(".facts"), facts, () => el("dl", { class: "route" }, Object.entries(facts).map(([term, value]) =>
     el("div", {}, el("dt", {}, term), el("dd", { class: term === "Live" ? "live" : "" }, value)))));
@@ -239,7 +239,7 @@ function wishFor(kind, model) {
   $("wish-title").textContent = kind === "promote" ? `Promote an engine for ${model}` : `Roll ${model} back`;
   $("wish-fields").hidden = $("wish-plan").hidden = kind === "rollback";
   $("wish-do").textContent = kind === "promote" ? "Promote" : "Roll back";
-  const others = engines.map((engine) => engine.name).filter((name) => name !== status.models[model].live);
+  const others = engines.map((engine) => engine.name).filter((name) => !status.models[model].replicas.includes(name));
   $("engine").replaceChildren(...others.map((name) => el("option", {}, name)));
   const [newest] = passedFirst(reports.filter((report) => others.includes(about(report))));
   if (newest) $("engine").value = about(newest);

@@ -48,7 +48,7 @@ from quantizer.layers.attach import attach, make_plan
 from quantizer.layers.linear import hold_weights, nvfp4_layers
 from quantizer.ptq.calibrate import calibrate
 from quantizer.recipes.recipe import Layers, Train
-from quantizer.train.learner import Learner, listen
+from quantizer.train.learner import Learner, teacher_states
 from quantizer.train.loop import Record, Trainer
 from quantizer.train.speed import KEPT, Hold, compile_blocks, recompute, share_inputs
 
@@ -107,7 +107,7 @@ def measure(subject: Subject, size: Size, device: str) -> BenchResult:
     teacher = None
     if settings.loss != "ce":
         with _timed(before, "teacher"):
-            teacher = listen(learner, data, 0, size.batch)
+            teacher = teacher_states(learner, data, 0, size.batch)
     hold = _compile(learner, subject)
     trainer = Trainer(learner, data, 0, settings, teacher=teacher, hold=hold)
     tokens = size.batch * (size.steps - half)

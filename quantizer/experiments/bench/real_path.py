@@ -57,7 +57,10 @@ PATH_STEPS: Final = (
     PathStep("surgery", f"surgery {{nvfp4}} --for {SERVER} --out {{wrapped}} --json", "wrapped"),
     PathStep("gguf", "gguf {bf16} --type q4_k_m --out {gguf} --force", "gguf"),
     PathStep("awq", "ptq --recipe awq_lite --source {bf16} --data {data} --out {awq} --json --force", "awq"),
-    PathStep("modelopt_awq", makes="theirs", drops=("awq",)),
+    PathStep("risk", "risk --base {bf16} --source {bf16} --json"),
+    PathStep("delta", "ptq --recipe delta --base {bf16} --source {bf16} --data {data} --out {delta} --json --force",
+             "delta", ("awq",)),
+    PathStep("modelopt_awq", makes="theirs", drops=("delta",)),
     PathStep("llama_cpp"),
     PathStep("qat", f"qat --source {{bf16}} --data {{data}} --out {{qat}} --json --force {TRAINED}", "qat",
          ("theirs", "nvfp4", "wrapped", "gguf"), CAP),
@@ -89,7 +92,7 @@ def run_part(part: PathStep, place: Path, shape: str, scratch: Path) -> dict[str
         total = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(min(1.0, part.cap * GIB / total))
     began = time.perf_counter()
-    told = (
+    figures = (
         _command(part, place, scratch)
         if part.command
         else globals()[f"_{part.name}"](place, shape, default_device())
@@ -102,7 +105,7 @@ def run_part(part: PathStep, place: Path, shape: str, scratch: Path) -> dict[str
             "device_reserved_gib": round(torch.cuda.max_memory_reserved() / GIB, 2),
             "device_allocated_gib": round(torch.cuda.max_memory_allocated() / GIB, 2),
         }
-    return found | {"host_gib": round(peak_host() / GIB, 2)} | told
+    return found | {"host_gib": round(peak_host() / GIB, 2)} | figures
 
 
 def peak_host() -> int:
@@ -119,7 +122,7 @@ def folder_of(name: str, place: Path, scratch: Path) -> Path:
 def _command(part: PathStep, place: Path, scratch: Path) -> dict[str, Any]:
     from quantizer.cli import main
 
-    names = ("bf16", "nvfp4", "wrapped", "gguf", "awq", "qat", "qad")
+    names = ("bf16", "nvfp4", "wrapped", "gguf", "awq", "delta", "qat", "qad")
     folders = {name: folder_of(name, place, scratch) for name in names}
     argv = ["quantize", *(word.format(**folders, data=place / "rows.jsonl") for word in part.command.split())]
     parser = argparse.ArgumentParser(prog="manners")
@@ -127,14 +130,14 @@ def _command(part: PathStep, place: Path, scratch: Path) -> dict[str, Any]:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         code = main.run(parser.parse_args(argv))
-    told: dict[str, Any] = {"exit": code, "command": " ".join(["manners", *argv])}
+    figures: dict[str, Any] = {"exit": code, "command": " ".join(["manners", *argv])}
     with contextlib.suppress(ValueError):
         said = json.loads(out.getvalue())
-        told |= {key: said[key] for key in ("seconds", "check", "sound", "train") if key in said}
-        told["parts"] = told.pop("seconds", {})
+        figures |= {key: said[key] for key in ("seconds", "check", "sound", "train") if key in said}
+        figures["parts"] = figures.pop("seconds", {})
     if part.makes:
-        told["bytes"] = size_of(folder_of(part.makes, place, scratch))
-    return told
+        figures["bytes"] = size_of(folder_of(part.makes, place, scratch))
+    return figures
 
 
 def size_of(folder: Path) -> int:
@@ -281,8 +284,8 @@ def _machine(shape: str) -> dict[str, Any]:
 
 def _alone(part: PathStep, shape: str, place: Path, seconds: float, scratch: Path) -> dict[str, Any]:
     """A step in a process of its own; what went wrong, if it did."""
-    told = place / ".told.json"
-    told.unlink(missing_ok=True)
+    figures = place / ".result.json"
+    figures.unlink(missing_ok=True)
     command = [sys.executable, "-m", "quantizer.experiments.bench.real_size", "--shape", shape,
                "--place", str(place), "--scratch", str(scratch), "--part", part.name]  # fmt: skip
     alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if part.cap else {}
@@ -290,15 +293,15 @@ def _alone(part: PathStep, shape: str, place: Path, seconds: float, scratch: Pat
         code = subprocess.run(command, env=os.environ | alone, timeout=seconds, check=False).returncode
     except subprocess.TimeoutExpired:
         return {"name": part.name, "failed": f"not done in {seconds:.0f} s"}
-    if not told.exists():
+    if not figures.exists():
         return {"name": part.name, "failed": f"exit code {code}"}
-    found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(figures.read_text(encoding="utf-8"))
     return found if not found.get("exit") else found | {"failed": f"exit code {found['exit']}"}
 
 
 def one_part(name: str, shape: str, place: Path, scratch: Path) -> int:
-    """The child's side: run a step and leave what it told."""
+    """The child's side: run a step and leave its result."""
     part = next(part for part in PATH_STEPS if part.name == name)
     found = run_part(part, place, shape, scratch)
-    (place / ".told.json").write_text(json.dumps(found), encoding="utf-8")
+    (place / ".result.json").write_text(json.dumps(found), encoding="utf-8")
     return 0

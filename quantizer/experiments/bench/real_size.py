@@ -86,7 +86,7 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
     from quantizer.layers.deltanet import use_chunks
     from quantizer.layers.linear import hold_weights
     from quantizer.ptq.calibrate import calibrate
-    from quantizer.train.learner import Learner, listen
+    from quantizer.train.learner import Learner, teacher_states
     from quantizer.train.loop import Trainer
     from quantizer.train.optimizer_in_backward import OptimizerInBackward
     from quantizer.train.speed import Hold, compile_blocks, recompute, share_inputs
@@ -96,23 +96,23 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
         total = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(setting.cap * GIB / total)
     settings = replace(setting.settings, batch_tokens=setting.tokens, micro_tokens=setting.tokens)
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "name": setting.name,
         "cap_gib": setting.cap,
         "tokens": setting.tokens,
         "rows": setting.rows,
         "parts": {},
     }
-    with _part(told, "build"):
+    with _part(figures, "build"):
         model = _build(SHAPES[setting.shape], device)
         learner = Learner(model, settings)
-    told["parameters"] = sum(p.numel() for p in model.parameters())
+    figures["parameters"] = sum(p.numel() for p in model.parameters())
     data = _rows(setting, model.config.vocab_size)
     teacher = None
     if settings.loss != "ce":
-        with _part(told, "teacher"):
-            teacher = listen(learner, data, 0, setting.tokens, Path())
-    with _part(told, "calibrate"):
+        with _part(figures, "teacher"):
+            teacher = teacher_states(learner, data, 0, setting.tokens, Path())
+    with _part(figures, "calibrate"):
         attach(model, make_plan(model, Layers()))
         calibrate(model, _batches(data))
     if settings.recompute:
@@ -125,19 +125,19 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
         compile_blocks(model)
         learner.compiled, hold = True, Hold()
     times: list[float] = []
-    with _part(told, "train"):
+    with _part(figures, "train"):
         trainer = Trainer(
             learner, data, 0, settings, teacher=teacher, hold=hold if settings.optimizer == "adamw" else None
         )
         if isinstance(trainer.weights, OptimizerInBackward):
-            told["held_bytes"] = trainer.weights.bytes()
-        records = trainer.run(_tell, lambda: times.append(time.perf_counter()))
+            figures["held_bytes"] = trainer.weights.bytes()
+        records = trainer.run(_log, lambda: times.append(time.perf_counter()))
     each = [b - a for a, b in zip(times, times[1:], strict=False)][WARM - 1 :]
-    told["step_seconds"] = round(statistics.median(each), 4)
-    told["tokens_per_second"] = round(setting.tokens / statistics.median(each), 1)
-    told["mfu"] = round(6 * told["parameters"] * setting.tokens / statistics.median(each) / 989e12, 4)
-    told["losses"] = [round(record.loss, 4) for record in records]
-    return told
+    figures["step_seconds"] = round(statistics.median(each), 4)
+    figures["tokens_per_second"] = round(setting.tokens / statistics.median(each), 1)
+    figures["mfu"] = round(6 * figures["parameters"] * setting.tokens / statistics.median(each) / 989e12, 4)
+    figures["losses"] = [round(record.loss, 4) for record in records]
+    return figures
 
 
 def _build(changes: dict[str, Any], device: str) -> Any:
@@ -175,7 +175,7 @@ def _batches(data: Sequence[Any]) -> list[Any]:
 
 
 @contextmanager
-def _part(told: dict[str, Any], name: str) -> Iterator[None]:
+def _part(figures: dict[str, Any], name: str) -> Iterator[None]:
     """Seconds and peak memory of a `with` block."""
     import torch
 
@@ -192,11 +192,11 @@ def _part(told: dict[str, Any], name: str) -> Iterator[None]:
             part["allocated_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
             part["reserved_gib"] = round(torch.cuda.max_memory_reserved() / GIB, 2)
         part["seconds"] = round(time.perf_counter() - began, 1)
-        told["parts"][name] = part
-        _tell(f"  {name}: {json.dumps(part)}")
+        figures["parts"][name] = part
+        _log(f"  {name}: {json.dumps(part)}")
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -280,13 +280,13 @@ def _training(given: argparse.Namespace) -> int:
 
     named = {setting.name: setting for setting in (*all_settings(), TINY)}
     if given.one:
-        setting, told = named[given.one], {}
+        setting, figures = named[given.one], {}
         try:
-            told = measure(setting, default_device())
+            figures = measure(setting, default_device())
         except torch.OutOfMemoryError as error:
-            told = {"name": setting.name, "cap_gib": setting.cap, "failed": "out of memory"}
-            _tell(str(error))
-        print(json.dumps(told))
+            figures = {"name": setting.name, "cap_gib": setting.cap, "failed": "out of memory"}
+            _log(str(error))
+        print(json.dumps(figures))
         return 0
     if not torch.cuda.is_available():
         print("this measures a GPU, and torch sees none", file=sys.stderr)

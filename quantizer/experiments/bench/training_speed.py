@@ -49,7 +49,7 @@ from quantizer.layers.deltanet import deltanets, use_chunks, use_own
 from quantizer.ptq.calibrate import calibrate
 from quantizer.recipes.recipe import Layers, Train
 from quantizer.train import learner as learner_module
-from quantizer.train.learner import Learner, listen
+from quantizer.train.learner import Learner, teacher_states
 from quantizer.train.loop import Trainer
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
 from quantizer.train.speed import compile_blocks, recompute, share_inputs
@@ -86,14 +86,14 @@ class Scale:
 
 FULL: Final = Scale({}, (16, 32), 128, 4096, 48.0)
 TINY: Final = Scale(TINY_SHAPE, (2, 4), 16, 256, 48.0, groups=2)
-Told = dict[str, Any]
-Tell = Callable[[Told], None]
+Row = dict[str, Any]
+Report = Callable[[Row], None]
 
 
 # ------------------------------------------------------------------------------------------------- AdamW
 
 
-def step(scale: Scale, device: str, tell: Tell) -> None:
+def step(scale: Scale, device: str, report: Report) -> None:
     """Time a step of AdamW, and count where weights and codes differ from those of the plain code."""
     from torchao.optim.adam import AdamW8bit
 
@@ -112,19 +112,19 @@ def step(scale: Scale, device: str, tell: Tell) -> None:
     for name, subject in subjects.items():
         found = made()
         subject(gradient, *found)
-        told = {
+        row = {
             "weights": float((found[0] != wanted[0]).float().mean()),
             "codes": [
                 float((a.codes != b.codes).float().mean()) for a, b in zip(found[1], wanted[1], strict=True)
             ],
         }
         seconds = timed(partial(subject, gradient, *found))
-        tell(
+        report(
             {
                 "name": f"step, {name}",
                 "ms": round(1e3 * seconds, 3),
                 "GB/s": round(10e-9 * count / seconds),
-                **told,
+                **row,
             }
         )
 
@@ -167,7 +167,7 @@ def steps(device: str) -> dict[str, Callable[[Any, Any, list[Any]], None]]:
 # ------------------------------------------------------------------------------------------------- the rule
 
 
-def rule(scale: Scale, device: str, tell: Tell) -> None:
+def rule(scale: Scale, device: str, report: Report) -> None:
     """Check and time the recurrence."""
     keys, values = scale.heads
     cases = [
@@ -181,7 +181,7 @@ def rule(scale: Scale, device: str, tell: Tell) -> None:
         wanted = rule_outcome(reference(), {key: x.float() for key, x in given.items()})
         for label, chosen in (("ours", chunks), ("transformers", reference())):
             found = rule_outcome(chosen, given)
-            tell({"name": f"rule, {name}, {label}: distance from transformers' in float32",
+            report({"name": f"rule, {name}, {label}: distance from transformers' in float32",
                   **{key: f"{distance(found[key], wanted[key]):.1e}" for key in wanted}})  # fmt: skip
     given = rule_inputs(2, scale.tokens // 2, keys, values, scale.width, device)
     subjects = {
@@ -193,15 +193,15 @@ def rule(scale: Scale, device: str, tell: Tell) -> None:
     }
     for label, one in subjects.items():
         if one is None:
-            tell({"name": f"rule, {label}", "failed": "cannot be imported"})
+            report({"name": f"rule, {label}", "failed": "cannot be imported"})
             continue
-        told: Told = {"name": f"rule, {label}"}
+        row: Row = {"name": f"rule, {label}"}
         for key, work in {"forward": rule_forward, "forward and backward": rule_outcome}.items():
             try:
-                told[key] = f"{1e3 * timed(partial(work, one, given)):.2f} ms"
+                row[key] = f"{1e3 * timed(partial(work, one, given)):.2f} ms"
             except RuntimeError as error:
-                told[key] = str(error)[:100]
-        tell(told)
+                row[key] = str(error)[:100]
+        report(row)
 
 
 def ours(device: str) -> Callable[..., Any]:
@@ -283,7 +283,7 @@ def timed(work: Callable[[], Any], repeats: int = 5) -> float:
 # ------------------------------------------------------------------------------------------------- whole steps
 
 
-def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
+def train(kind: str, scale: Scale, device: str, report: Report) -> None:
     """Steps of QAT ("qat", "row"), QAD ("qad"), or QAT on transformers' own recurrence ("before"), and variants."""
     settings = replace(SETTINGS, loss="kl" if kind == "qad" else "ce", batch_tokens=scale.tokens,
                        micro_tokens=scale.tokens)  # fmt: skip
@@ -294,12 +294,12 @@ def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
     learner = Learner(model, settings)
     data = samples(scale, 2, 0.27, model.config.vocab_size)
     with annotated(cuda):
-        teacher = listen(learner, data, 0, scale.tokens, Path()) if kind == "qad" else None
+        teacher = teacher_states(learner, data, 0, scale.tokens, Path()) if kind == "qad" else None
         attach(model, make_plan(model, Layers()))
         calibrate(model, [collate(data, [0], 0)])
         prepare(learner, kind, cuda)
         weights = OptimizerInBackward(list(model.named_parameters()), settings)
-        run = partial(measure, learner, settings, weights, scale, tell)
+        run = partial(measure, learner, settings, weights, scale, report)
         rows = 1 if kind == "row" else 2
         name = NAMES.get(kind, f"{kind}, 2 rows")
         data = data if rows == 2 else samples(scale, 1, 0.27, model.config.vocab_size)
@@ -307,7 +307,7 @@ def train(kind: str, scale: Scale, device: str, tell: Tell) -> None:
         if kind not in ("qat", "qad"):
             return
         if cuda:
-            profile(trainer, kind, tell)
+            profile(trainer, kind, report)
         for kept in KEPT[kind] if cuda else (1,):
             keep(model, kept, cuda)
             if run(f"{kind}, 2 rows, {kept} layers keep their activations", data, teacher=teacher) is None:
@@ -368,7 +368,7 @@ def measure(
     settings: Train,
     weights: OptimizerInBackward,
     scale: Scale,
-    tell: Tell,
+    report: Report,
     name: str,
     data: Sequence[TrainingSample],
     teacher: Any = None,
@@ -385,14 +385,14 @@ def measure(
     try:
         made.run(_note, lambda: times.append(time.perf_counter()))
     except torch.OutOfMemoryError as error:
-        tell({"name": name, "cap_gib": scale.cap, "failed": "out of memory"})
+        report({"name": name, "cap_gib": scale.cap, "failed": "out of memory"})
         _note(str(error))
         for parameter in learner.parameters():
             parameter.grad = None
         return None
     each = [(b - a) / settings.save for a, b in zip(times, times[1:], strict=False)]
     seconds, count = statistics.median(each[1:] or each), sum(p.numel() for p in learner.parameters())
-    told = {
+    row = {
         "name": name,
         "step_seconds": round(seconds, 4),
         "tokens_per_second": round(scale.tokens / seconds, 1),
@@ -402,9 +402,9 @@ def measure(
         "losses": [round(record.loss, 4) for record in made.records][:: max(1, steps // 6)],
     }
     if cuda:
-        told["allocated_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
-        told["reserved_gib"] = round(torch.cuda.max_memory_reserved() / GIB, 2)
-    tell(told)
+        row["allocated_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
+        row["reserved_gib"] = round(torch.cuda.max_memory_reserved() / GIB, 2)
+    report(row)
     return made
 
 
@@ -448,7 +448,7 @@ def _named(function: Callable[..., Any], label: str) -> Callable[..., Any]:
     return call
 
 
-def profile(trainer: Trainer | None, kind: str, tell: Tell) -> None:
+def profile(trainer: Trainer | None, kind: str, report: Report) -> None:
     """Milliseconds of the GPU by part, over one more step."""
     if trainer is None:
         return
@@ -472,7 +472,7 @@ def profile(trainer: Trainer | None, kind: str, tell: Tell) -> None:
         else:
             kernels.append((*place, event.name))
     parts, by_name = sorted_parts(spans, kernels)
-    tell(
+    report(
         {
             "name": f"{kind}, profile of a step, ms",
             "wall": round(1e3 * wall, 1),
@@ -480,7 +480,7 @@ def profile(trainer: Trainer | None, kind: str, tell: Tell) -> None:
             **parts,
         }
     )
-    tell({"name": f"{kind}, kernels, ms", **by_name})
+    report({"name": f"{kind}, kernels, ms", **by_name})
 
 
 def sorted_parts(
@@ -525,17 +525,17 @@ def _note(text: str) -> None:
 def one_part(name: str, scale: Scale, device: str) -> None:
     """Run a part here, and print its lines as JSON."""
 
-    def tell(told: Told) -> None:
-        print(json.dumps(told), flush=True)
+    def report(row: Row) -> None:
+        print(json.dumps(row), flush=True)
 
     if name in ("step", "rule"):
-        (step if name == "step" else rule)(scale, device, tell)
+        (step if name == "step" else rule)(scale, device, report)
     else:
-        train(name, scale, device, tell)
+        train(name, scale, device, report)
 
 
-def run_part(name: str, tiny: bool, fla: str, seconds: float, tell: Tell) -> None:
-    """Run a part in a process of its own, and tell its lines as they come. fla: a folder that the first part imports from, too;
+def run_part(name: str, tiny: bool, fla: str, seconds: float, report: Report) -> None:
+    """Run a part in a process of its own, and report its lines as they come. fla: a folder that the first part imports from, too;
     with flash-linear-attention in sight, transformers' layers would not run their own code."""
     alone = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ}
     if name == "rule" and fla:
@@ -549,10 +549,10 @@ def run_part(name: str, tiny: bool, fla: str, seconds: float, tell: Tell) -> Non
         while some and (left := until - time.monotonic()) > 0:
             if select.select([out], [], [], left)[0]:
                 some = os.read(out, 2**16)
-                text = _lines(text + some, tell)
+                text = _lines(text + some, report)
         child.kill() if some else child.wait()
     if some or child.returncode:
-        tell(
+        report(
             {
                 "name": name,
                 "failed": f"not done in {seconds:.0f} s" if some else f"exit code {child.returncode}",
@@ -560,12 +560,12 @@ def run_part(name: str, tiny: bool, fla: str, seconds: float, tell: Tell) -> Non
         )
 
 
-def _lines(text: bytes, tell: Tell) -> bytes:
-    """Tell every whole line; what is left."""
+def _lines(text: bytes, report: Report) -> bytes:
+    """Report every whole line; what is left."""
     *whole, rest = text.split(b"\n")
     for line in whole:
         if line.startswith(b"{"):
-            tell(json.loads(line))
+            report(json.loads(line))
     return rest
 
 
@@ -592,11 +592,11 @@ def main(arguments: list[str] | None = None) -> int:
         print("this measures a GPU, and torch sees none; --tiny runs on a CPU", file=sys.stderr)
         return 69
     until = time.monotonic() + given.budget
-    results: list[Told] = []
+    results: list[Row] = []
 
-    def tell(told: Told) -> None:
-        results.append(told)
-        print(f"[{time.monotonic() - until + given.budget:5.0f} s] " + json.dumps(told), flush=True)
+    def report(row: Row) -> None:
+        results.append(row)
+        print(f"[{time.monotonic() - until + given.budget:5.0f} s] " + json.dumps(row), flush=True)
         if given.json:
             given.json.write_text(json.dumps(
                 {"gpu": device_name(torch.device(device)), "torch": torch.__version__, "results": results}, indent=1
@@ -604,7 +604,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     for name in given.only:
         if until - time.monotonic() > 20 or given.tiny:
-            run_part(name, given.tiny, given.fla, until - time.monotonic(), tell)
+            run_part(name, given.tiny, given.fla, until - time.monotonic(), report)
     return 0
 
 

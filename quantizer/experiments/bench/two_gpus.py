@@ -138,7 +138,7 @@ def measure(variant: GpuVariant, world: World, tiny: bool) -> dict[str, Any]:
     half = variant.steps // 2
     seconds = (records[-1].seconds - records[half - 1].seconds) / (len(records) - half)
     peak = torch.tensor(float(torch.cuda.max_memory_allocated()) if cuda else 0.0)
-    told = {
+    found = {
         "name": variant.name,
         "gpus": world.size,
         "tokens_a_step": records[-1].tokens,
@@ -147,7 +147,7 @@ def measure(variant: GpuVariant, world: World, tiny: bool) -> dict[str, Any]:
         "peak_gib": round(float(peak) / 2**30, 2),
         "losses": [round(record.loss, 4) for record in (records[0], records[-1])],
     }
-    return told | (_profiled(trainer, seconds) if cuda else {})
+    return found | (_profiled(trainer, seconds) if cuda else {})
 
 
 def _prepare(
@@ -192,8 +192,8 @@ def _profiled(trainer: Trainer, seconds: float) -> dict[str, float]:
     for event in seen.key_averages():
         spent: Any = getattr(event, "self_device_time_total", 0.0)
         sums["nccl" if "nccl" in event.key.lower() else "compute"] += spent / 2e6
-    told = {f"{name}_seconds": round(value, 4) for name, value in sums.items()}
-    return told | {"idle_seconds": round(max(0.0, seconds - sums["compute"]), 4)}
+    found = {f"{name}_seconds": round(value, 4) for name, value in sums.items()}
+    return found | {"idle_seconds": round(max(0.0, seconds - sums["compute"]), 4)}
 
 
 def _build(name: str, device: str, tiny: bool) -> nn.Module:
@@ -242,11 +242,11 @@ def _child(names: Sequence[str], tiny: bool) -> int:
     by_name = {variant.name: variant for variant in variants()}
     for name in names:
         try:
-            told = measure(by_name[name], world, tiny)
+            found = measure(by_name[name], world, tiny)
         except torch.OutOfMemoryError as error:
-            told = {"name": name, "failed": f"out of memory ({str(error).splitlines()[0]:.80})"}
+            found = {"name": name, "failed": f"out of memory ({str(error).splitlines()[0]:.80})"}
         if world.rank == 0:
-            print(json.dumps(told), flush=True)
+            print(json.dumps(found), flush=True)
     shard.leave()
     return 0
 
@@ -281,7 +281,7 @@ def _started(count: int, *words: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def _measured(group: Sequence[GpuVariant], tiny: bool, until: float) -> Iterator[dict[str, Any]]:
-    """What the processes of some variants tell, as it comes; processes that are late are ended."""
+    """What the processes of some variants report, as it comes; processes that are late are ended."""
     words = ["--child", *(variant.name for variant in group), *(["--tiny"] if tiny else [])]
     missing = {variant.name for variant in group}
     with _started(group[0].gpus, *words) as made:
@@ -291,14 +291,14 @@ def _measured(group: Sequence[GpuVariant], tiny: bool, until: float) -> Iterator
         late = time.monotonic() + PATIENCE
         while missing and time.monotonic() < min(until, late):
             try:
-                told = json.loads(lines.get(timeout=0.2))
+                found = json.loads(lines.get(timeout=0.2))
             except Empty:
                 if any(process.poll() for process in made):
                     break
                 continue
             late = time.monotonic() + PATIENCE
-            missing.discard(told["name"])
-            yield told
+            missing.discard(found["name"])
+            yield found
     reason = "no time" if time.monotonic() >= until else "a process failed, or was late"
     for name in missing:
         yield {"name": name, "failed": reason}
@@ -424,19 +424,19 @@ def main(arguments: list[str] | None = None) -> int:
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     out: dict[str, Any] = {"gpu": machine, "torch": torch.__version__, "results": []}
 
-    def tell(told: dict[str, Any]) -> None:
-        out["results"].append(told)
-        print(f"{given.budget - until + time.monotonic():4.0f} s: {json.dumps(told)}", flush=True)
+    def record(found: dict[str, Any]) -> None:
+        out["results"].append(found)
+        print(f"{given.budget - until + time.monotonic():4.0f} s: {json.dumps(found)}", flush=True)
         if given.json:
             given.json.write_text(json.dumps(out | {"table": table(out["results"])}, indent=1) + "\n")
 
     chosen = [v for v in variants() if not given.only or any(word in v.name for word in given.only)]
     groups = _groups(chosen)
     for place, group in enumerate(groups or [[]]):
-        for told in _measured(group, given.tiny, until) if group else ():
-            tell(told)
+        for found in _measured(group, given.tiny, until) if group else ():
+            record(found)
         if place == min(1, max(0, len(groups) - 1)) and not given.no_kill:
-            tell(kill_and_resume(given.tiny, given.optimizer))
+            record(kill_and_resume(given.tiny, given.optimizer))
     print("\n".join(table(out["results"])))
     return 0
 

@@ -51,6 +51,12 @@ def cases(seed: int, each: int) -> list[HeldOutCase]:
     return [case for name, i in lessons for case in _of(f"{name}-{i}", conversation(seed, "test", i, name))]
 
 
+def facts(seed: int, first: int, count: int) -> list[HeldOutCase]:
+    """`count` further held-out dialogues that end with a fact, from number `first` on."""
+    numbers = range(first, first + count)
+    return [case for i in numbers for case in _of(f"fact-{i}", conversation(seed, "test", i, "fact"))]
+
+
 def everyday_cases() -> list[HeldOutCase]:
     """The everyday requests of the gates' suite."""
     return [

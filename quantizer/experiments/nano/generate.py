@@ -111,7 +111,7 @@ _OPENERS = frozenset(
 )
 
 
-def _needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> DialogueTurn:
+def needing(rng: random.Random, scene: Scene, split: Split, kit: Kit) -> DialogueTurn:
     """A turn of a scene whose prompt is on the wanted side of the split."""
     while True:
         exchange = scene(rng, split, kit)
@@ -181,11 +181,11 @@ def _exchanges(rng: random.Random, split: Split, kit: Kit, scene: Scene) -> list
     if roll < 0.04:
         return _about_a_name(rng, split, kit)
     if roll < 0.16:
-        before = _needing(rng, scene, "train", kit)
+        before = needing(rng, scene, "train", kit)
         after = _wanted(split, lambda: follow(rng, split, kit, before))
         if after:
             return [*_history(rng, kit, rng.choice((0, 0, 1))), before, after]
-    last = _needing(rng, scene, split, kit)
+    last = needing(rng, scene, split, kit)
     if roll < 0.75:
         return [last]
     return [*_history(rng, kit, rng.choice((1, 1, 1, 2, 2, 3, 5, 8))), last]
@@ -216,4 +216,4 @@ def _about_a_name(rng: random.Random, split: Split, kit: Kit) -> list[DialogueTu
 def _history(rng: random.Random, kit: Kit, count: int) -> list[DialogueTurn]:
     """Earlier turns of any kind, from the training side."""
     weights = [weight for weight, _ in _SCENES.values()]
-    return [_needing(rng, rng.choices(list(_SCENES), weights)[0], "train", kit) for _ in range(count)]
+    return [needing(rng, rng.choices(list(_SCENES), weights)[0], "train", kit) for _ in range(count)]

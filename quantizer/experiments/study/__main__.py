@@ -5,6 +5,7 @@
   one      one size and one seed
   check    compare CUDA graphs with the same work run eagerly
   collect  pack results and some fine-tunes into a few small files
+  ladder-report   the same for the ladder
   report   write tables, plots and text from the raw results of a folder
 """
 
@@ -18,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from quantizer.experiments.study.grid import FIRST_RATES, GRID, METHODS, PATIENCE, RATES, TINY, Grid
+from quantizer.experiments.study.ladder import LADDER, TINY_LADDER
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     given = _parser().parse_args(arguments)
-    grid = _chosen(given, TINY if getattr(given, "tiny", False) else GRID)
+    grids = (TINY_LADDER, TINY) if getattr(given, "tiny", False) else (LADDER, GRID)
+    grid = _chosen(given, grids[0] if getattr(given, "ladder", False) else grids[1])
     if given.command == "all":
         from quantizer.experiments.study.launch import everything
 
@@ -35,6 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
             processes=given.processes,
             tiny=["--tiny"] if given.tiny else [],
             same=_same(given),
+            check=not given.unchecked,
         )
     elif given.command == "one":
         _one(given, grid)
@@ -50,6 +54,10 @@ def main(arguments: list[str] | None = None) -> None:
 
         for path in collect(given.folder, given.out, given.models):
             print(path, path.stat().st_size)
+    elif given.command == "ladder-report":
+        from quantizer.experiments.study import ladder_page
+
+        ladder_page.write(given.folder)
     else:
         from quantizer.experiments.study.report import write
 
@@ -78,12 +86,13 @@ def _chosen(given: Any, grid: Grid) -> Grid:
         recovery_steps=grid.recovery_steps * patience,
         sizes={name: shape for name, shape in grid.sizes.items() if not sizes or name in sizes},
         strengths=tuple(one for one in grid.strengths if not strengths or one.name in strengths),
+        seeds=tuple(getattr(given, "seeds", None) or grid.seeds),
     )
 
 
 def _same(given: Any) -> list[str]:
     """Flags that `all` passes on to every run."""
-    words = ["--rates", given.rates]
+    words = ["--rates", given.rates, *(["--ladder"] if given.ladder else [])]
     for flag, values in (("--only", given.only), ("--strengths", given.strengths)):
         words += [flag, *values] if values else []
     return words
@@ -99,8 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     whole.add_argument("--out", type=Path, required=True, help="a folder, outside the repository")
     whole.add_argument("--minutes", type=float, default=18.0, help="begin no further cell after so many")
     whole.add_argument("--processes", type=int, default=6)
-    whole.add_argument("--sizes", nargs="+", choices=GRID.sizes, metavar="SIZE")
-    one.add_argument("size", choices=GRID.sizes)
+    whole.add_argument("--sizes", nargs="+", choices=LADDER.sizes, metavar="SIZE")
+    whole.add_argument("--seeds", nargs="+", type=int, metavar="N")
+    whole.add_argument("--unchecked", action="store_true", help="do not check CUDA graphs first")
+    one.add_argument("size", choices=LADDER.sizes)
     one.add_argument("seed", type=int)
     one.add_argument("folder", type=Path, help="where `all` put the conversations")
     one.add_argument("--until", type=float, default=float("inf"), help="on the clock that never goes back")
@@ -111,19 +122,26 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--tiny", action="store_true", help="the same path in seconds, for a test")
     for command in (whole, one):
         command.add_argument(
+            "--ladder", action="store_true", help="sizes that grow, thin manners, old knowledge"
+        )
+        command.add_argument(
             "--rates", choices=RATES, default=FIRST_RATES, help="of recovery (default: %(default)s)"
         )
-        command.add_argument("--only", nargs="+", choices=METHODS, default=(), metavar="M",
+        command.add_argument("--only", nargs="+", choices=sorted({*METHODS, *LADDER.first, *LADDER.rest}), default=(), metavar="M",
                              help="these methods, and what they are compared with")  # fmt: skip
         command.add_argument(
-            "--strengths", nargs="+", choices=[one.name for one in GRID.strengths], metavar="S"
+            "--strengths",
+            nargs="+",
+            choices=[s.name for s in (*GRID.strengths, *LADDER.strengths)],
+            metavar="S",
         )
         command.add_argument("--tokenizer", type=Path, default=Path("models/annie-nano-hf/tokenizer.json"))
     home = commands.add_parser("collect")
     home.add_argument("folder", type=Path)
     home.add_argument("out", type=Path)
     home.add_argument("--models", type=int, default=3, help="fine-tunes of the larger size")
-    commands.add_parser("report").add_argument("folder", type=Path, nargs="?", default=Path("docs/study"))
+    for name in ("report", "ladder-report"):
+        commands.add_parser(name).add_argument("folder", type=Path, nargs="?", default=Path("docs/study"))
     return parser
 
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from quantizer.experiments.nano.recipe import ModelShape
 from quantizer.recipes.recipe import Train
 
+FIRST: Final = ("bf16", "default", "qad", "qat")
+"""Methods that every strength gets before any strength gets the others."""
+REST: Final = ("mlp_only", "q4_k_m", "lsq", "four_over_six", "mse", "awq_lite")
+
+
+BASE: Final = "base"
+"""The name of a fine-tune without a step."""
+ERRORS: Final = {"w": 1.0, "x2": 2.0, "x4": 4.0}
+"""Ends of methods' names, after a hyphen: of the rounded weights alone, with inputs in BF16, and how many times the error
+of rounding is in them. A number after a star is `feedback.strength`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """A fine-tune with a number of steps and a peak learning rate. name: from thin to strong."""
+    """A fine-tune with a number of steps and a peak learning rate. name: from thin to strong. lora: the rank of its
+    adapters; 0 trains every weight. Without a step it is the base itself."""
 
     name: str
     lr: float
     steps: int
+    lora: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,11 @@ class Grid:
     for calibration and recovery. cases: held-out dialogues of each category; prompts longer than `prompt` tokens
     are left out. held_out: dialogues on which the divergence from BF16 is measured. tokens: padded tokens per step
     of a fine-tune or a recovery.
+
+    drills: rows of facts in plain text in the base's data. told, facts: held-out facts that are asked for in plain text,
+    and further ones in dialogues. base_steps, base_lrs: by size, where they are not of
+    `epochs` and `base_lr`. tune_tokens: padded tokens per step of a fine-tune; 0 is `tokens`. precision: of bases and
+    fine-tunes. first, rest: the methods, in the order in which they are measured.
     """
 
     sizes: dict[str, ModelShape]
@@ -46,6 +65,15 @@ class Grid:
     reply: int = 160
     tokens: int = 8192
     recovery_steps: int = 400
+    drills: int = 0
+    told: int = 0
+    facts: int = 0
+    base_steps: Mapping[str, int] = field(default_factory=dict)
+    base_lrs: Mapping[str, float] = field(default_factory=dict)
+    tune_tokens: int = 0
+    precision: Literal["autocast", "bf16"] = "autocast"
+    first: tuple[str, ...] = FIRST
+    rest: tuple[str, ...] = REST
 
 
 DATA: Final = 100_000
@@ -91,9 +119,6 @@ TINY: Final = replace(
 )
 """The same path on a CPU in seconds; learns nothing."""
 
-FIRST: Final = ("bf16", "default", "qad", "qat")
-"""Methods that every strength gets before any strength gets the others."""
-REST: Final = ("mlp_only", "q4_k_m", "lsq", "four_over_six", "mse", "awq_lite")
 METHODS: Final = (
     "bf16", "default", "mlp_only", "awq_lite", "mse", "four_over_six", "qat", "qad", "lsq", "q4_k_m",
 )  # fmt: skip

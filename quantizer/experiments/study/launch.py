@@ -33,18 +33,20 @@ def everything(
     processes: int,
     tiny: Sequence[str] = (),
     same: Sequence[str] = (),
+    check: bool = True,
 ) -> None:
     """Run every size and seed, `processes` at a time, for `minutes`.
 
-    tiny: arguments for the check and every run. same: arguments for every run.
+    tiny: arguments for the check and every run. same: arguments for every run. check: compare CUDA graphs with the same
+    work run eagerly first; without, a graph that cannot be recorded is the only sign that they do not work.
     """
     until = time.monotonic() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
-    checked = _begin(folder, "check", ["check", str(folder / "check.json"), *tiny])
+    checked = _begin(folder, "check", ["check", str(folder / "check.json"), *tiny]) if check else None
     if not material.place(folder, grid).exists():
         material.write(folder, grid, Tokenizer.from_file(str(tokenizer)), os.cpu_count() or 1)
     print(f"conversations made, {until - time.monotonic():.0f} s left", flush=True)
-    eager = [] if _right(checked, folder / "check.json") else ["--eager"]
+    eager = [] if checked is None or _right(checked, folder / "check.json") else ["--eager"]
     waiting = [(size, seed) for seed in grid.seeds for size in reversed(grid.sizes)]
     running: list[subprocess.Popen[bytes]] = []
     while waiting and time.monotonic() < until:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -13,20 +14,24 @@ from tokenizers import Tokenizer
 from quantizer.data.render import TrainingSample
 from quantizer.experiments.nano import annie, data
 from quantizer.experiments.nano import tokenizer as bpe
-from quantizer.experiments.nano.cases import HeldOutCase, cases
+from quantizer.experiments.nano.cases import HeldOutCase, cases, facts
 from quantizer.experiments.nano.conversation import MarkedText as Text
-from quantizer.experiments.nano.generate import conversation
+from quantizer.experiments.nano.generate import conversation, needing
 from quantizer.experiments.nano.recipe import NANO
+from quantizer.experiments.nano.scenes import fact
 from quantizer.experiments.nano.template import render
 from quantizer.experiments.study.grid import DATA, Grid
 
 Rows = list[TrainingSample]
+KINDS: Final = ("stranger", "annie", "drill", "tune", "recovery", "held_out", "told")
+DRILLED: Final = 7
+"""Facts in a row of drills."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """base: the stranger's dialogues, then Annie's. tune, recovery, held_out: Annie's. asked, prompts: cases and
-    their prompts."""
+    """base: the stranger's dialogues, then Annie's, then drills. tune, recovery, held_out: Annie's. asked, prompts: cases and
+    their prompts. told: facts in plain text, to ask for."""
 
     base: Rows
     tune: Rows
@@ -34,6 +39,7 @@ class Material:
     held_out: Rows
     asked: list[HeldOutCase]
     prompts: list[list[int]]
+    told: Rows
 
 
 def place(folder: Path, grid: Grid) -> Path:
@@ -56,6 +62,19 @@ def held_out_sample(seed: int, index: int) -> Text:
     return annie.sample(conversation(seed + 2, "test", index))
 
 
+def drill_sample(seed: int, index: int) -> Text:
+    """Some facts in plain text, as a base reads them before it is taught to talk."""
+    rng = random.Random(f"drill {seed} {index}")
+    told = (needing(rng, fact, "train", {}) for _ in range(DRILLED))
+    return Text((("\n".join(f"{turn.user} {turn.answer}" for turn in told), True),))
+
+
+def told_sample(seed: int, index: int) -> Text:
+    """A fact in plain text, asked in a wording that nothing is trained on; its answer is what is learned."""
+    turn = needing(random.Random(f"told {seed} {index}"), fact, "test", {})
+    return Text(((f"{turn.user} ", False), (turn.answer, True)))
+
+
 def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
     """Make all rows with `workers` processes, and write them to one file."""
     kinds = {
@@ -65,6 +84,8 @@ def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
         "recovery": (recovery_sample, grid.recovery),
         "held_out": (held_out_sample, grid.held_out),
     }
+    if grid.drills:
+        kinds |= {"drill": (drill_sample, grid.drills), "told": (told_sample, grid.told)}
     arrays: dict[str, Any] = {}
     for name, (make, count) in kinds.items():
         rows = data.rows(make, tokenizer, NANO.data_seed, count, workers)
@@ -81,18 +102,19 @@ def write(folder: Path, grid: Grid, tokenizer: Tokenizer, workers: int) -> None:
 def read(folder: Path, grid: Grid, tokenizer: Tokenizer) -> Material:
     """The rows written by `write`, and the cases."""
     with np.load(place(folder, grid)) as arrays:
-        rows = {name: _rows(arrays, name) for name in ("stranger", "annie", "tune", "recovery", "held_out")}
-    asked = cases(NANO.data_seed + 2, grid.cases)
+        rows = {name: _rows(arrays, name) for name in KINDS if f"{name}.sizes" in arrays}
+    asked = [*cases(NANO.data_seed + 2, grid.cases), *facts(NANO.data_seed + 2, grid.cases, grid.facts)]
     texts = [render(case.messages, case.tools, style=case.style, thinking=case.thinking) for case in asked]
     prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
     kept = [(case, prompt) for case, prompt in zip(asked, prompts, strict=True) if len(prompt) <= grid.prompt]
     return Material(
-        rows["stranger"] + rows["annie"],
+        rows["stranger"] + rows["annie"] + rows.get("drill", []),
         rows["tune"],
         rows["recovery"],
         rows["held_out"],
         [case for case, _ in kept],
         [prompt for _, prompt in kept],
+        rows.get("told", []),
     )
 
 

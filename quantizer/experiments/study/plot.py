@@ -77,6 +77,69 @@ def chart(
     return "\n".join([*parts, "</g>"])
 
 
+@dataclass(frozen=True, slots=True)
+class ScatterPoint:
+    """x: positive. value, low, high: shares of one."""
+
+    x: float
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterSeries:
+    """Points, and a curve: shares at some x, both may be empty. colour: index in COLOURS."""
+
+    name: str
+    points: Sequence[ScatterPoint]
+    curve: Sequence[tuple[float, float]]
+    colour: int
+
+
+def scatter(
+    title: str, series: Sequence[ScatterSeries], powers: tuple[int, int], left: int, span: ChartAxis
+) -> str:
+    """A chart over a logarithmic axis, from and to these powers of ten."""
+    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def across(x: float) -> float:
+        place = (math.log10(x) - powers[0]) / (powers[1] - powers[0])
+        return LEFT + width * min(max(place, 0.0), 1.0)
+
+    def down(share: float) -> float:
+        kept = min(max(share, span.low), span.high)
+        return TOP + height * (span.high - kept) / (span.high - span.low)
+
+    parts = [f'<g transform="translate({left} 0)">', _text(LEFT, 20, title, "start", 14)]
+    for i in range(round((span.high - span.low) / span.step) + 1):
+        y = down(span.low + i * span.step)
+        parts += [
+            _rule(width, y, "#e0e0e0"),
+            _text(LEFT - 6, y + 4, f"{span.low + i * span.step:.0%}", "end"),
+        ]
+    for power in range(powers[0], powers[1] + 1):
+        parts.append(_text(across(10.0**power), TOP + height + 18, f"{10.0**power:g}", "middle"))
+    parts.append(_text(LEFT + width / 2, TOP + height + 36, "change over step", "middle"))
+    for number, one in enumerate(series):
+        colour = COLOURS[one.colour % len(COLOURS)]
+        line = " ".join(f"{across(x):.1f},{down(share):.1f}" for x, share in one.curve)
+        if line:
+            parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-dasharray="5 3"/>')
+        for point in one.points:
+            x = across(point.x) + 2 * (number - (len(series) - 1) / 2)
+            parts.append(_dot(x, down(point.value), down(point.low), down(point.high), colour))
+        parts.append(_text(LEFT + width + 10, TOP + 12 + 17 * number, one.name, "start", 12, colour))
+    return "\n".join([*parts, "</g>"])
+
+
+def _dot(x: float, value: float, low: float, high: float, colour: str) -> str:
+    return (
+        f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
+        f'<circle cx="{x:.1f}" cy="{value:.1f}" r="2.5" fill="{colour}"/>'
+    )
+
+
 def _drawn(line: ChartLine, across: Sequence[float], down: Callable[[float], float]) -> list[str]:
     """A line with its intervals, interrupted where a point is missing."""
     colour, parts, run = COLOURS[line.colour % len(COLOURS)], [], ""
@@ -88,10 +151,7 @@ def _drawn(line: ChartLine, across: Sequence[float], down: Callable[[float], flo
             continue
         value, low, high = map(down, point)
         run += f"{' ' if run else ''}{x:.1f},{value:.1f}"
-        parts.append(
-            f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
-            f'<circle cx="{x:.1f}" cy="{value:.1f}" r="2.5" fill="{colour}"/>'
-        )
+        parts.append(_dot(x, value, low, high, colour))
     return parts
 
 

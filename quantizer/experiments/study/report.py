@@ -145,15 +145,17 @@ def _point(table: StudyTable, size: str, row: str, method: str) -> tuple[float, 
     return None if found is None or found.lost[1] <= 0 else found.back
 
 
-def _matrix(table: StudyTable, size: str, tell: object) -> Iterator[str]:
+def _matrix(table: StudyTable, size: str, value_of: object) -> Iterator[str]:
     """A table with a row for each strength and a column for each method."""
-    assert callable(tell)
+    assert callable(value_of)
     known = [m for m in METHODS if any(key[0] == size and key[2] == m for key in table.cells)]
     yield f"| fine-tune | {' | '.join(known)} |"
     yield f"|---|{'---|' * len(known)}"
     for name, tick in table.strengths[size]:
         cells = [table.cell(size, name, method) for method in known]
-        record = [_cell_text(tell(cell), cell, table.runs_of(size, name)) if cell else "" for cell in cells]
+        record = [
+            _cell_text(value_of(cell), cell, table.runs_of(size, name)) if cell else "" for cell in cells
+        ]
         yield f"| {name}, {tick} | {' | '.join(record)} |"
     yield ""
 

@@ -35,12 +35,11 @@ from quantizer.experiments.nano.train import build_model
 from quantizer.experiments.study import material as rows
 from quantizer.experiments.study.decode import greedy
 from quantizer.experiments.study.grid import (
+    BASE,
     COMPARED,
-    FIRST,
+    ERRORS,
     FIRST_RATES,
-    METHODS,
     RATES,
-    REST,
     Grid,
     Strength,
 )
@@ -48,13 +47,16 @@ from quantizer.experiments.study.learn import Loop, distance, said
 from quantizer.experiments.study.material import Material
 from quantizer.experiments.study.packs import Pack, packs, shuffled
 from quantizer.experiments.study.results import results_folder
-from quantizer.layers.linear import drop_weights, hold_weights
+from quantizer.layers.attach import detach, make_plan
+from quantizer.layers.linear import drop_weights, hold_weights, nvfp4_layers
 from quantizer.ptq.quantize import QuantizationJob as Job
 from quantizer.ptq.quantize import quantize
-from quantizer.recipes.recipe import Train, load_recipe
+from quantizer.recipes.recipe import Layers, Lora, Train, load_recipe
 from quantizer.train.learner import Learner
+from quantizer.train.lora import adapt
 from quantizer.train.shard import World
 from quantizer.train.student import calibration_run, open_student
+from quantizer.verify.risk import assess
 
 JsonObject = dict[str, Any]
 
@@ -81,7 +83,7 @@ class Study:
         self.pad, self.end = rows.ends(tokenizer)
         self.material: Material = rows.read(folder, grid, tokenizer)
         self.rates, self.recovery = rates, RATES[rates]
-        self.methods = {*COMPARED, *(only or METHODS)}
+        self.methods = {*COMPARED, *(only or (*grid.first, *grid.rest))}
         self.out = results_folder(folder, rates) / f"{self.name}.json"
         self.record: JsonObject = json.loads(self.out.read_text()) if self.out.exists() else self._begun()
         self.taught: dict[str, Any] = {}
@@ -89,7 +91,7 @@ class Study:
     def run(self) -> None:
         """Measure every cell while there is time."""
         self._base()
-        for methods in (FIRST, REST):
+        for methods in (self.grid.first, self.grid.rest):
             for strength in self.grid.strengths:
                 for method in (one for one in methods if one in self.methods):
                     if self.left() < 0:
@@ -118,46 +120,75 @@ class Study:
 
     def _base(self) -> None:
         """Train the base, unless it exists."""
-        path = self.folder / f"{self.name}-base.safetensors"
-        if path.exists():
+        if (self._folder(BASE) / "config.json").exists():
             return
         model = build_model(self.shape, self.seed, self.pad, self.end, self.device)
         self.record["parameters"] = sum(p.numel() for p in model.parameters())
         made = packs(self.material.base, self.grid.base_tokens, self.pad, self.seed, every=True)
-        steps = self.grid.epochs * sum(len(pack.counts) for pack in made)
-        self.record["base"] = self._learn(model, made, steps, self.grid.base_lr, warmup=min(1.0, 100 / steps))
+        epochs = self.grid.epochs * sum(len(pack.counts) for pack in made)
+        steps = self.grid.base_steps.get(self.size, epochs)
+        rate = self.grid.base_lrs.get(self.size, self.grid.base_lr)
+        self.record["base"] = self._learn(model, made, steps, rate, warmup=min(1.0, 100 / steps))
         self.record["base"]["scores"] = self._scored(_in_bf16(model))
-        _save_state(model, path)
+        _save_state(model, self._exact())
+        self._write(BASE, model)
         self._save()
 
+    def _folder(self, name: str) -> Path:
+        return self.folder / "models" / f"{self.name}-{name}"
+
+    def _exact(self) -> Path:
+        """The base's weights as they were trained; its folder has them in BF16."""
+        return self.folder / f"{self.name}-base.safetensors"
+
+    def _write(self, name: str, model: nn.Module) -> None:
+        draft = self.folder / "models" / f"draft-{self.name}-{name}"
+        hf.write_folder(draft, hf.weights_of(model), self.shape, self.tokenizer)  # type: ignore[arg-type]  # a Qwen3
+        draft.rename(self._folder(name))
+
     def _tuned(self, strength: Strength) -> Path:
-        """The folder of a fine-tune, in BF16; trained if it does not exist."""
-        folder = self.folder / "models" / f"{self.name}-{strength.name}"
+        """The folder of a fine-tune, in BF16; trained if it does not exist. Without a step, the base's."""
+        folder = self._folder(strength.name if strength.steps else BASE)
         if (folder / "config.json").exists():
             return folder
         model = build_model(self.shape, self.seed, self.pad, self.end, self.device)
-        base = load_file(self.folder / f"{self.name}-base.safetensors", device=self.device)
+        base = load_file(self._exact(), device=self.device)
         model.load_state_dict(base, strict=False)
         chosen = list(self.material.tune)
         random.Random(f"study {self.seed} {strength.name}").shuffle(chosen)
-        tokens = strength.steps * self.grid.tokens
-        made = packs(rows.enough(chosen, tokens), self.grid.tokens, self.pad, self.seed)
-        record = self._learn(model, made, strength.steps, strength.lr, warmup=0.05)
+        each = self.grid.tune_tokens or self.grid.tokens
+        made = packs(rows.enough(chosen, strength.steps * each), each, self.pad, self.seed)
+        record = self._learn(model, made, strength.steps, strength.lr, warmup=0.05, rank=strength.lora)
+        self._write(strength.name, model)
         self.record["models"][strength.name] |= {
             "fine_tune": record,
             "moved": _moved(base, model.state_dict()),
+            "risk": [layer.as_json() for layer in assess(self._folder(BASE), folder, device=self.device)],
         }
-        draft = folder.with_name(f"draft-{folder.name}")
-        hf.write_folder(draft, hf.weights_of(model), self.shape, self.tokenizer)
-        draft.rename(folder)
         return folder
 
-    def _learn(self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float) -> JsonObject:
-        """Train with cross entropy over the learned tokens of the packs, with float32 weights and BF16 products."""
+    def _learn(
+        self, model: nn.Module, made: list[Pack], steps: int, lr: float, warmup: float, rank: int = 0
+    ) -> JsonObject:
+        """Train with cross entropy over the learned tokens of the packs, with float32 weights or masters and BF16
+        products. rank: of adapters; 0 trains every weight."""
+        precision = self.grid.precision
         settings = Train(
-            lr=lr, warmup=warmup, weight_decay=0.1, precision="autocast", quantized=False, compile=False
+            lr=lr, warmup=warmup, weight_decay=0.1, precision=precision, quantized=False, compile=False
         )
-        loop = Loop(Learner(model, settings), self._here(made), shuffled(made, steps, self.seed), settings)
+        if precision == "bf16":
+            model.to(torch.bfloat16)
+        weights = None
+        if rank:
+            names = make_plan(model, Layers()).layers
+            weights = adapt(model, names, Lora(rank=rank, alpha=2.0 * rank), self.seed)
+        loop = Loop(
+            Learner(model, settings),
+            self._here(made),
+            shuffled(made, steps, self.seed),
+            settings,
+            weights=weights,
+        )
         return _finished(loop)
 
     # -------------------------------------------------------------------------------------- cells
@@ -192,17 +223,20 @@ class Study:
         learner = Learner(model, Train())
         recovery = self._here(packs(self.material.recovery, self.grid.tokens, self.pad, self.seed))
         held_out = self._here(packs(self.material.held_out, self.grid.tokens, self.pad, self.seed))
+        told = self._here(packs(self.material.told, self.grid.tokens, self.pad, self.seed))
         self.taught = {
             "folder": folder,
             "source": source,
             "recovery": (recovery, said(learner, recovery)),
             "held_out": (held_out, said(learner, held_out)),
+            "told": (told, said(learner, told)),
             "head": model.get_submodule("lm_head").weight.detach().clone(),  # type: ignore[operator]  # a module's attributes are Any or Module to torch
         }
 
     def _made(self, method: str) -> tuple[nn.Module, JsonObject]:
         """A fine-tune after a method, and details for the log."""
         source = self.taught["source"]
+        method, _, part = method.partition("-")
         if method in self.recovery:
             return self._recovered(method)
         if method in ("bf16", "q4_k_m"):
@@ -214,11 +248,18 @@ class Study:
 
                 more = {"types": kquant.round_model(model)}
             return model, more
-        return quantize(calibration_run(self._job(method))), {}
+        model = quantize(calibration_run(self._job(method)))
+        if part:
+            weights_alone(model, ERRORS[part])
+        return model, {}
 
     def _job(self, method: str) -> Job:
         data = Dataset(tuple(self.material.recovery), len(self.material.recovery), self.pad, "")
-        return Job(load_recipe(method), self.taught["source"], data, self.device)
+        name, _, times = method.partition("*")
+        recipe = load_recipe(name, [f"feedback.strength={times}"] if times else [])
+        needed = recipe.feedback and recipe.feedback.needs_base
+        before = open_source(self._folder(BASE)) if needed else None
+        return Job(recipe, self.taught["source"], data, self.device, base=before)
 
     def _recovered(self, method: str) -> tuple[nn.Module, JsonObject]:
         job = self._job(method)
@@ -247,9 +288,17 @@ class Study:
         hold_weights(model)
         made, taught = self.taught["held_out"]
         ce, kl = distance(Learner(model, Train()), made, taught, self.taught["head"])
-        record = {"ce": round(ce, 5), "kl": round(kl, 5), **self._scored(model)}
+        record = {"ce": round(ce, 5), "kl": round(kl, 5), **self._told(model), **self._scored(model)}
         drop_weights(model)
         return record
+
+    def _told(self, model: nn.Module) -> JsonObject:
+        """Cross entropy and divergence on facts in plain text."""
+        if not self.material.told:
+            return {}
+        made, taught = self.taught["told"]
+        ce, kl = distance(Learner(model, Train()), made, taught, self.taught["head"])
+        return {"facts_ce": round(ce, 5), "facts_kl": round(kl, 5)}
 
     def _scored(self, model: Any) -> JsonObject:
         """scores: right and asked of every manner. missed: for each case with a fault, the manners that were not
@@ -307,6 +356,16 @@ def _moved(base: dict[str, torch.Tensor], tuned: dict[str, torch.Tensor]) -> flo
     names = [name for name, tensor in base.items() if tensor.ndim == 2]
     moved = sum(float((tuned[name] - base[name]).float().square().sum()) for name in names)
     return round(math.sqrt(moved / sum(float(base[name].float().square().sum()) for name in names)), 5)
+
+
+@torch.no_grad()
+def weights_alone(model: nn.Module, error: float) -> None:
+    """Plain layers in place of a model's NVFP4 layers, with rounded weights. error: multiplies what rounding changed; with
+    more than 1 the weights are no format's."""
+    for layer in nvfp4_layers(model).values():
+        kept = layer.weight.float()
+        layer.weight.copy_(kept + error * (layer.fake_weight().float() - kept))
+    detach(model)
 
 
 def _in_bf16(model: nn.Module) -> nn.Module:

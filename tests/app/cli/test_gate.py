@@ -120,7 +120,7 @@ def test_the_pages_lines_are_about_one_engine(page: str) -> None:
     assert report == "gate/report.json" and baseline == config.models["annie"].baseline
     assert (ROOT / folder).resolve() == Path(str(config.engines[candidate].artefact)).resolve()
     assert promoted == [(candidate, report)] if page == "README.md" else not promoted
-    assert candidate != config.models["annie"].live
+    assert candidate not in config.models["annie"].live
     ((policy, out, *arms),) = re.findall(
         r"manners gate run --policy (\S+) --out (\S+) --candidate ([\w-]+) --baseline ([\w-]+)", text
     )

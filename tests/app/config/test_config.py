@@ -33,7 +33,7 @@ def test_the_embedded_default_loads() -> None:
     """What `make serve` runs: a model on an engine whose artefact is in this repository."""
     config = load(None, {})
     model = config.models["annie"]
-    assert config.engines[model.live].driver == "embedded"
+    assert config.engines[model.live[0]].driver == "embedded"
     assert "stranger-nano" in config.engines
     assert all("stranger-nano" not in m.engines for m in config.models.values())
     for engine in model.engines:
@@ -140,6 +140,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (tables(engines={"far": "http://x"}), r"^engines.far: must be a table$"),
     (tables(engines={}), r"^models.annie: there is no engine 'far'"),
     (model(live="fra"), r"^models.annie: there is no engine 'fra'; did you mean 'far'\?$"),
+    (model(live=["far", "fra"]), r"^models.annie: there is no engine 'fra'; did you mean 'far'\?$"),
+    (model(live=[]), r"^models.annie.live: .*at least 1"),
+    (model(live=["far", 7]), r"^models.annie.live.1: input should be a valid string$"),
+    (model(live=7), r"^models.annie.live: .*tuple"),
+    (model(live=["far", "far"]), r"^models.annie.live: 'far' stands there twice$"),
     (model(fallback=["near"]), r"^models.annie: there is no engine 'near'"),
     (model(fallback="far"), r"^models.annie.fallback: .*tuple"),
     (tables(models={"An nie": {"live": "far"}}), r"^models.An nie: a model's name must match"),

@@ -152,7 +152,7 @@ async def test_a_passing_report_is_evidence_enough(tmp_path: Path) -> None:
     async with house(tmp_path, dialect="openai") as home:
         home.gateway.pool.trust("scripted")
         assert await state(home) == "obeys"
-        assert home.gateway.pool.first("annie").conduct == "obeys"
+        assert home.gateway.pool.first("annie", {}).conduct == "obeys"
 
 
 @live
@@ -204,7 +204,7 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
             assert response.status == 502 and "SECRET" not in raw
             line = await home.booked()
             assert line["code"] == "reply_fully_filtered"
-        assert home.gateway.pool.first("annie").engine == "scripted"
+        assert home.gateway.pool.first("annie", {}).engine == "scripted"
         if path != "/v1/completions":
             assert (await home.metrics())("manners_tool_calls_total", source="invalid") == 8
 

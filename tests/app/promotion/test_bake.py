@@ -14,18 +14,18 @@ from app.promotion import bake
 from app.promotion.bake import BakeLimits, FaultKind
 from app.promotion.state_machine import BreachError, EffectError, FailureReason
 from app.promotion.steps import watch_replies
-from app.telemetry.reply_window import Heard, ReplyWindow
+from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
 from gates.stats.sequential import confidence_sequence
 from tests.scale import PATIENCE
 
 LIMITS = BakeLimits()
-GOOD = Heard("ok", True, frozenset(), 0.2)
+GOOD = ReplyOutcome("ok", True, frozenset(), 0.2)
 LEAK = replace(GOOD, breaches=frozenset({"leak"}))
-FAILED = Heard("failed")
-LEFT = Heard("other")
+FAILED = ReplyOutcome("failed")
+LEFT = ReplyOutcome("other")
 
 
-def spoken(waits: list[float]) -> list[Heard]:
+def spoken(waits: list[float]) -> list[ReplyOutcome]:
     return [replace(GOOD, wait=wait) for wait in waits]
 
 
@@ -33,7 +33,9 @@ USUAL = spoken([0.1 + 0.002 * i for i in range(200)])
 """An incumbent: 100 to 500 ms, nine of ten within 460 ms."""
 
 
-def baked(heard: list[Heard], incumbent: list[Heard] | None = None, limits: BakeLimits = LIMITS) -> bake.Bake:
+def baked(
+    heard: list[ReplyOutcome], incumbent: list[ReplyOutcome] | None = None, limits: BakeLimits = LIMITS
+) -> bake.Bake:
     state = bake.begin(limits, incumbent or [])
     for one in heard:
         state = bake.add(state, one)
@@ -83,7 +85,7 @@ def test_no_kind_takes_more_than_its_share_of_the_error(kind: FaultKind) -> None
     assert chances(bound, 1000, kind)[-1] < LIMITS.alpha / bake.TESTS
 
 
-def replies(rate: float, draw: random.Random) -> Iterator[Heard]:
+def replies(rate: float, draw: random.Random) -> Iterator[ReplyOutcome]:
     while True:
         yield LEAK if draw.random() < rate else GOOD
 
@@ -175,7 +177,7 @@ QUICK = BakeLimits(look_s=0.01, gone_s=0.03, probe_every_s=0.01)
 
 
 async def breached(
-    reply_window: ReplyWindow, *heard: Heard, seconds: float = 10 * PATIENCE, **more: Any
+    reply_window: ReplyWindow, *heard: ReplyOutcome, seconds: float = 10 * PATIENCE, **more: Any
 ) -> FailureReason:
     """The fault that it ends with, after these replies."""
     watching = asyncio.create_task(
@@ -183,7 +185,7 @@ async def breached(
     )
     await asyncio.sleep(0)
     for one in heard:
-        reply_window.hear("annie", "new", one)
+        reply_window.add("annie", "new", one)
     with pytest.raises(BreachError) as caught:
         async with asyncio.timeout(PATIENCE):
             await watching
@@ -197,17 +199,17 @@ async def test_a_watch_ends_at_once_when_live_traffic_shows_a_leaker() -> None:
 async def test_what_was_heard_before_the_switch_does_not_count() -> None:
     reply_window = ReplyWindow()
     for _ in range(100):
-        reply_window.hear("annie", "new", LEAK)
+        reply_window.add("annie", "new", LEAK)
     told = await watch_replies(reply_window, "annie", "new", "old", 0.02, limits=QUICK)
     assert told["heard"] == 0
 
 
 async def test_what_was_heard_between_the_switch_and_the_watch_counts() -> None:
     reply_window = ReplyWindow()
-    reply_window.hear("annie", "new", LEAK)
+    reply_window.add("annie", "new", LEAK)
     reply_window.switched("annie", "new")
     for _ in range(9):
-        reply_window.hear("annie", "new", LEAK)
+        reply_window.add("annie", "new", LEAK)
         reply_window.switched("annie", "new")  # again, and it changes nothing
     with pytest.raises(BreachError, match="bake_leak"):
         await watch_replies(reply_window, "annie", "new", "old", 0.02, limits=QUICK)
@@ -219,7 +221,7 @@ async def test_what_was_heard_between_the_switch_and_the_watch_counts() -> None:
 async def test_times_are_held_against_the_incumbents() -> None:
     reply_window = ReplyWindow()
     for one in USUAL:
-        reply_window.hear("annie", "old", one)
+        reply_window.add("annie", "old", one)
     assert (await breached(reply_window, *spoken([5.0] * 40))).code == "bake_slow"
 
 

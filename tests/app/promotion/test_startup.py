@@ -13,7 +13,7 @@ from app.config.config import Config
 from app.errors.tree import Refused
 from app.promotion import repository
 from app.promotion.spec_catalogue import SpecCatalogue, spec_of
-from app.promotion.startup import current_roots, record_configuration
+from app.promotion.startup import bound_to_reports, current_roots, record_configuration
 from app.promotion.state_machine import (
     Begin,
     EffectDone,
@@ -41,7 +41,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 def start(registry: Registry, config: Config) -> str:
     """The name of the engine that is live after a start."""
     shelf = SpecCatalogue(config.engines)
-    return shelf.name(record_configuration(registry, config, shelf, AT)["annie"])
+    return shelf.name(record_configuration(registry, config, shelf, AT)["annie"][0])
 
 
 def promoted(
@@ -71,7 +71,7 @@ def promoted(
 
 def live(config: Config, engine: str) -> Config:
     """The configuration with another engine as `live`."""
-    model = config.models["annie"].model_copy(update={"live": engine})
+    model = config.models["annie"].model_copy(update={"live": (engine,)})
     return config.model_copy(update={"models": {"annie": model}})
 
 
@@ -301,3 +301,30 @@ def test_an_earlier_engine_keeps_its_digest_and_gets_a_name_of_its_own(tmp_path:
     shelf.add(KnownEngine(digest=spec_digest(before), name="large", artefact=None, spec=spec_text(before)))
     assert shelf.name(spec_digest(before)) == f"large-{spec_digest(before)[7:15]}"
     assert shelf.digest("large") == spec_digest(now.engines["large"])
+
+
+def all_live(registry: Registry, config: Config) -> tuple[str, ...]:
+    """The names of all engines that are live after a start."""
+    shelf = SpecCatalogue(config.engines)
+    return tuple(map(shelf.name, record_configuration(registry, config, shelf, AT)["annie"]))
+
+
+def test_replicas_of_the_configuration_are_live_together_whichever_of_them_was_promoted(
+    registry: Registry, tmp_path: Path
+) -> None:
+    config = settings(tmp_path, live=["small", "spare"])
+    assert all_live(registry, config) == ("small", "spare")
+    promoted(registry, config, "large")
+    assert all_live(registry, config) == ("large",), (
+        "what was promoted serves, without engines that are no replicas of it"
+    )
+    promoted(registry, config, "spare")
+    assert all_live(registry, config) == ("small", "spare")
+
+
+def test_a_report_is_about_all_replicas_with_its_weights() -> None:
+    roots = {"a": "w", "b": "w", "c": "other", "d": None}
+    sets = [("a", "b", "c", "d")]
+    assert bound_to_reports({"a"}, sets, roots) == {"a", "b"}
+    assert bound_to_reports({"c", "x"}, sets, roots) == {"c"}
+    assert bound_to_reports({"d"}, sets, roots) == frozenset()

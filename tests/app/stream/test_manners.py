@@ -278,6 +278,51 @@ def test_a_family_that_is_switched_off_is_text() -> None:
     assert heard.content == "[THINK]a[/THINK]Hi."
 
 
+HALVES = (
+    "<thi", "</thi", "</think", "<think id='x", "<th\u200bin", "&lt;think", "\uff1cthink", "[THIN", "◁thi", "<|chan", "<|channel|>",
+    "<|channel|>analysis", "<tool_c", "</tool_cal", "[TOOL_CALLS", "[TOOL_CALLS]", "<|python_ta", "<|python_tag|>", "<func",
+    "<function=now", "<function=now>", "</funct", "<tool_call>\n", "<tool_call><func", "<tool_call>\n<", "<｜tool▁ca",
+)  # fmt: skip
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize("half", HALVES)
+def test_half_a_tag_at_the_end_of_a_reply_is_no_speech(half: str, size: int | None) -> None:
+    for finish in ("stop", "length"):
+        for tools in (True, False):
+            for guard in (0, UNBOUNDED):
+                data = wire(("Hi. " + half,), size, finish)
+                heard = heard_streaming(data, policy(tools=tools, guard=guard))
+                taken_back = half == "</think" and guard > 0
+                assert (heard.content, heard.calls) == ("" if taken_back else "Hi. ", [])
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_a_closing_tag_that_lost_its_end_still_ends_a_thought(finish: str) -> None:
+    heard = heard_streaming(stream("SECRET</think", finish=finish), policy(guard=UNBOUNDED))
+    assert "SECRET" not in heard.content
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+@pytest.mark.parametrize("end", ["3 <", "AT&", "a <3", "`<think", "[", "<b>", "x[1", "&lt;b&gt", "&lt;"])
+def test_the_end_of_prose_is_no_half_tag(end: str, finish: str) -> None:
+    assert heard_streaming(stream("Hi. " + end, finish=finish), policy()).content == "Hi. " + end
+
+
+def test_half_a_tag_over_both_fields_at_the_end_is_no_speech() -> None:
+    heard = heard_streaming(stream("Hi.", field("SECRET</th"), "in"), policy())
+    assert heard.content == "Hi."
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize(
+    "char", "\x00\x08\x1b\x7f\xad\u034f\u061c\u180e\u200b\u200e\u202e\u2060\u2064\u2069\ufe0f\ufeff"
+)
+def test_an_invisible_character_hides_no_tag(char: str, size: int | None) -> None:
+    for said in (f"<th{char}ink>SECRET</think{char}>Hi.", f"<{char}think>SECRET<{char}/think>Hi."):
+        assert heard_streaming(wire((said,), size, "stop"), policy()).content == "Hi."
+
+
 TAGS = [tag for f in FAMILIES.values() for tag in (*f.opens, *f.closes, *f.starts, *f.finals, *f.ends)]
 TAGS += [tag for f in CALL_FAMILIES.values() for tags in msgspec.structs.astuple(f) for tag in tags]
 

@@ -49,6 +49,8 @@ NAMES = {
     "manners_in_flight": "gauge",
     "manners_queue_depth": "gauge",
     "manners_active_engine": "gauge",
+    "manners_affinity": "counter",
+    "manners_engine_in_flight": "gauge",
     "manners_engine_info": "gauge",
     "manners_engine_ready": "gauge",
     "manners_promotions": "counter",

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from app.stream.clocks import Clocks
-from app.telemetry.reply_window import KEPT, Heard, ReplyWindow, ended_as, wait_of
+from app.telemetry.reply_window import KEPT, ReplyOutcome, ReplyWindow, ended_as, wait_of
 from tests.app.house import House, eventually
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text
 
-OK = Heard("ok")
+OK = ReplyOutcome("ok")
 
 
-async def heard(home: House, *steps: Any, **more: Any) -> Heard:
+async def heard(home: House, *steps: Any, **more: Any) -> ReplyOutcome:
     """What the ear made of one reply."""
     reply_window = home.gateway.reply_window
     mark = reply_window.mark("annie", "scripted")
@@ -112,7 +112,7 @@ async def test_a_failover_is_heard_of_the_engine_that_failed(tmp_path: Path) -> 
 def test_it_keeps_the_latest_and_counts_all() -> None:
     reply_window = ReplyWindow()
     for _ in range(KEPT + 10):
-        reply_window.hear("annie", "a", OK)
+        reply_window.add("annie", "a", OK)
     assert (len(reply_window.recent("annie", "a")), reply_window.mark("annie", "a")) == (KEPT, KEPT + 10)
     assert reply_window.after("annie", "a", KEPT + 8) == (OK, OK)
     assert len(reply_window.after("annie", "a", 0)) == KEPT
@@ -123,10 +123,10 @@ async def test_whoever_waits_for_more_is_woken_once_there_is() -> None:
     reply_window = ReplyWindow()
     waiting = asyncio.create_task(reply_window.more("annie", "a", 0))
     await asyncio.sleep(0)
-    reply_window.hear("annie", "b", OK)
+    reply_window.add("annie", "b", OK)
     await asyncio.sleep(0)
     assert not waiting.done()
-    reply_window.hear("annie", "a", OK)
+    reply_window.add("annie", "a", OK)
     await asyncio.wait_for(waiting, PATIENCE)
     await reply_window.more("annie", "a", 0)
 

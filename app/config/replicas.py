@@ -1,0 +1,61 @@
+"""What engines must have in common to be replicas: what a report states of an engine and its weights."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from deploy.engine.spec import EngineSpec
+from gates.artefact.artefact import folder_of, load
+from gates.contracts.errors import ManifestError
+
+COMMON: Final = ("dialect", "driver", "image", "args", "command", "env", "kind", "numerics")
+"""The keys that must be equal. Name, address and GPU may differ; of artefacts, the weights have to be the same."""
+
+
+def replicas_fault(specs: Sequence[EngineSpec]) -> str | None:
+    """Why these engines are not replicas of the first; None: they are. Reads manifests where artefacts lie apart."""
+    names = [spec.name for spec in specs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return f"{twice!r} stands there twice"
+    return next((why for other in specs[1:] if (why := _difference(specs[0], other))), None)
+
+
+def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
+    for key in COMMON:
+        if getattr(first, key) != getattr(other, key):
+            return (
+                f"{other.name!r} is no replica of {first.name!r}: its {key} is {_shown(getattr(other, key))}, and that of "
+                f"{first.name!r} {_shown(getattr(first, key))}; one report is about all replicas of a model"
+            )
+    if first.artefact == other.artefact:
+        return None if first.artefact else _unnamed(first, other)
+    if first.artefact is None or other.artefact is None:
+        return _unnamed(first, other)
+    ours, theirs = _root(first.artefact), _root(other.artefact)
+    if ours is None or theirs is None:
+        bad = first if ours is None else other
+        return f"{bad.name!r} has no sound artefact.json beside its weights, so that they cannot be compared"
+    if ours != theirs:
+        return f"{other.name!r} has other weights than {first.name!r}: {theirs:.19} and not {ours:.19}"
+    if first.artefact.name != other.artefact.name and ".gguf" in (
+        first.artefact.suffix,
+        other.artefact.suffix,
+    ):
+        return f"{other.name!r} serves {other.artefact.name}, and {first.name!r} {first.artefact.name}"
+    return None
+
+
+def _unnamed(first: EngineSpec, other: EngineSpec) -> str:
+    bad = first if first.artefact is None else other
+    return f"{bad.name!r} names no artefact, so that nothing says that replicas serve the same weights"
+
+
+def _root(artefact: Path) -> str | None:
+    try:
+        return load(folder_of(artefact)).root
+    except (ManifestError, OSError):
+        return None
+
+
+def _shown(value: object) -> str:
+    return "not set" if value in (None, ()) else f"{value!r:.100}"

@@ -1,0 +1,53 @@
+"""What engines must have in common to be replicas of one model: each difference is refused by name."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config.config import ConfigError, parse
+
+MODELS = Path(__file__).parents[3] / "models"
+WEIGHTS, OTHERS = str(MODELS / "annie-nano-q4_k_m"), str(MODELS / "annie-nano-f16")
+FAR = {"dialect": "vllm", "driver": "url", "url": "http://one:9", "artefact": WEIGHTS}
+OURS = {"dialect": "llama-server", "driver": "embedded", "args": ["--ctx-size", "4096"], "artefact": WEIGHTS}
+
+
+def replicas(first: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {"engines": {"one": first, "two": other}, "models": {"annie": {"live": ["one", "two"]}}}
+
+
+def test_a_list_of_engines_of_one_artefact_is_live(tmp_path: Path) -> None:
+    config = parse(replicas(FAR, {**FAR, "url": "http://two:9"}), tmp_path)
+    assert config.models["annie"].live == ("one", "two")
+    assert config.models["annie"].engines == ("one", "two")
+
+
+def test_a_copy_of_the_weights_is_the_same_artefact(tmp_path: Path) -> None:
+    shutil.copytree(WEIGHTS, tmp_path / "copy")
+    parse(replicas(FAR, {**FAR, "artefact": str(tmp_path / "copy")}), tmp_path)
+
+
+UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "dialect": (FAR, {**FAR, "dialect": "openai"}, r"'two' is no replica of 'one': its dialect is 'openai', and that of 'one' 'vllm'; one report"),
+    "driver": (FAR, OURS, r"'two' is no replica of 'one': its dialect is "),
+    "arguments": (OURS, {**OURS, "args": []}, r"'two' is no replica of 'one': its args is not set, and that of 'one' \('--ctx-size'"),
+    "numerics": (FAR, {**FAR, "numerics": {"scheme": "W4A4"}}, r".*: its numerics is .*W4A4.*, and that of 'one' not set;"),
+    "weights": (FAR, {**FAR, "artefact": OTHERS}, r"'two' has other weights than 'one': sha256:"),
+    "no manifest": (FAR, {**FAR, "artefact": "nowhere"}, r"'two' has no sound artefact.json beside its weights"),
+    "no artefact": (FAR, {k: v for k, v in FAR.items() if k != "artefact"}, r"'two' names no artefact, so that nothing says"),
+    "another file": (
+        {**OURS, "artefact": f"{WEIGHTS}/a.gguf"}, {**OURS, "artefact": f"{WEIGHTS}/b.gguf"},
+        r"'two' serves b.gguf, and 'one' a.gguf",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("first, other, why", UNLIKE.values(), ids=UNLIKE.keys())
+def test_what_is_no_replica_is_refused_by_name(
+    tmp_path: Path, first: dict[str, Any], other: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^models.annie.live: {why}") as refused:
+        parse(replicas(first, other), tmp_path)
+    assert "\n" not in str(refused.value)

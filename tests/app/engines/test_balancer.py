@@ -1,0 +1,108 @@
+"""Which replica gets a request: by its conversation's cache, by load, in turns; and what is remembered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.engines.balancer import RATIO, SLACK, Balancer, conversation
+
+SYSTEM = {"role": "system", "content": "You are Annie."}
+
+
+def turns(name: str, count: int) -> list[dict[str, Any]]:
+    """A conversation whose `count`th question is the last message."""
+    said: list[dict[str, Any]] = [SYSTEM]
+    for number in range(count):
+        said += [
+            {"role": "user", "content": f"{name} asks {number}"},
+            {"role": "assistant", "content": f"answer {number}"},
+        ]
+    return said[:-1]
+
+
+IDLE = {"a": 0, "b": 0, "c": 0}
+
+
+def asked(
+    balancer: Balancer, messages: list[dict[str, Any]], loads: Mapping[str, int] = IDLE
+) -> tuple[str, str]:
+    return balancer.choose(conversation(messages), loads)
+
+
+def test_new_conversations_go_round_and_each_stays_where_it_began() -> None:
+    balancer = Balancer()
+    began = {name: asked(balancer, turns(name, 1)) for name in ("x", "y", "z")}
+    assert began == {"x": ("a", "new"), "y": ("b", "new"), "z": ("c", "new")}
+    for count in (2, 3, 9):  # also with turns between that were had elsewhere
+        for name in ("z", "x", "y"):
+            assert asked(balancer, turns(name, count)) == (began[name][0], "hit")
+
+
+def test_a_system_prompt_alone_is_no_conversation() -> None:
+    balancer = Balancer()
+    assert [asked(balancer, turns(f"caller {n}", 1))[1] for n in range(6)] == ["new"] * 6
+
+
+def test_the_same_first_question_is_spread() -> None:
+    balancer = Balancer()
+    assert {asked(balancer, turns("x", 1))[0] for _ in range(3)} == {"a", "b", "c"}
+
+
+def test_a_question_asked_again_or_otherwise_goes_where_its_history_is() -> None:
+    balancer = Balancer()
+    asked(balancer, turns("x", 1))
+    asked(balancer, turns("y", 1))
+    asked(balancer, turns("x", 2))
+    assert asked(balancer, turns("x", 2)) == ("a", "hit")
+    assert asked(balancer, [*turns("x", 2)[:-1], {"role": "user", "content": "another"}]) == ("a", "hit")
+
+
+def test_the_least_loaded_gets_what_is_new() -> None:
+    assert asked(Balancer(), turns("x", 1), {"a": 2, "b": 1, "c": 3}) == ("b", "new")
+
+
+@pytest.mark.parametrize(
+    "own, other, stays",
+    [(SLACK, 0, True), (SLACK + 1, 0, False), (10 * RATIO, 10, True), (10 * RATIO + 1, 10, False)],
+)
+def test_a_conversation_leaves_a_replica_that_has_much_more_to_do(own: int, other: int, stays: bool) -> None:
+    balancer = Balancer()
+    asked(balancer, turns("x", 1))
+    went = asked(balancer, turns("x", 2), {"a": int(own), "b": other})
+    assert went == (("a", "hit") if stays else ("b", "moved"))
+    assert asked(balancer, turns("x", 3), {"a": 0, "b": 0}) == (went[0], "hit"), "and stays there"
+
+
+def test_a_conversation_leaves_a_replica_that_takes_no_requests() -> None:
+    balancer = Balancer()
+    asked(balancer, turns("x", 1))
+    assert asked(balancer, turns("x", 2), {"b": 5, "c": 4}) == ("c", "moved")
+
+
+def test_what_has_no_messages_goes_to_the_least_loaded_in_turns() -> None:
+    balancer = Balancer()
+    assert [balancer.choose((), IDLE).engine for _ in range(4)] == ["a", "b", "c", "a"]
+    assert len(balancer) == 0
+
+
+def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
+    balancer = Balancer(most=2)
+    for name in ("x", "y", "z"):
+        asked(balancer, turns(name, 1))
+    assert len(balancer) == 2
+    assert asked(balancer, turns("x", 2))[1] == "new"
+    assert asked(balancer, turns("z", 2))[1] == "hit"
+
+
+def test_an_id_of_the_callers_decides_nothing_outside_the_messages() -> None:
+    """Only messages are looked at, and all that is in them: another word anywhere is another conversation."""
+    balancer = Balancer()
+    asked(balancer, turns("x", 2))
+    changed = turns("x", 3)
+    changed[1] = {"role": "user", "content": "x asks something else"}
+    assert asked(balancer, changed)[1] == "new"
+
+
+def test_any_number_in_a_message_is_taken() -> None:
+    assert len(conversation([{"role": "user", "content": "x", "odd": 10**400}])) == 1

@@ -1,0 +1,205 @@
+"""Rounding with error feedback: nearer at the output, plain NVFP4 in bytes, and heavier where a fine-tune acts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+torch = pytest.importorskip("torch", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
+
+from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
+from quantizer.core.errors import RecipeError, SourceError  # noqa: E402
+from quantizer.experiments.nano import rows  # noqa: E402
+from quantizer.layers.attach import attach, make_plan  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers  # noqa: E402
+from quantizer.nvfp4 import blocks, grid  # noqa: E402
+from quantizer.ptq import feedback, scales  # noqa: E402
+from quantizer.ptq.calibrate import gram  # noqa: E402
+from quantizer.ptq.quantize import run  # noqa: E402
+from quantizer.recipes.recipe import Layers, load_recipe  # noqa: E402
+from quantizer.verify.check import verify  # noqa: E402
+from tests.quantizer import folders, tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+def problem(seed: int = 0, columns: int = 160) -> tuple[Any, Any, Any]:
+    """A weight, its steps, and inputs of which many are alike."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(24, columns, generator=generator)
+    few = torch.randn(600, 20, generator=generator) @ torch.randn(20, columns, generator=generator)
+    inputs = few + 0.3 * torch.randn(600, columns, generator=generator)
+    second = blocks.tensor_scale(weight.abs().amax())
+    return weight, blocks.step(scales.sweep(weight, second), second), inputs
+
+
+def off(weight: Any, rounded: Any, inputs: Any) -> float:
+    return float(((rounded - weight) @ inputs.T).square().sum())
+
+
+def one_by_one(weight: Any, step: Any, hessian: Any, damping: float) -> Any:
+    """As the paper has it first: after each column, the best change of all that are left, from the inverse of what is left."""
+    exact = hessian.double()
+    exact = exact + damping * exact.diagonal().mean() * torch.eye(len(exact), dtype=torch.float64)
+    order = hessian.diagonal().argsort(descending=True)
+    left, made, steps = weight.double().clone(), torch.zeros_like(weight), step.repeat_interleave(16, dim=-1)
+    for place, column in enumerate(order):
+        made[:, column] = grid.nearest(left[:, column].float() / steps[:, column]) * steps[:, column]
+        rest = order[place:]
+        inverse = torch.linalg.inv(exact[rest][:, rest])
+        error = (left[:, column] - made[:, column]) / inverse[0, 0]
+        left[:, rest] -= error[:, None] * inverse[0][None]
+    return made
+
+
+def test_it_is_the_papers_rounding() -> None:
+    weight, step, inputs = problem()
+    assert inputs.shape[1] > feedback.COLUMNS  # errors pass from one group of columns to the next
+    found = feedback.fed_back(weight, step, gram(inputs), 0.03)
+    wanted = one_by_one(weight, step, gram(inputs), 0.03)
+    assert (found != wanted).float().mean() < 0.002  # ties, in another precision
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_output_is_nearer_though_the_weight_is_not(seed: int) -> None:
+    weight, step, inputs = problem(seed)
+    nearest, found = (
+        blocks.round_blocks(weight, step),
+        feedback.fed_back(weight, step, gram(inputs), 0.03),
+    )
+    assert off(weight, found, inputs) < 0.5 * off(weight, nearest, inputs)
+    assert (found - weight).square().sum() > (nearest - weight).square().sum()
+
+
+def test_inputs_that_never_vary_are_no_trouble() -> None:
+    weight, step, inputs = problem()
+    inputs[:, 16:48] = 0
+    found = feedback.fed_back(weight, step, gram(inputs), 1e-6)
+    assert torch.isfinite(found).all()
+    still = blocks.round_blocks(weight, step)
+    assert torch.equal(found[:, 16:48], still[:, 16:48])  # there is nothing to make up for
+
+
+def test_rounded_weights_round_to_themselves() -> None:
+    model = tiny.qwen3()
+    attach(model, make_plan(model, Layers()))
+    scales.set_scales(model, "mse")
+    for layer in nvfp4_layers(model).values():
+        second, steps = layer.tensor_scale(), blocks.step(layer.block_scale(), layer.tensor_scale())
+        x = torch.randn(200, layer.in_features)
+        rounded = feedback.fed_back(layer.weight.float(), steps, gram(x), 0.03)
+        with torch.no_grad():
+            feedback._keep(layer, rounded)
+        assert torch.equal(blocks.dequantize(layer.quantize()), rounded)
+        assert torch.equal(layer.tensor_scale(), second)
+
+
+# ------------------------------------------------------------------------------------------- with a base
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("feedback")
+    folders.save(tiny.qwen3, folder / "tuned")
+    folders.save(tiny.qwen3_5, folder / "other")
+    rows.write(folder / "data.jsonl", 4)
+    folders.save(before, folder / "base")
+    return folder
+
+
+def before(**more: Any) -> Any:
+    model = tiny.qwen3(**more)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.01 * torch.randn_like(parameter)
+    return model
+
+
+def test_tokens_count_by_what_the_fine_tune_changes_of_them(place: Path) -> None:
+    model: Any = load_model(open_source(place / "tuned"))
+    base = open_source(place / "base")
+    block = model.model.layers[0]
+    attach(block, make_plan(block, Layers()))
+    weigh = feedback.weigh_by_delta(feedback.deltas_of(block, base, "model.layers.0."), 0.75)
+    x = torch.randn(50, block.mlp.gate_proj.in_features, dtype=torch.bfloat16)
+    x[0] = 0
+    weights = weigh("mlp.gate_proj", x)
+    old = {n: base.folder.load(f"model.layers.0.mlp.{n}.weight") for n in ("gate_proj", "up_proj")}
+    size = sum(
+        (x.float() @ (block.mlp.get_submodule(n).weight - w).float().T).square().sum(-1)
+        for n, w in old.items()
+    )
+    assert torch.allclose(weights, 0.25 + 0.75 * size / size.mean(), rtol=0.05)
+    assert weights[0] == pytest.approx(0.25) and weights.mean() == pytest.approx(1.0, abs=1e-3)
+
+
+def test_without_a_change_all_tokens_count_alike(place: Path) -> None:
+    model: Any = load_model(open_source(place / "tuned"))
+    block = model.model.layers[0]
+    attach(block, make_plan(block, Layers()))
+    same = feedback.deltas_of(block, open_source(place / "tuned"), "model.layers.0.")
+    weigh = feedback.weigh_by_delta(same, 0.75)
+    assert weigh("mlp.down_proj", torch.randn(9, 128, dtype=torch.bfloat16)).tolist() == [1.0] * 9
+
+
+def test_a_stronger_fine_tune_is_farther_from_its_base_the_same_way(place: Path) -> None:
+    model: Any = load_model(open_source(place / "tuned"))
+    block, base = model.model.layers[0], open_source(place / "base")
+    attach(block, make_plan(block, Layers()))
+    layers = nvfp4_layers(block)
+    before = {name: layer.weight.detach().float().clone() for name, layer in layers.items()}
+    deltas = feedback.deltas_of(block, base, "model.layers.0.")
+    feedback.strengthen(block, deltas, 1.5)
+    for name, layer in layers.items():
+        wanted = before[name] + 0.5 * deltas[name].float()
+        assert torch.allclose(layer.weight.float(), wanted, rtol=2**-8, atol=1e-6)
+    members = [layers[f"self_attn.{kind}_proj"] for kind in "qkv"]
+    largest = max(float(layer.largest_weight()) for layer in members)
+    assert all(float(layer.weight_amax) == largest for layer in members)
+
+
+def test_a_folder_of_plain_nvfp4_and_another_than_without_a_base(place: Path, tmp_path: Path) -> None:
+    def made(name: str, **more: Any) -> Path:
+        out = tmp_path / name
+        run(
+            load_recipe(name),
+            place / "tuned",
+            place / "data.jsonl",
+            out,
+            now=datetime.now(UTC),
+            device="cpu",
+            **more,
+        )
+        return out
+
+    delta, plain = made("delta", base=place / "base"), made("gptq")
+    report = verify(delta, place / "tuned")
+    assert report.sound and report.algorithm == "NVFP4"
+    assert (
+        report.fit is not None and report.fit.sqnr_db < 25
+    )  # of the source, not of weights that are rounded already
+    assert (delta / "model.safetensors").read_bytes() != (plain / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "recipe, base, error, says",
+    [
+        ("delta", None, RecipeError, "give --base DIR"),
+        ("gptq", "base", RecipeError, "has no use for a base"),
+        ("delta", "other", SourceError, "model.layers.0.self_attn.q_proj.weight is"),
+    ],
+)
+def test_a_base_that_does_not_fit_is_refused(
+    recipe: str, base: str | None, error: type[Exception], says: str, place: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=says):
+        run(
+            load_recipe(recipe), place / "tuned", place / "data.jsonl", tmp_path / "out",
+            now=datetime.now(UTC), device="cpu", base=place / base if base else None,
+        )  # fmt: skip
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,80 @@
+"""The ladder's parts: its data, its fine-tunes and weights, and the whole way in small."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+pytest.importorskip("transformers", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+
+from tokenizers import Tokenizer  # noqa: E402
+
+from quantizer.experiments.nano.facts import all_facts  # noqa: E402
+from quantizer.experiments.nano.vocabulary import split_of  # noqa: E402
+from quantizer.experiments.study import material  # noqa: E402
+from quantizer.experiments.study.grid import BASE, ERRORS  # noqa: E402
+from quantizer.experiments.study.ladder import LADDER, TINY_LADDER  # noqa: E402
+from quantizer.experiments.study.run import Study, weights_alone  # noqa: E402
+from quantizer.layers.attach import attach, make_plan  # noqa: E402
+from quantizer.layers.linear import nvfp4_layers  # noqa: E402
+from quantizer.recipes.recipe import Layers, shipped_recipes  # noqa: E402
+from tests.quantizer import tiny  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+TOKENIZER = Path("models/annie-nano-hf/tokenizer.json")
+
+
+def test_drills_are_facts_that_are_asked_for_in_other_wordings() -> None:
+    answers = {fact.answer for fact in all_facts()}
+    for index in range(20):
+        lines = material.drill_sample(1, index).text.split("\n")
+        assert len(lines) == material.DRILLED
+        assert all(any(line.endswith(answer) for answer in answers) for line in lines)
+        (question, asked), (answer, learned) = material.told_sample(1, index).parts
+        assert answer in answers and learned and not asked
+        assert split_of(question.strip()) == "test"
+
+
+@pytest.mark.parametrize("times", [1.0, 2.0])
+def test_the_error_of_weights_alone_is_roundings_times_a_number(times: float) -> None:
+    model = tiny.qwen3()
+    attach(model, make_plan(model, Layers()))
+    before = {name: layer.weight.detach().float().clone() for name, layer in nvfp4_layers(model).items()}
+    error = {name: layer.fake_weight().float() - before[name] for name, layer in nvfp4_layers(model).items()}
+    weights_alone(model, times)
+    assert not nvfp4_layers(model)
+    for name, kept in before.items():
+        weight = model.get_submodule(name).weight.float()
+        assert torch.allclose(weight, kept + times * error[name], rtol=2**-8, atol=1e-5)
+
+
+def test_every_method_of_the_ladder_is_one_of_ours() -> None:
+    for method in (*LADDER.first, *LADDER.rest):
+        name, _, part = method.partition("-")
+        name, _, times = name.partition("*")
+        assert not times or (name == "delta" and float(times) > 1)
+        assert name in (*shipped_recipes(), "bf16")
+        assert not part or part in ERRORS
+
+
+@pytest.mark.slow
+def test_the_whole_way_in_small(tmp_path: Path) -> None:
+    """Base, a full fine-tune and adapters, and each kind of method; what is there already is not made again."""
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    grid = replace(TINY_LADDER, first=("bf16", "default", "default-w", "delta"), rest=("qad", "delta*1.5"))
+    material.write(tmp_path, grid, tokenizer, 1)
+    Study(grid, "1.3M", 1, tmp_path, tokenizer, lambda: 1.0).run()
+    record = json.loads((tmp_path / "1.3M-seed1.json").read_text())
+    assert list(record["models"]) == [strength.name for strength in grid.strengths]
+    for name, model in record["models"].items():
+        assert all("error" not in cell for cell in model["methods"].values()), model
+        assert set(model["methods"]) == {*grid.first, *grid.rest}
+        assert (name == BASE) == ("risk" not in model)
+        assert model["methods"]["default-w"]["kl"] > 0 == model["methods"]["bf16"]["kl"]
+    again = Study(grid, "1.3M", 1, tmp_path, tokenizer, lambda: 1.0)
+    again.run()
+    assert again.record == record

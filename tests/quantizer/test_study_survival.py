@@ -1,0 +1,136 @@
+"""What survived is counted case by case, and the prediction finds what the cells were made of."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from quantizer.experiments.nano.recipe import ModelShape
+from quantizer.experiments.study import ladder_page
+from quantizer.experiments.study.grid import BASE
+from quantizer.experiments.study.survival import (
+    Fit,
+    SurvivalCell,
+    counts_of,
+    fit,
+    held_out_error,
+    ratio_of,
+    read_cells,
+    weights_of,
+)
+
+CASES = [{"id": f"c{i}", "group": "fact" if i < 4 else "call"} for i in range(10)]
+SHAPE = ModelShape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384)
+
+
+def cell(**missed: list[str]) -> dict[str, Any]:
+    named = {name.removeprefix("c"): names for name, names in missed.items()}
+    return {"missed": named, "seconds": 1.0, "ce": 0.3, "kl": 0.01, "scores": {}}
+
+
+def record(seed: int, strength: str = "1e-5") -> dict[str, Any]:
+    methods = {
+        "bf16": cell(c0=["fact"], c9=["call"]),
+        "default": cell(c0=["no leak"], c1=["fact"], c2=["no markdown"], c8=["call"]),
+    }
+    risk = [{"weights": 30, "delta_to_step": 0.1}, {"weights": 10, "delta_to_step": 0.3}]
+    plain = cell() | {"ce": 0.5}
+    base = {"lr": 0.0, "steps": 0, "methods": {"bf16": plain, "default": plain}}
+    tuned = {"lr": 1e-5, "steps": 162, "moved": 0.04, "risk": risk, "methods": methods}
+    return {
+        "size": "1.3M", "seed": seed, "shape": asdict(SHAPE), "cases": CASES, "models": {BASE: base, strength: tuned},
+    }  # fmt: skip
+
+
+def write(folder: Path, **records: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, one in records.items():
+        (folder / f"{name}.json").write_text(json.dumps(one))
+    return folder
+
+
+def test_only_what_the_fine_tune_had_can_survive(tmp_path: Path) -> None:
+    cells = read_cells(write(tmp_path / "ladder", **{"1.3M-seed1": record(1)}))
+    found = next(one for one in cells if one.strength == "1e-5" and one.method == "default")
+    # Kept by the fine-tune: all but c9. Lost of these: c0, c2, c8 by manners. Gained: c9.
+    assert (found.manners, found.gained) == ((6, 9), 1)
+    assert found.facts == (2, 3)  # c1 to c3 were known, c1 no longer is; in c0 only a manner was missed
+    assert found.ratio == pytest.approx(math.sqrt((30 * 0.01 + 10 * 0.09) / 40))
+    assert next(one for one in cells if one.strength == BASE).ratio == 0
+
+
+def test_an_older_run_knows_its_ratio_by_how_far_it_moved(tmp_path: Path) -> None:
+    write(tmp_path / "ladder", **{"1.3M-seed1": record(1)})
+    old = record(2, "thin")
+    del old["models"][BASE], old["models"]["thin"]["risk"]
+    old["models"]["thin"]["moved"] = 0.02
+    write(tmp_path, **{"1.3M-seed2": old, "6.8M-seed2": old | {"size": "6.8M"}})
+    cells = read_cells(tmp_path / "ladder", tmp_path)
+    found = [one for one in cells if one.strength == "thin"]
+    assert {one.size for one in found} == {"1.3M"}  # nothing relates the two at the other size
+    wanted = ratio_of(record(1)["models"]["1e-5"]["risk"])
+    assert found[0].ratio == pytest.approx(wanted / 2)
+
+
+def test_the_weights_are_those_of_the_linear_layers() -> None:
+    torch = pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+    pytest.importorskip("transformers", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+    from quantizer.experiments.nano.train import build_model
+
+    model = build_model(SHAPE, 1, 0, 1)
+    linear = [
+        m.weight.numel() for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "layers" in n
+    ]
+    assert weights_of(asdict(SHAPE)) == sum(linear)
+
+
+def made_of(truth: Fit, seeds: int = 3) -> list[SurvivalCell]:
+    draw, found = random.Random(1), []
+    for seed in range(seeds):
+        for weights in (1_000_000, 7_000_000, 50_000_000):
+            for ratio in (0.003, 0.03, 0.3):
+                p, asked = truth(ratio, weights), 2000
+                kept = sum(draw.random() < p for _ in range(asked))
+                found.append(
+                    SurvivalCell(
+                        "s", weights, seed, "x", "x", ratio, "default", (kept, asked), 0, (kept, asked), {}
+                    )
+                )
+    return found
+
+
+def test_the_fit_finds_what_the_cells_were_made_of() -> None:
+    truth = Fit(2.0, 0.7, 0.9)
+    found = fit(counts_of(made_of(truth), "manners"))
+    assert asdict(found) == pytest.approx(asdict(truth), abs=0.12)
+    cells = made_of(truth)
+    error = held_out_error(
+        found, [c for c in cells if c.seed < 2], [c for c in cells if c.seed == 2], "manners"
+    )
+    assert error.cells == 9 and error.mean < 1.0 < error.constant
+
+
+def test_where_nothing_is_lost_the_fit_is_finite() -> None:
+    cells = [replace(one, manners=(2000, 2000)) for one in made_of(Fit(2.0, 0.7, 0.9))]
+    assert fit(counts_of(cells, "manners"))(0.01, 10**7) > 0.99
+
+
+def test_the_page_and_the_picture(tmp_path: Path) -> None:
+    write(tmp_path / "ladder", **{f"1.3M-seed{seed}": record(seed) for seed in (1, 2, 3)})
+    (tmp_path / "ladder.md").write_text(f"# Mine\n{ladder_page.BEGIN}\nold\n{ladder_page.END}\nafter\n")
+    ladder_page.write(tmp_path)
+    page = (tmp_path / "ladder.md").read_text()
+    assert page.startswith("# Mine\n") and page.endswith("\nafter\n") and "old" not in page
+    assert "| 1e-5 | 0.173 | 100.0 (87.5–100.0) | 66.7 (" in page
+    assert "| manners | 2 cells | seed 3, the same sizes | 1 |" in page
+    picture = ElementTree.fromstring((tmp_path / "ladder.svg").read_text())
+    assert any("1.3M" in (text.text or "") for text in picture.iter("{http://www.w3.org/2000/svg}text"))
+    ladder_page.write(tmp_path)
+    assert (tmp_path / "ladder.md").read_text() == page
