@@ -25,9 +25,7 @@ def console(width: int = 140) -> Console:
 def show_outcomes(found: "Sequence[RatedOutcome]", title: str) -> None:
     """The outcomes of the conformance suite, and how many checks passed."""
     print(title)
-    _print(
-        ("row", "passed", "why"), [(escape(one.name), MARKS[one.heard], escape(one.why)) for one in found]
-    )
+    _print(("row", "passed", "why"), [(escape(one.name), MARKS[one.heard], escape(one.why)) for one in found])
     counts = [f"{sum(one.heard == mark for one in found)} {mark}" for mark in MARKS]
     print(f"{len(found)} rows: {', '.join(counts)}")
 

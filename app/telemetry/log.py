@@ -61,8 +61,9 @@ class _Lines(structlog.BoundLoggerBase):
     """structlog's filtering logger, for one processor that is called at once: in every request there is a line."""
 
     def _say(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        (process,) = self._processors
         try:
-            line = self._processors[0](self._logger, level, {"event": event, **fields})
+            line = process(self._logger, level, {"event": event, **fields})
         except structlog.DropEvent:
             return
         self._logger.msg(line)
