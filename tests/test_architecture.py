@@ -207,7 +207,7 @@ SHORT_TASKS = {
     "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
     "app.promotion.warmup": 2,
-    "app.promotion.steps": 1,  # its error is looked at with every reply that is heard
+    "app.promotion.steps": 2,  # the watches of replicas, awaited; and one whose error is looked at with every reply that is heard
     "deploy.core.tasks": 1,
     "deploy.drivers.url": 1,  # awaited by whoever starts the engine
     "gates.run.runner": 1,

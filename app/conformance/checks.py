@@ -183,7 +183,7 @@ def judge_usage(replies: Sequence[ObservedReply]) -> None:
     asked, silent, whole = replies
     for reply in replies:
         check_spoken(reply)
-    require(silent.usage is None, "usage that nobody asked for")
+    require(silent.usage is None, "usage that was not asked for")
     for reply in (asked, whole):
         require(reply.usage is not None, "no usage")
         require(reply.prompt > 0 and reply.completion > 0, f"empty counts: {reply.usage}")
@@ -196,7 +196,7 @@ def judge_off(reply: ObservedReply) -> None:
     check_spoken(reply)
     if reply.content_tokens is not None:
         extra = reply.completion - reply.content_tokens
-        require(extra <= 2, f"{extra} tokens were generated that nobody hears")
+        require(extra <= 2, f"{extra} tokens were generated that the caller does not get")
 
 
 def judge_on(replies: Sequence[ObservedReply]) -> None:

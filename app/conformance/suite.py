@@ -161,7 +161,7 @@ async def _leave(it: ConformanceSession, phase: str) -> None:
         await hang_up(asking)
     require(
         await _until(it, lambda busy: not busy, FREE_SECONDS),
-        f"left in {phase}: the engine goes on for nobody",
+        f"left in {phase}: the engine goes on generating",
     )
 
 

@@ -88,7 +88,7 @@ class CallNormalizer:
         return out
 
     def _count_nameless(self, event: CallArguments) -> None:
-        """Arguments without a call: nobody hears them, and they count as one invalid call."""
+        """Arguments without a call: they are dropped, and count as one invalid call."""
         if event.fragment.strip() and event.index != self._nameless:
             self._nameless = event.index
             self.sources.append("invalid")

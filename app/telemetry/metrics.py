@@ -152,7 +152,7 @@ class Metrics:
         )
         self._asked_again = self._counter(
             "manners_retries_total",
-            "Replies of which nothing was left but calls that nobody asked for, asked once more with a hint, by what came of it.",
+            "Replies that held only calls which were not asked for, asked again with a hint, by result.",
             (*route, "result"),
         )
         self._shadow_dropped = self._counter(

@@ -145,7 +145,7 @@ _MANNERS = PanelRow(
             (Query(per_minute("manners_thinking_cut_total", "engine", "reason"), "{{engine}}: {{reason}}"),), "cpm", 6,
         ),
         TimeSeriesPanel(
-            "Tool calls a minute", "By who found them: the engine, the gateway in its text (rescued), or nobody could (invalid).",
+            "Tool calls a minute", "By who found them: the engine, the gateway in its text (rescued), or neither (invalid).",
             (Query(per_minute("manners_tool_calls_total", "engine", "source"), "{{engine}}: {{source}}"),), "cpm", 6,
         ),
     ),

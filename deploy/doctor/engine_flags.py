@@ -81,7 +81,7 @@ def _command(evidence: Evidence, engine: str) -> CheckResult | None:
     if not spec.command:
         return fail("none", 'command = [".venv-vllm/bin/vllm", "serve"]')
     if spec.executable is None:
-        return unknown("nobody looked for the program", f"ls -l {spec.command[0]}")
+        return unknown("the program was not looked for", f"ls -l {spec.command[0]}")
     if not spec.executable:
         return fail(
             f"{spec.command[0]} is not there, or may not be executed",

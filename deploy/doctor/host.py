@@ -114,7 +114,7 @@ def _processes(evidence: Evidence) -> CheckResult | None:
             f"the GPU is also used by {', '.join(held[:4])}",
             "unless these are this gateway's engines, stop them before anything is timed or loaded",
         )
-    return ok("nobody else uses the GPU")
+    return ok("no other process uses the GPU")
 
 
 @check(CHECKS, "host.persistence", applies=on_gpu)
@@ -216,7 +216,7 @@ def _nvcc(evidence: Evidence) -> CheckResult | None:
         return None
     found = evidence.host.nvccs
     if found is None:
-        return unknown("nobody looked for nvcc", "nvcc --version; ls /usr/local/cuda*/bin/nvcc")
+        return unknown("nvcc was not looked for", "nvcc --version; ls /usr/local/cuda*/bin/nvcc")
     if not found:
         return ok("none on the host; engines in containers bring their own")
     first = found[0]
@@ -236,7 +236,7 @@ def _nvcc(evidence: Evidence) -> CheckResult | None:
 def _clock(evidence: Evidence) -> CheckResult | None:
     monotonic = evidence.host.monotonic
     if monotonic is None:
-        return unknown("nobody asked the clock", "manners doctor on the machine itself")
+        return unknown("the clock was not checked", "manners doctor on the machine itself")
     return (
         ok("monotonic") if monotonic else fail("time.monotonic can go back", "use another kernel or Python")
     )

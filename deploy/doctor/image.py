@@ -78,7 +78,7 @@ def _present(evidence: Evidence, engine: str) -> CheckResult | None:
         return None
     image, pull = evidence.images.get(engine, ImageFacts()), f"docker pull {name or _good(evidence, engine)}"
     if image.present is None:
-        return unknown("nobody asked Docker for it", f"docker image inspect {name}")
+        return unknown("Docker was not asked for it", f"docker image inspect {name}")
     if not image.present:
         return fail("not in the local store", pull)
     digest = (evidence.engines[engine].pin or name).rpartition("@")[2]
@@ -141,7 +141,9 @@ def _vllm(evidence: Evidence, engine: str) -> CheckResult | None:
         return unknown("its vLLM version is not known", PROBE)
     fix = f"use {GOOD_IMAGE} or later"
     if not at_least(inside.vllm, VLLM_SAFE):
-        return fail(f"{inside.vllm}: runs code of a checkpoint that nobody trusted (CVE-2026-22807)", fix)
+        return fail(
+            f"{inside.vllm}: runs a checkpoint's code although it is not trusted (CVE-2026-22807)", fix
+        )
     if is_spark(evidence) and not at_least(inside.vllm, VLLM_UMA):
         return warn(f"{inside.vllm} counts unified memory wrong; {VLLM_UMA} does not", fix)
     if is_candidate(inside.vllm):

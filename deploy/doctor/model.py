@@ -101,7 +101,7 @@ def _sealed(evidence: Evidence, engine: str) -> CheckResult | None:
         return None
     if model.sealed is None:
         return unknown(
-            "nobody looked for artefact.json", "manners doctor on the machine that holds the files"
+            "artefact.json was not looked for", "manners doctor on the machine that holds the files"
         )
     if not model.sealed:
         fix = f"manners gate seal {model.path} --name NAME --format FORMAT"

@@ -16,7 +16,7 @@ from deploy.engine.log import LogFile
 from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import SupervisedEngine
-from deploy.engine.weights import find_gguf
+from deploy.engine.weights import find_gguf, find_projector
 
 
 def usable_cores() -> int:
@@ -70,6 +70,8 @@ class EmbeddedEngine(SupervisedEngine):
     def _prepare(self) -> None:
         model = str(find_gguf(self._artefact).resolve())
         self._config = {"model": model, "alias": self.name, "settings": self._settings}
+        if (projector := find_projector(self._artefact)) is not None:
+            self._config["projector"] = str(projector.resolve())
 
     async def _spawn(self) -> EngineRun:
         log = LogFile(self._log_path)

@@ -166,6 +166,7 @@ class UrlEngine:
             model=model,
             dialect=self._spec.dialect,
             deadline_s=ABILITIES_SECONDS,
+            media=self._spec.media,
             headers=self._headers,
         )
 

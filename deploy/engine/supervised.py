@@ -300,7 +300,11 @@ class SupervisedEngine(ABC):
             why = result.for_operators
             if result.ok and spec.kind == "chat":  # abilities are all about chat
                 self._abilities = await abilities(
-                    url, model=self.name, dialect=spec.dialect, deadline_s=ABILITIES_SECONDS
+                    url,
+                    model=self.name,
+                    dialect=spec.dialect,
+                    deadline_s=ABILITIES_SECONDS,
+                    media=spec.media,
                 )
         except TimeoutError:
             result, why = None, "no token in time"

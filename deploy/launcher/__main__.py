@@ -29,7 +29,7 @@ def read(path: Path, user: str) -> EngineCatalogue:
         OSError, ValueError: the file cannot be read, or is not TOML.
     """
     if not re.fullmatch(r"[1-9]\d*:[1-9]\d*", user):
-        raise ValueError(f"--user {user}: UID:GID, and nobody's root")
+        raise ValueError(f"--user {user}: UID:GID, not root's")
     tables = tomllib.loads(path.read_text("utf-8"))
     state = Path(tables["gateway"]["state"])
     if not state.is_absolute():

@@ -95,7 +95,7 @@ class Profile:
     def __post_init__(self) -> None:
         _check_needs(self.needs)
         if (self.driver == "url") != bool(self.command):
-            raise DecodeError("command", "is for the driver url, which nobody here starts, and only for that")
+            raise DecodeError("command", "is only for the driver url, whose server is started by hand")
         if self.driver == "docker" and not self.image:
             raise DecodeError("image", "is missing; the docker driver needs one")
         seen: set[str] = set()

@@ -54,7 +54,7 @@ def find_leaks(
     if completion_tokens is not None and not thinking:
         unseen = hidden_tokens(content, called, reasoning, completion_tokens)
         if unseen:
-            findings.append(Detection("leak", "hidden_tokens", 0, 0, f"{unseen} tokens that nobody sees"))
+            findings.append(Detection("leak", "hidden_tokens", 0, 0, f"{unseen} tokens that are not shown"))
     if short and finish_reason == "length":
         findings.append(
             detection("leak", "cut", content, max(0, len(content) - 40), len(content), decides=False)

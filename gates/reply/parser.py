@@ -110,7 +110,7 @@ class ReplyParser:
             if _object(choice).get("index", 0) == 0:
                 self._choice(_object(choice), at_ns)
             else:
-                self.oddities.append("a choice that nobody asked for")
+                self.oddities.append("a choice that was not asked for")
 
     def _choice(self, choice: dict[str, Any], at_ns: int) -> None:
         if "delta" in choice and "role" in _object(choice["delta"]):

@@ -106,7 +106,7 @@ WRONG = {
     "a flag that vLLM does not have": (GOOD.replace("llama-server", "vllm").replace('"embedded"', '"docker"\nimage = "a:1"').replace("--ctx-size", "--max-model-length"), "flags: --max-model-length is not a flag of vLLM 0.24.0; did you mean '--max-model-len'?"),
     "no version": (GOOD.replace("[[flags]]", '[needs]\nvllm = "new"\n[[flags]]', 1), "needs.vllm: 'new' is no version"),
     "a container without an image": (GOOD.replace('"embedded"', '"docker"'), "image: is missing"),
-    "an address without a command": (GOOD.replace('"embedded"', '"url"'), "command: is for the driver url"),
+    "an address without a command": (GOOD.replace('"embedded"', '"url"'), "command: is only for the driver url"),
     "no TOML": ("title = ", "mine.toml"),
 }  # fmt: skip
 

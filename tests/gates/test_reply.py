@@ -404,7 +404,7 @@ def test_what_is_odd_and_loses_nothing_is_named() -> None:
 
     assert reply.content == "A" and reply.complete
     assert reply.oddities == (
-        "a choice that nobody asked for",
+        "a choice that was not asked for",
         "something follows [DONE]",
         "the stream ends inside an event",
     )

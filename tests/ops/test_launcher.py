@@ -172,7 +172,7 @@ def test_a_catalogue_without_a_safe_user_or_an_absolute_state_is_no_catalogue(
     path.write_text('[gateway]\nstate = "state"\n[engines]\n')
     assert main(["--catalogue", str(path), "--listen", str(tmp_path / "s")]) == 78
     assert "absolute" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="nobody's root"):
+    with pytest.raises(ValueError, match="not root's"):
         read(path, "0:0")
 
 

@@ -139,7 +139,9 @@ def test_no_incumbent_excuses_a_leak() -> None:
 
 
 def test_twice_as_slow_is_noticed_and_a_tenth_slower_is_not() -> None:
-    twice, tenth = ([structs.replace(one, wait=(one.wait or 0) * times) for one in USUAL] for times in (2.0, 1.1))
+    twice, tenth = (
+        [structs.replace(one, wait=(one.wait or 0) * times) for one in USUAL] for times in (2.0, 1.1)
+    )
     assert code(baked(USUAL, USUAL)) is None
     assert code(baked(tenth, USUAL)) is None
     assert code(baked(twice, USUAL)) == "bake_slow"
