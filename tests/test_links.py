@@ -13,7 +13,8 @@ PAGES: Final = tuple(name for name in FILES if name.endswith(".md"))
 CODE: Final = tuple(
     name
     for name in FILES
-    if name.startswith(("app/", "deploy/", "gates/", "quantizer/")) and name.endswith((".py", ".toml", ".yml"))
+    if name.startswith(("app/", "deploy/", "gates/", "quantizer/"))
+    and name.endswith((".py", ".toml", ".yml"))
 )
 _LINK: Final = re.compile(r"\]\(([^)\s:#…]*)(?:#([\w-]+))?\)")
 _CITED: Final = re.compile(r"(?<![\w/])((?:docs|quantizer)/[\w./-]+\.md)\b(?:#([\w-]+))?")
