@@ -23,8 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from deploy.engine.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTIONS, OFF_ROOM
+from deploy.engine.abilities import BUDGET_QUESTION, NO_SUCH_REPLY, OFF_QUESTIONS, OFF_ROOM, shown
 from deploy.engine.probe import probe_body
+from deploy.engine.samples import SAMPLES
 from tests.scale import PATIENCE
 from tests.script import (
     Do,
@@ -49,6 +50,7 @@ _PROBE = probe_body("", "openai")["messages"]
 _BUDGET = [{"role": "user", "content": BUDGET_QUESTION}]
 _OFF = [[{"role": "user", "content": question}] for question in OFF_QUESTIONS]
 _PREFILL = [*_PROBE, {"role": "assistant", "content": "Hello"}]
+_SHOWN = {medium: shown(part) for medium, part in SAMPLES.items()}
 _OBEDIENT = {"choices": [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]}
 _RENDER = ("/apply-template", "/tokenize", "/detokenize")
 
@@ -80,7 +82,10 @@ class Seen:
             return False
         asked = self.body
         messages = asked.get("messages")
-        return messages in (_PROBE, _BUDGET, _PREFILL, *_OFF) or asked.get("id") == NO_SUCH_REPLY
+        return (
+            messages in (_PROBE, _BUDGET, _PREFILL, *_OFF, *_SHOWN.values())
+            or asked.get("id") == NO_SUCH_REPLY
+        )
 
 
 class ScriptedEngine:
@@ -169,6 +174,9 @@ class ScriptedEngine:
         if seen.is_probe:
             if seen.body.get("max_tokens") == OFF_ROOM and seen.body.get("messages") in _OFF:
                 return self._answer("off", status(200, _OBEDIENT))
+            for medium, messages in _SHOWN.items():
+                if seen.body.get("messages") == messages:
+                    return self._answer(medium, status(400))
             budgeted = seen.body.get("messages") == _BUDGET
             if seen.body.get("messages") == _PREFILL:
                 return self._answer("prefill", reply("Hello"))

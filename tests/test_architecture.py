@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -53,8 +53,12 @@ def tree(name: str) -> ast.Module:
     return ast.parse(modules()[name].read_text("utf-8"))
 
 
-def imports(name: str, *, top_level_only: bool = False) -> Iterator[str]:
-    nodes = tree(name).body if top_level_only else ast.walk(tree(name))
+@cache
+def imports(name: str, *, top_level_only: bool = False) -> tuple[str, ...]:
+    return tuple(_imports(name, tree(name).body if top_level_only else ast.walk(tree(name))))
+
+
+def _imports(name: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -65,6 +69,7 @@ def imports(name: str, *, top_level_only: bool = False) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def ours(name: str) -> set[str]:
     """Our own modules that this one imports."""
     return {target for target in imports(name) if target in modules() and target != name}
@@ -207,7 +212,7 @@ SHORT_TASKS = {
     "app.promotion.worker": 2,  # awaited: an operation, and an effect of it
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
     "app.promotion.warmup": 2,
-    "app.promotion.steps": 1,  # its error is looked at with every reply that is heard
+    "app.promotion.steps": 2,  # the watches of replicas, awaited; and one whose error is looked at with every reply that is heard
     "deploy.core.tasks": 1,
     "deploy.drivers.url": 1,  # awaited by whoever starts the engine
     "gates.run.runner": 1,

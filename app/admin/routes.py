@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app.admin import reports
 from app.api.chat_request import field_error, json_object
-from app.config.config import Config
+from app.config.config import MAX_REPLICAS, Config
 from app.errors.tree import BadField, BodyTooLarge, StateUnavailable, TooSlow
 from app.http.openapi import sends, takes
 from app.promotion import overrides as override_log
@@ -49,7 +49,7 @@ class PromoteBody(AdminBody):
     """`POST /admin/promote`."""
 
     model: str
-    engine: str
+    engine: str | Annotated[list[str], Field(min_length=1, max_length=MAX_REPLICAS)]
     report: str | None = Field(default=None, max_length=100)
 
 
@@ -100,10 +100,12 @@ def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
     @routes.post("/admin/promote", response_model=None, status_code=202, openapi_extra=takes(PromoteBody))
     async def promote(request: Request) -> Response:
         body = await read_body(request, PromoteBody)
+        engine, *replicas = [body.engine] if isinstance(body.engine, str) else body.engine
         wanted = PromotionRequest(
             kind=OperationKind.PROMOTE,
             model=body.model,
-            engine=body.engine,
+            engine=engine,
+            replicas=tuple(replicas),
             report=body.report,
             key=_key(request),
         )

@@ -4,20 +4,21 @@ Everything else is carried in the body and goes to an engine only if its dialect
 goes nowhere is named by `ignored_fields`, so that nothing is dropped in silence.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from app.api import strict_json
+from app.api import strict_json, unserved
+from app.api.media import SOURCES, UNSUPPORTED, AudioFormat, Base64, ImageData
 from app.api.strict_json import Budget
 from app.api.tool_choice import ToolPolicy, read_choice
 from app.api.tool_schema import SchemaError, SchemaTooLarge, check_schema, check_size
 from app.errors.tree import BadField, BadJSON
 from deploy.engine.dialects import COMMON_FIELDS, DIALECTS, Thinking
-from deploy.engine.spec import Dialect
+from deploy.engine.spec import Dialect, Medium
 
 MAX_TOOLS = 128
 """OpenAI's limit on functions in one request; and on the calls of one turn, which has none of its own."""
@@ -82,10 +83,40 @@ class _Part(BaseModel):
 
 
 class TextPart(_Part):
-    """A text content part. This gateway serves text models: nothing else is taken."""
+    """Text."""
 
     type: Literal["text"]
     text: str
+
+
+class ImageURL(_Part):
+    """Where an image is: in the request."""
+
+    url: ImageData
+
+
+class ImagePart(_Part):
+    """An image, for an engine that sees."""
+
+    type: Literal["image_url"]
+    image_url: ImageURL
+
+
+class InputAudio(_Part):
+    """A sound's bytes."""
+
+    data: Base64
+    format: AudioFormat
+
+
+class AudioPart(_Part):
+    """A sound, for an engine that hears."""
+
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+
+
+ContentPart = Annotated[TextPart | ImagePart | AudioPart, Field(discriminator="type")]
 
 
 class CalledFunction(_Part):
@@ -107,7 +138,7 @@ class Message(_Part):
     """One turn of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+    content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
     name: str | None = None
     reasoning_content: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
@@ -181,6 +212,32 @@ class ChatRequest(_Part):
         """What is asked of tool calls. Raises BadField; not of a request that was checked."""
         declared = [tool.function.name for tool in self.tools or ()]
         return read_choice(self.tool_choice, declared, self.parallel_tool_calls)
+
+    @cached_property
+    def media(self) -> Set[Medium]:
+        """What it holds besides text. Raises BadField; not of one that was checked."""
+        found: set[Medium] = set()
+        for message in self.messages:
+            if isinstance(message.content, list):
+                here = {SOURCES[part.type] for part in message.content if part.type != "text"}
+                if here and message.role not in ("user", "tool"):
+                    raise BadField(
+                        f"images and sounds come from users and tools, not from {message.role}", UNSUPPORTED
+                    )
+                found |= here
+        return found
+
+    @property
+    def media_bytes(self) -> tuple[int, int]:
+        """How many images and sounds it holds, and their bytes as they came."""
+        sizes = [
+            len(part.image_url.url if isinstance(part, ImagePart) else part.input_audio.data)
+            for message in self.messages
+            if isinstance(message.content, list)
+            for part in message.content
+            if not isinstance(part, TextPart)
+        ]
+        return len(sizes), sum(sizes)
 
     @property
     def uses_tools(self) -> bool:
@@ -308,8 +365,17 @@ def field_error(error: ValidationError, body: Any) -> BadField:
     param = path_in(body, fault["loc"], fault["type"] == "missing")
     if fault["type"] == "missing":
         return BadField(f"{param} is missing", "missing_field", param=param)
+    if fault["type"] == "union_tag_invalid":
+        known, tag = fault["ctx"]["expected_tags"], str(fault["ctx"]["tag"])[:40]
+        return BadField(
+            f"{param}.type: {tag!r} is not served here, only {known}", UNSUPPORTED, param=f"{param}.type"
+        )
+    if fault["type"] == "union_tag_not_found":
+        return BadField(f"{param}.type is missing", "missing_field", param=f"{param}.type")
+    if fault["type"] == UNSUPPORTED:
+        return BadField(f"{param}: {fault['msg']}", UNSUPPORTED, param=param)
     if fault["type"] == "literal_error" and param.endswith(".type") and ".content." in param:
-        return BadField(f"{param}: only text parts are served", "unsupported_content", param=param)
+        return BadField(f"{param}: {fault['msg']}", UNSUPPORTED, param=param)
     if fault["type"] == SchemaTooLarge.code:
         return BadField(f"{param}: {fault['msg']}", SchemaTooLarge.code, param=param)
     return BadField(f"{param}: {fault['msg']}", param=param)
@@ -326,6 +392,7 @@ def path_in(body: Any, location: Sequence[str | int], is_missing: bool = False) 
 
 
 _UNSERVED: Mapping[str, str] = {
+    **unserved.CHAT,
     "modalities": "replies are text",
     "audio": "replies are text",
     "web_search_options": "declare a tool that searches",
@@ -338,20 +405,20 @@ _UNSERVED_IN_TURNS: Mapping[str, str] = {
     "audio": "send what was said as text",
 }
 """Of an earlier turn: without them the model would not know what it had said."""
-_SAYS_NOTHING = (["text"], "medium")
-"""Values that ask for what is done anyhow: text as the only modality, and a middling verbosity."""
+_SAYS_NOTHING = (["text"], "medium", {"type": "text"})
+"""Values that ask for what is done anyhow: text as the only modality or form, and a middling verbosity."""
 
 
-def refuse_unserved(fields: Mapping[str, Any], unserved: Mapping[str, str]) -> None:
+def refuse_unserved(fields: Mapping[str, Any], why_not: Mapping[str, str]) -> None:
     """Raises BadField for a field that would change the reply and that nobody honours; why, by its name.
 
     What says nothing is taken: null, false, 0, an empty list, and `_SAYS_NOTHING`.
     """
-    if unserved.keys().isdisjoint(fields):
+    if why_not.keys().isdisjoint(fields):
         return
-    for name, why in unserved.items():
+    for name, why in why_not.items():
         value = fields.get(name)
-        if value and value not in _SAYS_NOTHING:
+        if value and value not in _SAYS_NOTHING and (name, value) != ("n", 1):
             raise _unsupported(name, f"{name} is not served: {why}; leave it out")
 
 
@@ -364,7 +431,7 @@ def _refuse_unserved(request: ChatRequest, body: dict[str, Any]) -> None:
     for name, instead in (("functions", "tools"), ("function_call", "tool_choice")):
         if body.get(name) is not None:
             raise _unsupported(name, f"{name} is not served: send {instead}")
-    _ = request.choice  # read once, here, where it may be wrong
+    _ = request.choice, request.media  # read once, here, where they may be wrong
 
 
 def _unsupported(param: str, message: str) -> BadField:

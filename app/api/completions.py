@@ -11,10 +11,19 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import Field
 
-from app.api.chat_request import MAX_INT, MAX_N, MAX_STOPS, ChatRequest, Message, StreamOptions
+from app.api.chat_request import (
+    MAX_INT,
+    MAX_N,
+    MAX_STOPS,
+    ChatRequest,
+    Message,
+    StreamOptions,
+    refuse_unserved,
+)
 from app.api.engine_request import AskedEngine
 from app.api.reading import REFS, Read, read, unsupported
 from app.api.surface import COMMENT, Collector, Encoder, ParsedRequest
+from app.api.unserved import COMPLETIONS
 from app.errors.tree import BadField
 from app.stream.encode import DONE, Inliner, ReplyHead, error_frame
 from app.stream.events import Broken, Done, Event, Finish, Logprobs, Text, TokenLogprob, Usage
@@ -72,6 +81,7 @@ class Completions:
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The request; what would need the model's raw text is refused."""
         asked = read(CompletionRequest, raw)
+        refuse_unserved(asked.extra, COMPLETIONS)
         for name, value in (("echo", asked.echo), ("suffix", asked.suffix)):
             if value:
                 raise unsupported(name, f"{name} is not served: the text is filtered; leave it out")

@@ -26,7 +26,8 @@ class AskedEngine(msgspec.Struct, frozen=True):
     """The engine that is asked, and how: what a request and its reply depend on beside the caller's words.
 
     thinking: the switch or budget that it is sent. metered: it must report how many tokens it has made, while it makes them.
-    guard: characters of a streamed reply that are held at its start, and behind a thought.
+    guard: characters of a streamed reply that are held at its start, and behind a thought. stops: stop sequences that the
+    gateway looks for in its place.
     """
 
     dialect: Dialect
@@ -35,6 +36,7 @@ class AskedEngine(msgspec.Struct, frozen=True):
     thinking: Thinking = 0
     metered: bool = False
     guard: int = 0
+    stops: tuple[str, ...] = ()
 
 
 _OF_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
@@ -71,7 +73,9 @@ def upstream_body(request: ChatRequest, body: dict[str, Any], engine: AskedEngin
     sent.update(spec.thinking(engine.thinking))
     if spec.prefill and request.is_begun:
         sent.update(spec.prefill)
-    if engine.metered:
+    if engine.stops:
+        del sent["stop"]
+    if engine.metered or engine.stops:
         sent.update(spec.metered)
     sent["model"] = engine.served_name
     sent["stream"] = True
@@ -124,7 +128,7 @@ def stream_policy(request: ChatRequest, engine: AskedEngine, id_prefix: str) -> 
     tools = _declared(request) if request.uses_tools and not is_forced else None
     think = ThinkPolicy(thinks, guard, spec.reasoning_is_answer, after, opened)
     is_json = is_forced or wants_json(request.response_format)
-    return StreamPolicy(think, tools, id_prefix, most=request.most, json=is_json)
+    return StreamPolicy(think, tools, id_prefix, most=request.most, json=is_json, stops=engine.stops)
 
 
 def wants_json(form: Mapping[str, Any] | None) -> bool:

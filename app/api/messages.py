@@ -17,10 +17,12 @@ from app.errors.envelopes import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import Inliner, ReplyHead
 from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
 from app.stream.jsonscan import kind_of
+from app.stream.stops import can_be_found
 
 _STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
+    "repetition": "max_tokens",  # vLLM's, of a reply that it cut off
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }
@@ -39,7 +41,9 @@ class Messages(OverChat):
         asked = read(MessagesRequest, raw, "messages", max_messages)
         refuse_unserved(asked.extra, UNSERVED)
         body = asked.chat_body()
-        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped)
+        stops = tuple(dict.fromkeys(asked.stop_sequences or ()))
+        told = stops if can_be_found(stops) else ()
+        return ParsedRequest(check_chat(body, max_messages), body, asked.dropped, stops=told)
 
     def encoder(self, head: ReplyHead, asked: ParsedRequest) -> Encoder:
         """Named events, message_start to message_stop."""

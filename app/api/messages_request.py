@@ -1,22 +1,39 @@
 """An Anthropic Messages request, and the chat completion that it asks for. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field
 
+from app.api import unserved
 from app.api.chat_request import MAX_INT, MAX_STOPS, MAX_TOOLS, ArgumentSchema, ResponseFormat
+from app.api.media import Base64, ImageType, content, image_part
 from app.api.reading import Read, present
 
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
 class TextBlock(Read):
-    """Text. This gateway serves text models: images and documents are refused."""
+    """Text."""
 
     type: Literal["text"]
     text: str
+
+
+class Base64Source(Read):
+    """An image's bytes. An address, or a file at Anthropic's, is refused: nothing is fetched here."""
+
+    type: Literal["base64"]
+    media_type: ImageType
+    data: Base64
+
+
+class ImageBlock(Read):
+    """An image, for an engine that sees."""
+
+    type: Literal["image"]
+    source: Base64Source
 
 
 class ToolUseBlock(Read):
@@ -28,12 +45,15 @@ class ToolUseBlock(Read):
     input: dict[str, Any]
 
 
+Shown = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
+
+
 class ToolResultBlock(Read):
     """What a call came to."""
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | Annotated[list[TextBlock], Field(fail_fast=True)] | None = None
+    content: str | Annotated[list[Shown], Field(fail_fast=True)] | None = None
     is_error: bool | None = None
 
 
@@ -53,7 +73,8 @@ class RedactedBlock(Read):
 
 
 Block = Annotated[
-    TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedBlock, Field(discriminator="type")
+    TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedBlock,
+    Field(discriminator="type"),
 ]
 
 
@@ -109,6 +130,7 @@ class OutputConfig(Read):
 
 
 UNSERVED: Mapping[str, str] = {
+    **unserved.MESSAGES,
     "mcp_servers": "this gateway connects to none; declare tools",
     "container": "nothing is run here; declare tools",
     "context_management": "this gateway keeps nothing; send the messages that count",
@@ -180,7 +202,9 @@ class MessagesRequest(Read):
 def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
     """A turn as messages: results of tools stand alone, and before what the user says to them."""
     blocks = [TextBlock(type="text", text=turn.content)] if isinstance(turn.content, str) else turn.content
-    calls, thoughts, texts = [], [], []
+    calls: list[dict[str, Any]] = []
+    thoughts: list[str] = []
+    shown: list[TextBlock | ImageBlock] = []
     for block in blocks:
         if isinstance(block, ToolResultBlock):
             yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block)}
@@ -188,10 +212,10 @@ def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
             calls.append(_call(block))
         elif isinstance(block, ThinkingBlock):
             thoughts.append(block.thinking)
-        elif isinstance(block, TextBlock):
-            texts.append(block)
-    if calls or texts or turn.role == "assistant":
-        said = {"role": turn.role, "content": _text(texts, "\n" if turn.role == "user" else "")}
+        elif isinstance(block, TextBlock | ImageBlock):
+            shown.append(block)
+    if calls or shown or turn.role == "assistant":
+        said = {"role": turn.role, "content": _content(shown, "\n" if turn.role == "user" else "")}
         yield {
             **said,
             **present({"tool_calls": calls or None, "reasoning_content": "".join(thoughts) or None}),
@@ -202,10 +226,22 @@ def _text(content: str | list[TextBlock], between: str) -> str:
     return content if isinstance(content, str) else between.join(block.text for block in content)
 
 
-def _result(block: ToolResultBlock) -> str:
-    parts = block.content or ""
-    text = _text(parts, "\n")
-    return f"Error: {text}" if block.is_error else text
+def _content(blocks: Iterable[TextBlock | ImageBlock], between: str) -> str | list[dict[str, Any]]:
+    return content(map(_part, blocks), between)
+
+
+def _part(block: TextBlock | ImageBlock) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    return image_part(f"data:{block.source.media_type};base64,{block.source.data}")
+
+
+def _result(block: ToolResultBlock) -> str | list[dict[str, Any]]:
+    said = block.content or ""
+    shown = said if isinstance(said, str) else _content(said, "\n")
+    if not block.is_error:
+        return shown
+    return f"Error: {shown}" if isinstance(shown, str) else [{"type": "text", "text": "Error:"}, *shown]
 
 
 def _call(block: ToolUseBlock) -> dict[str, Any]:

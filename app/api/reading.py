@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from app.api.chat_request import field_error, json_object, path_in, refuse_too_many
+from app.api.chat_request import field_error, json_object, refuse_too_many
 from app.api.strict_json import Budget
 from app.errors.tree import BadField
 
@@ -49,18 +49,7 @@ def read(kind: type[Model], raw: bytes, turns: str = "", most: int = 0) -> Model
     try:
         return kind.model_validate(body, context=Budget())
     except ValidationError as error:
-        raise _kind_error(error, body) or field_error(error, body) from None
-
-
-def _kind_error(error: ValidationError, body: Any) -> BadField | None:
-    """The error for a `type` that is not served; it lists those that are."""
-    for fault in error.errors(include_url=False):
-        if fault["type"] == "union_tag_invalid":
-            param = path_in(body, fault["loc"]) + ".type"
-            known, tag = fault["ctx"]["expected_tags"], str(fault["ctx"]["tag"])[:40]
-            message = f"{param}: {tag!r} is not served here, only {known}"
-            return BadField(message, "unsupported_content", param=param)
-    return None
+        raise field_error(error, body) from None
 
 
 def unsupported(param: str, message: str) -> BadField:

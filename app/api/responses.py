@@ -19,7 +19,11 @@ from app.stream.events import Broken, CallArguments, CallStart, Done, Event, Fin
 Step = tuple[str, dict[str, Any]]
 """A streamed event's type, and its fields."""
 
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_INCOMPLETE = {
+    "length": "max_output_tokens",
+    "repetition": "max_output_tokens",  # vLLM's, of a reply that it cut off
+    "content_filter": "content_filter",
+}
 _TEXT = {"type": "output_text", "annotations": [], "logprobs": []}
 _BEGUN: dict[str, dict[str, Any]] = {
     "message": {"role": "assistant", "content": []},

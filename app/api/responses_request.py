@@ -8,19 +8,46 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from app.api import unserved
 from app.api.chat_request import MAX_INT, MAX_TOOLS, ArgumentSchema, JSONObjectText, refuse_unserved
+from app.api.media import AudioFormat, Base64, ImageData, audio_part, content, image_part
 from app.api.reading import Read, present, unsupported
 
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
-class Part(Read):
-    """Text. This gateway serves text models: images, audio and files are refused."""
+class InputText(Read):
+    """Text."""
 
     type: Literal["input_text", "output_text", "text"]
     text: str
     annotations: Any = None  # of a reply that is handed back; ours have none
     logprobs: Any = None  # of the same
+
+
+class InputImage(Read):
+    """An image, for an engine that sees. A file at OpenAI's is refused."""
+
+    type: Literal["input_image"]
+    image_url: ImageData
+    detail: str | None = None
+
+
+class Sound(Read):
+    """A sound's bytes."""
+
+    data: Base64
+    format: AudioFormat
+
+
+class InputSound(Read):
+    """A sound, for an engine that hears."""
+
+    type: Literal["input_audio"]
+    input_audio: Sound
+
+
+Part = Annotated[InputText | InputImage | InputSound, Field(discriminator="type")]
 
 
 class _HandedBack(Read):
@@ -130,6 +157,7 @@ class Text(Read):
 
 
 _UNSERVED: Mapping[str, str] = {
+    **unserved.RESPONSES,
     "modalities": "replies are text",
     "top_logprobs": "filtered text has no token log-probabilities",
     "context_management": "this gateway keeps nothing; send the whole input each time",
@@ -237,9 +265,9 @@ def _turns(items: Iterable[MessageItem | CallItem | OutputItem | ReasoningItem])
         if isinstance(item, ReasoningItem):
             thoughts += [part.text for part in item.content or ()]
         elif isinstance(item, OutputItem):
-            turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+            turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _content(item.output)})
         elif isinstance(item, MessageItem):
-            turns.append({"role": item.role, "content": _text(item.content)})
+            turns.append({"role": item.role, "content": _content(item.content)})
         else:
             if not turns or turns[-1]["role"] != "assistant":
                 turns.append({"role": "assistant", "content": None})
@@ -249,8 +277,16 @@ def _turns(items: Iterable[MessageItem | CallItem | OutputItem | ReasoningItem])
     return turns
 
 
-def _text(content: str | list[Part]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+def _content(said: str | list[Part]) -> str | list[dict[str, Any]]:
+    return said if isinstance(said, str) else content(map(_part, said), "")
+
+
+def _part(part: InputText | InputImage | InputSound) -> dict[str, Any]:
+    if isinstance(part, InputImage):
+        return image_part(part.image_url, **present({"detail": part.detail}))
+    if isinstance(part, InputSound):
+        return audio_part(part.input_audio.data, part.input_audio.format)
+    return {"type": "text", "text": part.text}
 
 
 def _call(item: CallItem) -> dict[str, Any]:

@@ -63,7 +63,13 @@ class AdminClient:
         return self._json("POST", "/admin/reports", content=report)
 
     def promote(
-        self, model: str, engine: str, report: str | None, *, key: str | None = None, dry_run: bool = False
+        self,
+        model: str,
+        engine: str | list[str],
+        report: str | None,
+        *,
+        key: str | None = None,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
         """Start a promotion; returns the operation, or with `dry_run` its plan.
 

@@ -25,7 +25,9 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the commands and their flags."""
     promote = commands.add_parser("promote", help="let an engine that has proved itself serve a model")
     promote.add_argument("model", metavar="MODEL", help="the public model")
-    promote.add_argument("engine", metavar="ENGINE", help="the engine that is to serve it")
+    promote.add_argument(
+        "engine", metavar="ENGINE", nargs="+", help="the engine that is to serve it; several are replicas"
+    )
     promote.add_argument(
         "--report", type=Path, metavar="FILE", help="report.json of its gate run (without it: by an override)"
     )
@@ -110,7 +112,8 @@ def client_for(args: argparse.Namespace) -> AdminClient:
 def _promote(client: AdminClient, args: argparse.Namespace) -> int:
     report = client.upload(args.report.read_bytes())["digest"] if args.report else None
     key = str(uuid.uuid4())
-    begun = client.promote(args.model, args.engine, report, key=key, dry_run=args.dry_run)
+    engine = args.engine if len(args.engine) > 1 else args.engine[0]
+    begun = client.promote(args.model, engine, report, key=key, dry_run=args.dry_run)
     return _follow(client, begun, args)
 
 
@@ -174,7 +177,7 @@ class OperationProgress:
         self._console = Console(highlight=False)
         self._phase, self._mark = "", GOOD
         self._since = self._start = _time(begun["created"])
-        where = f"{escape(begun['incumbent'])} → [bold]{escape(begun['engine'])}[/]"
+        where = f"{_names(begun['incumbents'])} → [bold]{_names(begun['engines'])}[/]"
         self._console.print(
             f"{begun['kind']} [bold]{escape(begun['model'])}[/]: {where}, {begun['strategy'].replace('_', '/')}"
             f"  [dim]{begun['id']}[/]"
@@ -205,7 +208,7 @@ class OperationProgress:
         phase, error = operation["phase"], operation.get("error")
         if error is None:
             self._console.print(f"{GOOD} [bold green]{phase}[/] in {seconds:.1f} s: "
-                                f"{escape(operation['model'])} is served by {escape(operation['engine'])}")  # fmt: skip
+                                f"{escape(operation['model'])} is served by {_names(operation['engines'])}")  # fmt: skip
             return
         self._console.print(
             f"{BAD} [bold red]{phase.replace('_', ' ')}[/] after {seconds:.1f} s: "
@@ -216,8 +219,8 @@ class OperationProgress:
 def show_plan(plan: dict[str, Any]) -> None:
     """Show which engines would start and stop, and how much memory would be left."""
     console = Console(highlight=False)
-    console.print(f"{plan['kind']} [bold]{escape(plan['model'])}[/]: {escape(plan['incumbent'])} → "
-                  f"[bold]{escape(plan['engine'])}[/], {plan['strategy'].replace('_', '/')}; nothing is changed yet")  # fmt: skip
+    console.print(f"{plan['kind']} [bold]{escape(plan['model'])}[/]: {_names(plan['incumbents'])} → "
+                  f"[bold]{_names(plan['engines'])}[/], {plan['strategy'].replace('_', '/')}; nothing is changed yet")  # fmt: skip
     memory = plan["memory"]
     for title, value in (
         ("starts", ", ".join(plan["starts"])),
@@ -281,6 +284,10 @@ def _why(detail: dict[str, Any]) -> str:
 
 def _subject(name: str) -> str:
     return f"{name[:19]}…" if name.startswith("sha256:") else name
+
+
+def _names(engines: list[str]) -> str:
+    return escape(", ".join(engines))
 
 
 def _gib(value: float | None) -> str:

@@ -128,6 +128,7 @@ class ModelConfig(ConfigSection):
 
     live: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=MAX_REPLICAS)]
     fallback: Annotated[tuple[str, ...], FromList] = ()
+    max_unavailable: int = Field(default=1, ge=1, le=MAX_REPLICAS)
     baseline: str | None = None
     kind: Kind = "chat"
     thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"
@@ -356,7 +357,9 @@ def _with_kinds(config: Config) -> dict[str, EngineSpec]:
     }
 
 
-_ENGINE_KEYS = ("dialect", "driver", "artefact", "image", "args", "url", "gpu", "command", "env", "numerics")
+_ENGINE_KEYS = (
+    "dialect", "driver", "artefact", "image", "args", "url", "gpu", "command", "env", "numerics", "media",
+)  # fmt: skip
 
 
 def _engine(name: str, table: Any, base: Path) -> EngineSpec:
@@ -376,6 +379,8 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     for key in ("env", "numerics"):
         if key in table:
             known[key] = tuple(sorted(table[key].items()))
+    if "media" in table:
+        known["media"] = tuple(sorted(set(table["media"])))
     try:
         where = absolute(artefact, base, f"engines.{name}.artefact") if artefact is not None else None
         if "image" in known:
@@ -391,7 +396,7 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
 
 def _wrong_type(key: str, value: Any) -> str | None:
     """What the value of an engine's key must be; None: it is."""
-    if key in ("args", "command"):
+    if key in ("args", "command", "media"):
         well = isinstance(value, list) and all(isinstance(word, str) for word in value)
         return None if well else "a list of strings"
     if key in ("env", "numerics"):

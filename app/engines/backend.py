@@ -302,10 +302,14 @@ class Backend:
             judgement.set_result(at_fault)
 
     @property
+    def abilities(self) -> Abilities:
+        """What was found out about it at its start."""
+        return self.engine.state.abilities if self.engine else Abilities()
+
+    @property
     def conduct(self) -> Conduct:
         """How far it is trusted to keep its reasoning out of the content."""
-        abilities = self.engine.state.abilities if self.engine else Abilities()
-        return conduct(abilities, self.gated, self.caught)
+        return conduct(self.abilities, self.gated, self.caught)
 
     def trust(self) -> None:
         """Mark it as promoted on a passing report."""

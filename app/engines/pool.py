@@ -7,20 +7,21 @@ when it is asked for. Among several live engines of one model, `app.engines.bala
 """
 
 import asyncio
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.api.media import UNSUPPORTED, WORDS
 from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
 from app.engines.balancer import AFFINITIES, Balancer, conversation
-from app.errors.tree import EngineDown, NotForChat, UnknownModel
+from app.errors.tree import BadField, EngineDown, NotForChat, UnknownModel
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.upstream.batching import IOBatch
 from deploy.engine.engine import Engine, EngineState
-from deploy.engine.spec import EngineSpec
+from deploy.engine.spec import EngineSpec, Medium
 from gates.artefact.artefact import folder_of, load
 from gates.contracts.errors import ManifestError
 
@@ -140,6 +141,11 @@ class EnginePool:
         backend = self._backends.get(name)
         return backend is not None and backend.is_up
 
+    def takes(self, name: str) -> bool:
+        """Whether requests may be sent to the engine now."""
+        backend = self._backends.get(name)
+        return backend is not None and backend.takes_requests
+
     def trouble(self, name: str) -> str:
         """Why the engine is not up, by its driver's state."""
         backend = self._backends.get(name)
@@ -219,20 +225,32 @@ class EnginePool:
             raise NotForChat(f"{name} gives embeddings and nothing else: POST /v1/embeddings")
         return model
 
-    def first(self, model: str, body: Mapping[str, Any]) -> Route:
-        """The route of a new request: a live engine, or the first fallback that takes requests. Raises EngineDown."""
-        route = self.next(model, (), body)
-        if route is None:
-            engines = ", ".join(self._table[model].engines)
-            raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
-        return route
+    def first(self, model: str, body: Mapping[str, Any], media: Set[Medium] = frozenset()) -> Route:
+        """The route of a new request: a live engine, or the first fallback, that takes requests and these media.
 
-    def next(self, model: str, asked: Container[str], body: Mapping[str, Any]) -> Route | None:
+        Raises:
+            EngineDown: there is none. BadField: there are some, and none takes the media.
+        """
+        route = self.next(model, (), body, media)
+        if route is not None:
+            return route
+        if media and (able := self.next(model, (), body)) is not None:
+            missing = sorted(media - set(able.abilities.media), reverse=True)
+            kinds = " and ".join(WORDS[one] for one in missing)
+            raise BadField(f"no engine of this model that is up takes {kinds}: send text", UNSUPPORTED)
+        engines = ", ".join(self._table[model].engines)
+        raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
+
+    def next(
+        self, model: str, asked: Container[str], body: Mapping[str, Any], media: Set[Medium] = frozenset()
+    ) -> Route | None:
         """The route to retry on after the engines `asked` have failed, by the table as it is now.
 
-        `body` is the request: among replicas, its conversation goes where its cache is.
+        `body` is the request: among replicas, its conversation goes where its cache is. `media`: what it holds besides text.
         """
         table = self._table[model]
+        if media:
+            asked = {name for name in table.engines if name in asked or not self._takes(name, media)}
         if table.balancer is None:
             names = table.engines
         elif chosen := self._replica(model, table, table.balancer, asked, body):
@@ -243,6 +261,10 @@ class EnginePool:
             if backend.spec.name not in asked and (route := backend.route()) is not None:
                 return route
         return None
+
+    def _takes(self, engine: str, media: Set[Medium]) -> bool:
+        backend = self._backends.get(engine)
+        return backend is not None and media <= set(backend.abilities.media)
 
     def _replica(
         self,

@@ -3,7 +3,7 @@
 It combines the memory guard and the loading lease of `deploy` for operations.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from app.promotion.state_machine import EffectError, FailureReason, Strategy
@@ -23,12 +23,13 @@ class MemoryAdmission:
         self._guard = guard
         self._before: dict[str, Memory | None] = {}
 
-    def strategy(self, spec: EngineSpec, is_up: bool) -> Strategy:
-        """How to bring in an engine beside those that run; where figures are missing, ADMIT decides later."""
+    def strategy(self, loads: Collection[EngineSpec]) -> Strategy:
+        """How to bring in engines beside those that run; where figures are missing, ADMIT decides later."""
         memory = self._guard.memory()
-        if is_up or memory is None:
+        if not loads or memory is None:
             return Strategy.BLUE_GREEN
-        return Strategy(strategy(memory.available, self._need(spec) or 0, memory.floor))
+        need = sum(self._need(spec) or 0 for spec in loads)
+        return Strategy(strategy(memory.available, need, memory.floor))
 
     def account(
         self, spec: EngineSpec, is_up: bool, chosen: Strategy, incumbent: EngineSpec

@@ -240,9 +240,23 @@ def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[
         plan = state_of(row).plan
         if _has_switched(reader, row, plan) and rests_on_report(reader, plan):
             report = reader.report(plan.report or "")
-            if report is None or roots.get(plan.candidate, report.artefact) == report.artefact:
-                found.add(plan.candidate)
+            for engine in plan.new:
+                if report is None or roots.get(engine, report.artefact) == report.artefact:
+                    found.add(engine)
     return frozenset(found)
+
+
+def replicas_of(reader: RegistryReader, model: str, engine: str) -> tuple[str, ...]:
+    """The engines, by digest, that served the model together with this one, which the alias names; itself the first."""
+    for row in reversed(reader.operations()):
+        plan = state_of(row).plan
+        if plan.model != model:
+            continue
+        if plan.candidate == engine and row.phase == OperationPhase.SUCCEEDED:
+            return plan.new
+        if plan.incumbent == engine:
+            return plan.old
+    return (engine,)
 
 
 def _has_switched(reader: RegistryReader, row: OperationRow, plan: OperationPlan) -> bool:

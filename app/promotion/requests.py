@@ -5,9 +5,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.config.config import Config
+from app.config.config import Config, ModelConfig
+from app.config.replicas import replicas_fault
 from app.errors.tree import BadField, Refused, UnknownModel
 from app.promotion.memory_admission import MemoryAdmission
+from app.promotion.repository import replicas_of
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationKind, OperationPlan, PlanError
 from app.registry.errors import OperationUnderWay
@@ -18,20 +20,23 @@ from gates.report.statement import digest_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionRequest:
-    """What an operator asked for. `engine` is a name; None (a rollback): the engine that served before."""
+    """What an operator asked for. `engine` is a name; None (a rollback): the engine that served before.
+
+    `replicas` are further engines that are to serve with it.
+    """
 
     kind: OperationKind
     model: str
     engine: str | None = None
+    replicas: tuple[str, ...] = ()
     report: str | None = None
     key: str | None = None
 
     @property
     def digest(self) -> str:
         """Equal requests have equal digests; the idempotency key is not part of it."""
-        return digest_of(
-            {"kind": self.kind, "model": self.model, "engine": self.engine, "report": self.report}
-        )
+        asked = {"kind": self.kind, "model": self.model, "engine": self.engine, "report": self.report}
+        return digest_of({**asked, "replicas": list(self.replicas)} if self.replicas else asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +46,8 @@ class ModelSnapshot:
     live: Alias
     previous: Alias | None
     others: tuple[str, ...]  # engines that serve other models
-    previous_engine: KnownEngine | None
+    serves: tuple[str, ...]  # the live engine and its replicas, as the registry has them
+    before: tuple[KnownEngine, ...]  # the previous engine and its replicas
 
 
 def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
@@ -51,12 +57,14 @@ def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
     live, previous = reader.alias(model, "live"), reader.alias(model, "previous")
     assert live is not None  # written at the gateway's first start
     lives = [alias for alias in reader.aliases() if alias.name == "live" and alias.model != model]
-    before = reader.engine(previous.engine) if previous and previous.engine else None
+    others = [replicas_of(reader, alias.model, alias.engine) for alias in lives if alias.engine]
+    before = replicas_of(reader, model, previous.engine) if previous and previous.engine else ()
     return ModelSnapshot(
         live=live,
         previous=previous,
-        others=tuple(alias.engine for alias in lives if alias.engine),
-        previous_engine=before,
+        others=tuple(engine for engines in others for engine in engines),
+        serves=replicas_of(reader, model, live.engine) if live.engine else (),
+        before=tuple(known for engine in before if (known := reader.engine(engine))),
     )
 
 
@@ -74,24 +82,29 @@ def plan(
         UnknownEngine, BadField
         Refused: already_live, no_previous, no_room.
     """
-    candidate = _candidate(request, found, config, catalogue)
+    model = config.models[request.model]
+    new = _candidates(request, found, config, catalogue)
     assert found.live.engine is not None
-    if len(config.models[request.model].live) > 1:
-        raise Refused(f"{request.model} has replicas, which are changed in the configuration", "has_replicas")
-    if candidate == found.live.engine:
-        raise Refused(f"{request.model} is served by {catalogue.name(candidate)} already", "already_live")
-    fallbacks = tuple(catalogue.digest(name) for name in config.models[request.model].fallback)
-    spare = [name for name in fallbacks if name not in (candidate, found.live.engine)]
+    listed = tuple(map(catalogue.digest, model.live))
+    old = listed if found.live.engine in listed else found.serves
+    if both := [engine for engine in new if engine in old]:
+        raise Refused(f"{request.model} is served by {catalogue.name(both[0])} already", "already_live")
+    fallbacks = tuple(catalogue.digest(name) for name in model.fallback)
+    spare = [name for name in fallbacks if name not in (*new, *old)]
     all_fallbacks = {catalogue.digest(name) for model in config.models.values() for name in model.fallback}
-    resident = tuple(sorted({*all_fallbacks, *found.others}))
+    shared = {catalogue.digest(name) for other in _others(config, request.model) for name in other.live}
+    resident = tuple(sorted({*all_fallbacks, *found.others, *(shared & {*new, *old})}))
     try:
         return OperationPlan(
             operation=_new_id(),
             kind=request.kind,
             model=request.model,
-            candidate=candidate,
+            candidate=new[0],
+            candidates=new[1:],
             incumbent=found.live.engine,
-            strategy=memory.strategy(catalogue.spec(candidate), catalogue.name(candidate) in up),
+            incumbents=tuple(engine for engine in old if engine != found.live.engine),
+            max_unavailable=model.max_unavailable,
+            strategy=memory.strategy([it for it in map(catalogue.spec, new) if it.name not in up]),
             generation=found.live.generation,
             previous=found.previous.engine if found.previous else None,
             fallback=spare[0] if spare else None,
@@ -103,20 +116,38 @@ def plan(
         raise Refused(str(error), "no_room") from None
 
 
-def _candidate(
+def _others(config: Config, model: str) -> list[ModelConfig]:
+    return [other for name, other in config.models.items() if name != model]
+
+
+def _candidates(
     request: PromotionRequest, found: ModelSnapshot, config: Config, catalogue: SpecCatalogue
-) -> str:
+) -> tuple[str, ...]:
+    """The engine that was asked for and its replicas, by digest."""
     if request.engine is None:
-        before = found.previous.engine if found.previous else None
-        if before is None or found.previous_engine is None:
-            raise Refused(f"{request.model} was served by no other engine before; promote one", "no_previous")
-        catalogue.add(found.previous_engine)
-        return before
-    digest = catalogue.digest(request.engine)
+        return _previous(request, found, config, catalogue)
     kind = config.models[request.model].kind
-    if catalogue.spec(digest).kind != kind:
-        raise BadField(f"{request.engine} is not for {kind}, and {request.model} is", param="engine")
-    return digest
+    digests = tuple(map(catalogue.digest, (request.engine, *request.replicas)))
+    specs = [catalogue.spec(digest) for digest in digests]
+    if bad := next((spec.name for spec in specs if spec.kind != kind), None):
+        raise BadField(f"{bad} is not for {kind}, and {request.model} is", param="engine")
+    if fault := replicas_fault(specs):
+        raise BadField(fault, param="engine")
+    return digests
+
+
+def _previous(
+    request: PromotionRequest, found: ModelSnapshot, config: Config, catalogue: SpecCatalogue
+) -> tuple[str, ...]:
+    before = found.previous.engine if found.previous else None
+    if before is None or not found.before:
+        raise Refused(f"{request.model} was served by no other engine before; promote one", "no_previous")
+    listed = tuple(map(catalogue.digest, config.models[request.model].live))
+    if before in listed:
+        return (before, *(engine for engine in listed if engine != before))
+    for known in found.before:
+        catalogue.add(known)
+    return tuple(known.digest for known in found.before)
 
 
 def check_model(config: Config, model: str) -> None:

@@ -150,7 +150,7 @@ class PromotionService:
     def _unfinished(self, registry: Registry) -> tuple[OperationState, ...]:
         states = repository.unfinished(registry)
         for state in states:
-            for digest in (state.plan.candidate, state.plan.incumbent):
+            for digest in (*state.plan.new, *state.plan.old):
                 if known := registry.engine(digest):
                     self.catalogue.add(known)
         return states
@@ -249,7 +249,8 @@ class PromotionService:
         """Check eligibility before anything begins. Raises Refused, which the audit records; StateUnavailable."""
         try:
             with self.reporting_state():
-                await steps.check(self._deps, plan, Effect("", Action.CHECK, plan.candidate))
+                for engine in plan.new:
+                    await steps.check(self._deps, plan, Effect("", Action.CHECK, engine))
         except (RefusalError, EffectError) as refusal:
             detail = {"engine": request.engine, "report": request.report, "code": refusal.fault.code}
             entry = AuditEntry(

@@ -125,18 +125,27 @@ def record_configuration(
     The configuration decides which engine is live until something was promoted; from then on the registry
     does, as long as the configuration still has that engine unchanged. If it has not, `[gates] require` decides: what
     was promoted is kept as it was, or the configuration decides again, and the audit says so. If the configuration
-    lists replicas of that engine, they are live with it.
+    lists replicas of that engine, they are live with it; if it does not name the engine, those that it was promoted with.
 
     Raises Refused (live_not_gated): the model's engine may not serve, and no other is there.
     """
     record_engines(registry, config.engines, at)
     live = {model: _live_engine(registry, config, catalogue, model, at) for model in config.models}
-    return {model: _replicas_of(config, catalogue, model, engine) for model, engine in live.items()}
+    return {model: _with_replicas(registry, config, catalogue, model, live[model]) for model in live}
 
 
-def _replicas_of(config: Config, catalogue: SpecCatalogue, model: str, engine: str) -> tuple[str, ...]:
+def _with_replicas(
+    registry: Registry, config: Config, catalogue: SpecCatalogue, model: str, engine: str
+) -> tuple[str, ...]:
+    """Those of the configuration, if it names the engine; else those that it was promoted with, and are still known."""
     listed = tuple(map(catalogue.digest, config.models[model].live))
-    return listed if engine in listed else (engine,)
+    if engine in listed:
+        return listed
+    known = [registry.engine(one) for one in repository.replicas_of(registry, model, engine)]
+    for one in known:
+        if one is not None:
+            catalogue.add(one)
+    return tuple(one.digest for one in known if one is not None) or (engine,)
 
 
 def bound_to_reports(

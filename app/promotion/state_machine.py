@@ -7,6 +7,7 @@
                       warming      warm                                       (not in a rollback)
                       canary       probe, and identify again                  (not in a rollback)
                       switching    route                 <- the point of no return is its commit
+                      rolling      (replicas) one wave after the other, then route
                       draining     drain, release
                       baking       watch                                      (not in a rollback)
                       retiring     stop the incumbent
@@ -18,6 +19,11 @@
     rolling_back, retiring: a failed effect is retried, then the operation is stuck: an operator has to act
     Restart (the gateway had stopped): before the switch -> rolling_back; after it -> resuming
         (start, route), then draining again; in rolling_back -> its effects from the first one
+
+Replicas take over in waves. The first goes the way above, and joins those that serve at the switch; the others follow in
+`rolling`. Where the memory holds both sets, a replica joins before one of the old ones is bypassed; else `max_unavailable`
+of the old ones are stopped to make room for as many new ones. A set that is half new is no state to rest in: a restart then
+goes back.
 
 The rules it keeps:
 
@@ -80,6 +86,7 @@ class OperationPlan:
     `incumbent` serves when it begins, `candidate` when it has succeeded. `generation` is that of the
     model's `live` alias when the plan was made: if it has moved since, the plan is void.
     `previous` is what that alias pointed to before, to be restored when the switch is undone.
+    `candidates` and `incumbents` are the further replicas of each; `max_unavailable` of the latter may be stopped at once.
     `resident` engines are never stopped by this operation: the fallbacks, and those that serve other
     models. `bake_s` is how long the candidate is watched after the switch, in seconds.
 
@@ -95,23 +102,41 @@ class OperationPlan:
     strategy: Strategy
     generation: int
     previous: str | None = None
+    candidates: tuple[str, ...] = ()
+    incumbents: tuple[str, ...] = ()
+    max_unavailable: int = 1
     fallback: str | None = None
     resident: tuple[str, ...] = ()
     report: str | None = None
     bake_s: float = 600.0
 
     def __post_init__(self) -> None:
-        if self.candidate == self.incumbent:
+        if {*self.new} & {*self.old}:
             raise PlanError(f"{self.model} is served by this engine already; there is nothing to change")
         if self.kind is OperationKind.PROMOTE and self.report is None:
             raise PlanError("a promotion needs a report")
         if self.strategy is Strategy.STOP_THEN_START:
             self._check_fallback()
 
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The candidate and its replicas."""
+        return (self.candidate, *self.candidates)
+
+    @property
+    def old(self) -> tuple[str, ...]:
+        """The incumbent and its replicas."""
+        return (self.incumbent, *self.incumbents)
+
+    @property
+    def is_rolling(self) -> bool:
+        """Whether there are replicas on either side."""
+        return len(self.new) + len(self.old) > 2
+
     def _check_fallback(self) -> None:
         """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
-        pair = {self.candidate, self.incumbent}
-        if self.fallback is None or self.fallback in pair:
+        pair = {*self.new, *self.old}
+        if len(self.old) == 1 and (self.fallback is None or self.fallback in pair):
             raise PlanError(
                 "both engines do not fit into memory at once, and there is no third to serve meanwhile:"
                 f" give {self.model} a fallback"
@@ -134,6 +159,7 @@ class OperationPhase(StrEnum):
     WARMING = "warming"
     CANARY = "canary"
     SWITCHING = "switching"
+    ROLLING = "rolling"
     RESUMING = "resuming"
     DRAINING = "draining"
     BAKING = "baking"
@@ -150,7 +176,7 @@ class OperationPhase(StrEnum):
 _P = OperationPhase
 
 FINAL: Final = frozenset({_P.SUCCEEDED, _P.REJECTED, _P.FAILED, _P.CANCELLED, _P.ROLLED_BACK, _P.STUCK})
-SWITCHED: Final = frozenset({_P.SWITCHING, _P.RESUMING, _P.DRAINING, _P.BAKING, _P.RETIRING})
+SWITCHED: Final = frozenset({_P.SWITCHING, _P.ROLLING, _P.RESUMING, _P.DRAINING, _P.BAKING, _P.RETIRING})
 """The alias points to the candidate."""
 UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
 """Nothing has been done that would have to be undone."""
@@ -238,7 +264,9 @@ class Action(StrEnum):
     IDENTIFY = "identify"  # what runs is what the report and the spec say
     WARM = "warm"  # it answers every request shape in settled times
     PROBE = "probe"  # it answers the canary's questions
-    ROUTE = "route"  # new requests of the model go to it
+    ROUTE = "route"  # new requests of the model go to it, and to its replicas
+    JOIN = "join"  # new requests of the model go to it, too
+    BYPASS = "bypass"  # new requests of the model go to its other live engines
     DRAIN = "drain"  # it has no open request left; bounded, and then the rest is cut off
     STOP = "stop"  # it has ended, and its memory has been freed
     RELEASE = "release"  # this operation holds no lease
@@ -282,6 +310,8 @@ def effects(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase 
 
 
 def _actions(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> Actions:
+    if plan.is_rolling:
+        return _rolling_actions(plan, phase, outcome)
     if phase in _CANDIDATE_ONLY:
         return tuple((action, plan.candidate) for action in _CANDIDATE_ONLY[phase])
     if phase is _P.ROLLING_BACK:
@@ -342,6 +372,131 @@ def _bypass(plan: OperationPlan, engine: str) -> Actions:
 
 def _stop(plan: OperationPlan, engine: str) -> Actions:
     return () if engine in plan.resident else ((Action.STOP, engine),)
+
+
+# -------------------------------------------------------------------------------------- replicas
+
+
+class Wave(NamedTuple):
+    """New replicas that come at once, and the old ones whose places they take."""
+
+    new: tuple[str, ...]
+    old: tuple[str, ...]
+
+
+def waves(plan: OperationPlan) -> tuple[Wave, ...]:
+    """Of a plan with replicas. Old replicas that are in none of them are left until all new ones serve."""
+    size = 1
+    if _stops_first(plan):
+        size = max(1, min(plan.max_unavailable, len(plan.old) - 1))
+    starts = range(0, len(plan.new), size)
+    return tuple(Wave(plan.new[at : at + size], plan.old[at : at + size]) for at in starts)
+
+
+def _stops_first(plan: OperationPlan) -> bool:
+    return plan.strategy is Strategy.STOP_THEN_START
+
+
+def _rolling_actions(plan: OperationPlan, phase: OperationPhase, outcome: OperationPhase | None) -> Actions:
+    first = waves(plan)[0]
+    if phase is _P.ROLLING_BACK:
+        return _undo_waves(plan) if outcome is _P.ROLLED_BACK else _undo_first_wave(plan, first)
+    make = _REPLICAS.get(phase)
+    return make(plan, first) if make else ()
+
+
+def _each(action: Action, engines: Iterable[str]) -> Actions:
+    return tuple((action, engine) for engine in engines)
+
+
+def _take_out(plan: OperationPlan, engines: tuple[str, ...]) -> Actions:
+    """No new request goes to them, those they have are answered, and where there is no room they are stopped."""
+    stops = (
+        tuple(action for engine in engines for action in _stop(plan, engine)) if _stops_first(plan) else ()
+    )
+    return (*_each(Action.BYPASS, engines), *_each(Action.DRAIN, engines), *stops)
+
+
+def _admit_first(plan: OperationPlan, first: Wave) -> Actions:
+    room: Actions = ()
+    if _stops_first(plan):
+        room = _bypass(plan, plan.incumbent) if len(plan.old) == 1 else _take_out(plan, first.old)
+    return ((Action.LEASE, plan.candidate), *room, *_each(Action.ADMIT, first.new))
+
+
+def _switch_first(plan: OperationPlan, first: Wave) -> Actions:
+    joined = _each(Action.JOIN, first.new)
+    if _stops_first(plan) and len(plan.old) == 1:  # the fallback serves, and is no replica
+        assert plan.fallback is not None
+        return (*joined, (Action.BYPASS, plan.fallback))
+    return joined
+
+
+def _rest(plan: OperationPlan, first: Wave) -> Actions:
+    """Every wave but the first, which serves; then nobody else does."""
+    beside = not _stops_first(plan)
+    done: Actions = _take_out(plan, first.old) if beside else ()
+    for wave in waves(plan)[1:]:
+        come = tuple(action for engine in wave.new for action in _bring_in(plan, engine))
+        go = _take_out(plan, wave.old)
+        done += (*come, *go) if beside else (*go, *come)
+    return (*done, (Action.ROUTE, plan.candidate))
+
+
+def _bring_in(plan: OperationPlan, engine: str) -> Actions:
+    """What the first of them went through phase by phase; identified once, when nothing is left to be done to it."""
+    phases = [phase for phase in PATHS[plan.kind] if phase in _BEFORE_JOINING]
+    checks = [action for phase in phases for action in _CANDIDATE_ONLY[phase]]
+    once = [action for at, action in enumerate(checks) if action not in checks[at + 1 :]]
+    return ((Action.ADMIT, engine), *((action, engine) for action in once), (Action.JOIN, engine))
+
+
+def _undo_first_wave(plan: OperationPlan, first: Wave) -> Actions:
+    """No candidate has served."""
+    stops = tuple(action for engine in first.new for action in _stop(plan, engine))
+    return (*stops, *_old_serve(plan), (Action.RELEASE, plan.candidate))
+
+
+def _undo_waves(plan: OperationPlan) -> Actions:
+    """Some candidates serve, or all of them."""
+    if not _stops_first(plan):
+        stops = tuple(action for engine in plan.new for action in _stop(plan, engine))
+        return (*_old_serve(plan), *_each(Action.DRAIN, plan.new), *stops, (Action.RELEASE, plan.candidate))
+    back: Actions = ()
+    left = plan.old[sum(len(wave.old) for wave in waves(plan)) :]
+    for engine in left:  # they were not stopped
+        back += ((Action.START, engine), (Action.JOIN, engine))
+    for wave in reversed(waves(plan)):
+        if len(plan.old) == 1 and plan.candidate in wave.new:
+            back += (*_bypass(plan, plan.candidate), (Action.START, plan.incumbent))
+            continue
+        back += _take_out(plan, wave.new)
+        for engine in wave.old:
+            back += ((Action.START, engine), (Action.JOIN, engine))
+    return (*back, (Action.ROUTE, plan.incumbent), (Action.RELEASE, plan.candidate))
+
+
+def _old_serve(plan: OperationPlan) -> Actions:
+    return (*_each(Action.START, plan.old), (Action.ROUTE, plan.incumbent))
+
+
+_BEFORE_JOINING: Final = (_P.STARTING, _P.HEALTHY, _P.WARMING, _P.CANARY)
+
+_REPLICAS: Final[Mapping[OperationPhase, Callable[[OperationPlan, Wave], Actions]]] = {
+    _P.PREFLIGHT: lambda plan, first: _each(Action.CHECK, plan.new),
+    _P.ADMITTED: _admit_first,
+    _P.STARTING: lambda plan, first: _each(Action.START, first.new),
+    _P.HEALTHY: lambda plan, first: _each(Action.IDENTIFY, first.new),
+    _P.WARMING: lambda plan, first: _each(Action.WARM, first.new),
+    _P.CANARY: lambda plan, first: (*_each(Action.PROBE, first.new), *_each(Action.IDENTIFY, first.new)),
+    _P.SWITCHING: _switch_first,
+    _P.ROLLING: _rest,
+    _P.RESUMING: lambda plan, first: (*_each(Action.START, plan.new), (Action.ROUTE, plan.candidate)),
+    _P.DRAINING: lambda plan, first: (*_each(Action.DRAIN, plan.old), (Action.RELEASE, plan.candidate)),
+    _P.BAKING: lambda plan, first: ((Action.WATCH, plan.candidate),),
+    _P.RETIRING: lambda plan, first: tuple(action for engine in plan.old for action in _stop(plan, engine)),
+}
+"""The phases of an operation on replicas; `first` is the first wave."""
 
 
 # ----------------------------------------------------------------------------------------- the state
@@ -439,6 +594,15 @@ PATHS: Final[Mapping[OperationKind, tuple[OperationPhase, ...]]] = {
 """The phases of an operation in which nothing goes wrong, for each kind."""
 
 
+def path(plan: OperationPlan) -> tuple[OperationPhase, ...]:
+    """The phases of this operation if nothing goes wrong."""
+    phases = PATHS[plan.kind]
+    if not plan.is_rolling:
+        return phases
+    after = phases.index(_P.SWITCHING) + 1
+    return (*phases[:after], _P.ROLLING, *phases[after:])
+
+
 def _enter(state: OperationState, phase: OperationPhase, change: RouteChange | None = None) -> Transition:
     after = replace(state, phase=phase, at=0, tries=0)
     if phase is _P.SWITCHING:
@@ -454,8 +618,8 @@ def _next(state: OperationState) -> OperationPhase:
         return state.outcome
     if state.phase is _P.RESUMING:
         return _P.DRAINING
-    path = PATHS[state.plan.kind]
-    return path[path.index(state.phase) + 1]
+    phases = path(state.plan)
+    return phases[phases.index(state.phase) + 1]
 
 
 def _switch_forward(plan: OperationPlan) -> RouteChange:
@@ -502,6 +666,9 @@ def _interrupted(state: OperationState, event: Restart) -> Transition:
 
 
 def _resume(state: OperationState, event: Restart) -> Transition:
+    if state.plan.is_rolling and state.phase in (_P.SWITCHING, _P.ROLLING):
+        fault = FailureReason("interrupted", f"the gateway was stopped while {state.phase}")
+        return _roll_back(state, _P.ROLLED_BACK, fault)
     return _enter(state, _P.RESUMING)
 
 
@@ -554,6 +721,7 @@ TABLE: Final[Mapping[tuple[OperationPhase, type], _Rule]] = {
     **_rows(_P.WARMING, *_BEFORE),
     **_rows(_P.CANARY, *_BEFORE, (EffectRefused, _refused)),
     **_rows(_P.SWITCHING, *_AFTER),
+    **_rows(_P.ROLLING, *_AFTER, (EffectRefused, _refused), (Breached, _breached)),
     **_rows(_P.RESUMING, *_AFTER),
     **_rows(_P.DRAINING, *_AFTER, (Breached, _breached)),
     **_rows(_P.BAKING, *_AFTER, (Breached, _breached)),
@@ -583,7 +751,7 @@ def reconcile(
     """
     plans = {state.plan.model: state.plan for state in unfinished}
     settled = {model: engine for model, engine in live.items() if model not in plans}
-    involved = {engine for plan in plans.values() for engine in (plan.candidate, plan.incumbent)}
+    involved = {engine for plan in plans.values() for engine in (*plan.new, *plan.old)}
     wanted = {*settled.values(), *resident}
     orphans = [_start_effect(Action.STOP, engine) for engine in sorted({*running} - wanted - involved)]
     starts = [_start_effect(Action.START, engine) for engine in sorted(wanted)]

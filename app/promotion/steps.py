@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -66,19 +66,19 @@ Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEviden
 
 
 async def check(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """The candidate is eligible: by its report, or because it served before."""
+    """The candidate is eligible: by its report, or because it served before. So is each of its replicas."""
     if plan.kind is OperationKind.ROLLBACK:
-        fault = await deps.registry.run(lambda registry: _rollback_refusal(registry, plan))
+        fault = await deps.registry.run(lambda registry: _rollback_refusal(registry, plan, effect.engine))
         if fault is not None:
             raise RefusalError(fault)
-        return {"previous": plan.candidate}
+        return {"previous": effect.engine}
     now = datetime.now(UTC)
     found = await deps.registry.run(lambda registry: records(registry, plan.report))
     waived = await deps.registry.run(lambda registry: overrides.waived(registry, plan, now))
     facts = await asyncio.to_thread(
         collect,
         found,
-        deps.catalogue.spec(plan.candidate),
+        deps.catalogue.spec(effect.engine),
         gates=deps.config.gates,
         state_dir=deps.config.state_dir,
         now=now,
@@ -92,13 +92,11 @@ def _baseline(deps: Dependencies, plan: OperationPlan) -> EngineSpec | None:
     return deps.config.engines[model.baseline] if model is not None and model.baseline else None
 
 
-def _rollback_refusal(reader: RegistryReader, plan: OperationPlan) -> FailureReason | None:
-    return eligibility.refusal_of_rollback(
-        plan.candidate,
-        reader.alias(plan.model, "previous"),
-        reader.engine(plan.candidate),
-        reader.revocations(),
-    )
+def _rollback_refusal(reader: RegistryReader, plan: OperationPlan, engine: str) -> FailureReason | None:
+    previous = reader.alias(plan.model, "previous")
+    if previous is not None and previous.engine == plan.candidate:
+        previous = replace(previous, engine=engine)  # its replicas served with it
+    return eligibility.refusal_of_rollback(engine, previous, reader.engine(engine), reader.revocations())
 
 
 # ------------------------------------------------------------------------- memory, start and stop
@@ -145,7 +143,7 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         if not deps.pool.is_up(spec.name):
             await _take_lease(deps, plan)
             engine = deps.pool.engine(spec, plan.model)
-            is_candidate = effect.engine == plan.candidate
+            is_candidate = effect.engine in plan.new
             with deps.memory.loading(engine) if is_candidate else nullcontext():
                 await deps.pool.bring_up(spec, plan.model)
     except DeployError as error:
@@ -171,16 +169,47 @@ async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
 
 
 async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """New requests of the model go to the engine. If it cannot be brought up, the old route stays."""
+    """New requests of the model go to the engine and its replicas. If it cannot be brought up, the old route stays."""
     evidence = await start(deps, plan, effect)
-    name = deps.catalogue.name(effect.engine)
     before = deps.pool.model_route(plan.model).first
-    is_candidate = effect.engine == plan.candidate
-    if is_candidate and await deps.registry.run(lambda registry: rests_on_report(registry, plan)):
-        deps.pool.trust(name)
-    deps.pool.route(plan.model, name)
-    deps.reply_window.switched(plan.model, name)
+    sets = {plan.candidate: plan.new, plan.incumbent: plan.old}
+    await _serve(deps, plan, sets.get(effect.engine, (effect.engine,)))
     return {**evidence, "before": before}
+
+
+async def _serve(deps: Dependencies, plan: OperationPlan, engines: tuple[str, ...]) -> None:
+    """New requests of the model go to these engines and no others."""
+    names = [deps.catalogue.name(engine) for engine in engines]
+    new = [engine for engine in engines if engine in plan.new]
+    gated = await deps.registry.run(lambda registry: rests_on_report(registry, plan)) if new else False
+    for engine in new if gated else ():
+        deps.pool.trust(deps.catalogue.name(engine))
+    deps.pool.route(plan.model, *names)
+    deps.reply_window.switched(plan.model, *names)
+
+
+async def join(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """New requests of the model go to the engine, too."""
+    evidence = await start(deps, plan, effect)
+    live = _live(deps, plan)
+    await _serve(deps, plan, (*live, effect.engine) if effect.engine not in live else live)
+    return {**evidence, "live": [deps.catalogue.name(engine) for engine in live]}
+
+
+async def bypass(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
+    """New requests of the model go to its other live engines; the last of them stays."""
+    live = _live(deps, plan)
+    others = tuple(engine for engine in live if engine != effect.engine)
+    if others and others != live:
+        await _serve(deps, plan, others)
+    return {"live": [deps.catalogue.name(engine) for engine in others or live]}
+
+
+def _live(deps: Dependencies, plan: OperationPlan) -> tuple[str, ...]:
+    """The engines, by digest, that new requests of the model go to now."""
+    names = deps.pool.model_route(plan.model).live
+    known = {spec.name: digest for digest, spec in deps.catalogue.items()}
+    return tuple(known[name] for name in names)
 
 
 async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -287,7 +316,22 @@ def _address(state: EngineState, spec: EngineSpec) -> tuple[str, str, Dialect]:
 
 async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It has behaved in live traffic for `bake_s`. Raises BreachError."""
-    name, before = deps.catalogue.name(effect.engine), deps.catalogue.name(plan.incumbent)
+    watches = [asyncio.create_task(_watch_one(deps, plan, engine)) for engine in plan.new]
+    try:
+        await asyncio.wait(watches, return_when=asyncio.FIRST_EXCEPTION)
+        found = [watch.result() for watch in watches if watch.done()]  # raises what one of them found
+    finally:
+        for watch in watches:
+            watch.cancel()
+        await asyncio.wait(watches)
+    if len(found) == 1:
+        return found[0]
+    return {"replicas": dict(zip(map(deps.catalogue.name, plan.new), found, strict=True))}
+
+
+async def _watch_one(deps: Dependencies, plan: OperationPlan, engine: str) -> EffectEvidence:
+    """One of the candidates has behaved."""
+    name, before = deps.catalogue.name(engine), deps.catalogue.name(plan.incumbent)
 
     def down() -> str | None:
         return None if deps.pool.is_up(name) else deps.pool.trouble(name)
@@ -299,7 +343,7 @@ async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         before,
         plan.bake_s,
         down=down,
-        probe=lambda: probe(deps, plan, effect),
+        probe=lambda: probe(deps, plan, Effect("", Action.PROBE, engine)),
     )
 
 
@@ -423,6 +467,8 @@ HANDLERS: Final[Mapping[Action, Handler]] = {
     Action.WARM: warm,
     Action.PROBE: probe,
     Action.ROUTE: route,
+    Action.JOIN: join,
+    Action.BYPASS: bypass,
     Action.DRAIN: drain,
     Action.STOP: stop,
     Action.RELEASE: release,
@@ -438,6 +484,8 @@ TIMEOUTS: Final[Mapping[Action, float]] = {
     Action.WARM: 900.0,
     Action.PROBE: 600.0,
     Action.ROUTE: 3600.0,
+    Action.JOIN: 3600.0,
+    Action.BYPASS: 60.0,
     Action.STOP: 300.0,
     Action.RELEASE: 60.0,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.promotion.repository import state_of
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.state_machine import PATHS, OperationPhase, OperationPlan
+from app.promotion.state_machine import OperationPhase, OperationPlan, path
 from app.registry.values import AuditEvent, KnownReport, OperationRow
 from gates.report.codec import encode
 
@@ -22,6 +22,8 @@ def operation_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[st
         "model": plan.model,
         "engine": catalogue.name(plan.candidate),
         "incumbent": catalogue.name(plan.incumbent),
+        "engines": [catalogue.name(engine) for engine in plan.new],
+        "incumbents": [catalogue.name(engine) for engine in plan.old],
         "phase": str(state.phase),
         "effect": str(effect.action) if effect else None,
         "done": state.is_done,
@@ -50,12 +52,14 @@ def plan_view(
         "engine": candidate,
         "incumbent": incumbent,
         "strategy": str(plan.strategy),
-        "starts": [] if candidate in up else [candidate],
-        "stops": [] if plan.incumbent in plan.resident else [incumbent],
+        "engines": [catalogue.name(engine) for engine in plan.new],
+        "incumbents": [catalogue.name(engine) for engine in plan.old],
+        "starts": [name for name in map(catalogue.name, plan.new) if name not in up],
+        "stops": [catalogue.name(engine) for engine in plan.old if engine not in plan.resident],
         "stays": [catalogue.name(engine) for engine in plan.resident],
         "bake_seconds": plan.bake_s,
         "memory": dict(memory),
-        "phases": [str(phase) for phase in PATHS[plan.kind] if phase is not OperationPhase.QUEUED],
+        "phases": [str(phase) for phase in path(plan) if phase is not OperationPhase.QUEUED],
     }
 
 

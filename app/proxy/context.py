@@ -21,7 +21,7 @@ from app.access.limits import estimate
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, AskedEngine, answer_body, thinking_for
 from app.api.surface import Counts, Encoder, OverChat, ParsedRequest, PassThroughSurface, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
-from app.api.tool_choice import ChoiceKeeper, GuidedCall, keeper_for, other_means
+from app.api.tool_choice import ChoiceKeeper, GuidedCall, is_guided, keeper_for, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import Judgement, Route
 from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, MannersError
@@ -38,6 +38,9 @@ NO_ENGINE = "none"
 """The engine label of requests that reached no engine."""
 
 Headers = list[tuple[bytes, bytes]]
+
+MEDIUM_BYTES = 4096
+"""An image or a sound counts against its key's tokens like so much text, until the engine has counted: about 1,000 tokens."""
 
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -175,6 +178,9 @@ class RequestContext:
 
     def reserve(self, body_bytes: int) -> None:
         """Set aside what it may take of its key's tokens. Raises KeyLimited."""
+        if self.parsed.chat.media:
+            number, size = self.parsed.chat.media_bytes
+            body_bytes += number * MEDIUM_BYTES - size
         self.body_bytes = body_bytes
         if self.admission is not None:
             most = (self.parsed.chat.most or 0) * self.parsed.count
@@ -237,7 +243,18 @@ class RequestContext:
             surface.id_prefix + reply_id, int(time.time()), chat.model, model.reasoning, chat.include_usage
         )
         guard = held_characters(model.thought_guard, route.conduct)
-        self._asked = AskedEngine(route.dialect, route.served_name, abilities, plan.sent, plan.metered, guard)
+        looked_for = not DIALECTS[route.dialect].reports_stop and not is_guided(
+            chat.choice, route.dialect, abilities
+        )
+        self._asked = AskedEngine(
+            route.dialect,
+            route.served_name,
+            abilities,
+            plan.sent,
+            plan.metered,
+            guard,
+            parsed.stops if looked_for else (),
+        )
         self.policy, self.limit = self._policy(parsed, plan, reply_id[:12]), plan.limit
         self.keeper = keeper_for(chat.choice, route.dialect, abilities, f"call_{reply_id[:12]}")
         self._engine_parsed = parsed

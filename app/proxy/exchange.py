@@ -131,7 +131,8 @@ class Exchange:
                 return False
             await self._writer.deliver()
             self._context.delivered(self._pipeline.tokens)
-            await _finish(reply)
+            if not self._pipeline.stopped:  # else its connection is closed, which ends the engine's reply
+                await _finish(reply)
             return True
 
     def _answered(self, reply: EngineReply) -> None:
@@ -164,7 +165,8 @@ class Exchange:
 
     def _begin(self) -> None:
         """A reply from its beginning."""
-        meter = None if self._watch is None else self._watch.meter
+        meter = ThoughtMeter() if self._context.policy.stops else None
+        meter = meter if self._watch is None else self._watch.meter
         self._pipeline = Pipeline(self._context.policy, meter)
         self._set_timer()
 

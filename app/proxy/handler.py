@@ -181,7 +181,7 @@ class ProxyHandler:
         Returns a fault that the stream carried. Raises the last engine's fault otherwise.
         """
         model = context.parsed.chat.model
-        route = self._pool.first(model, context.parsed.body)
+        route = self._pool.first(model, context.parsed.body, context.parsed.chat.media)
         while True:
             context.try_engine(route)
             if keepalive is not None:
@@ -226,7 +226,8 @@ class ProxyHandler:
         """Another engine, as long as the caller has seen nothing."""
         if context.begun:
             return None
-        return self._pool.next(context.parsed.chat.model, context.engines, context.parsed.body)
+        parsed = context.parsed
+        return self._pool.next(parsed.chat.model, context.engines, parsed.body, parsed.chat.media)
 
     def _again(self, context: RequestContext, fault: MannersError) -> None:
         """The same engine is asked once more."""

@@ -85,7 +85,7 @@ class Recorder:
         """Handle a finished request: a random share of the successful chats is recorded."""
         if self._ended or reply.ended != "ok" or not isinstance(context.surface, OverChat):
             return
-        if context.parsed.count > 1:  # a record has the calls of one reply
+        if context.parsed.count > 1 or context.parsed.chat.media:  # a record has one reply, and text only
             return
         if self._chance() >= self._settings.share:
             return

@@ -54,6 +54,8 @@ _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # codes reach the log: a word, neve
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for foreign bytes: no JSON or the wrong types, no UTF-8, nested too deep."""
+_GIVEN_UP = frozenset({"abort", "aborted", "error", "failed", "cancelled", "canceled", "timeout"})
+"""Finish reasons of an engine that did not bring its reply to an end: vLLM's and SGLang's, and what others would say."""
 MAX_COUNT = 2**53
 """Largest token count that is believed, and the largest whole number that every reader of JSON has."""
 MAX_COUNTS = 64
@@ -137,6 +139,9 @@ def _read_choice(choice: _Choice, events: list[Event]) -> None:
     if choice.finish_reason:
         if not _WORD.fullmatch(choice.finish_reason):
             raise MalformedChunk("a finish_reason that is no word")
+        if choice.finish_reason.lower() in _GIVEN_UP:
+            events.append(Broken("the engine gave its reply up before its end", "upstream_truncated"))
+            return
         stop = choice.stop_reason
         events.append(Finish(index, choice.finish_reason, stop if isinstance(stop, str) else None))
 

@@ -136,11 +136,12 @@ class Dropped(Struct, frozen=True):
     """A tool call was taken out, or a part of one.
 
     source: invalid (meant as a call, and none), unasked (a call of a tool that the request did not declare),
-    or "" for a stray tag, which counts as nothing. raw: it stood in the text.
+    or "" for a stray tag, which counts as nothing. raw: it stood in the text. thought: in a thought.
     """
 
     source: str = "invalid"
     raw: bool = True
+    thought: bool = False
 
 
 Segment = Event | Retract | ThoughtEnd | Dropped

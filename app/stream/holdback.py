@@ -94,6 +94,9 @@ class HoldBack:
         self._blank: list[Event] = []  # white space before the first word: alone it is nothing
         self._visible = False  # visible text has gone out
         self._called = False  # a call has gone out
+        self._called_beside = (
+            False  # a call was dropped that stood beside the reasoning, and so knew it from an answer
+        )
         self._filtered = False  # something was kept from the caller
 
     def feed(self, segment: Segment) -> list[Event]:
@@ -145,7 +148,8 @@ class HoldBack:
         if not reason:
             self._take_held()
         self._release(out)
-        answer = "".join(self._withheld).lstrip("\r\n") if reason == "stop" and not self._visible else ""
+        is_all = reason == "stop" and not (self._visible or self._called_beside)
+        answer = "".join(self._withheld).lstrip("\r\n") if is_all else ""
         if answer:
             self._withheld = []
             self._answer(answer, out)
@@ -165,6 +169,7 @@ class HoldBack:
     def _drop(self, dropped: Dropped) -> None:
         self._filtered = True
         if dropped.source:
+            self._called_beside = self._called_beside or not dropped.thought
             self.dropped.append(dropped.source)
             self.dropped_raw += dropped.raw
 

@@ -8,7 +8,8 @@ is neither, every piece counts as one token, which is never too many.
 import msgspec
 from msgspec import Struct
 
-from app.stream.chunks import UNREADABLE
+from app.stream.chunks import MAX_COUNT, UNREADABLE
+from app.stream.events import Usage
 
 
 class _Choice(Struct, gc=False):
@@ -17,6 +18,8 @@ class _Choice(Struct, gc=False):
 
 class _Timings(Struct, gc=False):
     predicted_n: int = 0
+    prompt_n: int = 0
+    cache_n: int = 0
 
 
 class _Payload(Struct, gc=False):
@@ -49,7 +52,7 @@ class ThoughtMeter:
         self.reply_id = ""
         self.prompt: list[int] = []
         self.tokens: list[int] = []
-        self._told = 0
+        self._timings = _Timings()
         self._pieces = 0
 
     def feed(self, payload: bytes) -> None:
@@ -63,7 +66,7 @@ class ThoughtMeter:
         for choice in chunk.choices or ():
             self.tokens += choice.token_ids or ()
         if chunk.timings is not None:
-            self._told = chunk.timings.predicted_n
+            self._timings = chunk.timings
 
     def pieces(self, count: int) -> None:
         """That many deltas with generated text in them have been seen."""
@@ -72,4 +75,20 @@ class ThoughtMeter:
     @property
     def count(self) -> int:
         """Tokens generated so far."""
-        return len(self.tokens) or self._told or self._pieces
+        return len(self.tokens) or self._timings.predicted_n or self._pieces
+
+    @property
+    def usage(self) -> Usage | None:
+        """The reply's tokens so far, as llama-server's timings have them; None without."""
+        told = self._timings
+        given = told.prompt_n + told.cache_n
+        if not given or not 0 <= told.cache_n <= given <= MAX_COUNT or not 0 <= told.predicted_n <= MAX_COUNT:
+            return None
+        return Usage(
+            {
+                "prompt_tokens": given,
+                "completion_tokens": told.predicted_n,
+                "total_tokens": given + told.predicted_n,
+                "prompt_tokens_details": {"cached_tokens": told.cache_n},
+            }
+        )

@@ -1,6 +1,6 @@
 """The whole stream core: an engine's bytes in, events out, in one order on any split.
 
-    bytes -> SSEDecoder -> parse_payload -> Segmenter -> HoldBack -> CallNormalizer
+    bytes -> SSEDecoder -> parse_payload (-> StopMatcher) -> Segmenter -> HoldBack -> CallNormalizer
 
 Every stage has `feed` and `close`, and gives back what it holds before anything passes it. A reply
 that is not streamed takes the same way: feed it whole, then close.
@@ -32,6 +32,7 @@ from app.stream.meter import ThoughtMeter, has_token
 from app.stream.schema import CallRules, Tools, UnaskedCalls
 from app.stream.segmenter import Segmenter
 from app.stream.sse import EventTooLong, SSEDecoder
+from app.stream.stops import StopMatcher
 from app.stream.tags import ALL_CALL_FAMILIES, BARE, tag_set
 
 
@@ -44,6 +45,7 @@ class StreamPolicy(Struct, frozen=True):
         the tag itself out of the text (vLLM 0.24's qwen3_coder parser does).
     most, room: the request's `max_tokens` and the engine's context, in tokens. A reply that took
         them all was cut, even if the engine says `tool_calls` (vLLM 0.24 does).
+    stops: stop sequences that are looked for here, since the engine does not say which one ended its reply.
     """
 
     think: ThinkPolicy = ThinkPolicy()
@@ -55,6 +57,7 @@ class StreamPolicy(Struct, frozen=True):
     unasked: UnaskedCalls = "strip"
     call_families: tuple[str, ...] = ALL_CALL_FAMILIES
     json: bool = False
+    stops: tuple[str, ...] = ()
 
     @property
     def call_rules(self) -> CallRules | None:
@@ -185,6 +188,7 @@ class Pipeline:
         self.meter = meter
         self._spent = spent
         self._closer = policy.closer
+        self._stops = StopMatcher(policy.stops) if policy.stops else None
         self._late: Finish | None = None  # a finish that the usage behind it may contradict
         self._decoder = SSEDecoder()
         self._choice: _Choice | None = None  # the one choice that is asked for; None: nothing was said yet
@@ -227,7 +231,7 @@ class Pipeline:
         `feed` would give, only a cheaper one.
         """
         choice = self._choice
-        if choice is None or not choice.is_plain or choice.finished:
+        if choice is None or not choice.is_plain or choice.finished or self._stops is not None:
             return None
         payloads = self._decoder.whole_payloads(data)
         if payloads is None:
@@ -244,6 +248,19 @@ class Pipeline:
         self.tokens += len(texts)
         self.size += len(joined) + DELTA_SIZE * len(texts)
         return texts
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop sequence was found, and the engine is not to go on."""
+        return self._stops is not None and self._stops.found is not None
+
+    def _until_stop(self, events: list[Event], stops: StopMatcher) -> list[Event]:
+        """As if the engine had ended its reply there, and had said why. Its tokens are what it has told so far."""
+        events = stops.feed(events)
+        if stops.found is None:
+            return events
+        usage = None if self.meter is None else self.meter.usage
+        return [*events, *([] if usage is None else [usage]), Done()]
 
     @property
     def is_settled(self) -> bool:
@@ -297,6 +314,8 @@ class Pipeline:
                 events = parse_payload(payload)
             except MalformedChunk as error:
                 return [*out, *self._break(f"the engine sent bad JSON: {error}", "upstream_malformed")]
+            if self._stops is not None:
+                events = self._until_stop(events, self._stops)
             if self._closer is not None and self._choice is not None and self._lost_closer(payload):
                 out.extend(self._choice.end_thought())
             for event in events:

@@ -184,14 +184,13 @@ class Segmenter:
     def close(self, reason: str = "") -> list[Segment]:
         """Gives back everything held; `reason` is the finish reason, "" for a broken stream."""
         out: list[Segment] = []
-        self._end_half_seam(reason in CUT, out)
-        self._end_seam(out)
+        self._end_seam(out, reason in CUT)
         if self._block is not None:
             self._close_block(reason, out)
         if self.is_thinking:
             self._ponder(self._take_held(), out)
             self._end_unclosed_thought(reason, out)
-        self._end_half_tag(reason in CUT, out)
+        self._end_half_tag(cut=reason in CUT, out=out)
         self._settle(out)
         return out
 
@@ -241,11 +240,14 @@ class Segmenter:
         self._end_seam(out)
         return text
 
-    def _end_seam(self, out: list[Segment]) -> None:
-        """What stood at the seam is no tag."""
+    def _end_seam(self, out: list[Segment], cut: bool = False) -> None:
+        """What stood at the seam is no tag, or half of one: then only its thoughts are left."""
+        is_half = self._tags.is_half("".join(part for _, part in self._seam), cut)
         for field, part in self._seam:
             if field:
                 out.append(Thought(self._choice, part, "field"))
+            elif is_half or self._tags.is_half(part, cut=False):
+                out.append(Dropped(""))
             else:
                 self._say(part, out)
         self._seam.clear()
@@ -286,6 +288,7 @@ class Segmenter:
             self._ponder(self._take_held(), out)
             self._end_suspect(out)
         else:
+            self._end_half_tag(cut=False, out=out)
             self._settle(out)
         return out
 
@@ -298,8 +301,8 @@ class Segmenter:
         else:
             self._tag(match, out)
 
-    def _end_half_tag(self, cut: bool, out: list[Segment]) -> None:
-        """The reply ends in the middle of a tag: that is no speech. A closing tag does its work without its end."""
+    def _end_half_tag(self, *, cut: bool, out: list[Segment]) -> None:
+        """The text ends in the middle of a tag: that is no speech. A closing tag does its work without its end."""
         held = self._held
         if self._last in _QUOTES and self._last or not self._tags.is_half(held, cut):
             return
@@ -309,13 +312,6 @@ class Segmenter:
             self._tag(match, out)
         else:
             out.append(Dropped(""))
-
-    def _end_half_seam(self, cut: bool, out: list[Segment]) -> None:
-        """The same of a tag that is split over both fields."""
-        if self._seam and self._tags.is_half("".join(part for _, part in self._seam), cut):
-            out.extend(Thought(self._choice, part, "field") for field, part in self._seam if field)
-            out.append(Dropped(""))
-            self._seam.clear()
 
     def _take_held(self) -> str:
         held, self._held = self._held, ""
@@ -534,9 +530,15 @@ class Segmenter:
             rules = replace(self._rules, bare=False, json=False)
             inner = Segmenter(self._choice, tag_set((), ALL_CALL_FAMILIES), rules)
             found = [*inner.feed(Text(self._choice, "".join(suspect))), *inner.close(reason)]
-            out.extend(Thought(self._choice, s.text, "tag") if type(s) is Text else s for s in found)
+            out.extend(self._in_mind(segment) for segment in found)
         self._end_suspect(out)
         self._depth, self._field, self._state = 0, False, self._in_speech
+
+    def _in_mind(self, segment: Segment) -> Segment:
+        """A segment of what looked like a call, in a thought that never ends: the call counts, the rest is thought."""
+        if type(segment) is Dropped:
+            return replace(segment, thought=True)
+        return Thought(self._choice, segment.text, "tag") if type(segment) is Text else segment
 
     # ------------------------------------------------------------------------------------- calls
 

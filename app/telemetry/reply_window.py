@@ -70,7 +70,9 @@ class ReplyWindow:
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], _Record] = {}
-        self._switches: dict[str, tuple[str, int]] = {}  # by model: the engine, and its mark then
+        self._switches: dict[
+            str, dict[str, int]
+        ] = {}  # by model: its live engines, and the mark of each then
 
     def add(self, model: str, engine: str, reply: ReplyOutcome) -> None:
         """A reply is over."""
@@ -90,15 +92,17 @@ class ReplyWindow:
         """How many were added so far."""
         return self._of(model, engine).count
 
-    def switched(self, model: str, engine: str) -> None:
-        """From now on new requests of the model go to this engine; to say it again changes nothing."""
-        if self._switches.get(model, ("", 0))[0] != engine:
-            self._switches[model] = engine, self.mark(model, engine)
+    def switched(self, model: str, *engines: str) -> None:
+        """From now on new requests of the model go to these engines; to say it again of one changes nothing for it."""
+        before = self._switches.get(model, {})
+        self._switches[model] = {
+            engine: before[engine] if engine in before else self.mark(model, engine) for engine in engines
+        }
 
     def switch(self, model: str, engine: str) -> int:
         """The mark at which the model was switched to this engine; the present one, if nobody said."""
-        switched, mark = self._switches.get(model, ("", 0))
-        return mark if switched == engine else self.mark(model, engine)
+        mark = self._switches.get(model, {}).get(engine)
+        return self.mark(model, engine) if mark is None else mark
 
     def after(self, model: str, engine: str, mark: int) -> tuple[ReplyOutcome, ...]:
         """Those that were added after a mark, as far as they are kept."""

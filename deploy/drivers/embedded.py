@@ -14,7 +14,7 @@ from deploy.engine.log import LogFile
 from deploy.engine.run import EngineRun
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import SupervisedEngine, Supervision
-from deploy.engine.weights import find_gguf
+from deploy.engine.weights import find_gguf, find_projector
 
 
 def usable_cores() -> int:
@@ -39,9 +39,6 @@ class EmbeddedEngine(SupervisedEngine):
         FlagError: one of `args` is not a flag of the embedded engine.
     """
 
-    start_timeout_s = 120.0
-    stop_grace_s = 5.0
-
     def __init__(
         self,
         spec: EngineSpec,
@@ -61,6 +58,8 @@ class EmbeddedEngine(SupervisedEngine):
     def _prepare(self) -> None:
         model = str(find_gguf(self._artefact).resolve())
         self._config = {"model": model, "alias": self.name, "settings": self._settings}
+        if (projector := find_projector(self._artefact)) is not None:
+            self._config["projector"] = str(projector.resolve())
 
     async def _spawn(self) -> EngineRun:
         log = LogFile(self._log_path)

@@ -24,7 +24,9 @@ from deploy.drivers.keeper import EX_CONFIG, die_with_parent, tell_parent
 from deploy.engine.flags import USER_BITS, Settings
 
 
-def build_params(xllamacpp: Any, model: str, alias: str, settings: Settings) -> Any:
+def build_params(
+    xllamacpp: Any, model: str, alias: str, settings: Settings, projector: str | None = None
+) -> Any:
     """llama.cpp's `common_params` for these settings, on a loopback port of the kernel's choice.
 
     Raises:
@@ -32,6 +34,8 @@ def build_params(xllamacpp: Any, model: str, alias: str, settings: Settings) -> 
     """
     params = xllamacpp.CommonParams()
     params.model.path = model
+    if projector is not None:
+        params.mmproj.path = projector
     params.model_alias = {alias}
     params.hostnames = ["127.0.0.1"]
     params.port = 0
@@ -61,7 +65,8 @@ def start_server(config: dict[str, Any]) -> Any:
         RuntimeError: llama.cpp refused; its log says why.
     """
     xllamacpp = importlib.import_module("xllamacpp")
-    params = build_params(xllamacpp, config["model"], config["alias"], config["settings"])
+    projector = config.get("projector")
+    params = build_params(xllamacpp, config["model"], config["alias"], config["settings"], projector)
     print(f"# xllamacpp {xllamacpp.__version__}", file=sys.stderr, flush=True)
     return xllamacpp.Server(params)
 

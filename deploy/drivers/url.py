@@ -150,6 +150,7 @@ class UrlEngine(WatchedEngine):
             model=model,
             dialect=self._spec.dialect,
             deadline_s=ABILITIES_SECONDS,
+            media=self._spec.media,
             headers=self._headers,
         )
 

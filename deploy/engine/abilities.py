@@ -13,7 +13,8 @@ from typing import Any, Literal
 import httpx2
 
 from deploy.core.engine_http import engine_client, read_json
-from deploy.engine.spec import Dialect
+from deploy.engine.samples import SAMPLES
+from deploy.engine.spec import Dialect, Medium
 from gates.detect.tags import tags
 
 BUDGET = 4
@@ -21,6 +22,7 @@ BUDGET = 4
 ANSWER_ROOM = 48
 BUDGET_QUESTION = "What is 1+1?"
 OFF_QUESTIONS = ("Say hello.", "What is 12 times 7?")
+MEDIA_QUESTION = "What is this?"
 OFF_ROOM = 96
 """max_tokens of each answer with thinking off: three or four spoken sentences, two seconds at 50 tokens per second."""
 NO_SUCH_REPLY = "chatcmpl-probe"
@@ -52,6 +54,7 @@ class Abilities:
     off_works: it does not think when thinking is off. None: not shown.
     continues: it continues an assistant message at the end of the prompt.
     build: its name and version.
+    media: what it takes in a message besides text.
     """
 
     parses_tools: bool = True
@@ -66,6 +69,7 @@ class Abilities:
     off_works: bool | None = None
     continues: bool | None = None
     build: str | None = None
+    media: tuple[Medium, ...] = ()
 
 
 Found = dict[str, Any]
@@ -106,15 +110,23 @@ def _check_is_answered(reply: httpx2.Response) -> None:
 
 
 async def abilities(
-    url: str, *, model: str, dialect: Dialect, deadline_s: float, headers: Mapping[str, str] | None = None
+    url: str,
+    *,
+    model: str,
+    dialect: Dialect,
+    deadline_s: float,
+    media: tuple[Medium, ...] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Abilities:
     """Find out what the engine at `url` supports; all questions are sent concurrently, each for at most `deadline_s` seconds.
 
     A question that got no answer or a 5xx is asked once more: an engine that has just started
-    may compile during its first requests.
+    may compile during its first requests. `media` are known, and not asked for; None: they are not known.
     """
     found: Found = {}
     open_questions: Sequence[Question] = QUESTIONS[dialect]
+    if media is not None:
+        open_questions = [ask for ask in open_questions if ask is not _vllm_media]
     async with engine_client(headers) as client:
         asker = _Asker(client, url, model)
         for _ in range(ROUNDS):
@@ -123,6 +135,8 @@ async def abilities(
                 found |= answer or {}
             again = [ask for ask, answer in zip(open_questions, answers, strict=True) if answer is None]
             open_questions = again
+    if media is not None:
+        found["media"] = media
     return replace(Abilities(), **found)
 
 
@@ -268,7 +282,33 @@ async def _vllm_build(asker: _Asker) -> Found:
 async def _llama_props(asker: _Asker) -> Found:
     props = await asker.get("/props")
     context = _count(props["default_generation_settings"]["n_ctx"])
-    return {"context": context, **_build("llama.cpp", props.get("build_info"))}
+    senses = props.get("modalities") or {}
+    media = tuple(medium for medium, sense in _SENSES.items() if senses.get(sense) is True)
+    return {"context": context, "media": media, **_build("llama.cpp", props.get("build_info"))}
+
+
+_SENSES: Mapping[Medium, str] = {"image": "vision", "audio": "audio"}
+"""llama-server's words."""
+
+
+async def _vllm_media(asker: _Asker) -> Found:
+    """Which media it takes, tried with a grey square and a moment of silence: vLLM tells it nowhere, and refuses with 400."""
+    said = await asyncio.gather(*(_takes(asker, part) for part in SAMPLES.values()))
+    return {"media": tuple(medium for medium, takes in zip(SAMPLES, said, strict=True) if takes)}
+
+
+def shown(part: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The conversation that tries one of `SAMPLES`."""
+    return [{"role": "user", "content": [part, {"type": "text", "text": MEDIA_QUESTION}]}]
+
+
+async def _takes(asker: _Asker, part: Mapping[str, Any]) -> bool:
+    body = {"model": asker.model, "messages": shown(part), "max_tokens": 1, "chat_template_kwargs": _OFF}
+    try:
+        status, said = await asker.post("/v1/chat/completions", body)
+        return status == 200 and bool(said["choices"])
+    except (ValueError, LookupError, TypeError):
+        return False
 
 
 async def _llama_control(asker: _Asker) -> Found:
@@ -282,7 +322,7 @@ QUESTIONS: Mapping[Dialect, tuple[Question, ...]] = {
     "vllm": (
         _tools, _budget("thinking_token_budget"), _off,
         _prefill(continue_final_message=True, add_generation_prompt=False),
-        _vllm_template, _vllm_closing, _vllm_context, _vllm_build,
+        _vllm_template, _vllm_closing, _vllm_context, _vllm_build, _vllm_media,
     ),
     "llama-server": (
         _budget("reasoning_budget_tokens", reasoning_format="deepseek"), _off,

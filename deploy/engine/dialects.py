@@ -48,6 +48,7 @@ class DialectSpec:
     metrics: the path of its Prometheus metrics (llama-server: only with `--metrics`).
     load: its gauges of running and waiting requests.
     metered: the request fields that make it report the number of generated tokens during generation.
+    reports_stop: it says which stop sequence ended a reply.
     logprobs_beside_tools: it sends log-probabilities in a stream that may hold calls.
     """
 
@@ -60,6 +61,7 @@ class DialectSpec:
     load: tuple[str, ...] = ()
     prefill: Mapping[str, Any] = field(default_factory=dict)
     metered: Mapping[str, Any] = field(default_factory=dict)
+    reports_stop: bool = True
     logprobs_beside_tools: bool = True
 
 
@@ -109,6 +111,7 @@ DIALECTS: Mapping[Dialect, DialectSpec] = {
         separates=True,
         reasoning_is_answer=False,
         metered={"timings_per_token": True, "reasoning_control": True},
+        reports_stop=False,
         logprobs_beside_tools=False,
         metrics="/metrics",
         load=("llamacpp:requests_processing", "llamacpp:requests_deferred"),

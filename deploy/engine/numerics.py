@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from deploy.engine.spec import EngineSpec
-from gates.contracts.numerics import Numerics, Scheme
+from gates.contracts.numerics import PARTS, Numerics, Scheme
 
 KV_FLAGS: Final = {
     "--cache-type-k": "K", "-ctk": "K", "--cache-type-v": "V", "-ctv": "V",
@@ -28,6 +28,11 @@ _CONFIG: Final = re.compile(
     _LINE + r"Initializing a V1 LLM engine \([^\n]*?\bkv_cache_dtype=(\w{1,40}), device_config=(\w{1,20})",
     re.MULTILINE,
 )
+_REFERENCE: Final = re.compile(
+    r"^manners-reference computes with kernel=(\w{1,80}) scheme=(W4A4|W4A16) kv_cache=(\w{1,40}) gpu=([^\n]{1,80})$",
+    re.MULTILINE,
+)
+"""`manners quantize serve` (quantizer/reference/server.py); the parts in the order of PARTS."""
 _WEIGHT_ONLY: Final = re.compile(r"Marlin|W4A16", re.IGNORECASE)
 _W4A4: Final = re.compile(r"(FlashInfer|Cutlass|B12x|Torch|Fbgemm|Emulation)\w*NvFp4LinearKernel")
 """Not among them: Humming, which does what the checkpoint says, and the backends of experts other than Marlin."""
@@ -49,8 +54,10 @@ def from_arguments(spec: EngineSpec) -> Numerics:
 def from_start(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
     """What runs, from its log until the first request; `host_gpu` is the GPU of the machine that it runs on."""
     planned = from_arguments(spec)
-    if spec.dialect != "vllm" or spec.driver == "url":
+    if spec.driver == "url" or spec.dialect == "llama-server":
         return planned
+    if spec.dialect == "openai":
+        return _stated(log) or planned
     linear, experts = sorted(set(_GEMM.findall(log))), sorted(set(_EXPERTS.findall(log)))
     kernels = [*linear, *(f"{name} (experts)" for name in experts)]
     config = _CONFIG.search(log)
@@ -61,6 +68,12 @@ def from_start(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
         kv_cache=kv_cache,
         gpu={"cuda": host_gpu, "cpu": "none"}.get(device or ""),
     )
+
+
+def _stated(log: str) -> Numerics | None:
+    """What an engine of reference says of itself; None of another server."""
+    found = _REFERENCE.search(log)
+    return Numerics(**dict(zip(PARTS, found.groups(), strict=True))) if found else None
 
 
 def _scheme(kernels: Sequence[str]) -> str | None:

@@ -19,6 +19,8 @@ Dialect = Literal["vllm", "llama-server", "openai"]
 Driver = Literal["docker", "process", "embedded", "url"]
 Kind = Literal["chat", "embeddings"]
 Gpu = Literal["all", "none"]
+Medium = Literal["image", "audio"]
+"""What a message may hold besides text."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 # A tag can be moved to another image after the gate has passed it; a digest cannot. An image that was built or
@@ -40,7 +42,8 @@ class EngineSpec:
     stand on its command line. `artefact` is a folder with `artefact.json`, or a `.gguf` file. `kind`
     says whether it must stream chat completions or return embeddings to be ready. `command` are the words that
     start the server of the process driver, before its flags, and `env` what is set in its environment. `numerics`
-    is what the operator states of an engine that somebody else runs (`gates.contracts.numerics`).
+    is what the operator states of an engine that somebody else runs (`gates.contracts.numerics`), and `media` what he
+    states that any engine takes besides text; None: what is found by trying.
 
     Raises:
         SpecError: a field is malformed, missing for this driver, or unused by it.
@@ -58,6 +61,7 @@ class EngineSpec:
     command: tuple[str, ...] | None = None
     env: tuple[tuple[str, str], ...] | None = None
     numerics: tuple[tuple[str, str], ...] | None = None
+    media: tuple[Medium, ...] | None = None
 
     def __post_init__(self) -> None:
         self._check_words()
@@ -72,6 +76,9 @@ class EngineSpec:
             raise SpecError(self.name, "driver", _one_of(get_args(Driver), self.driver))
         if self.gpu is not None and self.gpu not in get_args(Gpu):
             raise SpecError(self.name, "gpu", _one_of(get_args(Gpu), self.gpu))
+        for medium in self.media or ():
+            if medium not in get_args(Medium):
+                raise SpecError(self.name, "media", _one_of(get_args(Medium), medium))
 
     def _refuse(self, *fields: str) -> None:
         for field in fields:

@@ -46,8 +46,8 @@ class Supervision(TypedDict, total=False):
 class SupervisedEngine(WatchedEngine, ABC):
     """An `Engine` whose runs a driver makes. For use in one event loop."""
 
-    start_timeout_s: float
-    stop_grace_s: float
+    start_timeout_s = 120.0
+    stop_grace_s = 5.0
 
     def __init__(self, spec: EngineSpec, *, state_dir: Path, **how: Unpack[Supervision]) -> None:
         super().__init__(spec, how.get("on_change"))
@@ -287,7 +287,11 @@ class SupervisedEngine(WatchedEngine, ABC):
             why = result.for_operators
             if result.ok and spec.kind == "chat":  # abilities are all about chat
                 self._abilities = await abilities(
-                    url, model=self.name, dialect=spec.dialect, deadline_s=ABILITIES_SECONDS
+                    url,
+                    model=self.name,
+                    dialect=spec.dialect,
+                    deadline_s=ABILITIES_SECONDS,
+                    media=spec.media,
                 )
         except TimeoutError:
             result, why = None, "no token in time"

@@ -6,6 +6,8 @@ from deploy.core.errors import WeightsError
 from deploy.engine.spec import EngineSpec
 
 MANIFEST = "artefact.json"
+_PROJECTOR = "mmproj"
+"""How the name of a file begins that makes images and sounds into tokens, by llama.cpp's custom."""
 
 
 def find_model(spec: EngineSpec) -> Path:
@@ -23,7 +25,7 @@ def find_model(spec: EngineSpec) -> Path:
 
 
 def find_gguf(artefact: Path) -> Path:
-    """The one `.gguf` that an artefact names: the file itself, or the only one in its folder.
+    """The one `.gguf` that an artefact names: the file itself, or the only one in its folder beside a projector.
 
     A folder needs its manifest, which is written last: without it, the folder is incomplete.
 
@@ -35,11 +37,25 @@ def find_gguf(artefact: Path) -> Path:
             raise WeightsError(f"{artefact} is not a .gguf file")
         return artefact
     _check_finished(artefact)
-    found = sorted(path for path in artefact.iterdir() if path.suffix == ".gguf")
+    found = [path for path in _ggufs(artefact) if not path.name.startswith(_PROJECTOR)]
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise WeightsError(f"{artefact} must hold exactly one .gguf, and holds {names}")
     return found[0]
+
+
+def find_projector(artefact: Path) -> Path | None:
+    """What makes images and sounds into tokens: the one `mmproj*.gguf` of a folder, if it has one. Raises WeightsError: it has more."""
+    found = (
+        [path for path in _ggufs(artefact) if path.name.startswith(_PROJECTOR)] if artefact.is_dir() else []
+    )
+    if len(found) > 1:
+        raise WeightsError(f"{artefact} must hold at most one {_PROJECTOR}*.gguf, and holds {len(found)}")
+    return found[0] if found else None
+
+
+def _ggufs(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix == ".gguf")
 
 
 def _check_finished(folder: Path) -> None:

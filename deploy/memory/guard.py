@@ -14,7 +14,7 @@ from pathlib import Path
 from deploy.engine.engine import Engine
 from deploy.engine.flags import DEFAULTS
 from deploy.engine.spec import EngineSpec
-from deploy.engine.weights import find_gguf
+from deploy.engine.weights import find_gguf, find_projector
 from deploy.memory.gguf import read_metadata
 from deploy.memory.sizing import (
     GIB,
@@ -149,7 +149,8 @@ def weights_of(spec: EngineSpec) -> int:
     if spec.artefact is None:
         return 0
     if spec.dialect == "llama-server":
-        return find_gguf(spec.artefact).stat().st_size
+        files = (find_gguf(spec.artefact), find_projector(spec.artefact))
+        return sum(path.stat().st_size for path in files if path is not None)
     return _sum_of(spec.artefact)
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from quantizer.verify import prediction
 
 if TYPE_CHECKING:
     from quantizer.verify.keep import KeptLayers
-
-CAVEAT: Final = (
-    "The words are not calibrated: they put layers, and fine-tunes of one model, in order. Whether a model still"
-    " behaves, only the gate can say."
-)
 
 
 def add(verbs: Any) -> None:
@@ -38,10 +35,16 @@ def run(args: argparse.Namespace) -> int:
 
     track = list if args.json else _with_progress_bar
     layers = assess(args.base, args.source, track, cost.chosen_device(args.device))
-    rows = [layer.as_json() for layer in (*layers, whole(layers))]
+    everything = whole(layers)
+    rows = [layer.as_json(everything.weights) for layer in (*layers, everything)]
+    survives = {
+        name: one.within(everything.delta_to_step, everything.weights)
+        for name, one in (("manners", prediction.MANNERS), ("knowledge", prediction.KNOWLEDGE))
+    }
     if args.json:
         keep = [one.as_json() for one in keep_first(layers)]
-        told = {"calibrated": False, "whole": rows[-1], "layers": rows[:-1], "keep": keep}
+        told = {"survives": survives, "calibrated": prediction.measured(everything.weights)}
+        told |= {"whole": rows[-1], "layers": rows[:-1], "keep": keep}
         print(json.dumps(told, indent=2, allow_nan=False))
         return 0
     print("delta/step  sign kept  cosine   norm  risk    layer")
@@ -51,8 +54,21 @@ def run(args: argparse.Namespace) -> int:
         )
         print(f"{figures}  {row['risk']:<6}  {row['name']}")
     print("\n".join(_to_keep(keep_first(layers), rows[-1]["cosine"])))
-    print(CAVEAT)
+    print(_survives(survives, everything.weights))
     return 0
+
+
+def _survives(shares: Mapping[str, float], weights: int) -> str:
+    told = ", ".join(f"{share:.1%} of the {name}" for name, share in shares.items())
+    size = (
+        ""
+        if prediction.measured(weights)
+        else (
+            f" Measured were models of {prediction.WEIGHTS[0] / 1e6:.1f} to {prediction.WEIGHTS[1] / 1e6:.0f} million weights;"
+            f" yours, with {weights / 1e6:,.1f}, is taken as the nearest of them."
+        )
+    )
+    return f"predicted to survive the recipe default: {told} (docs/study/ladder.md).{size} Only the gate can say."
 
 
 def _to_keep(found: Iterable[KeptLayers], cosine: float) -> Iterable[str]:

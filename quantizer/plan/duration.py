@@ -23,13 +23,16 @@ COMPILING: Final = 60.0
 """Seconds of the first steps, once, until torch.compile has made its kernels. Measured: the same runs, with cold caches."""
 MOVED: Final = 26
 """Bytes a parameter and step: weights, moments and gradients are read and written, rounded weights made twice."""
+MOVED_4BIT: Final = 138
+"""The same with torchao's 4-bit moments, whose step is many kernels. Measured: QAD of the 27B shape in
+docs/study/low-bit/real_size.json, one H200."""
 SEARCH_AWQ: Final = 15_400
 """Bytes that AWQ's search moves for a quantized weight, eleven alphas, at the data sheet's bandwidth. Measured: 22.2 s for the
 9B shape on one H200 (whole-path.json); 1.28 s for 0.47B on one H100 (bench.json) are two thirds of that."""
 SEARCH_MSE: Final = 1400
 """The same for the sweep of 35 scales, at 40 bytes each. Counted, not measured."""
-FED_BACK_COLUMN: Final = 3e-5
-"""Error feedback, a column: six kernels are launched. Counted, not measured."""
+FED_BACK_COLUMN: Final = 1e-4
+"""Error feedback, a column: six kernels are launched. Measured: delta of the 9B shape in docs/study/whole-path.json, one H200."""
 READ, WRITTEN = 1.4e9, 0.5e9
 """Bytes a second from and to the disk, with starting and hashing, and with packing and the proof. Measured: ptq of
 whole-path.json, 16 CPU cores."""
@@ -73,9 +76,17 @@ def forward_seconds(job: Job, chip: Accelerator, tokens: int) -> float:
 
 
 def step_seconds(job: Job, chip: Accelerator) -> float:
-    """One optimizer step: 6 P operations a token (a recomputed forward is in the measured share), and the bytes that the
-    optimizer moves."""
+    """One optimizer step: 6 P operations a token (a recomputed forward is in the measured share, a quarter of the work), and
+    the bytes that the optimizer moves."""
     assert job.train is not None
     share = TRAIN_HYBRID if job.model.deltanet_layers else TRAIN_DENSE
-    products = 6 * job.model.parameters * job.train.batch_tokens / (chip.flops * share * job.processes)
-    return products + MOVED * job.model.parameters / chip.bandwidth
+    kept = min(job.train.kept_layers, job.model.layers) / job.model.layers if job.train.recompute else 0.0
+    products = (
+        (1 - kept / 4)
+        * 6
+        * job.model.parameters
+        * job.train.batch_tokens
+        / (chip.flops * share * job.processes)
+    )
+    moved = MOVED_4BIT if job.train.optimizer == "adamw_4bit" else MOVED
+    return products + moved * job.model.parameters / chip.bandwidth

@@ -3,8 +3,8 @@
 Each layer is rounded as by the recipe `default`: the largest weight of each block, and one tensor scale for the layers
 that a server fuses. Weights are read and rounded in slices of rows, so memory does not grow with the model.
 
-The words of the risk are by the cosine between the change before and after rounding. They are not calibrated: they
-put layers, and fine-tunes of one model, in order; what a cosine costs in manners is not known.
+The word of a layer's risk is that of a model all of whose layers were changed as much against their steps
+(`quantizer.verify.prediction`); that of all layers is the prediction for the model.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,16 +24,17 @@ from quantizer.core.errors import SourceError
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.selection import ALWAYS_KEPT
 from quantizer.nvfp4 import blocks
-from quantizer.verify.folder import Folder, open_intact_folder
+from quantizer.verify import prediction
+from quantizer.verify.folder import Folder, open_intact_folder, pinned
 from quantizer.verify.report import FineTuneDelta
 from quantizer.verify.values import fine_tune_delta
 
-RISKS: Final = ((0.9, "low"), (0.5, "medium"), (-1.0, "high"))
-"""From the least cosine to its word, in order."""
 UNCHANGED: Final = "none"
 FLOATS: Final = frozenset(("BF16", "F16", "F32"))
-ROWS_BYTES: Final = 8 * 2**20
-"""Of the weights that are rounded at a time."""
+ROWS_BYTES: Final = 32 * 2**20
+"""Of the weights in float32 that are rounded at a time; on a GPU GPU_PARTS times as much, in each of READERS threads."""
+GPU_PARTS: Final = 8
+READERS: Final = 4
 _DECODER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.\d+\.")
 
 
@@ -50,15 +52,13 @@ class LayerRisk:
         """The change over the blocks' step, both as root mean squares."""
         return math.sqrt(self.delta.wanted / self.steps) if self.steps else 0.0
 
-    @property
-    def risk(self) -> str:
-        """One of RISKS, or UNCHANGED."""
-        if not self.delta.moved:
-            return UNCHANGED
-        return next((word for least, word in RISKS if self.delta.cosine >= least), RISKS[-1][1])
+    def risk(self, weights: int) -> str:
+        """The word for it in a model with so many weights in these layers, or UNCHANGED."""
+        return prediction.risk(self.delta_to_step, weights) if self.delta.moved else UNCHANGED
 
-    def as_json(self) -> dict[str, Any]:
-        """The layer's figures. norm: the length of the change after rounding over that before."""
+    def as_json(self, weights: int) -> dict[str, Any]:
+        """The layer's figures. weights: of all layers of the model. norm: the length of the change after rounding over that
+        before."""
         delta = self.delta
         return {
             "name": self.name,
@@ -68,7 +68,7 @@ class LayerRisk:
             "sign_kept": delta.sign_kept,
             "cosine": delta.cosine,
             "norm": math.sqrt(delta.got / delta.wanted) if delta.wanted else 0.0,
-            "risk": self.risk,
+            "risk": self.risk(weights),
         }
 
 
@@ -99,15 +99,26 @@ def assess(
     for name in names:
         _check(before, after, f"{name}.weight")
     groups = {name: group for group in fused_groups(names) for name in group}
-    scales: dict[str, Tensor] = {}
-    found = []
-    for name in track(names):
-        if name not in scales:
-            group = groups.get(name, (name,))
-            largest = torch.stack([_amax(after, member, device) for member in group]).amax()
-            scales |= dict.fromkeys(group, blocks.tensor_scale(largest))
-        found.append(_layer(before, after, name, scales[name], device))
-    return tuple(found)
+    together = list(dict.fromkeys(groups.get(name, (name,)) for name in names))
+    found: dict[str, LayerRisk] = {}
+    waiting: dict[str, Future[list[LayerRisk]]] = {}
+    # On a GPU most of the time is spent reading, which does not keep one thread's core busy.
+    with ThreadPoolExecutor(READERS if torch.device(device).type == "cuda" else 1) as pool:
+        for group in together:
+            made = pool.submit(_group, before, after, group, device)
+            waiting |= dict.fromkeys(group, made)
+        for name in track(names):
+            found |= {layer.name: layer for layer in waiting[name].result()}
+    return tuple(found[name] for name in names)
+
+
+def _group(
+    before: Folder, after: Folder, group: tuple[str, ...], device: str | torch.device
+) -> list[LayerRisk]:
+    """Layers that a server fuses, under their common scale."""
+    largest = torch.stack([_amax(after, member, device) for member in group]).amax()
+    scale = blocks.tensor_scale(largest)
+    return [_layer(before, after, name, scale, device) for name in group]
 
 
 def _layers(folder: Folder) -> list[str]:
@@ -136,9 +147,10 @@ def _check(before: Folder, after: Folder, name: str) -> None:
 
 
 def _parts(folder: Folder, name: str, device: str | torch.device) -> Iterator[Tensor]:
-    columns = folder.tensors[name].shape[1]
-    for _, part in folder.parts(name, max(1, ROWS_BYTES // (4 * columns))):
-        yield part.to(device).float()
+    columns, place = folder.tensors[name].shape[1], torch.device(device)
+    size = ROWS_BYTES * (GPU_PARTS if place.type == "cuda" else 1)
+    for _, part in folder.parts(name, max(1, size // (4 * columns))):
+        yield pinned(part, place).to(place).float()
 
 
 def _amax(folder: Folder, name: str, device: str | torch.device) -> Tensor:

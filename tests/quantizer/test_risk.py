@@ -77,25 +77,33 @@ def test_a_smaller_change_is_at_a_higher_risk(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And none at all at none."""
-    found = {}
-    for strength in (0.01, 0.1, 1.0):
+    found = []
+    for strength in (0.001, 0.02, 1.0):
         source = save_source(tmp_path / f"{strength}", tuned(strength))
-        found[strength] = told(base, source, capsys)["whole"]
-    cosines = [row["cosine"] for row in found.values()]
+        found.append(told(base, source, capsys))
+    for part, name in (("whole", "cosine"), ("whole", "delta_to_step"), ("survives", "manners")):
+        figures = [one[part][name] for one in found]
+        assert figures == sorted(set(figures))
 
-    assert [row["risk"] for row in found.values()] == ["high", "medium", "low"]
-    assert cosines == sorted(cosines)
+    assert [one["whole"]["risk"] for one in found] == ["high", "medium", "low"]
     assert told(base, base, capsys)["whole"]["risk"] == "none"
 
 
-def test_the_table_says_that_its_words_are_not_calibrated(
-    base: Path, capsys: pytest.CaptureFixture[str]
+def test_the_table_says_what_is_predicted_and_for_which_sizes(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["quantize", "risk", "--base", str(base), "--source", str(base), "--device", "cpu"]) == 0
+    """A model of a few thousand weights is smaller than any that was measured, and that is said."""
+    source = save_source(tmp_path / "source", tuned(0.1))
+    argv = ["quantize", "risk", "--base", str(base), "--source", str(source), "--device", "cpu"]
+    assert main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
+    figures = told(base, source, capsys)
 
-    assert "not calibrated" in lines[-1] and lines[len(LINEAR) + 1].endswith("all layers")
+    assert lines[len(LINEAR) + 1].endswith("all layers")
     assert lines[len(LINEAR) + 2].startswith("to keep first")
+    assert f"{figures['survives']['manners']:.1%} of the manners" in lines[-1]
+    assert "is taken as the nearest" in lines[-1] and lines[-1].endswith("Only the gate can say.")
+    assert not figures["calibrated"]
 
 
 def test_what_to_keep_first_is_the_noisiest_for_its_bytes(base: Path, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import random
+import tarfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,6 @@ from quantizer.experiments.nano.recipe import ModelShape
 from quantizer.experiments.study import ladder_page
 from quantizer.experiments.study.grid import BASE
 from quantizer.experiments.study.survival import (
-    Fit,
     SurvivalCell,
     counts_of,
     fit,
@@ -25,6 +26,8 @@ from quantizer.experiments.study.survival import (
     read_cells,
     weights_of,
 )
+from quantizer.verify import prediction
+from quantizer.verify.prediction import Prediction
 
 CASES = [{"id": f"c{i}", "group": "fact" if i < 4 else "call"} for i in range(10)]
 SHAPE = ModelShape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, intermediate=384)
@@ -56,8 +59,20 @@ def write(folder: Path, **records: dict[str, Any]) -> Path:
     return folder
 
 
+def pack(target: Path, **records: dict[str, Any]) -> Path:
+    """As `collect` does."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(target, "w:xz") as tar:
+        for name, one in records.items():
+            text = json.dumps(one).encode()
+            about = tarfile.TarInfo(f"gentle/{name}.json")
+            about.size = len(text)
+            tar.addfile(about, io.BytesIO(text))
+    return target
+
+
 def test_only_what_the_fine_tune_had_can_survive(tmp_path: Path) -> None:
-    cells = read_cells(write(tmp_path / "ladder", **{"1.3M-seed1": record(1)}))
+    cells = read_cells(pack(tmp_path / "ladder.tar.xz", **{"1.3M-seed1": record(1)}))
     found = next(one for one in cells if one.strength == "1e-5" and one.method == "default")
     # Kept by the fine-tune: all but c9. Lost of these: c0, c2, c8 by manners. Gained: c9.
     assert (found.manners, found.gained) == ((6, 9), 1)
@@ -67,12 +82,12 @@ def test_only_what_the_fine_tune_had_can_survive(tmp_path: Path) -> None:
 
 
 def test_an_older_run_knows_its_ratio_by_how_far_it_moved(tmp_path: Path) -> None:
-    write(tmp_path / "ladder", **{"1.3M-seed1": record(1)})
+    packed = pack(tmp_path / "ladder.tar.xz", **{"1.3M-seed1": record(1)})
     old = record(2, "thin")
     del old["models"][BASE], old["models"]["thin"]["risk"]
     old["models"]["thin"]["moved"] = 0.02
     write(tmp_path, **{"1.3M-seed2": old, "6.8M-seed2": old | {"size": "6.8M"}})
-    cells = read_cells(tmp_path / "ladder", tmp_path)
+    cells = read_cells(packed, tmp_path)
     found = [one for one in cells if one.strength == "thin"]
     assert {one.size for one in found} == {"1.3M"}  # nothing relates the two at the other size
     wanted = ratio_of(record(1)["models"]["1e-5"]["risk"])
@@ -91,7 +106,7 @@ def test_the_weights_are_those_of_the_linear_layers() -> None:
     assert weights_of(asdict(SHAPE)) == sum(linear)
 
 
-def made_of(truth: Fit, seeds: int = 3) -> list[SurvivalCell]:
+def made_of(truth: Prediction, seeds: int = 3) -> list[SurvivalCell]:
     draw, found = random.Random(1), []
     for seed in range(seeds):
         for weights in (1_000_000, 7_000_000, 50_000_000):
@@ -107,7 +122,7 @@ def made_of(truth: Fit, seeds: int = 3) -> list[SurvivalCell]:
 
 
 def test_the_fit_finds_what_the_cells_were_made_of() -> None:
-    truth = Fit(2.0, 0.7, 0.9)
+    truth = Prediction(2.0, 0.7, 0.9)
     found = fit(counts_of(made_of(truth), "manners"))
     assert asdict(found) == pytest.approx(asdict(truth), abs=0.12)
     cells = made_of(truth)
@@ -118,12 +133,34 @@ def test_the_fit_finds_what_the_cells_were_made_of() -> None:
 
 
 def test_where_nothing_is_lost_the_fit_is_finite() -> None:
-    cells = [replace(one, manners=(2000, 2000)) for one in made_of(Fit(2.0, 0.7, 0.9))]
+    cells = [replace(one, manners=(2000, 2000)) for one in made_of(Prediction(2.0, 0.7, 0.9))]
     assert fit(counts_of(cells, "manners"))(0.01, 10**7) > 0.99
 
 
+def test_what_is_shipped_is_the_fit_of_the_committed_cells() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "study"
+    cells = read_cells(folder / "ladder.tar.xz", folder)
+    shipped = {"manners": prediction.MANNERS, "facts": prediction.KNOWLEDGE}
+    assert ladder_page.fits(cells) == shipped
+    weights = [one.weights for one in cells]
+    assert (min(weights), max(weights)) == (
+        prediction.WEIGHTS[0],
+        pytest.approx(prediction.WEIGHTS[1], rel=0.01),
+    )
+
+
+def test_outside_of_what_was_measured_the_nearest_is_taken() -> None:
+    most = prediction.MANNERS(0.1, prediction.WEIGHTS[1])
+    assert prediction.MANNERS.within(0.1, 9_000_000_000) == most
+    assert prediction.MANNERS.within(0.0, 1000) == prediction.MANNERS(
+        prediction.RATIOS[0], prediction.WEIGHTS[0]
+    )
+    assert prediction.risk(0.001, 786_432) == "high" and prediction.risk(0.1, 9_000_000_000) == "low"
+    assert prediction.measured(7_000_000) and not prediction.measured(9_000_000_000)
+
+
 def test_the_page_and_the_picture(tmp_path: Path) -> None:
-    write(tmp_path / "ladder", **{f"1.3M-seed{seed}": record(seed) for seed in (1, 2, 3)})
+    pack(tmp_path / "ladder.tar.xz", **{f"1.3M-seed{seed}": record(seed) for seed in (1, 2, 3)})
     (tmp_path / "ladder.md").write_text(f"# Mine\n{ladder_page.BEGIN}\nold\n{ladder_page.END}\nafter\n")
     ladder_page.write(tmp_path)
     page = (tmp_path / "ladder.md").read_text()

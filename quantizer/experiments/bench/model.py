@@ -61,7 +61,7 @@ def rows(size: Size, share: float, mixed: bool) -> list[TrainingSample]:
     return [
         _row(
             rng,
-            rng.integers(size.tokens // 8, size.tokens + 1) if mixed else size.tokens,
+            int(rng.integers(size.tokens // 8, size.tokens + 1)) if mixed else size.tokens,
             share,
             size.shape["vocab_size"],
         )

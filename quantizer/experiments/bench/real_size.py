@@ -26,6 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
+from quantizer.data.batches import collate
+from quantizer.experiments.bench.model import even_rows, random_qwen3_5
 from quantizer.experiments.bench.shapes import SHAPES
 from quantizer.recipes.recipe import Layers, Train
 
@@ -77,10 +81,6 @@ TINY: Final = Setting(
 
 def measure(setting: Setting, device: str) -> dict[str, Any]:
     """Run one setting in this process. Times are medians over the steps after `WARM`."""
-    import torch
-
-    from quantizer.data.batches import collate
-    from quantizer.experiments.bench.model import even_rows, random_qwen3_5
     from quantizer.layers.attach import attach, make_plan
     from quantizer.layers.deltanet import use_chunks
     from quantizer.layers.linear import hold_weights
@@ -143,8 +143,6 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
 @contextmanager
 def _part(figures: dict[str, Any], name: str) -> Iterator[None]:
     """Seconds and peak memory of a `with` block."""
-    import torch
-
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.synchronize()
@@ -240,8 +238,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _training(given: argparse.Namespace) -> int:
     """Run the settings that fit the budget, and print the table."""
-    import torch
-
     from quantizer.core.cost import default_device, device_name
 
     named = {setting.name: setting for setting in (*all_settings(), TINY)}

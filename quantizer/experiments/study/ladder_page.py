@@ -18,7 +18,6 @@ from quantizer.experiments.study.plot import (
     scatter,
 )
 from quantizer.experiments.study.survival import (
-    Fit,
     SurvivalCell,
     counts_of,
     fit,
@@ -26,8 +25,9 @@ from quantizer.experiments.study.survival import (
     read_cells,
     share,
 )
+from quantizer.verify.prediction import Prediction
 
-PAGE: Final = "ladder.md"
+PAGE, RAW = "ladder.md", "ladder.tar.xz"
 BEGIN, END = "<!-- made by python -m quantizer.experiments.study ladder-report -->", "<!-- to here -->"
 PLAIN: Final = "default"
 POWERS: Final = (-3, 1)
@@ -37,8 +37,8 @@ WHAT: Final = {"manners": "manners", "facts": "knowledge"}
 
 
 def write(folder: Path) -> None:
-    """Write ladder.md between its marks, and ladder.svg, from the raw results in `ladder`."""
-    cells = read_cells(folder / "ladder", folder)
+    """Write ladder.md between its marks, and ladder.svg, from the raw results in ladder.tar.xz."""
+    cells = read_cells(folder / RAW, folder)
     page = folder / PAGE
     text = page.read_text("utf-8") if page.exists() else f"# The ladder\n\n{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN, 1)
@@ -133,7 +133,7 @@ def _by_ce(group: Sequence[SurvivalCell], cells: Sequence[SurvivalCell]) -> str:
 # --------------------------------------------------------------------------------------- the prediction
 
 
-def fits(cells: Sequence[SurvivalCell]) -> dict[str, Fit]:
+def fits(cells: Sequence[SurvivalCell]) -> dict[str, Prediction]:
     """The prediction of manners and of knowledge, fitted on every cell of plain rounding."""
     plain = [cell for cell in cells if cell.method == PLAIN and cell.ratio > 0]
     return {what: fit(counts) for what in WHAT if (counts := counts_of(plain, what))}
@@ -191,11 +191,17 @@ def plot(cells: Sequence[SurvivalCell]) -> str:
         series = [
             ScatterSeries("manners", _points(mine, "manners", PLAIN), curves.get("manners", ()), 1),
             ScatterSeries("knowledge", _points(mine, "facts", PLAIN), curves.get("facts", ()), 2),
-            ScatterSeries("manners, weights alone", _points(mine, "manners", f"{PLAIN}-w"), (), 5),
-            ScatterSeries("manners, delta", _points(mine, "manners", "delta"), (), 3),
+            ScatterSeries("weights alone", _points(mine, "manners", f"{PLAIN}-w"), (), 5),
+            ScatterSeries("delta", _points(mine, "manners", "delta"), (), 3),
         ]
         charts.append(
-            scatter(f"{size}: survived", series, POWERS, WIDTH * len(charts), ChartAxis(0.5, 1.0, 0.1))
+            scatter(
+                f"{size}: what survived; dashed: predicted",
+                series,
+                POWERS,
+                WIDTH * len(charts),
+                ChartAxis(0.7, 1.0, 0.05),
+            )
         )
     return picture(charts, max(1, len(charts)))
 

@@ -160,10 +160,12 @@ class Study:
         made = packs(rows.enough(chosen, strength.steps * each), each, self.pad, self.seed)
         record = self._learn(model, made, strength.steps, strength.lr, warmup=0.05, rank=strength.lora)
         self._write(strength.name, model)
+        layers = assess(self._folder(BASE), folder, device=self.device)
+        weights = sum(layer.weights for layer in layers)
         self.record["models"][strength.name] |= {
             "fine_tune": record,
             "moved": _moved(base, model.state_dict()),
-            "risk": [layer.as_json() for layer in assess(self._folder(BASE), folder, device=self.device)],
+            "risk": [layer.as_json(weights) for layer in layers],
         }
         return folder
 

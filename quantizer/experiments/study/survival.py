@@ -4,14 +4,15 @@
   survival of knowledge   of the facts that the fine-tune knew, the share that the rounded model knows
   survival of the change  (CE of the base - CE of the fine-tune) after rounding both, over the same before
 
-The prediction is a logistic regression of the first two on two numbers that the weights alone give: the ratio of the
-change to the step, and how many weights there are.
+`quantizer.verify.prediction` predicts the first two; here it is fitted, as a logistic regression, and tested.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,11 @@ import numpy as np
 from gates.stats.binomial import wilson
 from quantizer.experiments.study.grid import BASE, FIRST_RATES, RATES
 from quantizer.experiments.study.results import MANNERS, results_folder
+from quantizer.verify.prediction import Prediction
 
 FACT: Final = "fact"
+RAW: Final = re.compile(r"-seed\d+\.json$")
+"""The names of raw results; logs may be beside them."""
 ROUNDS: Final = 50
 RIDGE: Final = 1e-3
 """Keeps a fit finite where nothing was lost."""
@@ -49,10 +53,11 @@ class SurvivalCell:
 
 
 def read_cells(ladder: Path, older: Path | None = None) -> list[SurvivalCell]:
-    """Every cell of the ladder, and those of the study before it. Of these it is known how far the weights moved, not by
+    """Every cell of the ladder, a file as `collect` packs it, and those of the study before it. Of these it is known how far the weights moved, not by
     how many steps; the ladder says how the two relate in a model of the same size."""
-    records = [(path, json.loads(path.read_text("utf-8"))) for path in sorted(ladder.glob("*-seed*.json"))]
-    found = [cell for path, record in records for cell in _cells(f"ladder/{path.stem}", record, {})]
+    with tarfile.open(ladder) as packed:
+        records = [(member.name, _unpacked(packed, member)) for member in packed if RAW.search(member.name)]
+    found = [cell for name, record in records for cell in _cells(f"ladder/{name}", record, {})]
     if older is None:
         return found
     steps = _steps(record for _, record in records)
@@ -63,6 +68,14 @@ def read_cells(ladder: Path, older: Path | None = None) -> list[SurvivalCell]:
                 name = path.stem if rates == FIRST_RATES else f"{rates}/{path.stem}"
                 found += _cells(name, record, steps)
     return found
+
+
+def _unpacked(packed: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
+    file = packed.extractfile(member)
+    assert file is not None
+    with file:
+        record: dict[str, Any] = json.load(file)
+    return record
 
 
 def ratio_of(layers: Iterable[Mapping[str, Any]]) -> float:
@@ -134,24 +147,11 @@ def _survived(
 # ------------------------------------------------------------------------------------------------ the fit
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """log odds of survival = intercept + by_ratio * log10 ratio + by_weights * log10(weights / a million)."""
-
-    intercept: float
-    by_ratio: float
-    by_weights: float
-
-    def __call__(self, ratio: float, weights: int) -> float:
-        x = _features(ratio, weights)
-        return 1 / (1 + math.exp(-float(np.dot(x, (self.intercept, self.by_ratio, self.by_weights)))))
-
-
 def _features(ratio: float, weights: int) -> tuple[float, float, float]:
     return 1.0, math.log10(ratio), math.log10(weights / 1e6)
 
 
-def fit(counts: Sequence[tuple[float, int, tuple[int, int]]]) -> Fit:
+def fit(counts: Sequence[tuple[float, int, tuple[int, int]]]) -> Prediction:
     """The most likely coefficients, with a slight preference for small ones. counts: (ratio, weights, (survived, asked))."""
     x = np.array([_features(ratio, weights) for ratio, weights, _ in counts])
     right, asked = (np.array([pair[i] for *_, pair in counts], dtype=float) for i in (0, 1))
@@ -162,7 +162,7 @@ def fit(counts: Sequence[tuple[float, int, tuple[int, int]]]) -> Fit:
         curve = (x.T * (asked * p * (1 - p))) @ x + RIDGE * np.eye(3)
         step = np.linalg.solve(curve, slope)
         found = found + step * min(1.0, 2.0 / max(1e-9, float(np.abs(step).max())))
-    return Fit(*(round(float(value), 4) for value in found))
+    return Prediction(*(round(float(value), 4) for value in found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class FitError:
 
 
 def held_out_error(
-    model: Fit, trained: Sequence[SurvivalCell], held_out: Sequence[SurvivalCell], what: str
+    model: Prediction, trained: Sequence[SurvivalCell], held_out: Sequence[SurvivalCell], what: str
 ) -> FitError:
     """The error of a prediction on cells that it was not fitted on."""
     right, asked = (sum(getattr(cell, what)[i] for cell in trained) for i in (0, 1))

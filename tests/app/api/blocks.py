@@ -23,6 +23,7 @@ from app.api.messages import Messages
 from app.api.responses import Responses
 from app.api.surface import Surface
 from app.errors.tree import RequestError
+from deploy.engine.samples import SAMPLES
 
 USED, HINT, HANDED_BACK, REFUSED = "used", "ignored", "accepted", "refused"
 
@@ -126,6 +127,8 @@ def _chat(role: str, *before: dict[str, Any]) -> Callable[[dict[str, Any]], dict
     return lambda block: {"model": "m", "messages": [*before, {"role": role, **block}]}
 
 
+IMAGE = SAMPLES["image"]
+PNG = IMAGE["image_url"]["url"].partition(",")[2]
 _MESSAGES, _RESPONSES, _CHAT = Messages(), Responses(), ChatCompletions()
 _PARAMETERS = {"type": "object"}
 _CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -146,6 +149,8 @@ BLOCKS = (
           _anthropic("ToolUseBlockParam"), ("cache_control", "caller", "toolset_name")),
     Block(_MESSAGES, "`tool_result`", _turn("user"), {"type": "tool_result", "tool_use_id": "c"},
           _anthropic("ToolResultBlockParam"), ("cache_control", "toolset_name")),
+    Block(_MESSAGES, "`image`", _turn("user"), {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+          _anthropic("ImageBlockParam"), ("cache_control", "transformations")),
     Block(_MESSAGES, "`thinking`", _turn("assistant"), {"type": "thinking", "thinking": "t"},
           _anthropic("ThinkingBlockParam"), (), ("signature",)),
     Block(_MESSAGES, "`redacted_thinking`", _turn("assistant"), {"type": "redacted_thinking"},
@@ -155,6 +160,8 @@ BLOCKS = (
     Block(_RESPONSES, "message", _item, {"type": "message", "role": "assistant", "content": "a"},
           (responses.EasyInputMessageParam, response_input_param.Message, responses.ResponseOutputMessageParam), ("phase",), ("id", "status")),
     Block(_RESPONSES, "`input_text`", _part("user"), {"type": "input_text", "text": "a"}, (responses.ResponseInputTextParam,), ("prompt_cache_breakpoint",)),
+    Block(_RESPONSES, "`input_image`", _part("user"), {"type": "input_image", "image_url": IMAGE["image_url"]["url"]},
+          (responses.ResponseInputImageParam,), ("file_id", "prompt_cache_breakpoint")),
     Block(_RESPONSES, "`output_text`", _part("assistant"), {"type": "output_text", "text": "a"}, (responses.ResponseOutputTextParam,), (),
           ("annotations", "logprobs")),
     Block(_RESPONSES, "`function_call`", _item, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
@@ -169,6 +176,8 @@ BLOCKS = (
           (chat.ChatCompletionAssistantMessageParam, chat.ChatCompletionUserMessageParam, chat.ChatCompletionSystemMessageParam), (), ("refusal",), ("audio", "function_call")),
     Block(_CHAT, "`text`", lambda block: _chat("user")({"content": [block]}), {"type": "text", "text": "a"},
           (chat.ChatCompletionContentPartTextParam,)),
+    Block(_CHAT, "`image_url`", lambda block: _chat("user")({"content": [block]}), {**IMAGE}, (chat.ChatCompletionContentPartImageParam,)),
+    Block(_CHAT, "`input_audio`", lambda block: _chat("user")({"content": [block]}), {**SAMPLES["audio"]}, (chat.ChatCompletionContentPartInputAudioParam,)),
     Block(_CHAT, "`tools[].function`", lambda it: {**_chat("user")({"content": "a"}), "tools": [{"type": "function", "function": it}]},
           {"name": "f"}, (FunctionDefinition,)),
 )  # fmt: skip

@@ -110,7 +110,7 @@ _TIER = "there is one tier"
 _MEMORY = "this gateway keeps nothing: send the whole conversation each time"
 
 CHAT = {
-    "messages": row([*_TURN, *_TURN], "text parts only; old thoughts are left out"),
+    "messages": row([*_TURN, *_TURN], "text, images and sounds, see below; old thoughts are left out"),
     "model": kept("annie", "a public model of the configuration"),
     "audio": row({"voice": "a", "format": "wav"}, "replies are text"),
     "frequency_penalty": row(0.5),
@@ -187,7 +187,7 @@ RESPONSE = {
     "include": row(
         ["reasoning.encrypted_content"], "there is no such output; `message.output_text.logprobs` is 400"
     ),
-    "input": row("b", "a text, or messages, calls, their results and thoughts"),
+    "input": row("b", "a text, or messages, calls, their results and thoughts; images and sounds, see below"),
     "instructions": row("b"),
     "max_output_tokens": row(5, _LIMITS),
     "max_tool_calls": row(1, "this gateway runs no tool"),
@@ -217,7 +217,7 @@ RESPONSE = {
 }
 COUNTED = {
     "cache_control": row({"type": "ephemeral"}, _CACHE + "; in a block the same, see below"),
-    "messages": row([*_TURN, *_TURN], "text, calls, their results and thoughts"),
+    "messages": row([*_TURN, *_TURN], "text, images, calls, their results and thoughts"),
     "model": CHAT["model"],
     "output_config": kept(
         {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "the form is no part of the prompt"
@@ -249,7 +249,8 @@ MESSAGE = COUNTED | {
     ),
     "service_tier": row("standard_only", _TIER),
     "stop_sequences": row(
-        ["."], "vLLM tells which one ended the reply (`stop_sequence`); llama-server does not"
+        ["."],
+        "`stop_sequence` tells which one ended the reply: vLLM says it; llama-server does not, so the gateway looks for up to 16 of up to 64 characters itself",
     ),
     "stream": CHAT["stream"],
     "temperature": CHAT["temperature"],

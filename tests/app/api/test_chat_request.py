@@ -67,14 +67,21 @@ REFUSED: list[tuple[Any, int, str, str | None]] = [
         turns({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y"}}]}),
         400,
         "unsupported_content",
-        "messages.0.content.0.type",
+        "messages.0.content.0.image_url.url",
     ),
     (
         turns({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}),
         400,
+        "missing_field",
+        "messages.0.content.0.input_audio.data",
+    ),
+    (
+        turns({"role": "user", "content": [{"type": "file", "file": {}}]}),
+        400,
         "unsupported_content",
         "messages.0.content.0.type",
     ),
+    (turns({"role": "user", "content": [{"text": "a"}]}), 400, "missing_field", "messages.0.content.0.type"),
     (
         turns({"role": "user", "content": [{"type": "text"}]}),
         400,

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 import pytest_asyncio
 
+from app.api import unserved
 from app.api.chat_request import ChatRequest
 from app.api.engine_request import AskedEngine, upstream_body, without_thoughts
 from app.api.surface import ParsedRequest
@@ -165,12 +166,19 @@ DANGEROUS = {
 }  # fmt: skip
 
 
+async def test_a_dangerous_field_that_would_change_the_reply_is_refused(houses: dict[str, House]) -> None:
+    for name in sorted(DANGEROUS & unserved.CHAT.keys()):
+        home = houses["vllm"]
+        answer = await home.ask(home.body() | {name: 1})
+        assert (answer.status, answer.error["param"]) == (400, name)
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_field_that_goes_nowhere_is_named(houses: dict[str, House], dialect: str) -> None:
     """Nothing is dropped in silence, and nothing that steers a server or a proxy is passed on."""
     home = houses[dialect]
     home.engine.forget()
-    asked = sorted(DANGEROUS | set().union(*OWN_FIELDS.values()))
+    asked = sorted((DANGEROUS - unserved.CHAT.keys()) | set().union(*OWN_FIELDS.values()))
     fields: dict[str, Any] = {**dict.fromkeys(asked, 1), "metadata": {"turn": "7"}, "store": False}
     answer = await home.ask(**fields)
     body = (await home.engine.request()).body

@@ -1,7 +1,9 @@
 """The `anthropic` package against the gateway: the Messages API over the one core."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -12,6 +14,7 @@ from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from tests.app.house import HELLO, House, house
+from tests.scale import PATIENCE
 from tests.script import (
     DONE,
     Hang,
@@ -123,7 +126,7 @@ async def test_what_the_engine_is_asked(home: House, client: AsyncAnthropic) -> 
         {"type": "function",
          "function": {"name": "web_search", "description": "Search.", "parameters": {"type": "object"}}}
     ]  # fmt: skip
-    wanted = {"max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 20, "stop": ["X"], "user": "u",
+    wanted = {"max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 20, "stop": None, "user": "u",
               "tool_choice": "auto", "parallel_tool_calls": False, "stream": True}  # fmt: skip
     assert {name: sent.get(name) for name in wanted} == wanted
     assert sent["chat_template_kwargs"] == {"enable_thinking": False}
@@ -212,11 +215,47 @@ async def test_arguments_that_are_no_object_are_not_passed_off_as_none(
     assert done.content[0].input == {"INVALID_JSON": '{"q": "ra'}
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_stop_sequence_is_told_where_the_engine_does_not_say_it(
+    home: House, client: AsyncAnthropic, stream: bool
+) -> None:
+    """llama-server cuts the text, and says "stop": so the gateway looks itself, and ends the engine's reply."""
+    timings = {"predicted_n": 5, "prompt_n": 4, "cache_n": 3}
+    end = chunk({"content": "ND and more"}, timings=timings)
+    home.engine.play(Head(), Say(text("One, E")), Say(text("two, E")), Say(end), Hang())
+    asked: dict[str, Any] = {**ASKED, "stop_sequences": ["never", "END"]}
+    if stream:
+        async with client.messages.stream(**asked) as it:
+            done = await it.get_final_message()
+    else:
+        done = await client.messages.create(**asked)
+    assert [block.text for block in done.content if block.type == "text"] == ["One, Etwo, "]
+    assert (done.stop_reason, done.stop_sequence) == ("stop_sequence", "END")
+    usage = done.usage
+    assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (4, 3, 5)
+    (seen,) = home.engine.requests
+    assert "stop" not in seen.body and seen.body["timings_per_token"] is True
+    async with asyncio.timeout(PATIENCE):
+        await seen.gone.wait()
+
+
+async def test_an_engine_that_says_it_is_sent_the_sequences(tmp_path: Path) -> None:
+    async with house(tmp_path, dialect="vllm") as home:
+        assert (await post(home, stop_sequences=["END"]))[0] == 200
+        assert home.engine.requests[0].body["stop"] == ["END"]
+
+
+async def test_sequences_too_long_to_be_looked_for_go_to_the_engine(home: House) -> None:
+    assert (await post(home, stop_sequences=["x" * 65]))[0] == 200
+    assert home.engine.requests[0].body["stop"] == ["x" * 65]
+
+
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
         (chunk({}, "stop"), ("end_turn", None)),
         (chunk({}, "length"), ("max_tokens", None)),
+        (chunk({}, "repetition"), ("max_tokens", None)),
         (chunk({}, "content_filter"), ("refusal", None)),
         (chunk({}, "stop").replace(b'"finish_reason"', b'"stop_reason": "END", "finish_reason"'),
          ("stop_sequence", "END")),
@@ -298,12 +337,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an image": (
         {"messages": [{"role": "user", "content": [
             {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}]}]},
-        "'image' is not served",
+        "source.type: Input should be 'base64'",
     ),
-    "an image in a result": (
+    "a document in a result": (
         {"messages": [{"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image"}]}]}]},
-        "only text parts are served",
+            {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "document"}]}]}]},
+        "'document' is not served",
     ),
     "a server's tool": ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
     "a choice without tools": ({"tool_choice": {"type": "any"}}, "tool_choice needs tools"),

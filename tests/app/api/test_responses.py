@@ -230,7 +230,7 @@ async def test_two_calls_are_two_items(home: House, client: AsyncOpenAI) -> None
 
 @pytest.mark.parametrize(
     ("reason", "expected"),
-    [("stop", ("completed", None)), ("length", ("incomplete", "max_output_tokens")),
+    [("stop", ("completed", None)), ("length", ("incomplete", "max_output_tokens")), ("repetition", ("incomplete", "max_output_tokens")),
      ("content_filter", ("incomplete", "content_filter"))],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [True, False])
@@ -310,7 +310,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no input": ({"input": None}, "input"),
     "an image": (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x"}]}]},
-        "only text parts are served",
+        "no address is fetched",
     ),
     "a reference": ({"input": [{"type": "item_reference", "id": "x"}]}, "'item_reference' is not served"),
     "a server's tool": ({"tools": [{"type": "web_search"}]}, "tools.0"),

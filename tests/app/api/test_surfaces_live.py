@@ -180,6 +180,19 @@ async def test_a_prompt_is_continued(client: AsyncOpenAI, stream: bool) -> None:
     assert "Paris" in await completion(client, prompt_of("What is the capital of France?"), stream)
 
 
+@both
+async def test_a_stop_sequence_of_a_real_llama_cpp_is_told(claude: AsyncAnthropic, stream: bool) -> None:
+    """It cuts the text and says "stop", as at its own end."""
+    asked = "What is the capital of Japan?"
+    done = await message(claude, asked, stream, stop_sequences=["Paris", "Tokyo"])
+    assert (done.content[0].text, done.stop_reason, done.stop_sequence) == (
+        "The capital of Japan is ", "stop_sequence", "Tokyo",
+    )  # fmt: skip
+    assert done.usage.input_tokens + done.usage.cache_read_input_tokens > 0 < done.usage.output_tokens
+    whole = await message(claude, asked, stream, stop_sequences=["Paris"])
+    assert (whole.stop_reason, whole.stop_sequence) == ("end_turn", None)
+
+
 async def test_an_engine_without_embeddings_says_so_and_goes_on(client: AsyncOpenAI) -> None:
     """It is asked for them often, and answers others all the same."""
     for _ in range(4):

@@ -150,7 +150,7 @@ def test_a_thought_is_not_ended_before_what_that_needs_is_known(means: Any, firs
 def test_what_is_held_of_an_ended_thought_is_thought() -> None:
     watch, pipeline = watched(ThoughtLimit(2, None, False, "restart"))
     feed(watch, pipeline, ROLE + piece("one ") + piece("two </thi"))
-    assert pipeline.cut() == [Thought(0, "one two </thi", "orphan")]
+    assert pipeline.cut() == [Thought(0, "one two ", "orphan")]
 
 
 def test_two_replies_are_one_in_the_usage() -> None:

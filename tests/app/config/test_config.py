@@ -190,6 +190,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (engine(command=["~no-such-user-here/vllm"]), r"^engines.far.command: .*no such home directory$"),
     (engine(command=["vllm"]), r"^engines.far.command: means nothing to the url driver$"),
     (engine(env={"A": 1}), r"^engines.far.env: must be a table of strings$"),
+    (engine(media="image"), r"^engines.far.media: must be a list of strings$"),
+    (engine(media=["video"]), r"^engines.far.media: must be one of image, audio, not 'video'$"),
     (engine(numerics="W4A4"), r"^engines.far.numerics: must be a table of strings$"),
     (
         engine(numerics={"speed": "high"}),

@@ -135,7 +135,7 @@ async def test_what_was_promoted_serves_on_when_the_file_names_another(tmp_path:
         assert (await it.promote("large"))["phase"] == "succeeded"
         config = it.config
     other = replace(config.engines["large"], args=("--ctx-size", "1024"))
-    model = config.models["annie"].model_copy(update={"live": "stranger"})
+    model = config.models["annie"].model_copy(update={"live": ("stranger",)})
     config = config.model_copy(
         update={"engines": {**config.engines, "large": other}, "models": {"annie": model}}
     )

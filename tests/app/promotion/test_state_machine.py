@@ -88,7 +88,9 @@ LEADS: list[tuple[OperationPhase, type, OperationPhase]] = [
     (P.ROLLING_BACK, EffectDone, P.ROLLING_BACK), (P.ROLLING_BACK, EffectFailed, P.ROLLING_BACK),
     (P.ROLLING_BACK, Restart, P.ROLLING_BACK),
 ]  # fmt: skip
-LEGAL = {(phase, kind) for phase, kind, _ in LEADS}
+OF_REPLICAS = {(P.ROLLING, kind) for kind in (EffectDone, EffectFailed, EffectRefused, Breached, Restart)}
+"""Where they lead: `test_rolling.py`."""
+LEGAL = {(phase, kind) for phase, kind, _ in LEADS} | OF_REPLICAS
 
 
 def ready(phase: OperationPhase, kind: type) -> OperationState:

@@ -23,6 +23,7 @@ from app.shadow.record import FinishedChat, parse
 from app.shadow.recorder import Recorder, recorder_for
 from app.shadow.store import Store
 from app.telemetry import log as logs
+from deploy.engine.samples import SAMPLES
 from tests.app import house as houses
 from tests.app.house import TOOLS, House
 from tests.scale import PATIENCE
@@ -33,10 +34,10 @@ DAY = date(2026, 11, 21)
 
 
 @asynccontextmanager
-async def recording(base: Path, **settings: Any) -> AsyncIterator[House]:
+async def recording(base: Path, media: list[str] | None = None, **settings: Any) -> AsyncIterator[House]:
     """A gateway that records all of it, unless told otherwise."""
     async with ScriptedEngine() as engine:
-        plain = houses.config(engine, base)
+        plain = houses.config(engine, base, media=media)
         shadow = Shadow(**{"record": True, "share": 1.0, **settings})
         async with houses.run(plain.model_copy(update={"shadow": shadow}), engine) as it:
             yield it
@@ -103,6 +104,20 @@ async def test_breaches_are_written_and_what_was_said_is_not(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
+async def test_a_chat_with_an_image_is_not_written(tmp_path: Path) -> None:
+    """Nobody redacts an image, and a replay without it would ask something else."""
+    async with recording(tmp_path, media=["image"]) as home:
+        shown = [
+            {
+                "role": "user",
+                "content": [SAMPLES["image"], {"type": "text", "text": "What do you make of it?"}],
+            }
+        ]
+        assert (await home.ask(messages=shown)).status == 200
+        await home.booked()
+        assert await written(home) == []
+
+
 async def test_a_chat_that_failed_is_not_written(tmp_path: Path) -> None:
     async with recording(tmp_path) as house:
         house.engine.play(*status(500))

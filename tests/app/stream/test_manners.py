@@ -309,6 +309,13 @@ def test_the_end_of_prose_is_no_half_tag(end: str, finish: str) -> None:
     assert heard_streaming(stream("Hi. " + end, finish=finish), policy()).content == "Hi. " + end
 
 
+@pytest.mark.parametrize("half", ["<thi", "</tool_cal", "[TOOL_C"])
+def test_half_a_tag_before_a_call_or_a_thought_is_no_speech(half: str) -> None:
+    """Its parser saw late that a call began: what it had sent by then is half of the call's tag."""
+    for behind in (NATIVE, field("SECRET")):
+        assert heard_streaming(stream("Hi. " + half, behind, "Bye."), policy()).content == "Hi. Bye."
+
+
 def test_half_a_tag_over_both_fields_at_the_end_is_no_speech() -> None:
     heard = heard_streaming(stream("Hi.", field("SECRET</th"), "in"), policy())
     assert heard.content == "Hi."
@@ -361,6 +368,24 @@ def test_an_answer_in_the_reasoning_field_is_heard_without_its_thought() -> None
     rules = policy(reasoning_is_answer=True)
     assert heard_streaming(stream(field("SECRET</think>Two.")), rules).content == "Two."
     assert heard_streaming(stream(field("<think>SECRET</think>Two.")), rules).content == "Two."
+
+
+OTHER_CALLS: tuple[dict[str, Any] | str, ...] = (
+    '<tool_call>{"name": "other", "arguments": {}}</tool_call>',
+    "<tool_call>{'name'}</tool_call>",
+    {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "other", "arguments": "{}"}}]},
+)
+
+
+@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize("call", OTHER_CALLS, ids=["text", "broken", "native"])
+def test_reasoning_beside_a_call_that_is_dropped_is_no_answer(
+    call: dict[str, Any] | str, tools: bool
+) -> None:
+    """The engine knew what is thought and what is not: it made a call beside the thought."""
+    for said in ((field("SECRET"), call), (call, field("SECRET"))):
+        heard = heard_streaming(stream(*said), policy(tools=tools, reasoning_is_answer=True))
+        assert (heard.content, heard.calls, heard.error) == ("", [], FILTERED)
 
 
 def test_work_is_linear_in_a_reply_of_blanks_and_of_brackets() -> None:

@@ -120,9 +120,10 @@ def test_the_worst_state_decides_and_what_is_not_known_is_worse_than_a_warning()
     assert worst(examine(read("swap-on-disk.json")[0])) is CheckState.WARN
 
 
-def test_what_a_real_machine_told_is_judged_as_what_it_is() -> None:
-    """Recorded, and not written: an H100 in a virtual machine without Docker, used by root."""
-    findings = examine(parse((DATA / "recorded" / "h100.json").read_text("utf-8")))
+@pytest.mark.parametrize("name", ["h100", "h200"])
+def test_what_a_real_machine_told_is_judged_as_what_it_is(name: str) -> None:
+    """Recorded, and not written: a virtual machine with one GPU and without Docker, used by root."""
+    findings = examine(parse((DATA / "recorded" / f"{name}.json").read_text("utf-8")))
     told = {f.id: str(f.state) for f in findings if f.id.startswith("host.")}
     known = {id: state for id, state in told.items() if state not in ("ok", "unknown")}
     assert known == {"host.gpu": "warn", "host.user": "warn"}

@@ -53,7 +53,7 @@ ROWS: Final = (
     Row("qat", "qat", LEAN, measured="qat, 2 rows", notes="82 to 92 GB, 53 min (another trainer)"),
     Row("qad", "qad", LEAN, measured="qad, 2 rows"),
     Row("qat", "qat", FEW, "27B", measured="27B QAT, 4 bits"),
-    Row("qad", "qad", FEW, "27B"),
+    Row("qad", "qad", FEW, "27B", measured="27B QAD, 4 bits"),
 )
 
 

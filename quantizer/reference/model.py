@@ -1,0 +1,67 @@
+"""The model of an NVFP4 folder in memory, whose layers compute what FP4 hardware computes, in BF16 products.
+
+Weights have exactly the values of the folder's bytes, rounded once to BF16. Inputs are rounded to NVFP4 under the folder's input
+scales, as the layers of `quantizer.ptq.parity` do (W4A4), or are left as they are (weight-only, W4A16). What hardware does
+otherwise: it multiplies codes and scales the sums in float32, where here the scaled values are rounded to BF16 and multiplied.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from quantizer.checkpoint.source import fill, finish, from_config
+from quantizer.core.errors import SourceError
+from quantizer.nvfp4 import blocks
+from quantizer.ptq.parity import ServedLinear
+from quantizer.verify.check import load_layer, unwrapped_name
+from quantizer.verify.folder import Folder, open_folder
+from quantizer.verify.layout import readable_layers
+
+KERNEL = "ReferenceNvFp4"
+
+
+def reference_model(path: Path, device: str = "cpu", *, weight_only: bool = False) -> nn.Module:
+    """The whole model on a device, in evaluation mode. Raises SourceError if a weight or an input scale is missing."""
+    from transformers import AutoConfig
+
+    folder = open_folder(path)
+    packed = {unwrapped_name(name): name for name in readable_layers(folder)}
+    if not packed:
+        raise SourceError(f"{path}: no layer of it is in NVFP4")
+    model = from_config(AutoConfig.from_pretrained(path, local_files_only=True), torch.bfloat16)
+    for short, name in packed.items():
+        model.set_submodule(short, _layer(folder, name, model.get_submodule(short), device, weight_only))
+    gone = {f"{name}.weight" for name in packed.values()}
+    plain = {unwrapped_name(name): name for name in folder.tensors if name not in gone}
+    model.tie_weights()  # type: ignore[operator]  # transformers'
+    missing = sorted({name for name, _ in model.named_parameters()} - plain.keys())
+    if missing:
+        raise SourceError(f"{path}: lacks {len(missing)} of the model's weights, first {missing[0]}")
+    fill(model, folder, plain, device)
+    return finish(model, device)
+
+
+def numerics(*, weight_only: bool, device: str) -> dict[str, str]:
+    """What computes, in the words of a gate's report."""
+    gpu = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "none"
+    return {
+        "kernel": KERNEL,
+        "scheme": "W4A16" if weight_only else "W4A4",
+        "kv_cache": "bfloat16",
+        "gpu": gpu,
+    }
+
+
+def _layer(folder: Folder, name: str, before: nn.Module, device: str, weight_only: bool) -> ServedLinear:
+    weight = blocks.dequantize(load_layer(folder, name, device), torch.bfloat16)
+    scale = None
+    if not weight_only:
+        if f"{name}.input_scale" not in folder.tensors:
+            raise SourceError(
+                f"{folder.path}: {name} has no input scale, so it can only be served weight-only"
+            )
+        scale = folder.copy(f"{name}.input_scale", device).reshape(())
+    return ServedLinear(weight, scale, getattr(before, "bias", None))

@@ -1,0 +1,59 @@
+"""A field that would change the reply and is not honoured is 400 by its name, on every API."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.api import unserved
+from app.api.chat_completions import ChatCompletions
+from app.api.completions import Completions
+from app.api.messages import Messages
+from app.api.responses import Responses
+from app.api.surface import Surface
+from app.errors.tree import BadField
+
+TURN = [{"role": "user", "content": "Hi"}]
+SURFACES: dict[str, tuple[Surface, dict[str, Any], Any]] = {
+    "chat": (ChatCompletions(), {"messages": TURN}, unserved.CHAT),
+    "responses": (Responses(), {"input": "Hi"}, unserved.RESPONSES),
+    "messages": (Messages(), {"messages": TURN, "max_tokens": 5}, unserved.MESSAGES),
+    "completions": (Completions(), {"prompt": "Hi"}, unserved.COMPLETIONS),
+}
+
+
+def parse(surface: Surface, body: dict[str, Any]) -> Any:
+    return surface.parse(json.dumps({"model": "annie", **body}).encode(), 512)
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_each_is_refused_by_its_name_and_with_what_to_do(name: str) -> None:
+    surface, base, fields = SURFACES[name]
+    for field, why in fields.items():
+        with pytest.raises(BadField) as caught:
+            parse(surface, {**base, field: ["a"]})
+        assert (caught.value.code, caught.value.param) == ("unsupported_parameter", field)
+        assert field in caught.value.message and why in caught.value.message
+        parse(surface, {**base, field: None})
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_a_surfaces_own_fields_are_none_of_them(name: str) -> None:
+    surface, base, fields = SURFACES[name]
+    assert not base.keys() & fields.keys()
+    known = surface.schema()["properties"].keys() - {"echo", "best_of"}
+    assert not known & fields.keys(), known & fields.keys()
+
+
+def test_what_asks_for_nothing_is_taken() -> None:
+    surface, base, _ = SURFACES["messages"]
+    asked: list[dict[str, Any]] = [
+        {"n": 1},
+        {"response_format": {"type": "text"}},
+        {"stop": []},
+        {"logprobs": False},
+    ]
+    for nothing in asked:
+        parse(surface, {**base, **nothing})
+    with pytest.raises(BadField):
+        parse(surface, {**base, "n": 2})

@@ -1,0 +1,209 @@
+"""Replicas take over in waves: whatever fails and wherever the gateway stops, one whole set serves in the end."""
+
+from dataclasses import dataclass, field
+from itertools import product
+
+import pytest
+
+from app.promotion.state_machine import (
+    Action,
+    Begin,
+    Breached,
+    Effect,
+    EffectDone,
+    EffectFailed,
+    EffectRefused,
+    FailureReason,
+    OperationKind,
+    OperationPhase,
+    OperationPlan,
+    OperationState,
+    PlanError,
+    Restart,
+    Strategy,
+    Transition,
+    path,
+    step,
+)
+
+WRONG = FailureReason("wrong", "it went wrong")
+TRIED = (Action.START, Action.WARM, Action.PROBE, Action.IDENTIFY)
+"""What is done to every new replica before it serves, in this order."""
+SIZES = [(old, new, most) for old, new, most in product((1, 2, 3), (1, 2, 3), (1, 2)) if old + new > 2]
+
+
+def plan_of(
+    old: int, new: int, most: int, strategy: Strategy, kind: OperationKind = OperationKind.PROMOTE
+) -> OperationPlan:
+    olds, news = [f"old{n}" for n in range(old)], [f"new{n}" for n in range(new)]
+    return OperationPlan(
+        operation="op", kind=kind, model="annie", candidate=news[0], candidates=tuple(news[1:]), incumbent=olds[0],
+        incumbents=tuple(olds[1:]), max_unavailable=most, strategy=strategy, generation=1, fallback="spare",
+        resident=("spare",), report="r",
+    )  # fmt: skip
+
+
+@dataclass
+class World:
+    """What runs and what serves, as the handlers bring it about."""
+
+    plan: OperationPlan
+    live: list[str] = field(default_factory=list)
+    runs: set[str] = field(default_factory=set)
+    fewest: int = 99  # old or new replicas that served at once
+    most_running: int = 0
+    alias: str = ""
+
+    def __post_init__(self) -> None:
+        self.live, self.runs, self.alias = list(self.plan.old), {*self.plan.old, "spare"}, self.plan.incumbent
+
+    def do(self, effect: Effect) -> None:
+        engine, plan = effect.engine, self.plan
+        match effect.action:
+            case Action.START:
+                self.runs.add(engine)
+            case Action.STOP:
+                if engine not in self.live:
+                    self.runs.discard(engine)
+            case Action.ROUTE:
+                self.runs.add(engine)
+                self.live = list({plan.candidate: plan.new, plan.incumbent: plan.old}.get(engine, (engine,)))
+            case Action.JOIN:
+                self.runs.add(engine)
+                self.live = [*self.live, engine] if engine not in self.live else self.live
+            case Action.BYPASS:
+                self.live = [one for one in self.live if one != engine] or self.live
+        self.fewest = min(self.fewest, len({*self.live} & self.runs))
+        self.most_running = max(self.most_running, len(self.runs - {"spare"}))
+
+    def take(self, transition: Transition) -> None:
+        if transition.route_change is not None:
+            self.alias = transition.route_change.live
+
+
+def run(world: World, present: Transition, stop: int = -1) -> tuple[Transition, list[Effect]]:
+    """Effects one after the other, to the end or to the one of this number, which is not run."""
+    done: list[Effect] = []
+    world.take(present)
+    while present.effect is not None and len(done) != stop:
+        world.do(present.effect)
+        done.append(present.effect)
+        present = step(present.state, EffectDone(present.effect.key))
+        world.take(present)
+    return present, done
+
+
+def begun(plan: OperationPlan) -> Transition:
+    return step(OperationState(plan), Begin())
+
+
+def settled(world: World, engines: tuple[str, ...]) -> None:
+    """These serve and run, and no others but the fallback."""
+    assert sorted(world.live) == sorted(engines)
+    assert world.runs == {*engines, "spare"}
+    assert world.alias == engines[0]
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("old, new, most", SIZES)
+def test_a_rolling_promotion_puts_the_new_set_in_the_place_of_the_old(
+    old: int, new: int, most: int, strategy: Strategy
+) -> None:
+    plan = plan_of(old, new, most, strategy)
+    world = World(plan)
+    ended, done = run(world, begun(plan))
+    assert ended.state.phase is OperationPhase.SUCCEEDED
+    settled(world, plan.new)
+    assert len({effect.key for effect in done}) == len(done)
+    checked = [effect.engine for effect in done if effect.action is Action.CHECK]
+    joined = [effect.engine for effect in done if effect.action is Action.JOIN]
+    for engine in plan.new:
+        assert engine in checked and engine in joined
+        its = [effect.action for effect in done if effect.engine == engine]
+        order = [action for action in its[: its.index(Action.JOIN)] if action in TRIED]
+        assert order in ([*TRIED], [Action.START, Action.IDENTIFY, *TRIED[1:]])
+
+
+@pytest.mark.parametrize("old, new, most", SIZES)
+def test_no_more_are_out_than_may_be(old: int, new: int, most: int) -> None:
+    world = World(plan_of(old, new, most, Strategy.BLUE_GREEN))
+    run(world, begun(world.plan))
+    assert world.fewest >= min(old, new)
+    world = World(plan_of(old, new, most, Strategy.STOP_THEN_START))
+    run(world, begun(world.plan))
+    assert world.fewest >= max(1, min(old, new) - most) if old > 1 else world.fewest >= 1
+    assert world.most_running <= max(old, new), "there is memory for so many and no more"
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("old, new, most", SIZES)
+def test_whatever_fails_the_old_set_serves_again(old: int, new: int, most: int, strategy: Strategy) -> None:
+    plan = plan_of(old, new, most, strategy)
+    _, all_effects = run(World(plan), begun(plan))
+    for number, failing in enumerate(all_effects):
+        world = World(plan)
+        present, _ = run(world, begun(plan), stop=number)
+        if present.state.phase is OperationPhase.RETIRING:
+            break  # from here on it only goes forward
+        kind = EffectRefused if failing.action is Action.IDENTIFY else EffectFailed
+        world.fewest = 99
+        ended, undone = run(world, step(present.state, kind(failing.key, WRONG)))
+        assert len({effect.key for effect in undone}) == len(undone)
+        assert ended.state.phase in (
+            OperationPhase.FAILED,
+            OperationPhase.REJECTED,
+            OperationPhase.ROLLED_BACK,
+        )
+        settled(world, plan.old)
+        assert world.fewest > 0, f"nobody served while {failing.key} was undone"
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("old, new, most", SIZES)
+def test_wherever_the_gateway_stops_one_whole_set_serves_afterwards(
+    old: int, new: int, most: int, strategy: Strategy
+) -> None:
+    plan = plan_of(old, new, most, strategy)
+    _, all_effects = run(World(plan), begun(plan))
+    for number in range(len(all_effects)):
+        world = World(plan)
+        present, _ = run(world, begun(plan), stop=number)
+        world.runs = {"spare"}  # every engine ended with the gateway
+        world.live = list(plan.old if world.alias == plan.incumbent else plan.new)
+        ended, _ = run(world, step(present.state, Restart()))
+        settled(world, plan.new if ended.state.phase is OperationPhase.SUCCEEDED else plan.old)
+
+
+@pytest.mark.parametrize("phase", [OperationPhase.ROLLING, OperationPhase.DRAINING, OperationPhase.BAKING])
+def test_an_operator_may_turn_it_back(phase: OperationPhase) -> None:
+    plan = plan_of(3, 3, 1, Strategy.BLUE_GREEN)
+    world, present = World(plan), begun(plan)
+    while present.state.phase is not phase:
+        present, _ = run(world, present, stop=1)
+    ended, _ = run(world, step(present.state, Breached(WRONG)))
+    assert ended.state.phase is OperationPhase.ROLLED_BACK
+    settled(world, plan.old)
+
+
+def test_a_rollback_of_replicas_is_neither_warmed_nor_watched() -> None:
+    plan = plan_of(2, 2, 1, Strategy.BLUE_GREEN, OperationKind.ROLLBACK)
+    world = World(plan)
+    ended, done = run(world, begun(plan))
+    assert ended.state.phase is OperationPhase.SUCCEEDED
+    settled(world, plan.new)
+    assert not {Action.WARM, Action.PROBE, Action.WATCH} & {effect.action for effect in done}
+
+
+def test_one_engine_in_the_place_of_one_has_no_waves() -> None:
+    plan = plan_of(1, 1, 1, Strategy.BLUE_GREEN)
+    assert OperationPhase.ROLLING not in path(plan)
+    _, done = run(World(plan), begun(plan))
+    assert not {Action.JOIN, Action.BYPASS} & {effect.action for effect in done}
+
+
+def test_a_set_cannot_take_the_place_of_one_that_it_shares_an_engine_with() -> None:
+    with pytest.raises(PlanError):
+        OperationPlan(
+            operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="a", candidates=("b",), incumbent="b",
+            strategy=Strategy.BLUE_GREEN, generation=1, report="r",
+        )  # fmt: skip

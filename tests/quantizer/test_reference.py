@@ -1,0 +1,103 @@
+"""The reference engine computes what our reference computes, to the bit, and says what that is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from deploy.engine.numerics import from_start  # noqa: E402
+from deploy.engine.spec import EngineSpec  # noqa: E402
+from quantizer.core.batch import Batch  # noqa: E402
+from quantizer.core.errors import SourceError  # noqa: E402
+from quantizer.ptq.parity import outputs, served_model  # noqa: E402
+from quantizer.reference.model import reference_model  # noqa: E402
+from quantizer.reference.server import Served, computes, without  # noqa: E402
+
+MODELS = Path(__file__).parents[2] / "models"
+NVFP4 = MODELS / "annie-nano-nvfp4-hf"
+
+pytestmark = pytest.mark.torch
+
+
+def hidden(model: Any, ids: Any) -> Any:
+    """The last hidden states of transformers' own forward."""
+    with torch.inference_mode():
+        return model.model(input_ids=ids, use_cache=False).last_hidden_state
+
+
+@pytest.mark.parametrize("weight_only", [False, True])
+def test_it_computes_what_our_reference_computes(weight_only: bool) -> None:
+    torch.manual_seed(1)
+    ids = torch.randint(5, 2000, (2, 24))
+    served = served_model(NVFP4, weight_only=weight_only)
+    batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool), torch.ones_like(ids, dtype=torch.bool))
+    (wanted,) = outputs(served, [batch])
+    found = hidden(reference_model(NVFP4, weight_only=weight_only), ids)
+    assert torch.equal(found, wanted)
+
+
+def test_rounded_inputs_make_a_difference() -> None:
+    ids = torch.arange(5, 29)[None]
+    assert not torch.equal(*(hidden(reference_model(NVFP4, weight_only=only), ids) for only in (False, True)))
+
+
+def test_a_folder_without_input_scales_is_served_weight_only_or_not_at_all(tmp_path: Path) -> None:
+    folder = tmp_path / "weights"
+    shutil.copytree(NVFP4, folder)
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith(".input_scale")}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SourceError, match="weight-only"):
+        reference_model(folder)
+    reference_model(folder, weight_only=True)
+
+
+def test_a_folder_that_is_not_nvfp4_is_refused() -> None:
+    with pytest.raises(SourceError, match="no layer of it is in NVFP4"):
+        reference_model(MODELS / "annie-nano-hf")
+
+
+def test_a_weight_that_is_missing_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "weights"
+    shutil.copytree(NVFP4, folder)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SourceError, match=r"model\.norm\.weight"):
+        reference_model(folder)
+
+
+@pytest.mark.parametrize(("weight_only", "scheme"), [(False, "W4A4"), (True, "W4A16")])
+def test_a_report_has_its_numerics(weight_only: bool, scheme: str) -> None:
+    served = Served(folder=NVFP4, name="annie", host="127.0.0.1", port=1, device="cpu", weight_only=weight_only, batching=True)  # fmt: skip
+    spec = EngineSpec(name="annie", dialect="openai", driver="process", artefact=NVFP4, command=("manners", "quantize", "serve"),
+                      args=("{model}", "--name", "{name}", "--host", "{host}", "--port", "{port}"))  # fmt: skip
+    found = from_start(spec, f"a line before\n{computes(served)}\nINFO: started\n", "some GPU")
+    assert (found.kernel, found.scheme, found.kv_cache, found.gpu) == (
+        "ReferenceNvFp4",
+        scheme,
+        "bfloat16",
+        "none",
+    )
+    assert from_start(spec, "INFO: another server\n", "some GPU").scheme is None
+
+
+def test_fields_that_its_server_refuses_are_removed_and_nothing_else() -> None:
+    refused = frozenset({"stream_options", "tool_choice"})
+    asked = {
+        "model": "annie",
+        "messages": [],
+        "stream_options": {"include_usage": True},
+        "tool_choice": "auto",
+    }
+    assert json.loads(without(json.dumps(asked).encode(), refused)) == {"model": "annie", "messages": []}
+    for body in (b"", b"no json", b"[1]", b"\xff"):
+        assert without(body, refused) == body
