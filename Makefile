@@ -25,7 +25,7 @@ TIERS    := gate or promptfoo or clients or docker or ops or promotion or browse
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo mutants nano lock clean
+.PHONY: help serve test test-quantizer test-vllm test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo chain mutants nano lock clean
 .PHONY: test-slow test-all coverage readme
 
 help:  ## this list
@@ -48,7 +48,7 @@ test-slow: $(VENV)/.dev  ## those that `make test` leaves out because they take 
 test-all: export TEST_SCALE := full
 test-all: quantizer  ## everything that needs no GPU, at full counts: hours; as root, with what `.ci/run` installs
 	$(MAKE) check test test-slow test-vllm test-gate test-promotion test-docker test-ops test-browser \
-	  test-reliability test-promptfoo test-clients mutants demo readme
+	  test-reliability test-promptfoo test-clients mutants demo chain readme
 	$(MAKE) fuzz SECONDS=$(or $(FUZZ_SECONDS),300)
 	$(MAKE) soak
 
@@ -124,6 +124,9 @@ bench: $(VENV)/.dev  ## measure against a bare pass-through, LiteLLM, smg and ng
 demo: $(VENV)/.dev  ## the whole story in a terminal: refused, promoted, made to leak, rolled back (DEMO_ARGS="--cast FILE --still FILE")
 	@$(PIP) --no-deps --require-hashes -r tests/demo/requirements.txt
 	@$(BIN)/python -m tests.demo $(DEMO_ARGS)
+
+chain: $(VENV)/.quantizer $(VLLM)/.installed  ## fine-tune to a vLLM that was killed and is back, as one run, on a CPU: minutes (CHAIN_ARGS="--out DIR")
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chain $(CHAIN_ARGS)
 
 nano: $(VENV)/.quantizer  ## rebuild the nano models from nothing (a GPU makes it minutes)
 	$(BIN)/python -m quantizer.experiments.nano build

@@ -44,6 +44,11 @@ class Process:
             )
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    @property
     def died(self) -> str | None:
         """How it ended, with the last line it wrote; None while it runs."""
         code = self._child.poll()

@@ -47,6 +47,7 @@ class Crowd:
     """Callers of the model `annie` at `url`."""
 
     url: str
+    callers: int = CALLERS
     heard: list[Heard] = field(default_factory=list)
     opened: int = 0
     open: int = 0
@@ -54,7 +55,7 @@ class Crowd:
 
     async def __aenter__(self) -> "Crowd":
         self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60))
-        self._tasks = [asyncio.create_task(self._talk(number)) for number in range(CALLERS)]
+        self._tasks = [asyncio.create_task(self._talk(number)) for number in range(self.callers)]
         return self
 
     async def __aexit__(self, *_: object) -> None:

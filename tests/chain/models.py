@@ -1,0 +1,179 @@
+"""The steps that make models, each by a command of `manners quantize`, and the gates that judge them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from quantizer.experiments.nano import rows
+from tests.chain.base import THIN, write_base
+from tests.chain.place import BAD, FOLDERS, PTQ, SPARE, TRAINED, TUNED, TUNED_Q4, ChainError, Place
+from tests.chain.record import Figures, Record
+from tests.chain.settings import Dose
+
+SEEDS: Final = {"tune": 101, "recover": 102}
+"""Two files of conversations: a fine-tune does not see what its recovery is trained on."""
+VERDICTS: Final = (0, 1, 2)
+SHOWN: Final = ("loss_before", "loss_after", "steps", "tokens_per_second")
+
+
+def make_models(place: Place, record: Record) -> None:
+    """From the base to every folder that an engine of the chain serves."""
+    setting = place.setting
+    record.step("data", lambda: _data(place))
+    base, tuned = place.models / "base", place.models / "tuned"
+    record.step("base", lambda: {"root": write_base(base, thin=setting.thin)})
+    record.step("fine-tune", lambda: _trained(place, "sft", "sft", base, "tuned", setting.tune, "tune"))
+    record.step("fine-tune, F16", lambda: _gguf(place, tuned, FOLDERS[TUNED], "f16"))
+    record.step("fine-tune, Q4_K_M", lambda: _gguf(place, tuned, FOLDERS[TUNED_Q4], "q4_k_m"))
+    record.step("PTQ", lambda: _quantized(place))
+    record.step("QAT", lambda: _trained(place, "qat", "qat", tuned, "trained", setting.recover, "recover"))
+    record.step("verify", lambda: _verified(place))
+    record.step("QAT, for vLLM", lambda: _served(place))
+    record.step("QAT, Q4_K_M", lambda: _gguf(place, place.models / "trained-bf16", FOLDERS[SPARE], "q4_k_m"))
+    record.step(
+        "QAT, NVFP4 for llama.cpp", lambda: _gguf(place, place.models / "trained", FOLDERS[BAD], "nvfp4")
+    )
+
+
+def judge_models(place: Place, record: Record) -> None:
+    """The gates: what is refused, what passes, and two of the questions."""
+    place.configure()
+    record.step("gate: PTQ", lambda: _gate(place, PTQ))
+    record.step("gate: PTQ, hardened prompt", lambda: _gate(place, PTQ, place.hardened()))
+    record.step("gate: QAT on vLLM", lambda: _gate(place, TRAINED))
+    record.step("gate: QAT, Q4_K_M", lambda: _gate(place, SPARE))
+    record.step("gate: fine-tune, Q4_K_M", lambda: _gate(place, TUNED_Q4))
+
+
+def make_doses(place: Place, record: Record) -> tuple[str, ...]:
+    """NVFP4 models of the fine-tune that were trained to answer without a thought: their folders, for llama.cpp."""
+    tuned, made = place.models / "tuned", []
+    for name, dose in place.setting.doses.items():
+        folder = f"no-think-{name}"
+
+        def train(folder: str = folder, dose: Dose = dose) -> Figures:
+            found = _trained(place, "qat", "qat_no_think", tuned, folder, dose, "recover")
+            _gguf(place, place.models / folder, f"{folder}-nvfp4", "nvfp4")
+            return found
+
+        record.step(f"no-think dose, {name}", train)
+        made.append(f"{folder}-nvfp4")
+    return tuple(made)
+
+
+def _data(place: Place) -> Figures:
+    for name, seed in SEEDS.items():
+        rows.write(place.base / f"{name}.jsonl", place.setting.conversations, seed)
+    return {"conversations": place.setting.conversations, "files": len(SEEDS)}
+
+
+def _trained(
+    place: Place, verb: str, recipe: str, source: Path, folder: str, dose: Dose, data: str
+) -> Figures:
+    """A training by its verb; with quantization, the weights before their rounding are written, too."""
+    flags: tuple[str | Path, ...] = ("--recipe", recipe, "--source", source, "--data", place.base / f"{data}.jsonl",
+                                     "--device", place.setting.device, *dose.flags)  # fmt: skip
+    if verb != "sft":
+        bf16 = place.models / f"{folder}-bf16"
+        shutil.rmtree(bf16, ignore_errors=True)
+        flags += ("--bf16", bf16, "--set", f"calibrate.conversations={place.setting.calibrated}")
+    found = place.made(folder, folder, verb, *flags)
+    train = found["train"]
+    kept = {name: train[name] for name in SHOWN if name in train}
+    parity = (found.get("check") or {}).get("parity")
+    return {
+        "root": found["root"],
+        "recipe": recipe,
+        "lr": dose.lr,
+        "tokens_a_step": dose.tokens,
+        **kept,
+        "parity": parity,
+    }
+
+
+def _gguf(place: Place, source: Path, folder: str, kind: str) -> Figures:
+    place.made(folder, folder, "gguf", source, "--type", kind, json_out=False)
+    return _sealed(place.models / folder)
+
+
+def _quantized(place: Place) -> Figures:
+    """The fine-tune in few bits, without training."""
+    if place.setting.thin:
+        return _gguf(place, place.models / "tuned", FOLDERS[PTQ], place.setting.ptq)
+    shutil.copytree(THIN, place.models / FOLDERS[PTQ], dirs_exist_ok=True)
+    return _sealed(place.models / FOLDERS[PTQ])
+
+
+def _verified(place: Place) -> Figures:
+    """The folder by its own bytes, and the change that the training made to its source."""
+    words = ("quantize", "verify", place.models / "trained", "--source", place.models / "tuned", "--json")
+    _, said, _ = place.run("verify", *words)
+    found = json.loads(said)
+    return {"layers": len(found["layers"]), "findings": len(found["findings"])}
+
+
+def _served(place: Place) -> Figures:
+    """What vLLM is given: the folder itself where it computes NVFP4, else the same values in BF16."""
+    served = place.models / FOLDERS[TRAINED]
+    if place.setting.cuda:
+        shutil.rmtree(served, ignore_errors=True)
+        shutil.copytree(place.models / "trained", served)
+    else:
+        place.made("export", FOLDERS[TRAINED], "export", place.models / "trained")
+    return _sealed(served)
+
+
+def _sealed(folder: Path) -> Figures:
+    manifest = json.loads((folder / "artefact.json").read_text("utf-8"))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return {"root": manifest["root"], "format": manifest["format"], "megabytes": round(size / 1e6, 1)}
+
+
+def _gate(place: Place, engine: str, policy: Path | None = None) -> Figures:
+    """`manners gate run`: the verdict, counts of both sides by gate, and what computed the answers."""
+    out = place.base / f"gate-{engine}{'-hardened' if policy else ''}"
+    flags: tuple[str | Path, ...] = ("--policy", policy) if policy else ()
+    for name in SEEDS:  # no prompt of the suite may be among what was learned
+        flags += ("--data", place.base / f"{name}.jsonl")
+    words = ("gate", "run", "--config", place.config, "--candidate", engine, "--baseline", TUNED)
+    code, said, wrong = place.run(
+        out.name, *words, *flags, "--out", out, "--full", "--json", allowed=VERDICTS
+    )
+    if not said:
+        raise ChainError(f"{out.name}: no verdict, exit code {code}: {wrong.strip()[-300:]}")
+    decided = json.loads(said)
+    stated = json.loads(base64.b64decode(json.loads((out / "report.json").read_text("utf-8"))["payload"]))
+    failed = [rule for rule in decided["gates"] if rule["verdict"] != "pass" and rule["tier"] != "advisory"]
+    return {
+        "verdict": decided["verdict"],
+        "samples": stated["predicate"]["samples"]["count"],
+        "tallies": _tallies(stated["predicate"]["tallies"]),
+        "why": [f"{rule['gate']}: {rule['sentence']}" for rule in failed],
+        "controls": {control["name"]: control["holds"] for control in decided["controls"]},
+        "engines": _engines(stated["predicate"]["configuration"]),
+    }
+
+
+def _tallies(tallies: list[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
+    """By side and gate: [bad, asked]."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for tally in tallies:
+        counts = found.setdefault(tally["arm"], {}).setdefault(tally["gate"], [0, 0])
+        counts[0] += tally["bad"]
+        counts[1] += tally["bad"] + tally["ok"]
+    return found
+
+
+def _engines(configuration: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The engines, as the report states them, and what they compute with."""
+    stated = {one["name"]: one.get("annotations", {}) for one in configuration}
+    pairs = (("engine", "numerics"), ("baseline-engine", "baseline-numerics"))
+    kept = ("name", "build", "driver", "argv")
+    return [
+        {key: stated[name][key] for key in kept} | {"numerics": stated.get(numbers, {})}
+        for name, numbers in pairs
+    ]

@@ -1,0 +1,159 @@
+"""The chain's folder: models, data, configuration, and the commands of Manners that are run in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gates.policy.load import load_policy
+from tests.bench.processes import free_port
+from tests.chain.settings import ROOT, Setting
+from tests.demo import place as demo
+
+HARDENED: Final = "annie-hardened"
+SUITE: Final = "annie-nano"
+
+TUNED, PTQ, TRAINED, SPARE, BAD = "tuned", "ptq", "trained", "spare", "bad"
+TUNED_Q4: Final = "tuned-q4"
+FOLDERS: Final = {
+    TUNED: "tuned-f16", PTQ: "ptq-served", TRAINED: "trained-served", SPARE: "trained-q4_k_m", BAD: "bad",
+    TUNED_Q4: "tuned-q4_k_m",
+}  # fmt: skip
+"""Engines of the chain, and the folder in `models` that each serves."""
+
+
+class ChainError(Exception):
+    """The chain cannot go on; the message is one line."""
+
+
+class Place:
+    """Files of one run under `base`."""
+
+    def __init__(self, base: Path, setting: Setting) -> None:
+        self.base, self.setting = base.absolute(), setting
+        self.models, self.logs = self.base / "models", self.base / "logs"
+        self.config = self.base / "chain.toml"
+        for folder in (self.models, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.url, self.admin = (f"http://127.0.0.1:{port}" for port in (free_port(), free_port()))
+        if setting.policy is None:
+            demo.write_suite(self.base)
+        self.suite = SUITE if setting.policy else str(self.base / "demo.toml")
+        self.policy = setting.policy or str(demo.POLICY)
+
+    # ---------------------------------------------------------------------------------- commands
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """This process's, with the repository to be imported first."""
+        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "COLUMNS": "120"}
+
+    def command(self, *words: str | Path) -> list[str]:
+        """`manners …`."""
+        return [sys.executable, "-m", "app", *map(str, words)]
+
+    def run(self, log: str, *words: str | Path, allowed: tuple[int, ...] = (0,)) -> tuple[int, str, str]:
+        """A command to its end: its exit code and what it wrote. Raises ChainError for a code that is not `allowed`."""
+        done = subprocess.run(
+            self.command(*words), env=dict(self.environment), cwd=self.base, capture_output=True, text=True
+        )
+        (self.logs / f"{log}.log").write_text(done.stdout + done.stderr, "utf-8")
+        if done.returncode not in allowed:
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it wrote nothing"]
+            raise ChainError(f"{log}: manners {words[0]} {words[1]} ended with {done.returncode}: {last[0]}")
+        return done.returncode, done.stdout, done.stderr
+
+    def made(self, log: str, folder: str, *words: str | Path, json_out: bool = True) -> dict[str, Any]:
+        """A command of `manners quantize` that makes a folder of `models` anew: its JSON."""
+        out = self.models / folder
+        shutil.rmtree(out, ignore_errors=True)
+        flags = ("--json",) if json_out else ()
+        _, said, _ = self.run(log, "quantize", *words, "--out", out, *flags)
+        return dict(json.loads(said)) if json_out else {}
+
+    # -------------------------------------------------------------------------------- configuration
+
+    def configure(self, models: str = "") -> None:
+        """Write the configuration: the engines whose folders are there. models: further [models.…] tables."""
+        ports = [url.rpartition(":")[2] for url in (self.url, self.admin)]
+        engines = "".join(self._engine(name, folder) for name, folder in FOLDERS.items() if self.has(folder))
+        live = f'[models.annie]\nlive = "{TUNED}"\nfallback = {json.dumps([SPARE] if self.has(FOLDERS[SPARE]) else [])}\nconcurrency = 16\n'
+        text = CONFIG.format(port=ports[0], admin=ports[1], base=self.base, engines=engines, models=models or live,
+                             suite=self.suite, policy=self.policy, bake=self.setting.bake)  # fmt: skip
+        self.config.write_text(text, "utf-8")
+
+    def has(self, folder: str) -> bool:
+        """Whether this folder of `models` is complete."""
+        return (self.models / folder / "artefact.json").exists()
+
+    def _engine(self, name: str, folder: str) -> str:
+        path = self.models / folder
+        return (
+            self.vllm(name, path) if (path / "config.json").exists() else LLAMA.format(name=name, folder=path)
+        )
+
+    def vllm(self, name: str, folder: Path) -> str:
+        """The table of a vLLM of ours, by the process driver."""
+        setting = self.setting
+        env = dict(setting.vllm_env) | ({"PYTHONPATH": setting.vllm_path} if setting.vllm_path else {})
+        words = [str(setting.vllm), "-m", "vllm.entrypoints.openai.api_server"]
+        pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
+        return VLLM.format(name=name, folder=folder, command=json.dumps(words), args=json.dumps(setting.vllm_args),
+                           gpu="all" if setting.cuda else "none", env=pairs)  # fmt: skip
+
+    def hardened(self) -> Path:
+        """The policy in force with the system text of annie-hardened: nothing else differs."""
+        shipped = ROOT / "gates" / "policies" / f"{self.policy}.toml"
+        text = (shipped if self.setting.policy else Path(self.policy)).read_text("utf-8")
+        system = load_policy(HARDENED).run.system
+        lines = [
+            f"system = {json.dumps(system)}" if line.startswith("system = ") else line
+            for line in text.splitlines()
+        ]
+        path = self.base / "hardened.toml"
+        path.write_text("\n".join(lines).replace('name = "', 'name = "hardened-', 1) + "\n", "utf-8")
+        assert load_policy(str(path)).run.system == system
+        return path
+
+
+CONFIG: Final = """\
+[gateway]
+listen = "127.0.0.1:{port}"
+admin = "127.0.0.1:{admin}"
+state = "{base}/state"
+{engines}
+{models}
+[gates]
+suite = "{suite}"
+policy = "{policy}"
+
+[promotion]              # short; a machine that computes beside it does not settle
+warm_tokens = [50]
+warm_at_once = [2]
+settle = 100.0
+bake_seconds = {bake}
+"""
+LLAMA: Final = """
+[engines.{name}]
+dialect = "llama-server"
+driver = "embedded"
+artefact = "{folder}"
+args = ["--ctx-size", "4096", "--threads", "1"]
+"""
+VLLM: Final = """
+[engines.{name}]
+dialect = "vllm"
+driver = "process"
+artefact = "{folder}"
+command = {command}
+args = {args}
+gpu = "{gpu}"
+env = {{ {env} }}
+"""

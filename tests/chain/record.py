@@ -1,0 +1,85 @@
+"""What a run of the chain has found so far, in one file: written after every step, and read when it goes on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+Figures = dict[str, Any]
+PACKAGES: Final = ("torch", "transformers", "xllamacpp", "gguf", "aiohttp", "numpy")
+
+
+class Record:
+    """`steps` by name: what each found, and the seconds that it took."""
+
+    def __init__(self, path: Path, said: Callable[[str], None] = print) -> None:
+        self.path, self._said = path, said
+        self.found: Figures = json.loads(path.read_text("utf-8")) if path.exists() else {"steps": {}}
+
+    @property
+    def steps(self) -> dict[str, Figures]:
+        """The steps that are done, in their order."""
+        steps: dict[str, Figures] = self.found["steps"]
+        return steps
+
+    def step(self, name: str, work: Callable[[], Figures]) -> Figures:
+        """Do a step, unless an earlier run did it."""
+        if name in self.steps:
+            return self.steps[name]
+        self._said(f"{datetime.now(UTC):%H:%M:%S} {name}")
+        began = time.monotonic()
+        found = work()
+        self.steps[name] = {"seconds": round(time.monotonic() - began, 1), **found}
+        self.save()
+        return self.steps[name]
+
+    def save(self) -> None:
+        """The whole file or the one before."""
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json.dumps(self.found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        draft.replace(self.path)
+
+
+def machine(vllm_version: str) -> Figures:
+    """What it ran on, and with what."""
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": _said_by("git", "rev-parse", "--short", "HEAD") or "not known",
+        "python": platform.python_version(),
+        "cpu": f"{_cpu()}, {len(_cores())} cores",
+        "gpu": _said_by("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader") or "none",
+        "packages": {name: _version(name) for name in PACKAGES} | dict([vllm_version.split(" ", 1)]),
+    }
+
+
+def _said_by(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
+
+
+def _cores() -> set[int]:
+    import os
+
+    return os.sched_getaffinity(0)
