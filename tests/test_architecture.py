@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -53,8 +53,12 @@ def tree(name: str) -> ast.Module:
     return ast.parse(modules()[name].read_text("utf-8"))
 
 
-def imports(name: str, *, top_level_only: bool = False) -> Iterator[str]:
-    nodes = tree(name).body if top_level_only else ast.walk(tree(name))
+@cache
+def imports(name: str, *, top_level_only: bool = False) -> tuple[str, ...]:
+    return tuple(_imports(name, tree(name).body if top_level_only else ast.walk(tree(name))))
+
+
+def _imports(name: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -65,6 +69,7 @@ def imports(name: str, *, top_level_only: bool = False) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def ours(name: str) -> set[str]:
     """Our own modules that this one imports."""
     return {target for target in imports(name) if target in modules() and target != name}

@@ -190,6 +190,11 @@ class Metrics:
         self._in_flight = self._gauge("manners_in_flight", "Requests being served.", ("model",))
         self._queue_depth = self._gauge("manners_queue_depth", "Requests waiting.", ("model",))
         self._active = self._gauge("manners_active_engine", "1 for each live engine of a model.", route)
+        self._refused = self._gauge(
+            "manners_replica_refused",
+            "1 for an engine that gets no requests: it is not what its report is about, or not what the other replicas are.",
+            ("engine",),
+        )
         self._open = self._gauge(
             "manners_engine_in_flight", "Requests that are open at an engine.", ("engine",)
         )
@@ -355,7 +360,7 @@ class Metrics:
 
     def put_down(self, name: str) -> None:
         """An engine was stopped on purpose: its series are removed, so that its silence raises no alert."""
-        for gauge in (self._ready, self._restarts, self._open):
+        for gauge in (self._ready, self._restarts, self._open, self._refused):
             gauge.remove(name)
         for state in CONDUCTS:
             self._conduct.remove(name, state)
@@ -382,6 +387,10 @@ class Metrics:
     def balanced(self, model: str, affinity: str) -> None:
         """A request of a model with replicas was given to one of them."""
         self._of(self._balanced, model, affinity).inc()
+
+    def replica_refused(self, engine: str, refused: bool) -> None:
+        """Whether an engine is kept out because it is not what its siblings are."""
+        self._refused.labels(engine).set(refused)
 
     def open_at(self, engine: str, count: Callable[[], float]) -> None:
         """Where the number of an engine's open requests is read from, at every scrape."""

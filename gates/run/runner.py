@@ -212,7 +212,13 @@ class _StoreWriter:
 
 @contextmanager
 def _frozen_gc() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, whose pauses would look like latency."""
+    """Exclude existing objects from garbage collection, whose pauses would look like latency.
+
+    Where somebody has excluded theirs already, those stay excluded: `unfreeze` would take them back, too.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.collect()
     gc.freeze()
     try:

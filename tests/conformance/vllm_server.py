@@ -47,7 +47,7 @@ CPU = Install(
     ROOT / ".venv-vllm" / "bin" / "python",
     ROOT / "models" / "annie-nano-hf",
     ("--enforce-eager", TOLD),
-    {"VLLM_CPU_KVCACHE_SPACE": "1"},
+    {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
 )
 GPU = Install(
     "test-gpu",

@@ -37,6 +37,7 @@ from tests.gates.judged import (
     suite,
     timings,
 )
+from tests.scale import scaled
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 LEAKS, CALLS = range(30, 165), range(10, 150)  # numbers of cases of stage 1 that are not named
@@ -352,7 +353,7 @@ def run_of(ours: dict[str, str], theirs: dict[str, str], extended: bool) -> Deci
     return decide(law, found, (HELD,))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=scaled(25, 60), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(small(), st.sampled_from(IDS))
 def test_a_failure_more_never_turns_a_verdict_for_the_better(
     states: tuple[dict[str, str], dict[str, str], bool], case: str
@@ -365,7 +366,7 @@ def test_a_failure_more_never_turns_a_verdict_for_the_better(
     assert case in ours or RANK[after.verdict] <= RANK[before.verdict]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=scaled(25, 60), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(small(), st.sampled_from(IDS), st.sampled_from(("lost", "missing")))
 def test_an_answer_that_is_not_there_never_makes_a_pass(
     states: tuple[dict[str, str], dict[str, str], bool], case: str, how: str
@@ -382,7 +383,7 @@ def test_an_answer_that_is_not_there_never_makes_a_pass(
             assert before.verdict is FAIL
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(20, 40), deadline=None)
 @given(small())
 def test_every_sentence_is_one_line_with_a_number(
     states: tuple[dict[str, str], dict[str, str], bool],

@@ -43,9 +43,13 @@ def _serve(path: str, slots: int, context: int, threads: int, drafts: bool, pipe
 
 @contextmanager
 def serving(
-    path: Path, slots: int = 4, context: int = 2048, threads: int = 2, drafts: bool = False
+    path: Path, slots: int = 4, context: int = 2048, threads: int = 1, drafts: bool = False
 ) -> Iterator[str]:
-    """Yield the server's base address, such as http://127.0.0.1:40001. drafts: by the file's own MTP head."""
+    """Yield the server's base address, such as http://127.0.0.1:40001. drafts: by the file's own MTP head.
+
+    One thread: a second one gains a nano model little, and on a busy machine both spin while one of them waits
+    for a core (eight short replies on two shared cores: 0.1 s with one thread, 1 to 18 s with two).
+    """
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     child = spawn.Process(

@@ -132,7 +132,9 @@ async def test_a_sigterm_lets_running_streams_end(tmp_path: Path) -> None:
         assert len(engine.requests) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)  # a gateway's start: 1 s
 async def test_an_idle_gateway_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     """Both signals mean the same."""
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
@@ -140,6 +142,7 @@ async def test_an_idle_gateway_ends_at_once(tmp_path: Path, number: signal.Signa
         assert (await running.ended())[0] == 0
 
 
+@pytest.mark.slow  # a gateway's start: 1 s
 async def test_draining_has_an_end(tmp_path: Path) -> None:
     """A stream that never ends does not keep the gateway up; its caller and the engine learn of it."""
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url, drain_seconds=0.3)) as running:
@@ -224,6 +227,7 @@ async def test_a_sighup_reloads_and_ends_nothing(tmp_path: Path) -> None:
             assert running.process.returncode is None
 
 
+@pytest.mark.slow  # a gateway's start, and a storm: 2 s
 async def test_after_a_storm_of_sighups_the_last_file_holds(tmp_path: Path) -> None:
     """Callers notice nothing of it, and files that were read half-written change nothing."""
     async with ScriptedEngine() as engine:
@@ -255,6 +259,7 @@ async def until_told(running: Running, key: str) -> None:
             pass
 
 
+@pytest.mark.slow  # three gateways start: 4 s
 async def test_an_open_address_needs_a_key_and_one_of_the_state_folder_will_do(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine:
         config = write(tmp_path, engine.url, listen="0.0.0.0:0")
@@ -301,6 +306,7 @@ async def test_a_no_is_one_line_and_a_code_that_scripts_can_read(tmp_path: Path)
     assert flag[0] == 64
 
 
+@pytest.mark.slow  # two gateways start: 3 s
 async def test_a_second_gateway_on_the_same_state_says_so_in_one_line(tmp_path: Path) -> None:
     """And the first one goes on."""
     async with ScriptedEngine() as engine:

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from app.promotion.state_machine import Breached, Cancel, OperationKind, OperationPhase
 from tests.app.promotion.simulated import FAULT, SPARE, Gateway, World
+from tests.scale import scaled
 
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 KINDS = pytest.mark.parametrize("kind", OperationKind)
@@ -176,5 +177,8 @@ class Years(RuleBasedStateMachine):
 
 TestYears = Years.TestCase
 TestYears.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=scaled(50, 150),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )

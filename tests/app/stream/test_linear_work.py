@@ -19,9 +19,10 @@ import pytest
 
 from app.stream.calls import LONGEST_NAME
 from tests.app.stream.wire import TOOLS, chunk
+from tests.scale import scaled
 from tests.work import Counted, pattern_steps
 
-SMALL = 100
+SMALL = scaled(60, 100)
 """Characters of the smaller text; the larger has four times as many."""
 GROWTH = 4.5
 SLACK = 3000
@@ -495,7 +496,7 @@ def test_no_pattern_backtracks_over_what_it_has_read(
     units = [*letters, *starts[1:], *WORDS, "a@", "a.", "1-", "http://a?", "a=b&", "\"'", " a"]
     slow = {}
     for start, unit in product(starts, units):
-        texts = [start + (unit * size)[:size] for size in (60, 240)]
+        texts = [start + (unit * size)[:size] for size in scaled((30, 120), (60, 240))]
         small, large = (pattern_steps(pattern, method, text, 200_000) for text in texts)
         if large > GROWTH * small + 500:
             slow[start, unit] = small, large

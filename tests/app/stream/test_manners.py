@@ -316,6 +316,34 @@ def test_half_a_tag_before_a_call_or_a_thought_is_no_speech(half: str) -> None:
         assert heard_streaming(stream("Hi. " + half, behind, "Bye."), policy()).content == "Hi. Bye."
 
 
+XML_AND_CODE = (
+    "<functions><function>f</function><parameter>p</parameter></functions>",
+    '<config><Parameter name="a">1</Parameter>\n<parameter\n name="b">2</parameter></config>',
+    '<function name="f"><text>It adds.</text></function> Bye.',
+    "```rust\nfn f() -> Box<Thought> { x }\n```\nBye.",
+    "```jinja\n{{ '<think>\\n' }}{{ '</think>' }}\n```\nBye.",
+    '```py\nprint("<think>", "</think>")\n```\nBye.',
+)
+
+
+@looped("size", CUTS)
+@pytest.mark.parametrize("answer", XML_AND_CODE)
+def test_an_answer_in_xml_or_code_is_left_as_it_is(answer: str, size: int | None) -> None:
+    for rules in (policy(), policy(tools=False), policy(guard=UNBOUNDED)):
+        assert heard_streaming(wire((answer,), size, "stop"), rules).content == answer
+
+
+@looped("size", CUTS)
+def test_a_thought_in_a_code_fence_is_no_code(size: int | None) -> None:
+    said = "```\n<think>SECRET</think>Hi. <think>SECRET</think>\n```\n<think>SECRET</think>Bye."
+    assert "SECRET" not in heard_streaming(wire((said,), size, "stop"), policy()).content
+
+
+def test_an_end_tag_more_than_was_opened_is_taken_out() -> None:
+    said = "<function>f</function></function></parameter> Bye."
+    assert heard_streaming(stream(said), policy()).content == "<function>f</function> Bye."
+
+
 def test_half_a_tag_over_both_fields_at_the_end_is_no_speech() -> None:
     heard = heard_streaming(stream("Hi.", field("SECRET</th"), "in"), policy())
     assert heard.content == "Hi."

@@ -28,6 +28,7 @@ from gates.report.dsse import (
     signers,
 )
 from tests.gates.report.examples import KEY, OTHER_KEY
+from tests.scale import scaled
 
 PUBLIC, OTHER = KEY.public_key(), OTHER_KEY.public_key()
 TRUSTED = {key_id(PUBLIC): PUBLIC}
@@ -166,7 +167,7 @@ def test_another_text_is_refused(text: bytes) -> None:
         parse(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(100, 300))
 @given(st.data())
 def test_flipping_any_byte_of_an_envelope_is_noticed(data: st.DataObject) -> None:
     """Whatever byte becomes whatever other: it cannot be read, or nobody trusted signed it."""

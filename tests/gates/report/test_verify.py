@@ -21,6 +21,7 @@ from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement
 from gates.report.verify import open_report, verify_report
 from tests.gates.report import examples
 from tests.gates.report.examples import BASELINE, CANDIDATE, KEY, OTHER_KEY, WHEN
+from tests.scale import scaled
 
 TRUSTED = {dsse.key_id(KEY.public_key()): KEY.public_key()}
 ANYONE = TRUSTED | {dsse.key_id(OTHER_KEY.public_key()): OTHER_KEY.public_key()}
@@ -161,7 +162,7 @@ def test_what_is_no_envelope_is_refused(data: bytes) -> None:
 SHORT = signed(replace(examples.passing(), samples=replace(examples.passing().samples, lines=())))
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(70, 200))
 @given(place=st.integers(0, len(SHORT) - 1), mask=st.integers(1, 255))
 def test_a_report_with_any_byte_changed_is_rejected(place: int, mask: int) -> None:
     """Wherever the byte stands: payload, type, key id, signature, or between them."""
